@@ -1,0 +1,280 @@
+//! The memory of a call: lists of segments on the host, raw pointers on a device; borrowed or owned.
+
+use std::any::Any;
+use std::fmt;
+use std::num::NonZeroUsize;
+
+use crate::dtype::{DType, Element};
+
+/// Memory on an accelerator: an address that only a vendor library uses. Made by an unsafe constructor, since
+/// nothing can be checked about the address.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceBuffer {
+    address: NonZeroUsize,
+    bytes: usize,
+    device: u32,
+    stream: usize,
+}
+
+impl DeviceBuffer {
+    /// Memory of `bytes` bytes at `address` on `device`, used in the order of `stream` (a vendor's handle, 0 for its
+    /// default stream).
+    ///
+    /// # Safety
+    /// The memory must stay valid, and untouched outside `stream`, until the call that uses it has completed in
+    /// stream order.
+    #[allow(unsafe_code, reason = "the caller vouches for an address that no check can judge")]
+    pub unsafe fn from_raw(address: NonZeroUsize, bytes: usize, device: u32, stream: usize) -> DeviceBuffer {
+        DeviceBuffer { address, bytes, device, stream }
+    }
+
+    /// The address on the device.
+    pub fn address(&self) -> NonZeroUsize {
+        self.address
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The device's number.
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The vendor's stream handle.
+    pub fn stream(&self) -> usize {
+        self.stream
+    }
+}
+
+/// Host memory that is read: one slice, or a list of slices that follow each other.
+#[derive(Clone, Debug)]
+pub enum Segments<'a> {
+    /// Contiguous.
+    One(&'a [u8]),
+    /// A list; empty segments are allowed.
+    Many(Vec<&'a [u8]>),
+}
+
+/// Host memory that is written.
+#[derive(Debug)]
+pub enum SegmentsMut<'a> {
+    /// Contiguous.
+    One(&'a mut [u8]),
+    /// A list; empty segments are allowed.
+    Many(Vec<&'a mut [u8]>),
+}
+
+impl Segments<'_> {
+    /// Size in bytes, all segments together.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Segments::One(slice) => slice.len(),
+            Segments::Many(list) => list.iter().map(|slice| slice.len()).sum(),
+        }
+    }
+}
+
+impl SegmentsMut<'_> {
+    /// Size in bytes, all segments together.
+    pub fn bytes(&self) -> usize {
+        match self {
+            SegmentsMut::One(slice) => slice.len(),
+            SegmentsMut::Many(list) => list.iter().map(|slice| slice.len()).sum(),
+        }
+    }
+}
+
+/// Memory that is read.
+#[derive(Debug)]
+pub enum Buffer<'a> {
+    /// On the host.
+    Host(Segments<'a>),
+    /// On a device.
+    Device(DeviceBuffer),
+}
+
+/// Memory that is written.
+#[derive(Debug)]
+pub enum BufferMut<'a> {
+    /// On the host.
+    Host(SegmentsMut<'a>),
+    /// On a device.
+    Device(DeviceBuffer),
+}
+
+impl<'a> Buffer<'a> {
+    /// The bytes of a slice of elements.
+    pub fn of<T: Element>(slice: &'a [T]) -> Buffer<'a> {
+        Buffer::Host(Segments::One(bytemuck::cast_slice(slice)))
+    }
+
+    /// The bytes of a list of slices.
+    pub fn of_list<T: Element>(list: &[&'a [T]]) -> Buffer<'a> {
+        Buffer::Host(Segments::Many(list.iter().map(|slice| bytemuck::cast_slice(slice)).collect()))
+    }
+
+    /// Nothing.
+    pub fn empty() -> Buffer<'static> {
+        Buffer::Host(Segments::One(&[]))
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Buffer::Host(segments) => segments.bytes(),
+            Buffer::Device(device) => device.bytes(),
+        }
+    }
+}
+
+impl<'a> BufferMut<'a> {
+    /// The bytes of a slice of elements.
+    pub fn of<T: Element>(slice: &'a mut [T]) -> BufferMut<'a> {
+        BufferMut::Host(SegmentsMut::One(bytemuck::cast_slice_mut(slice)))
+    }
+
+    /// The bytes of a list of slices.
+    pub fn of_list<T: Element>(list: impl IntoIterator<Item = &'a mut [T]>) -> BufferMut<'a> {
+        BufferMut::Host(SegmentsMut::Many(
+            list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect(),
+        ))
+    }
+
+    /// Nothing.
+    pub fn empty() -> BufferMut<'static> {
+        BufferMut::Host(SegmentsMut::One(&mut []))
+    }
+
+    /// Size in bytes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            BufferMut::Host(segments) => segments.bytes(),
+            BufferMut::Device(device) => device.bytes(),
+        }
+    }
+}
+
+/// The buffers of a call: never two slices that may alias.
+#[derive(Debug)]
+pub enum Buffers<'a> {
+    /// One buffer that is input and output.
+    InOut(BufferMut<'a>),
+    /// Two buffers; either may be empty on a rank that has no part in that side.
+    Separate {
+        /// What is read.
+        input: Buffer<'a>,
+        /// What is written.
+        output: BufferMut<'a>,
+    },
+}
+
+impl Buffers<'_> {
+    /// No data: a barrier.
+    pub fn none() -> Buffers<'static> {
+        Buffers::Separate { input: Buffer::empty(), output: BufferMut::empty() }
+    }
+
+    /// Whether any part lies on a device.
+    pub fn on_device(&self) -> bool {
+        match self {
+            Buffers::InOut(buffer) => matches!(buffer, BufferMut::Device(_)),
+            Buffers::Separate { input, output } => {
+                matches!(input, Buffer::Device(_)) || matches!(output, BufferMut::Device(_))
+            }
+        }
+    }
+}
+
+trait ElementVec: Send {
+    fn bytes(&self) -> &[u8];
+    fn bytes_mut(&mut self) -> &mut [u8];
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+impl<T: Element> ElementVec for Vec<T> {
+    fn bytes(&self) -> &[u8] {
+        bytemuck::cast_slice(self)
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+/// A vector of elements that moved into an asynchronous call, its type remembered.
+pub struct OwnedBuffer {
+    dtype: DType,
+    elements: Box<dyn ElementVec>,
+}
+
+impl OwnedBuffer {
+    /// Takes the vector; no copy.
+    pub fn new<T: Element>(elements: Vec<T>) -> OwnedBuffer {
+        OwnedBuffer { dtype: T::DTYPE, elements: Box::new(elements) }
+    }
+
+    /// The element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        self.elements.bytes()
+    }
+
+    /// The bytes, to write.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.elements.bytes_mut()
+    }
+
+    /// Gives the vector back; no copy. `None` when `T` is not the type that moved in.
+    pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
+        self.elements.into_any().downcast().ok().map(|vec| *vec)
+    }
+}
+
+impl fmt::Debug for OwnedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedBuffer({} bytes of {})", self.bytes().len(), self.dtype)
+    }
+}
+
+/// The buffers of an asynchronous call; they move in and come back.
+#[derive(Debug)]
+pub enum OwnedBuffers {
+    /// No data: a barrier.
+    None,
+    /// One buffer that is input and output.
+    InOut(OwnedBuffer),
+    /// Two buffers; either may be empty.
+    Separate {
+        /// What is read.
+        input: OwnedBuffer,
+        /// What is written.
+        output: OwnedBuffer,
+    },
+}
+
+impl OwnedBuffers {
+    /// The same buffers, borrowed for one turn of the engine. Allocates nothing.
+    pub fn borrow(&mut self) -> Buffers<'_> {
+        match self {
+            OwnedBuffers::None => Buffers::none(),
+            OwnedBuffers::InOut(buffer) => {
+                Buffers::InOut(BufferMut::Host(SegmentsMut::One(buffer.bytes_mut())))
+            }
+            OwnedBuffers::Separate { input, output } => Buffers::Separate {
+                input: Buffer::Host(Segments::One(input.bytes())),
+                output: BufferMut::Host(SegmentsMut::One(output.bytes_mut())),
+            },
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! One call value: a descriptor, the buffers, and the caller's options.
+
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::buffer::{Buffers, OwnedBuffers};
+use crate::descriptor::{Descriptor, Label};
+use crate::reduce_op::UserFunction;
+
+/// Default deadline of a call.
+pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
+
+/// What a caller may ask about the order of a reduction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Determinism {
+    /// Any proven algorithm. The result is bit-identical on all ranks, and from run to run of the same shape.
+    #[default]
+    AnyOrder,
+    /// The canonical summation tree only: the same bits at any size, piece size and transport.
+    Fixed,
+}
+
+/// A caller's wishes for one call; see [`crate::Collectives::with`].
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono_communicator::CallOptions;
+/// let options = CallOptions::new().timeout(Duration::from_secs(5)).algorithm("ring");
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CallOptions {
+    /// The deadline, from the call's start; the communicator's default when `None`.
+    pub timeout: Option<Duration>,
+    /// Compared between ranks.
+    pub label: Option<Label>,
+    /// The algorithm by name; an error if it does not fit the call.
+    pub algorithm: Option<Arc<str>>,
+    /// The order of reduction.
+    pub determinism: Determinism,
+    /// Set when a label was too long; reported by the call.
+    pub(crate) label_problem: Option<String>,
+}
+
+impl CallOptions {
+    /// No wishes.
+    pub fn new() -> CallOptions {
+        CallOptions::default()
+    }
+
+    /// Ends the call with [`crate::Error::Timeout`] after this long.
+    pub fn timeout(mut self, timeout: Duration) -> CallOptions {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Gives the call a name of at most [`crate::LABEL_BYTES_MAX`] bytes, compared between ranks. A longer one is
+    /// [`crate::Error::InvalidArgument`] when the call is made.
+    pub fn label(mut self, text: &str) -> CallOptions {
+        self.label = Label::new(text);
+        self.label_problem = match self.label {
+            Some(_) => None,
+            None => Some(format!("{} bytes, at most {}", text.len(), crate::LABEL_BYTES_MAX)),
+        };
+        self
+    }
+
+    /// Forces an algorithm.
+    pub fn algorithm(mut self, name: &str) -> CallOptions {
+        self.algorithm = Some(name.into());
+        self
+    }
+
+    /// Chooses the order of reduction.
+    pub fn determinism(mut self, determinism: Determinism) -> CallOptions {
+        self.determinism = determinism;
+        self
+    }
+
+    /// These wishes, and those of `outer` where these are silent.
+    pub fn or(&self, outer: &CallOptions) -> CallOptions {
+        CallOptions {
+            timeout: self.timeout.or(outer.timeout),
+            label: self.label.or(outer.label),
+            algorithm: self.algorithm.clone().or_else(|| outer.algorithm.clone()),
+            determinism: match self.determinism {
+                Determinism::AnyOrder => outer.determinism,
+                Determinism::Fixed => Determinism::Fixed,
+            },
+            label_problem: self.label_problem.clone().or_else(|| outer.label_problem.clone()),
+        }
+    }
+}
+
+/// Element counts per rank, for the calls whose counts differ by rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Counts {
+    /// The descriptor's count holds for every rank.
+    #[default]
+    Even,
+    /// Share of each rank: all_gather_v, reduce_scatter_v, gather_v, scatter_v (the whole list on every rank).
+    PerRank(Vec<u64>),
+    /// all_to_all_v: what this rank sends to and receives from each rank.
+    PerPair {
+        /// Elements to each rank.
+        send: Vec<u64>,
+        /// Elements from each rank.
+        receive: Vec<u64>,
+    },
+}
+
+/// A blocking call on borrowed memory.
+pub struct Call<'a> {
+    /// What is called.
+    pub descriptor: Descriptor,
+    /// On what.
+    pub buffers: Buffers<'a>,
+    /// Uneven counts.
+    pub counts: Counts,
+    /// The caller's wishes.
+    pub options: CallOptions,
+    /// The function of a [`crate::ReduceOp::User`].
+    pub user_function: Option<UserFunction>,
+    /// The line that called.
+    pub site: &'static Location<'static>,
+}
+
+/// An asynchronous call on owned memory.
+pub struct OwnedCall {
+    /// What is called.
+    pub descriptor: Descriptor,
+    /// On what.
+    pub buffers: OwnedBuffers,
+    /// Uneven counts.
+    pub counts: Counts,
+    /// The caller's wishes.
+    pub options: CallOptions,
+    /// The function of a [`crate::ReduceOp::User`].
+    pub user_function: Option<UserFunction>,
+    /// The line that called.
+    pub site: &'static Location<'static>,
+}
+
+impl OwnedCall {
+    /// The same call on borrowed buffers.
+    pub fn borrow(&mut self) -> Call<'_> {
+        Call {
+            descriptor: self.descriptor,
+            buffers: self.buffers.borrow(),
+            counts: self.counts.clone(),
+            options: self.options.clone(),
+            user_function: self.user_function.clone(),
+            site: self.site,
+        }
+    }
+}
+
+/// How far a finished call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The result is in the buffer.
+    Done,
+    /// The operation is switched off; the buffers are untouched.
+    Skipped,
+    /// Enqueued on the device's stream.
+    StreamOrdered,
+}
+
+/// What is known of a finished call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How far it got.
+    pub completion: Completion,
+    /// Who sent it (receives).
+    pub source: Option<u32>,
+    /// With which tag (receives).
+    pub tag: u32,
+    /// Bytes received (receives) or bytes of this rank's buffer (collectives).
+    pub bytes: u64,
+    /// The algorithm that ran.
+    pub algorithm: &'static str,
+}
+
+impl Outcome {
+    /// A finished call that moved `bytes` by `algorithm`.
+    pub const fn done(bytes: u64, algorithm: &'static str) -> Outcome {
+        Outcome { completion: Completion::Done, source: None, tag: 0, bytes, algorithm }
+    }
+}

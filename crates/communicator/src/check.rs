@@ -1,0 +1,179 @@
+//! The one place where a call's arguments are checked, before any backend sees it.
+
+use crate::buffer::Buffers;
+use crate::call::{Call, Counts};
+use crate::descriptor::{Collective, Descriptor, Peer, Place};
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::reduce_op::ReduceOp;
+
+/// How many elements a rank's input and output hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lengths {
+    /// Elements read.
+    pub input: u64,
+    /// Elements written.
+    pub output: u64,
+}
+
+/// The lengths that `descriptor` and `counts` ask of this rank of `group`.
+pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengths {
+    let (n, ranks) = (descriptor.count, u64::from(group.size()));
+    let at_root = descriptor.root == Some(group.rank());
+    let rank = group.rank() as usize;
+    let (share, all, sent, received) = match counts {
+        Counts::Even => (n, n.saturating_mul(ranks), n.saturating_mul(ranks), n.saturating_mul(ranks)),
+        Counts::PerRank(list) => {
+            let all = total(list);
+            (list.get(rank).copied().unwrap_or(0), all, all, all)
+        }
+        Counts::PerPair { send, receive } => (n, n, total(send), total(receive)),
+    };
+    let only_at_root = |length| if at_root { length } else { 0 };
+    let (input, output) = match descriptor.collective {
+        Collective::AllReduce | Collective::Broadcast => (n, n),
+        Collective::Reduce => (n, only_at_root(n)),
+        Collective::ReduceScatter => (all, share),
+        Collective::AllGather => (share, all),
+        Collective::Gather => (share, only_at_root(all)),
+        Collective::Scatter => (only_at_root(all), share),
+        Collective::AllToAll => (sent, received),
+        Collective::Barrier => (0, 0),
+        Collective::Send => (n, 0),
+        Collective::Recv => (0, n),
+    };
+    Lengths { input, output }
+}
+
+fn total(list: &[u64]) -> u64 {
+    list.iter().fold(0, |sum, &count| sum.saturating_add(count))
+}
+
+/// Checks everything that can be checked without another rank.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] that names the argument.
+pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
+    let descriptor = &call.descriptor;
+    check_root(descriptor, group)?;
+    check_peer(descriptor, group)?;
+    check_op(call)?;
+    check_counts(call, group)?;
+    check_lengths(call, group)
+}
+
+fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
+    match descriptor.root {
+        Some(root) if root >= group.size() => {
+            Err(Error::invalid("root", format!("{root}, but the group has ranks 0 to {}", group.size() - 1)))
+        }
+        None if descriptor.collective.is_rooted() => {
+            Err(Error::invalid("root", format!("{} needs one", descriptor.collective)))
+        }
+        Some(_) if !descriptor.collective.is_rooted() => {
+            Err(Error::invalid("root", format!("{} has none", descriptor.collective)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
+    match (descriptor.peer, descriptor.collective) {
+        (Some(Peer::Rank(rank)), _) if rank >= group.size() => {
+            Err(Error::invalid("peer", format!("{rank}, but the group has ranks 0 to {}", group.size() - 1)))
+        }
+        (Some(Peer::Any), Collective::Send) => Err(Error::invalid("peer", "a send needs one receiver")),
+        (None, Collective::Send | Collective::Recv) => Err(Error::invalid("peer", "missing")),
+        (Some(_), collective) if !collective.is_point_to_point() => {
+            Err(Error::invalid("peer", format!("{collective} has none")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_op(call: &Call<'_>) -> Result<()> {
+    let descriptor = &call.descriptor;
+    match descriptor.op {
+        None if descriptor.collective.reduces() => {
+            Err(Error::invalid("op", format!("{} needs one", descriptor.collective)))
+        }
+        Some(_) if !descriptor.collective.reduces() => {
+            Err(Error::invalid("op", format!("{} has none", descriptor.collective)))
+        }
+        Some(op) if !op.accepts(descriptor.dtype) => {
+            Err(Error::invalid("op", format!("{op} is not defined on {}", descriptor.dtype)))
+        }
+        Some(ReduceOp::User(user)) if call.user_function.is_none() => {
+            Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
+    let collective = call.descriptor.collective;
+    let ranks = group.size() as usize;
+    let check_length = |list: &[u64]| {
+        if list.len() == ranks {
+            Ok(())
+        } else {
+            Err(Error::invalid("counts", format!("{} counts for {ranks} ranks", list.len())))
+        }
+    };
+    match (&call.counts, collective) {
+        (Counts::Even, _) => {}
+        (
+            Counts::PerRank(list),
+            Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter,
+        ) => check_length(list)?,
+        (Counts::PerPair { send, receive }, Collective::AllToAll) => {
+            check_length(send)?;
+            check_length(receive)?;
+            let own = group.rank() as usize;
+            if send[own] != receive[own] {
+                let problem = format!("to itself {}, from itself {}", send[own], receive[own]);
+                return Err(Error::invalid("counts", problem));
+            }
+            if call.descriptor.place == Place::InPlace && send != receive {
+                return Err(Error::invalid(
+                    "counts",
+                    "in place, what is sent to a rank must be as long as what comes back",
+                ));
+            }
+        }
+        _ => return Err(Error::invalid("counts", format!("{collective} has no such uneven form"))),
+    }
+    let overflow = || Error::invalid("count", "the buffer would exceed the address space");
+    let lengths = lengths(&call.descriptor, &call.counts, group);
+    let bytes = lengths.input.max(lengths.output).checked_mul(call.descriptor.dtype.bytes() as u64);
+    bytes.filter(|&bytes| bytes <= isize::MAX as u64).map(|_| ()).ok_or_else(overflow)
+}
+
+fn check_lengths(call: &Call<'_>, group: &Group) -> Result<()> {
+    let element = call.descriptor.dtype.bytes() as u64;
+    let expected = lengths(&call.descriptor, &call.counts, group);
+    let check = |argument, bytes: usize, elements: u64| {
+        if bytes as u64 == elements * element {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            argument,
+            format!(
+                "{} elements, but {} needs {elements} on rank {}",
+                bytes as u64 / element,
+                call.descriptor,
+                group.rank()
+            ),
+        ))
+    };
+    match (&call.buffers, call.descriptor.place) {
+        (Buffers::InOut(buffer), Place::InPlace) => {
+            check("buffer", buffer.bytes(), expected.input.max(expected.output))
+        }
+        (Buffers::Separate { input, output }, Place::Separate) => {
+            check("input", input.bytes(), expected.input)?;
+            check("output", output.bytes(), expected.output)
+        }
+        _ => Err(Error::invalid("place", "the descriptor and the buffers disagree")),
+    }
+}

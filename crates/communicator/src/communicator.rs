@@ -1,0 +1,181 @@
+//! The one trait of every backend, decorator and test double.
+
+use std::sync::Arc;
+
+use crate::call::{Call, CallOptions, Outcome, OwnedCall};
+use crate::descriptor::Descriptor;
+use crate::error::{Error, Result};
+use crate::group::Group;
+use crate::work::{Finished, Work};
+
+/// A group of ranks that communicate.
+///
+/// Users call the typed operations of [`crate::Collectives`]; backends implement this. Calls on one communicator
+/// happen in the order of issue, the same order on every rank. Arguments are already checked when they reach
+/// [`Communicator::execute`].
+pub trait Communicator: Send + Sync {
+    /// Rank, size, members.
+    fn group(&self) -> &Group;
+
+    /// Runs a call to its end on the calling thread; for device buffers, enqueues it.
+    ///
+    /// # Errors
+    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind.
+    fn execute(&self, call: Call<'_>) -> Result<Outcome>;
+
+    /// Starts a call; its buffers move in and come back through the handle.
+    fn submit(&self, call: OwnedCall) -> Work;
+
+    /// The backend's name, for messages.
+    fn backend(&self) -> &'static str;
+
+    /// Whether such a call can be done.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do instead.
+    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+        let _ = descriptor;
+        Ok(())
+    }
+
+    /// A communicator of some of this one's ranks, in the order given. Collective over the parent: every rank calls
+    /// with the same list. `None` on ranks that are not in it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        let _ = ranks;
+        Err(unsupported(self.backend(), "subgroups"))
+    }
+
+    /// A second communicator of the same ranks, with its own order of calls. Collective.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        Err(unsupported(self.backend(), "duplicate"))
+    }
+
+    /// After a failure: agrees with the other survivors on who is left.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn shrink(&self) -> Result<Shrunk> {
+        Err(unsupported(self.backend(), "shrink"))
+    }
+
+    /// The logical and of every survivor's flag, also when ranks fail meanwhile.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn agree(&self, flag: bool) -> Result<bool> {
+        let _ = flag;
+        Err(unsupported(self.backend(), "agree"))
+    }
+
+    /// Ends every call on every rank with `cause` as the first cause.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn revoke(&self, cause: Error) -> Result<()> {
+        let _ = cause;
+        Err(unsupported(self.backend(), "revoke"))
+    }
+
+    /// Says goodbye. Idempotent.
+    ///
+    /// # Errors
+    /// The first cause if the communicator was revoked; [`Error::Mismatch`] when ranks close after different numbers
+    /// of calls.
+    fn close(&self) -> Result<()> {
+        Err(unsupported(self.backend(), "close"))
+    }
+}
+
+/// What [`Communicator::shrink`] gives.
+pub struct Shrunk {
+    /// The survivors.
+    pub communicator: Arc<dyn Communicator>,
+    /// The new rank of each old one; `None` for those that failed.
+    pub new_ranks: Vec<Option<u32>>,
+    /// How many collectives every survivor has completed without a gap.
+    pub last_common_call: u64,
+}
+
+fn unsupported(backend: &'static str, what: &str) -> Error {
+    Error::Unsupported { what: what.to_owned(), backend, instead: None }
+}
+
+/// A communicator with the caller's wishes added to every call; made by [`crate::Collectives::with`].
+pub struct With<'a, C: ?Sized> {
+    inner: &'a C,
+    options: CallOptions,
+}
+
+impl<'a, C: Communicator + ?Sized> With<'a, C> {
+    pub(crate) fn new(inner: &'a C, options: CallOptions) -> With<'a, C> {
+        With { inner, options }
+    }
+
+    fn merge(&self, own: &CallOptions, descriptor: &mut Descriptor) -> Result<CallOptions> {
+        let options = own.or(&self.options);
+        if let Some(problem) = &options.label_problem {
+            return Err(Error::invalid("label", problem.clone()));
+        }
+        descriptor.label = options.label;
+        Ok(options)
+    }
+}
+
+impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
+    fn group(&self) -> &Group {
+        self.inner.group()
+    }
+
+    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        call.options = self.merge(&call.options, &mut call.descriptor)?;
+        self.inner.execute(call)
+    }
+
+    fn submit(&self, mut call: OwnedCall) -> Work {
+        match self.merge(&call.options, &mut call.descriptor) {
+            Ok(options) => {
+                call.options = options;
+                self.inner.submit(call)
+            }
+            Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+        }
+    }
+
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.supports(descriptor)
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.inner.subgroup(ranks)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.inner.duplicate()
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.inner.shrink()
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.inner.agree(flag)
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.inner.revoke(cause)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}

@@ -1,0 +1,50 @@
+//! The vocabulary that every part of unisono shares: what a call is, who the ranks are, what can go wrong.
+//!
+//! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (collective, dtype, count, op, root, ...) plus buffers and
+//! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
+//!
+//! ```
+//! use unisono_communicator::{Collectives, ReduceOp, Solo};
+//! let comm = Solo::new();
+//! let mut gradients = vec![0.5f32; 8];
+//! comm.all_reduce(&mut gradients, ReduceOp::Sum)?;
+//! # Ok::<(), unisono_communicator::Error>(())
+//! ```
+//!
+//! This crate starts no thread and opens no file.
+
+#![deny(unsafe_code)]
+
+mod buffer;
+mod call;
+mod check;
+mod collectives;
+mod collectives_async;
+mod collectives_uneven;
+mod communicator;
+mod descriptor;
+mod dtype;
+mod error;
+mod group;
+mod reduce_op;
+mod solo;
+mod work;
+
+pub use buffer::{
+    Buffer, BufferMut, Buffers, DeviceBuffer, OwnedBuffer, OwnedBuffers, Segments, SegmentsMut,
+};
+pub use call::{
+    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
+};
+pub use check::{Lengths, check, lengths};
+pub use collectives::{Collectives, Received};
+pub use collectives_async::CollectivesAsync;
+pub use collectives_uneven::CollectivesUneven;
+pub use communicator::{Communicator, Shrunk, With};
+pub use descriptor::{Collective, Descriptor, LABEL_BYTES_MAX, Label, Peer, Place};
+pub use dtype::{Bool, DType, Element, bf16, f16};
+pub use error::{Awaited, CallInfo, Certainty, Error, Result, Site};
+pub use group::Group;
+pub use reduce_op::{ReduceOp, UserFunction, UserOp};
+pub use solo::Solo;
+pub use work::{Finished, TypedWork, Work, WorkSource};

@@ -1,0 +1,141 @@
+//! Reduce operators, and which element types each accepts.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::dtype::DType;
+
+/// How the contributions of the ranks are combined.
+///
+/// | op | f64 f32 f16 bf16 | integers | bool |
+/// | --- | --- | --- | --- |
+/// | Sum, Prod | yes | wraps | refused: use BitOr, BitAnd |
+/// | Min, Max | NaN propagates | yes | and, or |
+/// | Avg | sum, then divided by the number of ranks | wrapping sum, division truncates to zero | refused |
+/// | PreMulSum | each rank's input times its factor, then sum | refused | refused |
+/// | BitAnd, BitOr, BitXor | refused | yes | yes (as logical operators) |
+/// | User | yes | yes | yes |
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ReduceOp {
+    /// The sum.
+    Sum,
+    /// The product.
+    Prod,
+    /// The smallest; a NaN anywhere gives NaN.
+    Min,
+    /// The largest; a NaN anywhere gives NaN.
+    Max,
+    /// The sum divided by the number of ranks.
+    Avg,
+    /// Bitwise and.
+    BitAnd,
+    /// Bitwise or.
+    BitOr,
+    /// Bitwise exclusive or.
+    BitXor,
+    /// The sum of each rank's input multiplied by that rank's own factor. The factors may differ between ranks.
+    PreMulSum(f64),
+    /// A function of the caller's; the function itself travels in the call, its name is compared between ranks.
+    User(UserOp),
+}
+
+/// Name and property of a caller's own reduce operator. Must be associative.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserOp {
+    /// Compared between ranks by its hash.
+    pub name: &'static str,
+    /// Whether `f(a, b) == f(b, a)`; if not, only algorithms that keep the order of ranks are admitted.
+    pub commutative: bool,
+}
+
+/// The function behind [`ReduceOp::User`]: `accumulator = f(left, right)`, over whole elements as bytes.
+///
+/// Called with `(left, right, out)`, three slices of the same length that hold whole elements. May be called on
+/// parts of the buffer in any order. A panic in it fails the call and revokes the communicator.
+pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
+
+impl ReduceOp {
+    /// The built-in operators that need no parameter.
+    pub const PLAIN: &'static [ReduceOp] = &[
+        ReduceOp::Sum,
+        ReduceOp::Prod,
+        ReduceOp::Min,
+        ReduceOp::Max,
+        ReduceOp::Avg,
+        ReduceOp::BitAnd,
+        ReduceOp::BitOr,
+        ReduceOp::BitXor,
+    ];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Sum => "sum",
+            ReduceOp::Prod => "prod",
+            ReduceOp::Min => "min",
+            ReduceOp::Max => "max",
+            ReduceOp::Avg => "avg",
+            ReduceOp::BitAnd => "bit_and",
+            ReduceOp::BitOr => "bit_or",
+            ReduceOp::BitXor => "bit_xor",
+            ReduceOp::PreMulSum(_) => "pre_mul_sum",
+            ReduceOp::User(user) => user.name,
+        }
+    }
+
+    /// The number that stands for this operator on the wire.
+    pub const fn code(self) -> u8 {
+        match self {
+            ReduceOp::Sum => 1,
+            ReduceOp::Prod => 2,
+            ReduceOp::Min => 3,
+            ReduceOp::Max => 4,
+            ReduceOp::Avg => 5,
+            ReduceOp::BitAnd => 6,
+            ReduceOp::BitOr => 7,
+            ReduceOp::BitXor => 8,
+            ReduceOp::PreMulSum(_) => 9,
+            ReduceOp::User(_) => 10,
+        }
+    }
+
+    /// Whether the operands may be exchanged.
+    pub const fn is_commutative(self) -> bool {
+        match self {
+            ReduceOp::User(user) => user.commutative,
+            _ => true,
+        }
+    }
+
+    /// Whether this operator is defined on elements of `dtype` (the table above).
+    pub const fn accepts(self, dtype: DType) -> bool {
+        match self {
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Avg => !matches!(dtype, DType::Bool),
+            ReduceOp::Min | ReduceOp::Max | ReduceOp::User(_) => true,
+            ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => !dtype.is_float(),
+            ReduceOp::PreMulSum(_) => dtype.is_float(),
+        }
+    }
+}
+
+impl fmt::Display for ReduceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ReduceOp::PreMulSum(factor) => write!(f, "pre_mul_sum({factor})"),
+            ReduceOp::User(user) => write!(f, "user({})", user.name),
+            plain => f.write_str(plain.name()),
+        }
+    }
+}
+
+impl FromStr for ReduceOp {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ReduceOp::PLAIN.iter().copied().find(|op| op.name() == text).ok_or_else(|| {
+            let names: Vec<_> = ReduceOp::PLAIN.iter().map(|op| op.name()).collect();
+            format!("unknown reduce op {text:?}, one of: {}", names.join(", "))
+        })
+    }
+}

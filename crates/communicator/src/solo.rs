@@ -1,0 +1,328 @@
+//! The world of one: every operation without a network. Proves that the trait can be implemented, and is every
+//! documentation example's communicator.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use half::{bf16, f16};
+
+use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments, SegmentsMut};
+use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall};
+use crate::communicator::{Communicator, Shrunk};
+use crate::descriptor::Collective;
+use crate::dtype::DType;
+use crate::error::{Awaited, CallInfo, Error, Result};
+use crate::group::Group;
+use crate::reduce_op::ReduceOp;
+use crate::work::{Finished, Work, WorkSource};
+
+const BACKEND: &str = "solo";
+const ALGORITHM: &str = "local";
+
+/// A communicator with one rank.
+///
+/// ```
+/// use unisono_communicator::{Collectives, ReduceOp, Solo};
+/// let comm = Solo::new();
+/// let mut values = [1.0f32, 2.0];
+/// comm.all_reduce(&mut values, ReduceOp::Avg).unwrap();
+/// assert_eq!(values, [1.0, 2.0]);
+/// ```
+pub struct Solo {
+    group: Group,
+    mailbox: Arc<Mailbox>,
+}
+
+impl Default for Solo {
+    fn default() -> Solo {
+        Solo::new()
+    }
+}
+
+impl Solo {
+    /// A world of one.
+    pub fn new() -> Solo {
+        Solo { group: Group::world(0, 1), mailbox: Arc::default() }
+    }
+}
+
+impl Communicator for Solo {
+    fn group(&self) -> &Group {
+        &self.group
+    }
+
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        if call.buffers.on_device() {
+            let instead = Some("a vendor's backend, or copy to the host".to_owned());
+            return Err(Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead });
+        }
+        let deadline = Instant::now() + call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
+        match call.descriptor.collective {
+            Collective::Send => self.mailbox.send(call),
+            Collective::Recv => self.mailbox.receive(call, deadline),
+            _ => collective(call),
+        }
+    }
+
+    fn submit(&self, call: OwnedCall) -> Work {
+        match call.descriptor.collective {
+            Collective::Recv => Work::new(PendingReceive {
+                mailbox: self.mailbox.clone(),
+                deadline: Instant::now() + call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT),
+                state: Mutex::new((Some(call), None)),
+            }),
+            _ => {
+                let mut call = call;
+                let result = self.execute(call.borrow());
+                Work::finished(Finished { result, buffers: Some(call.buffers) })
+            }
+        }
+    }
+
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        match ranks {
+            [] => Ok(None),
+            [0] => Ok(Some(Arc::new(Solo::new()))),
+            _ => Err(Error::invalid("ranks", format!("{ranks:?}, but the group has rank 0 only"))),
+        }
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        Ok(Arc::new(Solo::new()))
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        let communicator = self.duplicate()?;
+        Ok(Shrunk { communicator, new_ranks: vec![Some(0)], last_common_call: 0 })
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        Ok(flag)
+    }
+
+    fn close(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+fn collective(call: Call<'_>) -> Result<Outcome> {
+    let factor = match call.descriptor.op {
+        Some(ReduceOp::PreMulSum(factor)) => Some(factor),
+        _ => None,
+    };
+    let bytes = match call.buffers {
+        Buffers::InOut(BufferMut::Host(mut buffer)) => {
+            scale(&mut buffer, call.descriptor.dtype, factor);
+            buffer.bytes()
+        }
+        Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(mut output) } => {
+            copy(&input, &mut output);
+            scale(&mut output, call.descriptor.dtype, factor);
+            output.bytes()
+        }
+        _ => 0,
+    };
+    Ok(Outcome::done(bytes as u64, ALGORITHM))
+}
+
+fn gather_bytes(input: &Segments<'_>) -> Vec<u8> {
+    match input {
+        Segments::One(slice) => slice.to_vec(),
+        Segments::Many(list) => list.concat(),
+    }
+}
+
+fn scatter_bytes(bytes: &[u8], output: &mut SegmentsMut<'_>) {
+    match output {
+        SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
+        SegmentsMut::Many(list) => {
+            let mut rest = bytes;
+            for slice in list {
+                let (now, later) = rest.split_at(slice.len().min(rest.len()));
+                slice[..now.len()].copy_from_slice(now);
+                rest = later;
+            }
+        }
+    }
+}
+
+fn copy(input: &Segments<'_>, output: &mut SegmentsMut<'_>) {
+    match (input, output) {
+        (Segments::One(from), SegmentsMut::One(to)) => to.copy_from_slice(from),
+        (input, output) => scatter_bytes(&gather_bytes(input), output),
+    }
+}
+
+fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
+    let Some(factor) = factor else { return };
+    match buffer {
+        SegmentsMut::One(slice) => scale_slice(slice, dtype, factor),
+        SegmentsMut::Many(list) => list.iter_mut().for_each(|slice| scale_slice(slice, dtype, factor)),
+    }
+}
+
+fn scale_slice(bytes: &mut [u8], dtype: DType, factor: f64) {
+    fn each<T: bytemuck::Pod>(bytes: &mut [u8], change: impl Fn(T) -> T) {
+        for element in bytes.chunks_exact_mut(size_of::<T>()) {
+            let value = change(bytemuck::pod_read_unaligned(element));
+            element.copy_from_slice(bytemuck::bytes_of(&value));
+        }
+    }
+    match dtype {
+        DType::F64 => each(bytes, |x: f64| x * factor),
+        DType::F32 => each(bytes, |x: f32| x * factor as f32),
+        DType::F16 => each(bytes, |x: f16| f16::from_f32(x.to_f32() * factor as f32)),
+        DType::BF16 => each(bytes, |x: bf16| bf16::from_f32(x.to_f32() * factor as f32)),
+        // INVARIANT: `ReduceOp::accepts` admits floats only, and `check` has asked it.
+        _ => unreachable!("a factor on {dtype}"),
+    }
+}
+
+#[derive(Default)]
+struct Mailbox {
+    letters: Mutex<Letters>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct Letters {
+    queue: VecDeque<(u32, Vec<u8>)>,
+    waiting: Vec<Waker>,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn send(&self, call: Call<'_>) -> Result<Outcome> {
+        let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
+            return Ok(Outcome::done(0, ALGORITHM));
+        };
+        let letter = gather_bytes(input);
+        let bytes = letter.len() as u64;
+        let mut letters = self.lock();
+        letters.queue.push_back((call.descriptor.tag, letter));
+        letters.waiting.drain(..).for_each(Waker::wake);
+        self.arrived.notify_all();
+        Ok(Outcome::done(bytes, ALGORITHM))
+    }
+
+    fn take(&self, tag: u32) -> Option<Vec<u8>> {
+        let mut letters = self.lock();
+        let position = letters.queue.iter().position(|letter| letter.0 == tag)?;
+        letters.queue.remove(position).map(|letter| letter.1)
+    }
+
+    fn wait_until(&self, tag: u32, deadline: Instant) -> Option<Vec<u8>> {
+        let mut letters = self.lock();
+        loop {
+            if let Some(position) = letters.queue.iter().position(|letter| letter.0 == tag) {
+                return letters.queue.remove(position).map(|letter| letter.1);
+            }
+            let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+            letters = self.arrived.wait_timeout(letters, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn receive(&self, call: Call<'_>, deadline: Instant) -> Result<Outcome> {
+        let started = Instant::now();
+        match self.wait_until(call.descriptor.tag, deadline) {
+            Some(letter) => deliver(call, &letter),
+            None => Err(timeout(&call, started.elapsed())),
+        }
+    }
+}
+
+fn deliver(call: Call<'_>, letter: &[u8]) -> Result<Outcome> {
+    let tag = call.descriptor.tag;
+    let mut bytes = 0;
+    if let Buffers::Separate { output: BufferMut::Host(mut output), .. } = call.buffers {
+        bytes = letter.len() as u64;
+        let room_bytes = output.bytes() as u64;
+        if bytes > room_bytes {
+            return Err(Error::Truncated { source_rank: 0, tag, sent_bytes: bytes, room_bytes });
+        }
+        scatter_bytes(letter, &mut output);
+    }
+    Ok(Outcome { completion: Completion::Done, source: Some(0), tag, bytes, algorithm: ALGORITHM })
+}
+
+fn timeout(call: &Call<'_>, waited: Duration) -> Error {
+    let info =
+        CallInfo { number: 0, descriptor: call.descriptor, algorithm: None, site: Some(call.site.into()) };
+    let not_arrived = vec![Awaited { rank: 0, status: "has not sent".to_owned() }];
+    Error::Timeout { call: Box::new(info), waited, not_arrived }
+}
+
+/// A receive from oneself that was posted before its send.
+struct PendingReceive {
+    mailbox: Arc<Mailbox>,
+    deadline: Instant,
+    state: Mutex<(Option<OwnedCall>, Option<Finished>)>,
+}
+
+impl PendingReceive {
+    fn finish(&self, letter: Option<Vec<u8>>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut call) = state.0.take() else { return };
+        let waited = call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
+        let result = match letter {
+            Some(letter) => deliver(call.borrow(), &letter),
+            None => Err(timeout(&call.borrow(), waited)),
+        };
+        let buffers: OwnedBuffers = call.buffers;
+        state.1 = Some(Finished { result, buffers: Some(buffers) });
+    }
+
+    fn tag(&self) -> Option<u32> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.0.as_ref().map(|call| call.descriptor.tag)
+    }
+}
+
+impl WorkSource for PendingReceive {
+    fn is_done(&self) -> bool {
+        let Some(tag) = self.tag() else { return true };
+        match self.mailbox.take(tag) {
+            Some(letter) => self.finish(Some(letter)),
+            None if Instant::now() >= self.deadline => self.finish(None),
+            None => return false,
+        }
+        true
+    }
+
+    fn wait(&self) {
+        if let Some(tag) = self.tag() {
+            self.finish(self.mailbox.wait_until(tag, self.deadline));
+        }
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.mailbox.lock().waiting.push(waker.clone());
+    }
+
+    fn take(&self) -> Option<Finished> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).1.take()
+    }
+
+    fn cancel(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut call) = state.0.take() else { return };
+        let borrowed = call.borrow();
+        let info = CallInfo {
+            number: 0,
+            descriptor: borrowed.descriptor,
+            algorithm: None,
+            site: Some(borrowed.site.into()),
+        };
+        let result = Err(Error::Cancelled { by: 0, call: Box::new(info) });
+        state.1 = Some(Finished { result, buffers: Some(call.buffers) });
+    }
+}
