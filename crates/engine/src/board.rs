@@ -1,0 +1,229 @@
+//! What one communicator shows to the thread that answers questions about it: the ring of its last calls, whom it
+//! waits for, and whether it is revoked.
+
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use unisono_communicator::{CallInfo, Descriptor, Error, Site};
+
+use crate::links::Waker;
+
+/// How many calls the ring remembers.
+pub const CALLS_REMEMBERED: usize = 1024;
+
+const NOBODY: u32 = u32::MAX;
+
+/// One call in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    number: u64,
+    descriptor: Descriptor,
+    site: &'static Location<'static>,
+    done: bool,
+}
+
+/// What a rank answers when asked about its call `number`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CallStatus {
+    /// It has not entered this call; this is the last one it entered.
+    NotYet {
+        /// The last call it entered, if any.
+        last: Option<CallInfo>,
+    },
+    /// It is inside.
+    Running {
+        /// The call.
+        call: CallInfo,
+        /// Whom it waits for, if it waits.
+        awaited: Option<u32>,
+    },
+    /// It has returned.
+    Done {
+        /// The call.
+        call: CallInfo,
+    },
+    /// Too long ago for the ring.
+    Forgotten,
+}
+
+/// Why and by whom a communicator was revoked.
+#[derive(Clone, Debug)]
+pub struct Revocation {
+    /// The rank that saw the cause first.
+    pub by: u32,
+    /// The first cause.
+    pub cause: Arc<Error>,
+}
+
+/// One communicator's notice board, shared between its callers and the control plane.
+pub struct Board {
+    rank: u32,
+    entries: Box<[Mutex<Option<Entry>>]>,
+    entered: AtomicU64,
+    awaited: AtomicU32,
+    is_revoked: AtomicBool,
+    revocation: OnceLock<Revocation>,
+    wakers: Mutex<Vec<Waker>>,
+    notes: Mutex<Vec<Option<String>>>,
+}
+
+impl Board {
+    /// The board of rank `rank` of `ranks`.
+    pub fn new(rank: u32, ranks: u32) -> Board {
+        Board {
+            rank,
+            entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
+            entered: AtomicU64::new(0),
+            awaited: AtomicU32::new(NOBODY),
+            is_revoked: AtomicBool::new(false),
+            revocation: OnceLock::new(),
+            wakers: Mutex::new(Vec::new()),
+            notes: Mutex::new(vec![None; ranks as usize]),
+        }
+    }
+
+    /// Notes the entry into a collective and gives it its number. Calls enter one at a time.
+    pub fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+        let number = self.entered.load(Ordering::Relaxed);
+        let entry = Entry { number, descriptor: *descriptor, site, done: false };
+        *lock(self.slot(number)) = Some(entry);
+        self.entered.store(number + 1, Ordering::Release);
+        number
+    }
+
+    /// Notes the end of a collective.
+    pub fn leave(&self, number: u64) {
+        if let Some(entry) = lock(self.slot(number)).as_mut().filter(|entry| entry.number == number) {
+            entry.done = true;
+        }
+        self.await_rank(None);
+    }
+
+    /// How many collectives have been entered.
+    pub fn entered(&self) -> u64 {
+        self.entered.load(Ordering::Acquire)
+    }
+
+    /// Notes whom the running call waits for.
+    pub fn await_rank(&self, rank: Option<u32>) {
+        self.awaited.store(rank.unwrap_or(NOBODY), Ordering::Relaxed);
+    }
+
+    /// What this rank answers about its call `number`.
+    pub fn status(&self, number: u64) -> CallStatus {
+        let entered = self.entered();
+        if number >= entered {
+            return CallStatus::NotYet { last: entered.checked_sub(1).and_then(|last| self.call_info(last)) };
+        }
+        let entry = *lock(self.slot(number));
+        match entry.filter(|entry| entry.number == number) {
+            None => CallStatus::Forgotten,
+            Some(entry) if entry.done => CallStatus::Done { call: info(&entry) },
+            Some(entry) => CallStatus::Running { call: info(&entry), awaited: self.awaited() },
+        }
+    }
+
+    /// One remembered call.
+    pub fn call_info(&self, number: u64) -> Option<CallInfo> {
+        lock(self.slot(number)).filter(|entry| entry.number == number).map(|entry| info(&entry))
+    }
+
+    /// Whom the running call waits for.
+    pub fn awaited(&self) -> Option<u32> {
+        Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
+    }
+
+    /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. True when it became it.
+    pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
+        let first = self.revocation.set(Revocation { by, cause }).is_ok();
+        if first {
+            self.is_revoked.store(true, Ordering::Release);
+            let wakers = lock(&self.wakers).clone();
+            wakers.iter().for_each(|wake| wake());
+        }
+        first
+    }
+
+    /// The first cause, once there is one. One atomic load while there is none.
+    pub fn revocation(&self) -> Option<&Revocation> {
+        if self.is_revoked.load(Ordering::Acquire) { self.revocation.get() } else { None }
+    }
+
+    /// The error of a call that meets a revocation: the cause itself on the rank that saw it, else
+    /// [`Error::Revoked`].
+    pub fn revocation_error(&self) -> Option<Error> {
+        let revocation = self.revocation()?;
+        if revocation.by == self.rank {
+            return Some((*revocation.cause).clone());
+        }
+        Some(Error::Revoked { by: revocation.by, cause: revocation.cause.clone() })
+    }
+
+    /// Adds somebody to wake at revocation.
+    pub fn on_revoke(&self, waker: Waker) {
+        lock(&self.wakers).push(waker.clone());
+        if self.revocation().is_some() {
+            waker();
+        }
+    }
+
+    /// Remembers what was last learnt of a rank, for the text of a timeout.
+    pub fn note(&self, rank: u32, status: String) {
+        if let Some(note) = lock(&self.notes).get_mut(rank as usize) {
+            *note = Some(status);
+        }
+    }
+
+    /// What was last learnt of a rank.
+    pub fn note_of(&self, rank: u32) -> Option<String> {
+        lock(&self.notes).get(rank as usize).cloned().flatten()
+    }
+
+    fn slot(&self, number: u64) -> &Mutex<Option<Entry>> {
+        &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
+    }
+}
+
+fn info(entry: &Entry) -> CallInfo {
+    CallInfo {
+        number: entry.number,
+        descriptor: entry.descriptor,
+        algorithm: None,
+        site: Some(Site::from(entry.site)),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_communicator::{Collective, DType};
+
+    use super::*;
+
+    #[test]
+    fn remembers_the_last_calls_only() {
+        let board = Board::new(0, 2);
+        for count in 0..1500 {
+            let number = board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), Location::caller());
+            if count != 1499 {
+                board.leave(number);
+            }
+        }
+        assert_eq!(board.status(3), CallStatus::Forgotten);
+        assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
+        assert!(matches!(board.status(1499), CallStatus::Running { awaited: None, .. }));
+        assert!(matches!(board.status(1500), CallStatus::NotYet { last: Some(call) } if call.number == 1499));
+    }
+
+    #[test]
+    fn the_first_cause_stays() {
+        let board = Board::new(1, 2);
+        assert!(board.revoke(0, Arc::new(Error::Closed)));
+        assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
+        assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
+    }
+}

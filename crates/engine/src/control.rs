@@ -1,0 +1,73 @@
+//! The control plane of a transport, as the engine sees it: spread a first cause, ask a silent rank, say goodbye.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_communicator::{CallInfo, Communicator, Descriptor, Error, Result};
+
+use crate::board::{Board, CallStatus};
+use crate::header::descriptor_difference;
+
+/// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`] and
+/// [`Control::derive`].
+pub trait Control: Send + Sync {
+    /// The first cause was found here: tell every other rank. The board is already revoked.
+    fn flood(&self, cause: Arc<Error>);
+
+    /// This rank's call `number` has waited for `awaited` without progress: ask it. The answer comes through
+    /// [`judge_answer`]. Called again with growing pauses while nothing moves.
+    fn ask(&self, awaited: u32, number: u64);
+
+    /// Says goodbye after `calls` collectives, and learns whether the others said the same number, until `deadline`.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`] when a rank closed after another number of calls.
+    fn close(&self, calls: u64, deadline: Instant) -> Result<()>;
+
+    /// A new communicator of `ranks` (group ranks of this one, in the new order): the `counter`-th derived from
+    /// this one. `None` when this rank is not in it. Needs no message.
+    ///
+    /// # Errors
+    /// When the transport cannot.
+    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
+}
+
+/// Takes the answer of `rank` to a question about call `number`: notes it for a timeout's text, and finds mismatches
+/// that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one; the caller
+/// revokes with it.
+pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) -> Option<Error> {
+    board.note(rank, status_text(answer));
+    let theirs = match answer {
+        CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
+        CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
+    };
+    let ours = match board.status(number) {
+        CallStatus::Running { call, .. } => call,
+        // The call has ended meanwhile, so the answer is of no interest.
+        CallStatus::Done { .. } | CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
+    };
+    mismatch(ours, theirs.clone(), rank)
+}
+
+/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
+pub fn mismatch(ours: CallInfo, theirs: CallInfo, rank: u32) -> Option<Error> {
+    let difference = descriptor_difference(&ours.descriptor, &theirs.descriptor)?;
+    Some(Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference })
+}
+
+/// A person's words for an answer.
+pub fn status_text(answer: &CallStatus) -> String {
+    match answer {
+        CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
+        CallStatus::NotYet { last: None } => "has not called anything yet".to_owned(),
+        CallStatus::Running { call, awaited: Some(awaited) } => format!("is in {call} and waits for rank {awaited}"),
+        CallStatus::Running { call, awaited: None } => format!("is in {call}"),
+        CallStatus::Done { call } => format!("has finished {call}"),
+        CallStatus::Forgotten => "is more than 1024 calls ahead".to_owned(),
+    }
+}
+
+/// Whether two descriptors differ in a field that must be equal; see [`descriptor_difference`].
+pub fn agrees(ours: &Descriptor, theirs: &Descriptor) -> bool {
+    descriptor_difference(ours, theirs).is_none()
+}

@@ -1,0 +1,231 @@
+//! The 64-byte header that opens every (call, link, direction), byte by byte.
+//!
+//! Only fields that must be equal on both sides are written; the others are zero. So two headers belong to the same
+//! call exactly when their bytes are equal, and a difference is a mismatch. Little-endian:
+//!
+//! | offset | size | field | must be equal |
+//! | --- | --- | --- | --- |
+//! | 0 | 2 | version of this format, [`HEADER_VERSION`] | always |
+//! | 2 | 1 | collective | always |
+//! | 3 | 1 | dtype | always |
+//! | 4 | 1 | reduce op, 0 for none | always |
+//! | 5 | 1 | flags: 1 in place, 2 uneven, 4 labelled | in place: unless rooted |
+//! | 6 | 2 | zero | |
+//! | 8 | 8 | number of the collective on its communicator | always |
+//! | 16 | 8 | count | unless uneven (the plan hash covers uneven counts) |
+//! | 24 | 4 | root, all ones for none | always |
+//! | 28 | 4 | hash of the algorithm's name | always |
+//! | 32 | 4 | hash of the label, 0 for none | always |
+//! | 36 | 4 | hash of the user operator's name, 0 for none | always |
+//! | 40 | 8 | piece size in bytes | always |
+//! | 48 | 8 | plan hash: the lengths of every step on this link and direction | always |
+//! | 56 | 8 | zero | |
+
+use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
+
+/// Version of the header and of the order of pieces behind it.
+pub const HEADER_VERSION: u16 = 1;
+
+/// Size of a call header.
+pub const HEADER_BYTES: usize = 64;
+
+const FLAG_IN_PLACE: u8 = 1;
+const FLAG_UNEVEN: u8 = 2;
+const FLAG_LABEL: u8 = 4;
+const NO_ROOT: u32 = u32::MAX;
+
+/// A header's bytes.
+pub type HeaderBytes = [u8; HEADER_BYTES];
+
+/// What a call's headers have in common; the plan hash differs by link and direction.
+#[derive(Clone, Copy, Debug)]
+pub struct CallHeader {
+    bytes: HeaderBytes,
+}
+
+impl CallHeader {
+    /// The header of call `number`, run by `algorithm` in pieces of `piece_bytes`.
+    pub fn new(descriptor: &Descriptor, number: u64, algorithm_hash: u32, piece_bytes: u64) -> CallHeader {
+        let mut bytes = [0; HEADER_BYTES];
+        write_descriptor(&mut bytes, descriptor);
+        bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
+        bytes[40..48].copy_from_slice(&piece_bytes.to_le_bytes());
+        CallHeader { bytes }
+    }
+
+    /// The bytes for one link and direction.
+    pub fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
+        let mut bytes = self.bytes;
+        bytes[48..56].copy_from_slice(&plan_hash.to_le_bytes());
+        bytes
+    }
+}
+
+/// Writes the compared fields of a descriptor, the others as zero.
+fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
+    let mut flags = 0;
+    if descriptor.place == Place::InPlace && !descriptor.collective.is_rooted() {
+        flags |= FLAG_IN_PLACE;
+    }
+    if descriptor.uneven {
+        flags |= FLAG_UNEVEN;
+    }
+    if descriptor.label.is_some() {
+        flags |= FLAG_LABEL;
+    }
+    let user_name = match descriptor.op {
+        Some(ReduceOp::User(user)) => hash_name(user.name),
+        _ => 0,
+    };
+    bytes[2] = descriptor.collective.code();
+    bytes[3] = descriptor.dtype.code();
+    bytes[4] = descriptor.op.map_or(0, ReduceOp::code);
+    bytes[5] = flags;
+    bytes[16..24].copy_from_slice(&if descriptor.uneven { 0 } else { descriptor.count }.to_le_bytes());
+    bytes[24..28].copy_from_slice(&descriptor.root.unwrap_or(NO_ROOT).to_le_bytes());
+    bytes[32..36].copy_from_slice(&descriptor.label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
+    bytes[36..40].copy_from_slice(&user_name.to_le_bytes());
+}
+
+/// FNV-1a, 32 bits: names are compared, not trusted.
+pub fn hash_name(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
+pub fn hash_word(hash: u64, word: u64) -> u64 {
+    word.to_le_bytes().iter().fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Where a [`hash_word`] chain starts.
+pub const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// The fields in which two calls differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
+pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
+    let (mut a, mut b) = ([0; HEADER_BYTES], [0; HEADER_BYTES]);
+    write_descriptor(&mut a, ours);
+    write_descriptor(&mut b, theirs);
+    header_difference(&a, &b)
+}
+
+/// The fields in which two headers differ; `None` when they are the same call.
+pub fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    let mut list = Vec::new();
+    let mut field = |name: &str, ours: String, theirs: String| {
+        if ours != theirs {
+            list.push(format!("{name} {ours} / {theirs}"));
+        }
+    };
+    let version = |h: &HeaderBytes| u16::from_le_bytes([h[0], h[1]]).to_string();
+    let collective = |h: &HeaderBytes| Collective::from_code(h[2]).map_or(format!("#{}", h[2]), |c| c.to_string());
+    let dtype = |h: &HeaderBytes| DType::from_code(h[3]).map_or(format!("#{}", h[3]), |d| d.to_string());
+    let flag = |bit: u8| move |h: &HeaderBytes| (h[5] & bit != 0).to_string();
+    let hash = |at: usize| move |h: &HeaderBytes| format!("#{:08x}", u32_at(h, at));
+    let root = |h: &HeaderBytes| match u32_at(h, 24) {
+        NO_ROOT => "none".to_owned(),
+        root => root.to_string(),
+    };
+    field("version", version(ours), version(theirs));
+    field("collective", collective(ours), collective(theirs));
+    field("dtype", dtype(ours), dtype(theirs));
+    field("op", op_text(ours[4]), op_text(theirs[4]));
+    field("in place", flag(FLAG_IN_PLACE)(ours), flag(FLAG_IN_PLACE)(theirs));
+    field("uneven", flag(FLAG_UNEVEN)(ours), flag(FLAG_UNEVEN)(theirs));
+    field("labelled", flag(FLAG_LABEL)(ours), flag(FLAG_LABEL)(theirs));
+    field("number", u64_at(ours, 8).to_string(), u64_at(theirs, 8).to_string());
+    field("count", u64_at(ours, 16).to_string(), u64_at(theirs, 16).to_string());
+    field("root", root(ours), root(theirs));
+    field("algorithm", hash(28)(ours), hash(28)(theirs));
+    field("label", hash(32)(ours), hash(32)(theirs));
+    field("user op", hash(36)(ours), hash(36)(theirs));
+    field("piece bytes", u64_at(ours, 40).to_string(), u64_at(theirs, 40).to_string());
+    field("step lengths", format!("#{:016x}", u64_at(ours, 48)), format!("#{:016x}", u64_at(theirs, 48)));
+    if list.is_empty() {
+        list.push("reserved bytes".to_owned());
+    }
+    Some(list.join(", "))
+}
+
+fn op_text(code: u8) -> String {
+    let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+    let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(0.0), user]);
+    match code {
+        0 => "none".to_owned(),
+        code => known.into_iter().find(|op| op.code() == code).map_or(format!("#{code}"), |op| op.name().to_owned()),
+    }
+}
+
+/// The call that a peer's header describes, as far as a header can tell (the probe fetches the rest). `None` when
+/// the bytes are not a header.
+pub fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
+    let op = match bytes[4] {
+        0 => None,
+        code => {
+            let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+            let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(f64::NAN), user]);
+            Some(known.into_iter().find(|op| op.code() == code)?)
+        }
+    };
+    let label = (bytes[5] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
+    let descriptor = Descriptor {
+        op,
+        root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
+        label,
+        place: if bytes[5] & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate },
+        uneven: bytes[5] & FLAG_UNEVEN != 0,
+        ..Descriptor::new(Collective::from_code(bytes[2])?, DType::from_code(bytes[3])?, u64_at(bytes, 16))
+    };
+    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm: None, site: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_reduce(count: u64) -> Descriptor {
+        Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::F32, count) }
+    }
+
+    #[test]
+    fn a_header_decodes_to_its_descriptor() {
+        let bytes = CallHeader::new(&all_reduce(5), 9, 1, 4096).with_plan_hash(3);
+        let call = decode(&bytes).unwrap();
+        assert_eq!((call.number, call.descriptor), (9, all_reduce(5)));
+    }
+
+    #[test]
+    fn every_compared_field_is_named() {
+        let ours = all_reduce(5);
+        let cases = [
+            (Descriptor { dtype: DType::F64, ..ours }, "dtype f32 / f64"),
+            (Descriptor { count: 6, ..ours }, "count 5 / 6"),
+            (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
+            (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
+            (Descriptor { collective: Collective::Reduce, root: Some(1), ..ours }, "collective all_reduce / reduce"),
+        ];
+        for (theirs, text) in cases {
+            let difference = descriptor_difference(&ours, &theirs).unwrap();
+            assert!(difference.contains(text), "{difference}");
+        }
+        assert_eq!(descriptor_difference(&ours, &ours), None);
+    }
+
+    #[test]
+    fn uneven_counts_are_left_to_the_plan_hash() {
+        let one = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };
+        assert_eq!(descriptor_difference(&one, &Descriptor { count: 2, ..one }), None);
+    }
+}

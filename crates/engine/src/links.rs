@@ -1,0 +1,111 @@
+//! A transport as the engine sees it: byte streams to peers that never block, and one place to sleep.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::Result;
+
+/// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Short collectives: one socket for both directions, so that acknowledgements ride on data.
+    Small,
+    /// Long collectives: a socket for each direction, so that neither waits for the other's buffers.
+    Large,
+    /// Sends and receives, which are not ordered with collectives.
+    PointToPoint,
+}
+
+impl Lane {
+    /// Every lane.
+    pub const ALL: [Lane; 3] = [Lane::Small, Lane::Large, Lane::PointToPoint];
+}
+
+/// One duplex byte stream from this rank to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// The peer's group rank; never our own.
+    pub peer: u32,
+    /// Which of the streams to that peer.
+    pub lane: Lane,
+}
+
+impl Edge {
+    /// A dense number for tables: three edges per peer.
+    pub fn index(self) -> usize {
+        self.peer as usize * Lane::ALL.len() + self.lane as usize
+    }
+}
+
+/// One duplex byte stream to one peer; never blocks.
+pub trait Link {
+    /// Takes as many bytes as fit now, from the first slice on.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none fit; anything else means that the peer is lost.
+    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Fills the slices in order with what has arrived. Never takes more than they hold.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing has arrived; `Ok(0)` and anything else mean that the peer is lost.
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+}
+
+/// What a sleeping engine waits for on one edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// The edge.
+    pub edge: Edge,
+    /// Wake when bytes have arrived (or the peer is lost).
+    pub readable: bool,
+    /// Wake when bytes can be sent (or the peer is lost).
+    pub writable: bool,
+}
+
+/// Why [`Links::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// An edge is ready, a new edge has arrived, or another thread called the waker.
+    Ready,
+    /// The time is up.
+    Expired,
+}
+
+/// Wakes a thread that sleeps in [`Links::wait`], or makes the next wait return at once. Callable from any thread.
+pub type Waker = Arc<dyn Fn() + Send + Sync>;
+
+/// All streams of one communicator on one rank.
+pub trait Links: Send {
+    /// The stream type.
+    type L: Link;
+
+    /// Starts opening every edge that is not open yet, all at once; ready when all of them are. New streams arrive
+    /// from the transport's own thread, which wakes [`Links::wait`].
+    ///
+    /// # Errors
+    /// When a peer refuses or cannot be reached.
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>>;
+
+    /// Whether the edge is open, also when the peer opened it.
+    fn is_open(&mut self, edge: Edge) -> bool;
+
+    /// The stream of an edge.
+    ///
+    /// # Panics
+    /// When the edge is not open.
+    fn link(&mut self, edge: Edge) -> &mut Self::L;
+
+    /// Sleeps until an edge is ready, a new edge arrives, the waker is called, or `until` has come.
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake;
+
+    /// A handle that ends a [`Links::wait`] from another thread.
+    fn waker(&self) -> Waker;
+
+    /// The clock of deadlines; simulated links have their own.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
