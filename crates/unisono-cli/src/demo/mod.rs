@@ -1,0 +1,5 @@
+//! The demonstration.
+
+mod digits;
+mod network;
+mod training;

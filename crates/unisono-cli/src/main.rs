@@ -1,0 +1,6 @@
+//! The program `unisono`.
+
+mod demo;
+mod random;
+
+fn main() {}
