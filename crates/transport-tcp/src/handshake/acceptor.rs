@@ -1,0 +1,100 @@
+//! Accepts connections and hands over the authenticated ones; strangers cost little and delay nobody.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+
+use super::{Expected, Hello, Refusal, respond};
+use crate::secret::Secret;
+
+/// Pause after a failed accept: it fails for want of file descriptors, and would fail again at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// A connection whose other side has proven that it belongs to the job.
+#[derive(Debug)]
+pub struct Authenticated {
+    /// The connection; its next byte is the first after the handshake.
+    pub stream: TcpStream,
+    /// Where it comes from.
+    pub address: SocketAddr,
+    /// What the other side said of itself.
+    pub hello: Hello,
+}
+
+/// A listening socket that authenticates whoever dials it, many at a time.
+///
+/// At most `pending_max` connections are within their handshake; one more makes the oldest give way, because a
+/// genuine handshake takes one round trip and a slow one is most likely nobody's.
+#[derive(Debug)]
+pub struct Acceptor {
+    listener: TcpListener,
+    secret: Secret,
+    expected: Expected,
+    timeout: Duration,
+    pending_max: usize,
+    pending: JoinSet<Result<Authenticated, Refusal>>,
+    in_order: VecDeque<AbortHandle>,
+    refused: u64,
+}
+
+impl Acceptor {
+    /// An acceptor on `listener` with `timeout` for each handshake.
+    pub fn new(
+        listener: TcpListener,
+        secret: Secret,
+        expected: Expected,
+        timeout: Duration,
+        pending_max: usize,
+    ) -> Acceptor {
+        Acceptor {
+            listener,
+            secret,
+            expected,
+            timeout,
+            pending_max: pending_max.max(1),
+            pending: JoinSet::new(),
+            in_order: VecDeque::new(),
+            refused: 0,
+        }
+    }
+
+    /// The next authenticated connection. May be dropped while it waits; nothing is lost.
+    pub async fn next(&mut self) -> Authenticated {
+        loop {
+            tokio::select! {
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, address)) => self.begin(stream, address),
+                    Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
+                },
+                Some(done) = self.pending.join_next() => match done {
+                    Ok(Ok(authenticated)) => return authenticated,
+                    Ok(Err(_)) | Err(_) => self.refused += 1,
+                },
+            }
+        }
+    }
+
+    /// How many connections were refused so far: strangers, other jobs, the too slow.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    fn begin(&mut self, mut stream: TcpStream, address: SocketAddr) {
+        while self.in_order.front().is_some_and(AbortHandle::is_finished) {
+            self.in_order.pop_front();
+        }
+        if self.pending.len() >= self.pending_max
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            oldest.abort();
+        }
+        let (secret, expected, timeout) = (self.secret.clone(), self.expected.clone(), self.timeout);
+        self.in_order.push_back(self.pending.spawn(async move {
+            let hello = respond(&mut stream, &secret, &expected, timeout).await?;
+            Ok(Authenticated { stream, address, hello })
+        }));
+    }
+}

@@ -1,0 +1,245 @@
+//! The data sockets of one communicator on one rank, as the engine's links.
+//!
+//! | socket | carries |
+//! | --- | --- |
+//! | first | short collectives both ways, long ones from the lower to the higher rank |
+//! | second | long collectives from the higher to the lower rank |
+//! | point to point | sends and receives |
+//!
+//! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
+
+mod socket;
+mod wake;
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use crossbeam::channel::Receiver;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use unisono_communicator::{Error, Result};
+use unisono_engine::{Edge, Interest, Lane, Links, Wake, Waker};
+
+pub use socket::TcpLink;
+pub(crate) use socket::{SocketOptions, adopt_accepted, listen, new_socket};
+
+use crate::control::{Command, Commands};
+use crate::wire::{CommunicatorKey, Role};
+use wake::Alarm;
+
+/// What the control thread puts into a communicator's inbox.
+pub(crate) enum Mail {
+    /// A proven, nonblocking socket.
+    Socket {
+        /// Group rank of the peer.
+        peer: u32,
+        /// Which of the sockets to that peer.
+        role: Role,
+        /// The socket.
+        socket: OwnedFd,
+    },
+    /// A socket that was asked for will never come.
+    Failed(Error),
+}
+
+/// Tells the control thread that the data socket to a peer is gone.
+#[derive(Clone)]
+pub(crate) struct Report {
+    commands: Commands,
+    key: CommunicatorKey,
+    peer: u32,
+}
+
+impl Report {
+    fn lost(&self, reason: &'static str) {
+        self.commands.send(Command::DataLost { key: self.key, peer: self.peer, reason });
+    }
+}
+
+/// All sockets of one communicator.
+pub struct TcpLinks {
+    rank: u32,
+    key: CommunicatorKey,
+    commands: Commands,
+    inbox: Receiver<Mail>,
+    alarm: Alarm,
+    sockets: Vec<Option<Arc<OwnedFd>>>,
+    asked: Vec<bool>,
+    links: Vec<Option<TcpLink>>,
+    failed: Option<Error>,
+    polled: Vec<PollFd<'static>>,
+    pid: rustix::process::Pid,
+}
+
+/// The sockets that an edge needs.
+fn roles(lane: Lane) -> &'static [Role] {
+    match lane {
+        Lane::Small => &[Role::First],
+        Lane::Large => &[Role::First, Role::Second],
+        Lane::PointToPoint => &[Role::PointToPoint],
+    }
+}
+
+fn socket_index(peer: u32, role: Role) -> usize {
+    peer as usize * Role::DATA.len() + role as usize
+}
+
+impl TcpLinks {
+    /// The links of group rank `rank` of `ranks`, with no socket yet.
+    pub(crate) fn new(
+        key: CommunicatorKey,
+        (rank, ranks): (u32, u32),
+        commands: Commands,
+        inbox: Receiver<Mail>,
+    ) -> Result<TcpLinks> {
+        let sockets = ranks as usize * Role::DATA.len();
+        Ok(TcpLinks {
+            rank,
+            key,
+            commands,
+            inbox,
+            alarm: Alarm::new()?,
+            sockets: (0..sockets).map(|_| None).collect(),
+            asked: vec![false; sockets],
+            links: (0..ranks as usize * Lane::ALL.len()).map(|_| None).collect(),
+            failed: None,
+            polled: Vec::new(),
+            pid: rustix::process::getpid(),
+        })
+    }
+
+    fn empty_inbox(&mut self) {
+        while let Ok(mail) = self.inbox.try_recv() {
+            match mail {
+                Mail::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+                Mail::Socket { peer, role, socket } => {
+                    self.sockets[socket_index(peer, role)] = Some(Arc::new(socket));
+                    self.complete_links(peer);
+                }
+            }
+        }
+    }
+
+    /// Makes the links to `peer` whose sockets are all there.
+    fn complete_links(&mut self, peer: u32) {
+        for lane in Lane::ALL {
+            let index = Edge { peer, lane }.index();
+            if self.links[index].is_some() {
+                continue;
+            }
+            let mut found = roles(lane).iter().map(|&role| self.sockets[socket_index(peer, role)].clone());
+            let (Some(Some(first)), last) = (found.next(), found.next()) else { continue };
+            let Some(second) = last.unwrap_or_else(|| Some(first.clone())) else { continue };
+            // The second socket carries what the higher rank sends.
+            let (sender, receiver) = if self.rank < peer { (first, second) } else { (second, first) };
+            let report = Report { commands: self.commands.clone(), key: self.key, peer };
+            self.links[index] = Some(TcpLink::new(sender, receiver, report));
+        }
+    }
+
+    fn ask_for(&mut self, edges: &[Edge]) {
+        let mut wanted = Vec::new();
+        for edge in edges {
+            for &role in roles(edge.lane) {
+                let index = socket_index(edge.peer, role);
+                if self.sockets[index].is_none() && !self.asked[index] {
+                    self.asked[index] = true;
+                    wanted.push((edge.peer, role));
+                }
+            }
+        }
+        if !wanted.is_empty() {
+            self.commands.send(Command::Dial { key: self.key, wanted });
+        }
+    }
+
+    fn refuse_fork(&self) -> Result<()> {
+        let pid = rustix::process::getpid();
+        if pid == self.pid {
+            return Ok(());
+        }
+        let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get().unsigned_abs();
+        Err(Error::Forked { owner: number(self.pid), pid: number(pid) })
+    }
+
+    fn is_missing(&self, edge: &Edge) -> bool {
+        self.links[edge.index()].is_none()
+    }
+}
+
+impl Links for TcpLinks {
+    type L = TcpLink;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        if let Err(error) = self.refuse_fork() {
+            return Poll::Ready(Err(error));
+        }
+        if !edges.iter().any(|edge| self.is_missing(edge)) {
+            return Poll::Ready(Ok(()));
+        }
+        self.empty_inbox();
+        if !edges.iter().any(|edge| self.is_missing(edge)) {
+            return Poll::Ready(Ok(()));
+        }
+        if let Some(error) = &self.failed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        self.ask_for(edges);
+        Poll::Pending
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.empty_inbox();
+        !self.is_missing(&edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut TcpLink {
+        // INVARIANT: the engine asks for a link only after `open` has said that it is there.
+        self.links[edge.index()].as_mut().expect("the edge is open")
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        let mut polled = emptied(std::mem::take(&mut self.polled));
+        polled.push(PollFd::from_borrowed_fd(self.alarm.as_fd(), PollFlags::IN));
+        for one in interest {
+            let Some(link) = &self.links[one.edge.index()] else { continue };
+            if let Some(socket) = link.recv_fd().filter(|_| one.readable) {
+                polled.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
+            }
+            if let Some(socket) = link.send_fd().filter(|_| one.writable) {
+                polled.push(PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+            }
+        }
+        let wake = sleep(&mut polled, until);
+        if !polled[0].revents().is_empty() {
+            self.alarm.silence();
+        }
+        self.polled = emptied(polled);
+        wake
+    }
+
+    fn waker(&self) -> Waker {
+        self.alarm.waker()
+    }
+}
+
+/// Polls until something is ready or the time has come. A signal is not a reason to wake.
+fn sleep(polled: &mut [PollFd<'_>], until: Instant) -> Wake {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match rustix::event::poll(polled, Some(&timeout)) {
+            Ok(0) => return Wake::Expired,
+            Err(rustix::io::Errno::INTR) => {}
+            // Nothing that the caller's own attempt on the socket would not report better.
+            Ok(_) | Err(_) => return Wake::Ready,
+        }
+    }
+}
+
+/// The same room without its borrows: sleeping again costs no allocation.
+fn emptied<'a>(mut list: Vec<PollFd<'_>>) -> Vec<PollFd<'a>> {
+    list.clear();
+    list.into_iter().map_while(|_| None).collect()
+}

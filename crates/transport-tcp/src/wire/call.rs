@@ -1,0 +1,149 @@
+//! A call on the wire: number `u64`, collective `u8`, dtype `u8`, count `u64`, op `u8` (0: none), for a factor
+//! `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer `u8` (0 none,
+//! 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text
+//! (empty: none), file text (empty: unknown), line `u32`.
+
+use std::borrow::Cow;
+
+use unisono_communicator::{
+    CallInfo, Collective, DType, Descriptor, LABEL_BYTES_MAX, Label, Peer, Place, ReduceOp, Site, UserOp,
+};
+
+use crate::codec::{Malformed, Reader, Writer};
+
+const NAME_BYTES_MAX: usize = 64;
+const FILE_BYTES_MAX: usize = 256;
+const NO_ROOT: u32 = u32::MAX;
+const FLAG_IN_PLACE: u8 = 1;
+const FLAG_UNEVEN: u8 = 2;
+
+/// The operator of a user has a name of that process only; the receiver shows this one.
+const USER_NAME: &str = "user";
+
+pub(super) fn write_optional(writer: &mut Writer, call: Option<&CallInfo>) {
+    match call {
+        None => drop(writer.u8(0)),
+        Some(call) => write(writer.u8(1), call),
+    }
+}
+
+pub(super) fn read_optional(reader: &mut Reader<'_>) -> Result<Option<CallInfo>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => read(reader).map(Some),
+        _ => Err(Malformed { what: "neither a call nor none" }),
+    }
+}
+
+pub(super) fn write(writer: &mut Writer, call: &CallInfo) {
+    writer.u64(call.number);
+    write_descriptor(writer, &call.descriptor);
+    writer.text(call.algorithm.as_deref().unwrap_or(""), NAME_BYTES_MAX);
+    let (file, line) = call.site.as_ref().map_or(("", 0), |site| (&*site.file, site.line));
+    writer.text(file, FILE_BYTES_MAX).u32(line);
+}
+
+pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
+    let number = reader.u64()?;
+    let descriptor = read_descriptor(reader)?;
+    let algorithm = Some(reader.text(NAME_BYTES_MAX)?).filter(|name| !name.is_empty());
+    let file = reader.text(FILE_BYTES_MAX)?.to_owned();
+    let line = reader.u32()?;
+    Ok(CallInfo {
+        number,
+        descriptor,
+        algorithm: algorithm.map(|name| Cow::Owned(name.to_owned())),
+        site: (!file.is_empty()).then_some(Site { file: Cow::Owned(file), line }),
+    })
+}
+
+fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
+    writer.u8(descriptor.collective.code()).u8(descriptor.dtype.code()).u64(descriptor.count);
+    writer.u8(descriptor.op.map_or(0, ReduceOp::code));
+    match descriptor.op {
+        Some(ReduceOp::PreMulSum(factor)) => drop(writer.u64(factor.to_bits())),
+        Some(ReduceOp::User(user)) => drop(writer.u8(user.commutative.into())),
+        _ => {}
+    }
+    writer.u32(descriptor.root.unwrap_or(NO_ROOT));
+    match descriptor.peer {
+        None => writer.u8(0).u32(0),
+        Some(Peer::Rank(rank)) => writer.u8(1).u32(rank),
+        Some(Peer::Any) => writer.u8(2).u32(0),
+    };
+    writer.u32(descriptor.tag);
+    writer.text(descriptor.label.as_ref().map_or("", Label::as_str), LABEL_BYTES_MAX);
+    let in_place = if descriptor.place == Place::InPlace { FLAG_IN_PLACE } else { 0 };
+    writer.u8(in_place | if descriptor.uneven { FLAG_UNEVEN } else { 0 });
+}
+
+fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
+    let collective =
+        Collective::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown collective" })?;
+    let dtype = DType::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown dtype" })?;
+    let count = reader.u64()?;
+    let op = read_op(reader)?;
+    let root = Some(reader.u32()?).filter(|&root| root != NO_ROOT);
+    let peer = match (reader.u8()?, reader.u32()?) {
+        (0, _) => None,
+        (1, rank) => Some(Peer::Rank(rank)),
+        (2, _) => Some(Peer::Any),
+        _ => return Err(Malformed { what: "an unknown kind of peer" }),
+    };
+    let tag = reader.u32()?;
+    let label = Some(reader.text(LABEL_BYTES_MAX)?).filter(|text| !text.is_empty()).and_then(Label::new);
+    let flags = reader.u8()?;
+    let place = if flags & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate };
+    let uneven = flags & FLAG_UNEVEN != 0;
+    Ok(Descriptor { op, root, peer, tag, label, place, uneven, ..Descriptor::new(collective, dtype, count) })
+}
+
+fn read_op(reader: &mut Reader<'_>) -> Result<Option<ReduceOp>, Malformed> {
+    let user = UserOp { name: USER_NAME, commutative: false };
+    let code = reader.u8()?;
+    if code == 0 {
+        return Ok(None);
+    }
+    if code == ReduceOp::PreMulSum(0.0).code() {
+        return Ok(Some(ReduceOp::PreMulSum(f64::from_bits(reader.u64()?))));
+    }
+    if code == ReduceOp::User(user).code() {
+        return Ok(Some(ReduceOp::User(UserOp { commutative: reader.u8()? != 0, ..user })));
+    }
+    let plain = ReduceOp::PLAIN.iter().copied().find(|op| op.code() == code);
+    plain.map(Some).ok_or(Malformed { what: "an unknown reduce op" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_arrives() {
+        let ops = ReduceOp::PLAIN.iter().copied().map(Some).chain([
+            None,
+            Some(ReduceOp::PreMulSum(0.5)),
+            Some(ReduceOp::User(UserOp { name: USER_NAME, commutative: true })),
+        ]);
+        for op in ops {
+            let descriptor = Descriptor {
+                op,
+                root: Some(2),
+                peer: Some(Peer::Rank(4)),
+                tag: 5,
+                label: Label::new("gradients"),
+                place: Place::InPlace,
+                uneven: true,
+                ..Descriptor::new(Collective::Reduce, DType::BF16, 77)
+            };
+            let site = Some(Site { file: "train.rs".into(), line: 9 });
+            let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site };
+            let mut writer = Writer::new();
+            write(&mut writer, &call);
+            let bytes = writer.finish();
+            let mut reader = Reader::new(&bytes);
+            assert_eq!(read(&mut reader), Ok(call));
+            assert_eq!(reader.finish(), Ok(()));
+        }
+    }
+}

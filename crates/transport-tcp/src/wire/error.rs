@@ -1,0 +1,216 @@
+//! A first cause on the wire: code `u8`, its words as a text, its fields as a byte string (`length u32`, bytes).
+//!
+//! | code | error | fields |
+//! | --- | --- | --- |
+//! | 0 | any other | none; the receiver keeps the words |
+//! | 1 | mismatch | ours call, theirs call, rank `u32`, difference text |
+//! | 2 | peer lost | count `u32` and culprits `u32`, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, reason text |
+//! | 3 | timeout | call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
+//! | 4 | cancelled | by `u32`, call |
+//! | 5 | panicked | rank `u32`, call, words text |
+//! | 6 | closed | none |
+//! | 7 | refused | problem text |
+//! | 8 | system | what text, words text |
+//!
+//! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
+
+use std::time::Duration;
+
+use unisono_communicator::{Awaited, Error};
+
+use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty};
+use crate::codec::{Malformed, Reader, Writer};
+
+/// Ranks that a lost-peer report names, and awaited ranks that a timeout names; the rest is left out.
+const RANKS_MAX: usize = 32;
+
+const STATUS_BYTES_MAX: usize = 300;
+const FIELDS_BYTES_MAX: usize = 12 * 1024;
+
+pub(crate) fn write_error(writer: &mut Writer, error: &Error) {
+    let cause = error.root_cause();
+    let mut fields = Writer::new();
+    let code = write_fields(&mut fields, cause);
+    writer.u8(code).text(&cause.to_string(), TEXT_BYTES_MAX).bytes(&fields.finish());
+}
+
+fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
+    match error {
+        Error::Mismatch { ours, theirs, rank, difference } => {
+            call::write(fields, ours);
+            call::write(fields, theirs);
+            fields.u32(*rank).text(difference, TEXT_BYTES_MAX);
+            1
+        }
+        Error::PeerLost { culprits, call, noticed_by, certainty, reason } => {
+            fields.u32_list(&culprits[..culprits.len().min(RANKS_MAX)]);
+            call::write_optional(fields, call.as_deref());
+            fields.u32(*noticed_by).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+            2
+        }
+        Error::Timeout { call, waited, not_arrived } => {
+            call::write(fields, call);
+            fields.u64(waited.as_nanos().min(u64::MAX.into()) as u64);
+            fields.u32(not_arrived.len().min(RANKS_MAX) as u32);
+            for one in not_arrived.iter().take(RANKS_MAX) {
+                fields.u32(one.rank).text(&one.status, STATUS_BYTES_MAX);
+            }
+            3
+        }
+        Error::Cancelled { by, call } => {
+            call::write(fields.u32(*by), call);
+            4
+        }
+        Error::Panicked { rank, call, text } => {
+            call::write(fields.u32(*rank), call);
+            fields.text(text, TEXT_BYTES_MAX);
+            5
+        }
+        Error::Closed => 6,
+        Error::Refused { problem } => {
+            fields.text(problem, TEXT_BYTES_MAX);
+            7
+        }
+        Error::System { what, text } => {
+            fields.text(what, TEXT_BYTES_MAX).text(text, TEXT_BYTES_MAX);
+            8
+        }
+        _ => 0,
+    }
+}
+
+pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
+    let code = reader.u8()?;
+    let words = reader.text(TEXT_BYTES_MAX)?;
+    let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
+    let error = match read_fields(&mut fields, code)? {
+        Some(error) => error,
+        None => return Ok(Error::System { what: "reported".to_owned(), text: words.to_owned() }),
+    };
+    fields.finish()?;
+    Ok(error)
+}
+
+/// `None` for a code without fields to read.
+fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malformed> {
+    let error = match code {
+        1 => Error::Mismatch {
+            ours: Box::new(call::read(fields)?),
+            theirs: Box::new(call::read(fields)?),
+            rank: fields.u32()?,
+            difference: text(fields)?,
+        },
+        2 => Error::PeerLost {
+            culprits: fields.u32_list(RANKS_MAX)?,
+            call: call::read_optional(fields)?.map(Box::new),
+            noticed_by: fields.u32()?,
+            certainty: read_certainty(fields)?,
+            reason: text(fields)?,
+        },
+        3 => {
+            let call = Box::new(call::read(fields)?);
+            let waited = Duration::from_nanos(fields.u64()?);
+            let count = fields.length(RANKS_MAX, 8)?;
+            let not_arrived = (0..count).map(|_| read_awaited(fields)).collect::<Result<_, _>>()?;
+            Error::Timeout { call, waited, not_arrived }
+        }
+        4 => Error::Cancelled { by: fields.u32()?, call: Box::new(call::read(fields)?) },
+        5 => Error::Panicked {
+            rank: fields.u32()?,
+            call: Box::new(call::read(fields)?),
+            text: text(fields)?,
+        },
+        6 => Error::Closed,
+        7 => Error::Refused { problem: text(fields)? },
+        8 => Error::System { what: text(fields)?, text: text(fields)? },
+        _ => return Ok(None),
+    };
+    Ok(Some(error))
+}
+
+fn read_awaited(fields: &mut Reader<'_>) -> Result<Awaited, Malformed> {
+    Ok(Awaited { rank: fields.u32()?, status: fields.text(STATUS_BYTES_MAX)?.to_owned() })
+}
+
+fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
+    fields.text(TEXT_BYTES_MAX).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unisono_communicator::{CallInfo, Certainty, Collective, DType, Descriptor, Site};
+
+    use super::*;
+    use crate::wire::FRAME_BYTES_MAX;
+
+    fn round_trip(error: &Error) -> Error {
+        let mut writer = Writer::new();
+        write_error(&mut writer, error);
+        let bytes = writer.finish();
+        assert!(bytes.len() < FRAME_BYTES_MAX - 64, "{} bytes", bytes.len());
+        let mut reader = Reader::new(&bytes);
+        let back = read_error(&mut reader).unwrap();
+        assert_eq!(reader.finish(), Ok(()));
+        back
+    }
+
+    fn call(number: u64, text: &str) -> Box<CallInfo> {
+        let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
+        let site = Some(Site { file: text.to_owned().into(), line: 1 });
+        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site })
+    }
+
+    fn examples(text: &str, ranks: u32) -> Vec<Error> {
+        let own = || text.to_owned();
+        let awaited = |rank| Awaited { rank, status: own() };
+        vec![
+            Error::Mismatch { ours: call(1, text), theirs: call(2, text), rank: 3, difference: own() },
+            Error::PeerLost {
+                culprits: (0..ranks).collect(),
+                call: Some(call(4, text)),
+                noticed_by: 2,
+                certainty: Certainty::Suspected,
+                reason: own(),
+            },
+            Error::Timeout {
+                call: call(5, text),
+                waited: Duration::from_millis(6),
+                not_arrived: (0..ranks).map(awaited).collect(),
+            },
+            Error::Cancelled { by: 1, call: call(7, text) },
+            Error::Panicked { rank: 1, call: call(7, text), text: own() },
+            Error::Closed,
+            Error::Refused { problem: own() },
+            Error::System { what: own(), text: own() },
+        ]
+    }
+
+    #[test]
+    fn causes_survive_the_wire() {
+        for error in examples("short", 3) {
+            assert_eq!(format!("{:?}", round_trip(&error)), format!("{error:?}"));
+        }
+    }
+
+    #[test]
+    fn long_causes_are_cut_to_fit_a_frame() {
+        for error in examples(&"long ".repeat(5000), 1000) {
+            let kind = |error: &Error| std::mem::discriminant(error);
+            assert_eq!(kind(&round_trip(&error)), kind(&error));
+        }
+    }
+
+    #[test]
+    fn a_revocation_is_flattened_and_the_rest_keeps_its_words() {
+        let nested = Error::Revoked { by: 3, cause: Arc::new(Error::Closed) };
+        assert!(matches!(round_trip(&nested), Error::Closed));
+        let other = Error::invalid("root", "is 9 of 2");
+        let Error::System { text, .. } = round_trip(&other) else { panic!("not kept as words") };
+        assert_eq!(text, other.to_string());
+        let unknown = Writer::new().u8(200).text("new words", 64).bytes(b"what only they know").finish();
+        let read = read_error(&mut Reader::new(&unknown)).unwrap();
+        assert!(matches!(read, Error::System { text, .. } if text == "new words"));
+    }
+}

@@ -1,0 +1,343 @@
+//! The messages between control planes, byte by byte. All integers are little-endian, nothing is aligned.
+//!
+//! A control connection carries frames after its handshake: `length u32` of what follows, `kind u8`, then the fields
+//! of the kind. A text is `length u32` and that many bytes of UTF-8; texts longer than their cap are cut.
+//!
+//! | kind | name | fields |
+//! | --- | --- | --- |
+//! | 1 | beat | none: the sender lives |
+//! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
+//! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
+//! | 4 | news | origin `u32` (rank in the job), sequence `u64`, topic `u8`, the fields of the topic |
+//!
+//! News is forwarded once by everybody to everybody. The sequence counts what its origin has published, from 1.
+//!
+//! | topic | name | fields |
+//! | --- | --- | --- |
+//! | 1 | revoked | communicator `u64`, epoch `u32`, error |
+//! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
+//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, last call (`u8` 0, or 1 and a call) |
+//! | 4 | goodbye | none: the origin leaves the job |
+//!
+//! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
+//! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
+//! `error.rs`.
+
+mod call;
+mod error;
+
+use unisono_communicator::{CallInfo, Certainty, Error};
+use unisono_engine::CallStatus;
+
+use crate::codec::{Malformed, Reader, Writer};
+
+pub(crate) use error::{read_error, write_error};
+
+/// Longest frame, kind included.
+pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
+
+/// Longest text in a message.
+pub(crate) const TEXT_BYTES_MAX: usize = 512;
+
+/// Bytes in front of a frame's kind.
+pub(crate) const LENGTH_BYTES: usize = 4;
+
+const NOBODY: u32 = u32::MAX;
+
+/// One communicator in one epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommunicatorKey {
+    /// Its id: 0 for the world.
+    pub id: u64,
+    /// Its epoch.
+    pub epoch: u32,
+}
+
+/// What a connection is for. The number is bound in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Role {
+    /// Data: short collectives both ways, long ones from the lower to the higher rank.
+    First = 0,
+    /// Data: long collectives from the higher to the lower rank.
+    Second = 1,
+    /// Data: sends and receives.
+    PointToPoint = 2,
+    /// Messages between control planes.
+    Control = 3,
+}
+
+impl Role {
+    /// The roles of data sockets.
+    pub const DATA: [Role; 3] = [Role::First, Role::Second, Role::PointToPoint];
+
+    /// The number on the wire.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The role of a number.
+    pub fn from_code(code: u8) -> Option<Role> {
+        [Role::First, Role::Second, Role::PointToPoint, Role::Control].get(usize::from(code)).copied()
+    }
+}
+
+/// A message between two control planes.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    /// The sender lives.
+    Beat,
+    /// What about your call of that number?
+    Ask { key: CommunicatorKey, number: u64 },
+    /// This about it.
+    Answer { key: CommunicatorKey, number: u64, status: CallStatus },
+    /// To be passed on.
+    News(News),
+}
+
+/// Something that every rank must learn.
+#[derive(Clone, Debug)]
+pub(crate) struct News {
+    /// Who published it (rank in the job).
+    pub(crate) origin: u32,
+    /// How many things the origin has published, this one included.
+    pub(crate) sequence: u64,
+    /// What has happened.
+    pub(crate) topic: Topic,
+}
+
+/// What has happened.
+#[derive(Clone, Debug)]
+pub(crate) enum Topic {
+    /// The origin found the first cause that ends a communicator.
+    Revoked { key: CommunicatorKey, cause: Error },
+    /// The origin noticed that a rank of the job is gone.
+    Lost { rank: u32, certainty: Certainty, reason: String },
+    /// The origin has closed a communicator after so many collectives.
+    Closed { key: CommunicatorKey, calls: u64, last: Option<CallInfo> },
+    /// The origin leaves the job in good order.
+    Goodbye,
+}
+
+impl Topic {
+    /// The communicator it is about, unless it is about the job.
+    pub(crate) fn key(&self) -> Option<CommunicatorKey> {
+        match self {
+            Topic::Revoked { key, .. } | Topic::Closed { key, .. } => Some(*key),
+            Topic::Lost { .. } | Topic::Goodbye => None,
+        }
+    }
+}
+
+/// Appends a frame to what a connection will send.
+pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
+    let mut writer = Writer::new();
+    match message {
+        Message::Beat => {
+            writer.u8(1);
+        }
+        Message::Ask { key, number } => {
+            writer.u8(2);
+            write_key(&mut writer, *key);
+            writer.u64(*number);
+        }
+        Message::Answer { key, number, status } => {
+            writer.u8(3);
+            write_key(&mut writer, *key);
+            writer.u64(*number);
+            write_status(&mut writer, status);
+        }
+        Message::News(news) => {
+            writer.u8(4).u32(news.origin).u64(news.sequence);
+            write_topic(&mut writer, &news.topic);
+        }
+    }
+    let body = writer.finish();
+    debug_assert!(body.len() <= FRAME_BYTES_MAX, "every part has a cap");
+    out.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    out.extend_from_slice(&body);
+}
+
+/// The length of the frame that starts here, once its length is known to be allowed.
+pub(crate) fn frame_bytes(length: [u8; LENGTH_BYTES]) -> Result<usize, Malformed> {
+    match u32::from_le_bytes(length) as usize {
+        0 => Err(Malformed { what: "an empty frame" }),
+        bytes if bytes > FRAME_BYTES_MAX => Err(Malformed { what: "a frame is longer than allowed" }),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Reads what follows a frame's length.
+pub(crate) fn decode(frame: &[u8]) -> Result<Message, Malformed> {
+    let mut reader = Reader::new(frame);
+    let message = match reader.u8()? {
+        1 => Message::Beat,
+        2 => Message::Ask { key: read_key(&mut reader)?, number: reader.u64()? },
+        3 => {
+            let (key, number) = (read_key(&mut reader)?, reader.u64()?);
+            Message::Answer { key, number, status: read_status(&mut reader)? }
+        }
+        4 => {
+            let (origin, sequence) = (reader.u32()?, reader.u64()?);
+            Message::News(News { origin, sequence, topic: read_topic(&mut reader)? })
+        }
+        _ => return Err(Malformed { what: "an unknown kind of message" }),
+    };
+    reader.finish()?;
+    Ok(message)
+}
+
+fn write_key(writer: &mut Writer, key: CommunicatorKey) {
+    writer.u64(key.id).u32(key.epoch);
+}
+
+fn read_key(reader: &mut Reader<'_>) -> Result<CommunicatorKey, Malformed> {
+    Ok(CommunicatorKey { id: reader.u64()?, epoch: reader.u32()? })
+}
+
+fn write_topic(writer: &mut Writer, topic: &Topic) {
+    match topic {
+        Topic::Revoked { key, cause } => {
+            write_key(writer.u8(1), *key);
+            write_error(writer, cause);
+        }
+        Topic::Lost { rank, certainty, reason } => {
+            writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+        }
+        Topic::Closed { key, calls, last } => {
+            write_key(writer.u8(3), *key);
+            writer.u64(*calls);
+            call::write_optional(writer, last.as_ref());
+        }
+        Topic::Goodbye => {
+            writer.u8(4);
+        }
+    }
+}
+
+fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
+    Ok(match reader.u8()? {
+        1 => Topic::Revoked { key: read_key(reader)?, cause: read_error(reader)? },
+        2 => Topic::Lost {
+            rank: reader.u32()?,
+            certainty: read_certainty(reader)?,
+            reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+        },
+        3 => Topic::Closed {
+            key: read_key(reader)?,
+            calls: reader.u64()?,
+            last: call::read_optional(reader)?,
+        },
+        4 => Topic::Goodbye,
+        _ => return Err(Malformed { what: "an unknown topic" }),
+    })
+}
+
+fn write_status(writer: &mut Writer, status: &CallStatus) {
+    match status {
+        CallStatus::NotYet { last } => call::write_optional(writer.u8(0), last.as_ref()),
+        CallStatus::Running { call, awaited } => {
+            call::write(writer.u8(1), call);
+            writer.u32(awaited.unwrap_or(NOBODY));
+        }
+        CallStatus::Done { call } => call::write(writer.u8(2), call),
+        CallStatus::Forgotten => {
+            writer.u8(3);
+        }
+    }
+}
+
+fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
+    Ok(match reader.u8()? {
+        0 => CallStatus::NotYet { last: call::read_optional(reader)? },
+        1 => {
+            let call = call::read(reader)?;
+            CallStatus::Running { call, awaited: Some(reader.u32()?).filter(|&rank| rank != NOBODY) }
+        }
+        2 => CallStatus::Done { call: call::read(reader)? },
+        3 => CallStatus::Forgotten,
+        _ => return Err(Malformed { what: "an unknown status" }),
+    })
+}
+
+fn certainty_code(certainty: Certainty) -> u8 {
+    match certainty {
+        Certainty::Confirmed => 1,
+        Certainty::Suspected => 2,
+    }
+}
+
+fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
+    match reader.u8()? {
+        1 => Ok(Certainty::Confirmed),
+        2 => Ok(Certainty::Suspected),
+        _ => Err(Malformed { what: "an unknown certainty" }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use unisono_communicator::{Collective, DType, Descriptor};
+
+    use super::*;
+
+    fn round_trip(message: &Message) -> Message {
+        let mut bytes = Vec::new();
+        encode(message, &mut bytes);
+        let (length, frame) = bytes.split_first_chunk().unwrap();
+        assert_eq!(frame_bytes(*length), Ok(frame.len()));
+        for cut in 0..frame.len() {
+            assert!(decode(&frame[..cut]).is_err(), "cut at {cut} of {}", frame.len());
+        }
+        decode(frame).unwrap()
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded() {
+        let key = CommunicatorKey { id: 7, epoch: 2 };
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let call = CallInfo { number: 4, descriptor, algorithm: None, site: None };
+        let topics = [
+            Topic::Revoked { key, cause: Error::Closed },
+            Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
+            Topic::Closed { key, calls: 5, last: Some(call.clone()) },
+            Topic::Goodbye,
+        ];
+        let statuses = [
+            CallStatus::NotYet { last: None },
+            CallStatus::NotYet { last: Some(call.clone()) },
+            CallStatus::Running { call: call.clone(), awaited: Some(2) },
+            CallStatus::Running { call: call.clone(), awaited: None },
+            CallStatus::Done { call },
+            CallStatus::Forgotten,
+        ];
+        let news = topics.map(|topic| Message::News(News { origin: 1, sequence: 9, topic }));
+        let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
+        for message in [Message::Beat, Message::Ask { key, number: 1 }].iter().chain(&news).chain(&answers) {
+            assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
+        }
+    }
+
+    #[test]
+    fn lengths_are_capped() {
+        assert!(frame_bytes([0; 4]).is_err());
+        assert!(frame_bytes([255; 4]).is_err());
+        let reason = "x".repeat(FRAME_BYTES_MAX);
+        let topic = Topic::Lost { rank: 0, certainty: Certainty::Confirmed, reason };
+        let Message::News(News { topic: Topic::Lost { reason, .. }, .. }) =
+            round_trip(&Message::News(News { origin: 0, sequence: 1, topic }))
+        else {
+            panic!("another message came out")
+        };
+        assert_eq!(reason.len(), TEXT_BYTES_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..5) {
+            let _ = decode(&junk);
+            let _ = decode(&[&[kind], &junk[..]].concat());
+        }
+    }
+}
