@@ -1,0 +1,46 @@
+//! Recursive doubling: in round k everybody exchanges everything with the rank at distance 2^k. Fewest rounds.
+//!
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.5.
+
+use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires};
+
+/// log2 p rounds of the whole vector; for other p one more to fold and one more to unfold.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "recursive_doubling",
+    collective: Collective::AllReduce,
+    requires: Requires::NOTHING,
+    chunks: |_| 1,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let fold = Fold::new(shape.ranks);
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        // A rank of a pair sums once more at the start, and sends once more at the end.
+        let most = Fraction::new(rounds + folded, 1);
+        let messages = rounds + folded;
+        Cost { rounds: rounds + 2 * folded, messages, sent: most, received: most, reduced: most }
+    },
+    canonical: true,
+    build: |builder| {
+        let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
+        let Some(own) = fold.virtual_rank(rank) else {
+            builder.send(rank - 1, 0);
+            builder.recv(rank - 1, 0);
+            return;
+        };
+        if let Some(partner) = fold.partner(rank) {
+            builder.recv_reduce(partner, 0, Own::Left, false);
+        }
+        for round in 0..fold.rounds() {
+            let other = own ^ (1 << round);
+            let side = if own < other { Own::Left } else { Own::Right };
+            builder.send(fold.rank(other), 0);
+            builder.recv_reduce(fold.rank(other), 0, side, round + 1 == fold.rounds());
+        }
+        if let Some(partner) = fold.partner(rank) {
+            builder.send(partner, 0);
+        }
+        builder.deliver(0);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5",
+    summary: "in round k everybody exchanges the whole vector with the rank at distance 2^k",
+};

@@ -1,0 +1,87 @@
+//! The ring: every rank talks to its two neighbours only. Fewest bytes, most rounds.
+//!
+//! Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009, section 3.
+
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape};
+
+/// 2(p-1) rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "ring",
+    collective: Collective::AllReduce,
+    requires: Requires::COMMUTATIVE,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (hops, part) = hops(shape);
+        Cost { rounds: 2 * hops, messages: 2 * hops, sent: part + part, received: part + part, reduced: part }
+    },
+    canonical: false,
+    build: |builder| {
+        reduce_scatter(builder);
+        all_gather(builder);
+    },
+    source: "Patarasuk, Yuan 2009, section 3",
+    summary: "each chunk travels once around the ring to be summed and once more to be handed out",
+};
+
+/// p-1 rounds; (p-1)/p of the vector sent, received and reduced.
+pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
+    name: "ring",
+    collective: Collective::ReduceScatter,
+    requires: Requires::COMMUTATIVE,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |shape| shape.ranks.saturating_sub(2),
+    cost: |shape| {
+        let (hops, part) = hops(shape);
+        Cost { rounds: hops, messages: hops, sent: part, received: part, reduced: part }
+    },
+    canonical: false,
+    build: reduce_scatter,
+    source: "Patarasuk, Yuan 2009, section 3",
+    summary: "each share travels once around the ring and ends, summed, at its owner",
+};
+
+/// p-1 rounds; (p-1)/p of the result sent and received.
+pub(super) const ALL_GATHER: Algorithm = Algorithm {
+    name: "ring",
+    collective: Collective::AllGather,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (hops, part) = hops(shape);
+        Cost { rounds: hops, messages: hops, sent: part, received: part, reduced: Fraction::ZERO }
+    },
+    canonical: false,
+    build: all_gather,
+    source: "Patarasuk, Yuan 2009, section 3",
+    summary: "each share travels once around the ring",
+};
+
+fn hops(shape: &Shape) -> (u64, Fraction) {
+    let hops = u64::from(shape.ranks) - 1;
+    (hops, Fraction::new(hops, u64::from(shape.ranks)))
+}
+
+/// Extent c starts at rank c + 1 and ends, summed over all ranks, at rank c.
+fn reduce_scatter(builder: &mut Builder) {
+    let (next, previous) = (builder.ahead(1), builder.behind(1));
+    for hop in 1..builder.ranks() {
+        builder.send(next, builder.behind(hop));
+        let completes = hop + 1 == builder.ranks();
+        builder.recv_reduce(previous, builder.behind(hop + 1), Own::Right, completes);
+    }
+    if builder.ranks() == 1 {
+        builder.deliver(0);
+    }
+}
+
+/// Extent c starts at rank c and visits all others.
+fn all_gather(builder: &mut Builder) {
+    let (next, previous) = (builder.ahead(1), builder.behind(1));
+    for hop in 1..builder.ranks() {
+        builder.send(next, builder.behind(hop - 1));
+        builder.recv(previous, builder.behind(hop));
+    }
+    builder.deliver(builder.rank());
+}

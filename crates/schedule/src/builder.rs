@@ -1,0 +1,205 @@
+//! The builder: an algorithm says what is sent and received; what waits for what is inferred.
+
+use std::collections::HashMap;
+
+use crate::hazards::Hazards;
+use crate::{Action, Collective, Layout, Schedule, Shape, Slot, Step};
+
+/// Which side of a reduction the local operand stands on. It decides the order of the operands, hence the bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// `own + wire`.
+    Left,
+    /// `wire + own`.
+    Right,
+}
+
+/// Collects the steps of one rank.
+///
+/// It follows, per extent, where the newest value of this rank lies ([`Builder::value`]) and where the next one
+/// belongs ([`Builder::place`]), so that one phase serves all-reduce (partial sums in the output) and
+/// reduce-scatter (partial sums in scratch). Dependencies are inferred per chunk, out of place and in place.
+///
+/// ```
+/// use unisono_schedule::{Builder, Collective, Own, Shape};
+/// // All-reduce of two ranks, as rank 0 does it: exchange everything, the lower rank's value on the left.
+/// let mut builder = Builder::new(Collective::AllReduce, &Shape::new(2), 0, 1);
+/// builder.send(1, 0);
+/// builder.recv_reduce(1, 0, Own::Left, true);
+/// let schedule = builder.finish();
+/// // In place the receive overwrites what the send reads.
+/// assert_eq!(schedule.dependencies(1), [0]);
+/// ```
+#[derive(Debug)]
+pub struct Builder {
+    collective: Collective,
+    shape: Shape,
+    rank: u32,
+    chunks: u32,
+    layout: Layout,
+    steps: Vec<Step>,
+    dependencies: Vec<Vec<u32>>,
+    scratch_chunks: u32,
+    /// Where the newest value of an extent lies, once this rank wrote one.
+    values: HashMap<u32, Slot>,
+    /// The scratch chunk of an extent that the output does not hold.
+    scratch_of: HashMap<u32, Slot>,
+    hazards: Hazards,
+}
+
+impl Builder {
+    /// An empty list for `rank`, its vector cut into `chunks`; right in place as well as out of place.
+    pub fn new(collective: Collective, shape: &Shape, rank: u32, chunks: u32) -> Self {
+        Self::with_aliasing(collective, shape, rank, chunks, true)
+    }
+
+    /// As [`Builder::new`]; without `in_place` the schedule is for calls out of place only and waits less.
+    pub fn with_aliasing(
+        collective: Collective,
+        shape: &Shape,
+        rank: u32,
+        chunks: u32,
+        in_place: bool,
+    ) -> Self {
+        let layout = Layout::new(collective, shape, rank, chunks);
+        Self {
+            collective,
+            shape: *shape,
+            rank,
+            chunks,
+            layout,
+            steps: Vec::new(),
+            dependencies: Vec::new(),
+            scratch_chunks: 0,
+            values: HashMap::new(),
+            scratch_of: HashMap::new(),
+            hazards: Hazards::new(layout, in_place),
+        }
+    }
+
+    /// The collective that is built.
+    pub fn collective(&self) -> Collective {
+        self.collective
+    }
+
+    /// The shape of the group.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// The rank whose steps are built.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn ranks(&self) -> u32 {
+        self.shape.ranks
+    }
+
+    /// The root.
+    pub fn root(&self) -> u32 {
+        self.shape.root
+    }
+
+    /// The number of extents.
+    pub fn chunks(&self) -> u32 {
+        self.chunks
+    }
+
+    /// The rank `distance` after this one, modulo the number of ranks.
+    pub fn ahead(&self, distance: u32) -> u32 {
+        (self.rank + distance) % self.shape.ranks
+    }
+
+    /// The rank `distance` before this one, modulo the number of ranks; `distance` is at most that number.
+    pub fn behind(&self, distance: u32) -> u32 {
+        (self.rank + self.shape.ranks - distance) % self.shape.ranks
+    }
+
+    /// The slot with this rank's newest value of `extent`: what it wrote last, else what it began with.
+    pub fn value(&self, extent: u32) -> Slot {
+        let initial = if self.layout.starts_with_output() { Slot::Output } else { Slot::Input };
+        self.values.get(&extent).copied().unwrap_or(initial)
+    }
+
+    /// The slot where a value of `extent` belongs: the output if it holds that extent, else a scratch chunk.
+    pub fn place(&mut self, extent: u32) -> Slot {
+        if self.layout.output(extent).is_some() {
+            return Slot::Output;
+        }
+        if let Some(slot) = self.scratch_of.get(&extent) {
+            return *slot;
+        }
+        let slot = self.scratch();
+        self.scratch_of.insert(extent, slot);
+        slot
+    }
+
+    /// A new scratch chunk. It is meant for one extent: sharing one between extents couples their lengths.
+    pub fn scratch(&mut self) -> Slot {
+        self.scratch_chunks += 1;
+        Slot::Scratch(self.scratch_chunks - 1)
+    }
+
+    /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these do.
+    pub fn send(&mut self, peer: u32, extent: u32) -> u32 {
+        let source = self.value(extent);
+        self.push(extent, Action::Send { peer: peer as u16, source })
+    }
+
+    /// Receives `extent` to its place.
+    pub fn recv(&mut self, peer: u32, extent: u32) -> u32 {
+        let destination = self.place(extent);
+        self.push(extent, Action::Recv { peer: peer as u16, destination })
+    }
+
+    /// Receives `extent` and reduces it with the newest value into its place.
+    ///
+    /// `completes` says that the result holds the contributions of all ranks.
+    pub fn recv_reduce(&mut self, peer: u32, extent: u32, own: Own, completes: bool) -> u32 {
+        let (operand, destination) = (self.value(extent), self.place(extent));
+        let operand_is_left = own == Own::Left;
+        let action =
+            Action::RecvReduce { peer: peer as u16, operand, destination, operand_is_left, completes };
+        self.push(extent, action)
+    }
+
+    /// Copies the newest value of `extent` to the output, unless it is there already.
+    pub fn deliver(&mut self, extent: u32) {
+        let source = self.value(extent);
+        if source != Slot::Output {
+            self.push(extent, Action::Copy { source, destination: Slot::Output });
+        }
+    }
+
+    /// Adds any step.
+    pub fn push(&mut self, extent: u32, action: Action) -> u32 {
+        let index = self.steps.len() as u32;
+        let step = Step { extent, action };
+        self.dependencies.push(self.hazards.access(index, &step));
+        self.steps.push(step);
+        if let Some(slot) = action.writes() {
+            self.values.insert(extent, slot);
+        }
+        index
+    }
+
+    /// Makes `step` wait for `earlier`, where no shared chunk says so.
+    ///
+    /// # Panics
+    /// If `earlier` is not before `step`: a step waits for earlier ones only.
+    pub fn after(&mut self, step: u32, earlier: u32) {
+        assert!(earlier < step, "step {step} can only wait for an earlier step than itself, not {earlier}");
+        self.dependencies[step as usize].push(earlier);
+    }
+
+    /// The schedule.
+    pub fn finish(mut self) -> Schedule {
+        for list in &mut self.dependencies {
+            list.sort_unstable();
+            list.dedup();
+        }
+        Schedule::new(self.rank, self.chunks, self.scratch_chunks, self.steps, &self.dependencies)
+    }
+}

@@ -1,0 +1,110 @@
+//! Which earlier steps a step must wait for, because they touch the same bytes.
+
+use std::collections::HashMap;
+
+use crate::{Action, Layout, Slot, Step};
+
+/// The accesses so far, out of place and in place.
+///
+/// Both views count: out of place a copy from input to output is a write of the output; in place it does nothing,
+/// but then every write of the output overwrites the input.
+#[derive(Debug)]
+pub(crate) struct Hazards {
+    layout: Layout,
+    in_place: bool,
+    apart: HashMap<Place, History>,
+    together: HashMap<u32, History>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Output(u32),
+    Scratch(u32),
+}
+
+impl Hazards {
+    pub(crate) fn new(layout: Layout, in_place: bool) -> Self {
+        Self { layout, in_place, apart: HashMap::new(), together: HashMap::new() }
+    }
+
+    /// Notes the accesses of `step`; returns the steps it waits for, in no order and maybe twice.
+    pub(crate) fn access(&mut self, index: u32, step: &Step) -> Vec<u32> {
+        let mut found = Vec::new();
+        let (read, written) = (step.action.reads(), step.action.writes());
+        if let Some(place) = read.and_then(|slot| self.place(slot, step.extent)) {
+            self.apart.entry(place).or_default().read(index, &mut found);
+        }
+        if let Some(place) = written.and_then(|slot| self.place(slot, step.extent)) {
+            self.apart.entry(place).or_default().write(index, step.extent, &mut found);
+        }
+        if self.in_place && !self.vanishes(step) {
+            if let Some(location) = read.and_then(|slot| self.location(slot, step.extent)) {
+                self.together.entry(location).or_default().read(index, &mut found);
+            }
+            if let Some(location) = written.and_then(|slot| self.location(slot, step.extent)) {
+                // In place one location has one length, whichever extent names it.
+                self.together.entry(location).or_default().write(index, location, &mut found);
+            }
+        }
+        found
+    }
+
+    /// Out of place nobody writes the input, so only outputs and scratch chunks matter.
+    fn place(&self, slot: Slot, extent: u32) -> Option<Place> {
+        match slot {
+            Slot::Input => None,
+            Slot::Output => self.layout.output(extent).map(Place::Output),
+            Slot::Scratch(scratch) => Some(Place::Scratch(scratch)),
+        }
+    }
+
+    /// In place, inputs whose location the output holds as well are outputs. Scratch is dealt with above.
+    fn location(&self, slot: Slot, extent: u32) -> Option<u32> {
+        match slot {
+            Slot::Input => {
+                self.layout.input(extent).filter(|location| self.layout.output_extent(*location).is_some())
+            }
+            Slot::Output => self.layout.output(extent),
+            Slot::Scratch(_) => None,
+        }
+    }
+
+    /// A copy of a chunk onto itself.
+    fn vanishes(&self, step: &Step) -> bool {
+        let copied = Action::Copy { source: Slot::Input, destination: Slot::Output };
+        step.action == copied && self.layout.input(step.extent) == self.layout.output(step.extent)
+    }
+}
+
+/// Who touched some bytes: the last writer, the readers since, and, for a scratch chunk that went on to another
+/// extent, everybody before. Lengths of extents differ, so a wait for the last extent's steps says nothing about
+/// the later pieces of those before it: each is waited for by itself.
+#[derive(Debug, Default)]
+struct History {
+    extent: u32,
+    writer: Option<u32>,
+    readers: Vec<u32>,
+    retired: Vec<u32>,
+}
+
+impl History {
+    fn read(&mut self, index: u32, found: &mut Vec<u32>) {
+        found.extend(self.writer);
+        self.readers.push(index);
+    }
+
+    fn write(&mut self, index: u32, extent: u32, found: &mut Vec<u32>) {
+        // The operand of a reduction in its own place was noted as a reader just before.
+        self.readers.retain(|reader| *reader != index);
+        found.extend(self.writer);
+        found.append(&mut self.readers.clone());
+        if self.writer.is_some() && self.extent != extent {
+            self.retired.extend(self.writer);
+            self.retired.append(&mut self.readers);
+            found.extend_from_slice(&self.retired);
+        }
+        self.readers.clear();
+        self.writer = Some(index);
+        self.extent = extent;
+    }
+}

@@ -1,0 +1,42 @@
+//! Collective algorithms as data.
+//!
+//! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`,
+//! `RecvReduce` and `Copy` steps over chunks. A schedule knows no bytes, element types, clocks or sockets. One
+//! engine runs it on any link, the verifier proves it, the price ranks it, `Display` explains it.
+//!
+//! # Chunks and extents
+//! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is bound
+//! at run time. All-reduce, broadcast and reduce cut the vector evenly into `chunks`; reduce-scatter, all-gather,
+//! gather and scatter have one extent per rank; in all-to-all extent `i * ranks + j` is what rank i has for rank j.
+//! [`Layout`] says which of them a rank holds, and which are the same bytes in a call in place.
+//!
+//! # What order means
+//! * Step i waits for `dependencies(i)`, piece by piece: its piece k for piece min(k, last) of each.
+//! * Per link and direction, steps are served in piece order: piece 0 of every step in list order, then piece 1.
+//! * A scratch chunk is a window of two pieces: piece k of a write waits until every other step that touches the
+//!   chunk has finished piece k - 2, or has finished.
+
+#![forbid(unsafe_code)]
+
+mod algorithm;
+pub mod algorithms;
+mod builder;
+mod canonical;
+mod collective;
+mod fraction;
+mod hazards;
+mod layout;
+mod schedule;
+mod shape;
+mod step;
+
+pub use algorithm::{Algorithm, Cost, Requires};
+pub use algorithms::{algorithms, find, find_by_name};
+pub use builder::{Builder, Own};
+pub use canonical::{Fold, ReductionTree, canonical_tree};
+pub use collective::{Collective, UnknownCollective};
+pub use fraction::Fraction;
+pub use layout::Layout;
+pub use schedule::Schedule;
+pub use shape::Shape;
+pub use step::{Action, STEP_BYTES_MAX, Slot, Step};

@@ -1,0 +1,153 @@
+//! A schedule: the list of steps of one rank, with what each step waits for.
+
+use std::fmt;
+
+use crate::{Action, Slot, Step};
+
+/// The steps of one rank, in order.
+///
+/// Shapes only: no pointers, bytes, element types or sockets. See the crate's page for what the order means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// The rank whose steps these are.
+    pub rank: u32,
+    /// The number of extents.
+    pub chunks: u32,
+    /// The number of scratch chunks of this rank.
+    pub scratch_chunks: u32,
+    /// The steps.
+    pub steps: Vec<Step>,
+    dependencies: Lists,
+    scratch_steps: Lists,
+}
+
+impl Schedule {
+    /// Assembles a schedule; `dependencies[i]` are the earlier steps that step i waits for.
+    ///
+    /// [`crate::Builder`] infers them; this is for schedules that come from elsewhere. Nothing is checked here:
+    /// the verifier does that.
+    ///
+    /// ```
+    /// use unisono_schedule::{Action, Schedule, Slot, Step};
+    /// let copy = Step { extent: 0, action: Action::Copy { source: Slot::Input, destination: Slot::Output } };
+    /// let schedule = Schedule::new(0, 1, 0, vec![copy], &[vec![]]);
+    /// assert!(schedule.dependencies(0).is_empty());
+    /// ```
+    pub fn new(
+        rank: u32,
+        chunks: u32,
+        scratch_chunks: u32,
+        steps: Vec<Step>,
+        dependencies: &[Vec<u32>],
+    ) -> Self {
+        let mut touching = vec![Vec::new(); scratch_chunks as usize];
+        for (index, step) in (0..).zip(&steps) {
+            let (read, written) = (step.action.reads(), step.action.writes());
+            let written = written.filter(|slot| Some(*slot) != read);
+            for slot in [read, written].into_iter().flatten() {
+                // A slot out of range is left for the verifier to name.
+                if let Slot::Scratch(scratch) = slot
+                    && let Some(list) = touching.get_mut(scratch as usize)
+                {
+                    list.push(index);
+                }
+            }
+        }
+        let dependencies =
+            Lists::new((0..steps.len()).map(|step| dependencies.get(step).map_or(&[][..], |d| d)));
+        let scratch_steps = Lists::new(touching.iter().map(Vec::as_slice));
+        Self { rank, chunks, scratch_chunks, steps, dependencies, scratch_steps }
+    }
+
+    /// The earlier steps that `step` waits for, ascending: its piece k waits for piece min(k, last) of each.
+    pub fn dependencies(&self, step: usize) -> &[u32] {
+        self.dependencies.get(step)
+    }
+
+    /// The steps that read or write a scratch chunk, in order.
+    pub fn scratch_steps(&self, scratch: u32) -> &[u32] {
+        self.scratch_steps.get(scratch as usize)
+    }
+}
+
+/// Lists of step indices, one after the other (compressed sparse rows).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Lists {
+    starts: Vec<u32>,
+    items: Vec<u32>,
+}
+
+impl Lists {
+    fn new<'a>(lists: impl Iterator<Item = &'a [u32]>) -> Self {
+        let mut made = Self { starts: vec![0], items: Vec::new() };
+        for list in lists {
+            made.items.extend_from_slice(list);
+            made.starts.push(made.items.len() as u32);
+        }
+        made
+    }
+
+    fn get(&self, list: usize) -> &[u32] {
+        &self.items[self.starts[list] as usize..self.starts[list + 1] as usize]
+    }
+}
+
+impl fmt::Display for Slot {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input => formatter.pad("input"),
+            Self::Output => formatter.pad("output"),
+            Self::Scratch(scratch) => formatter.pad(&format!("scratch {scratch}")),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let extent = format!("extent {}", self.extent);
+        match self.action {
+            Action::Send { peer, source } => {
+                write!(formatter, "{:<11}  to   {peer:<4}  {extent:<10}  {source} -> wire", "send")
+            }
+            Action::Recv { peer, destination } => {
+                write!(formatter, "{:<11}  from {peer:<4}  {extent:<10}  wire -> {destination}", "recv")
+            }
+            Action::RecvReduce { peer, operand, destination, operand_is_left, completes } => {
+                write!(formatter, "{:<11}  from {peer:<4}  {extent:<10}  ", "recv_reduce")?;
+                match operand_is_left {
+                    true => write!(formatter, "{operand} + wire -> {destination}")?,
+                    false => write!(formatter, "wire + {operand} -> {destination}")?,
+                }
+                formatter.write_str(if completes { ", complete" } else { "" })
+            }
+            Action::Copy { source, destination } => {
+                write!(formatter, "{:<11}  {:<9}  {extent:<10}  {source} -> {destination}", "copy", "")
+            }
+        }
+    }
+}
+
+/// One line per step, as a person reads it.
+///
+/// ```
+/// let ring = unisono_schedule::find_by_name("all_reduce/ring").unwrap();
+/// let text = ring.schedule(&unisono_schedule::Shape::new(2), 0).to_string();
+/// assert!(text.contains("recv_reduce  from 1     extent 0    wire + input -> output, complete"), "{text}");
+/// ```
+impl fmt::Display for Schedule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rank, chunks, scratch_chunks, .. } = self;
+        writeln!(formatter, "rank {rank}: {chunks} extents, {scratch_chunks} scratch chunks")?;
+        for (index, step) in self.steps.iter().enumerate() {
+            let line = format!("{index:>5}  {step}");
+            match self.dependencies(index) {
+                [] => writeln!(formatter, "{line}")?,
+                list => {
+                    let list: Vec<String> = list.iter().map(u32::to_string).collect();
+                    writeln!(formatter, "{line:<75}  after {}", list.join(", "))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! The shape of a group: all that an algorithm may look at, besides its own rank.
+
+/// The number of ranks, the root, and how the ranks lie on hosts.
+///
+/// ```
+/// use unisono_schedule::Shape;
+/// let shape = Shape::new(8).with_root(3);
+/// assert_eq!((shape.ranks, shape.root, shape.hosts, shape.leaders), (8, 3, 1, 1));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    /// The number of ranks, at least 1 and at most [`Shape::RANKS_MAX`].
+    pub ranks: u32,
+    /// The root of a rooted collective, 0 for the others.
+    pub root: u32,
+    /// The number of hosts that the ranks are spread over.
+    pub hosts: u32,
+    /// The number of ranks per host that talk to other hosts.
+    pub leaders: u32,
+}
+
+impl Shape {
+    /// The most ranks of a group: a step names its peer in 16 bits.
+    pub const RANKS_MAX: u32 = 1 << 16;
+
+    /// `ranks` ranks on one host, root 0.
+    pub const fn new(ranks: u32) -> Self {
+        Self { ranks, root: 0, hosts: 1, leaders: 1 }
+    }
+
+    /// The same shape with another root.
+    #[must_use]
+    pub const fn with_root(self, root: u32) -> Self {
+        Self { root, ..self }
+    }
+}

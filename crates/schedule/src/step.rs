@@ -1,0 +1,94 @@
+//! One step of a schedule: a transfer or a copy of a single chunk.
+
+/// Which of a rank's buffers a chunk lies in; where in it, the step's extent says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Slot {
+    /// The caller's input. Never written, except where a call in place makes it the output.
+    Input,
+    /// The caller's output.
+    Output,
+    /// A scratch chunk of the engine: a window of two pieces, addressed modulo.
+    Scratch(u32),
+}
+
+/// What a step does with its chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Send the chunk to `peer`.
+    Send {
+        /// The rank that receives.
+        peer: u16,
+        /// The slot that is read.
+        source: Slot,
+    },
+    /// Receive the chunk from `peer`.
+    Recv {
+        /// The rank that sends.
+        peer: u16,
+        /// The slot that is written.
+        destination: Slot,
+    },
+    /// Receive the chunk from `peer` and reduce it with `operand` into `destination`.
+    RecvReduce {
+        /// The rank that sends.
+        peer: u16,
+        /// The local operand.
+        operand: Slot,
+        /// The slot that is written; it may be the operand's.
+        destination: Slot,
+        /// Whether the local operand is the left one: `operand + wire`, else `wire + operand`.
+        operand_is_left: bool,
+        /// Whether the result holds the contributions of all ranks, so that a last scaling belongs here.
+        completes: bool,
+    },
+    /// Copy the chunk from one slot to another; nothing to do where a call in place makes them one.
+    Copy {
+        /// The slot that is read.
+        source: Slot,
+        /// The slot that is written.
+        destination: Slot,
+    },
+}
+
+/// One step: an action on the chunk that `extent` names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Step {
+    /// Index into the table of offsets and lengths that is bound at run time.
+    pub extent: u32,
+    /// What is done.
+    pub action: Action,
+}
+
+/// The most bytes of a [`Step`], so that lists of steps stay in cache.
+pub const STEP_BYTES_MAX: usize = 24;
+const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
+
+impl Action {
+    /// The rank at the other end and whether this side sends; nothing for a copy.
+    pub const fn link(&self) -> Option<(u16, bool)> {
+        match *self {
+            Self::Send { peer, .. } => Some((peer, true)),
+            Self::Recv { peer, .. } | Self::RecvReduce { peer, .. } => Some((peer, false)),
+            Self::Copy { .. } => None,
+        }
+    }
+
+    /// The local slot that is read.
+    pub const fn reads(&self) -> Option<Slot> {
+        match *self {
+            Self::Send { source, .. } | Self::Copy { source, .. } => Some(source),
+            Self::RecvReduce { operand, .. } => Some(operand),
+            Self::Recv { .. } => None,
+        }
+    }
+
+    /// The local slot that is written.
+    pub const fn writes(&self) -> Option<Slot> {
+        match *self {
+            Self::Recv { destination, .. }
+            | Self::RecvReduce { destination, .. }
+            | Self::Copy { destination, .. } => Some(destination),
+            Self::Send { .. } => None,
+        }
+    }
+}
