@@ -1,0 +1,298 @@
+//! One row's call: its buffers, how it is issued, and what it must leave in the output.
+
+use std::panic::Location;
+use std::sync::Arc;
+
+use unisono::{
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
+    Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
+};
+
+use super::operations::Operation;
+use super::values::{Values, count_wrong};
+
+/// Contents of an output before a call that must write all of it.
+const UNWRITTEN: u8 = 0x5a;
+
+/// What a row of the bench calls, on this rank.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) operation: Operation,
+    pub(crate) dtype: DType,
+    /// For the operations that reduce.
+    pub(crate) op: Option<ReduceOp>,
+    /// Elements; see [`Descriptor`].
+    pub(crate) count: u64,
+    /// Forced algorithm.
+    pub(crate) algorithm: Option<Arc<str>>,
+    pub(crate) ranks: u32,
+    pub(crate) rank: u32,
+}
+
+/// A call's memory on this rank.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    /// Empty when the call is in place.
+    pub(crate) input: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl Case {
+    /// The root of the `index`th call; roots rotate, so that no call can run ahead of the one before.
+    pub(crate) fn root(&self, index: u64) -> Option<u32> {
+        self.operation.is_rooted().then(|| (index % u64::from(self.ranks)) as u32)
+    }
+
+    /// The rank that a message goes to and comes from; none for the odd one out.
+    fn partner(&self) -> Option<u32> {
+        if self.ranks == 1 { Some(0) } else { Some(self.rank ^ 1).filter(|&partner| partner < self.ranks) }
+    }
+
+    fn in_place(&self) -> bool {
+        let in_place = [Collective::AllReduce, Collective::Broadcast, Collective::Reduce];
+        self.operation.collective().is_some_and(|collective| in_place.contains(&collective))
+    }
+
+    fn descriptor(&self, collective: Collective, root: Option<u32>) -> Descriptor {
+        let place = if self.in_place() { Place::InPlace } else { Place::Separate };
+        let op = self.op.filter(|_| collective.reduces());
+        Descriptor { op, root, place, ..Descriptor::new(collective, self.dtype, self.count) }
+    }
+
+    /// Bytes read and written on this rank when `root` is the root.
+    fn bytes(&self, comm: &dyn Communicator, root: Option<u32>) -> (usize, usize) {
+        let elements = match self.operation {
+            Operation::Collective(collective) => {
+                let lengths = lengths(&self.descriptor(collective, root), &Counts::Even, comm.group());
+                (lengths.input, lengths.output)
+            }
+            Operation::SendRecv if self.partner().is_some() => (self.count, self.count),
+            Operation::SendRecv => (0, 0),
+        };
+        let bytes = |elements: u64| elements as usize * self.dtype.bytes();
+        if self.in_place() {
+            (0, bytes(elements.0.max(elements.1)))
+        } else {
+            (bytes(elements.0), bytes(elements.1))
+        }
+    }
+
+    /// Memory that is enough whoever is the root.
+    pub(crate) fn memory(&self, comm: &dyn Communicator) -> Memory {
+        let sizes = (0..self.ranks).map(|root| self.bytes(comm, self.operation.is_rooted().then_some(root)));
+        let (input, output) = sizes.fold((0, 0), |most, (i, o)| (most.0.max(i), most.1.max(o)));
+        Memory { input: vec![0; input], output: vec![0; output] }
+    }
+
+    fn values(&self, seed: u64) -> Values {
+        Values { seed, ranks: self.ranks, dtype: self.dtype, op: self.op }
+    }
+
+    /// Sets the memory up for a call with `root`.
+    pub(crate) fn fill(&self, comm: &dyn Communicator, root: Option<u32>, seed: u64, memory: &mut Memory) {
+        let (input, output) = self.bytes(comm, root);
+        memory.output.fill(UNWRITTEN);
+        let input = if self.in_place() { &mut memory.output[..output] } else { &mut memory.input[..input] };
+        self.values(seed).fill(self.rank, 0, input);
+    }
+
+    /// What of the memory a call with `root` reads, before it is made: for dumps.
+    pub(crate) fn input<'a>(
+        &self,
+        comm: &dyn Communicator,
+        root: Option<u32>,
+        memory: &'a Memory,
+    ) -> &'a [u8] {
+        let (input, output) = self.bytes(comm, root);
+        if self.in_place() { &memory.output[..output] } else { &memory.input[..input] }
+    }
+
+    /// What of the memory a call with `root` writes.
+    pub(crate) fn output<'a>(
+        &self,
+        comm: &dyn Communicator,
+        root: Option<u32>,
+        memory: &'a Memory,
+    ) -> &'a [u8] {
+        &memory.output[..self.bytes(comm, root).1]
+    }
+
+    /// Issues the call; the outcome of a rank without a partner says so in place of an algorithm.
+    pub(crate) fn call(
+        &self,
+        comm: &dyn Communicator,
+        root: Option<u32>,
+        memory: &mut Memory,
+    ) -> Result<Outcome> {
+        let (input, output) = self.bytes(comm, root);
+        let (input, output) = (&memory.input[..input], &mut memory.output[..output]);
+        let collective = match self.operation {
+            Operation::Collective(collective) => collective,
+            Operation::SendRecv => return self.exchange(comm, input, output),
+        };
+        let output = BufferMut::Host(SegmentsMut::One(output));
+        let buffers = if self.in_place() {
+            Buffers::InOut(output)
+        } else {
+            Buffers::Separate { input: Buffer::Host(Segments::One(input)), output }
+        };
+        self.issue(comm, self.descriptor(collective, root), buffers)
+    }
+
+    /// The lower rank of a pair begins.
+    fn exchange(&self, comm: &dyn Communicator, input: &[u8], output: &mut [u8]) -> Result<Outcome> {
+        let Some(partner) = self.partner() else { return Ok(Outcome::done(0, "idle")) };
+        let peer = Some(Peer::Rank(partner));
+        let send = || {
+            let descriptor = Descriptor { peer, ..self.descriptor(Collective::Send, None) };
+            let input = Buffer::Host(Segments::One(input));
+            self.issue(comm, descriptor, Buffers::Separate { input, output: BufferMut::empty() })
+        };
+        let mut receive = || {
+            let descriptor = Descriptor { peer, ..self.descriptor(Collective::Recv, None) };
+            let output = BufferMut::Host(SegmentsMut::One(output));
+            self.issue(comm, descriptor, Buffers::Separate { input: Buffer::empty(), output })
+        };
+        if self.rank <= partner {
+            send()?;
+            receive()
+        } else {
+            receive()?;
+            send()
+        }
+    }
+
+    fn issue(
+        &self,
+        comm: &dyn Communicator,
+        descriptor: Descriptor,
+        buffers: Buffers<'_>,
+    ) -> Result<Outcome> {
+        let mut options = CallOptions::new();
+        options.algorithm = self.algorithm.clone();
+        let counts = Counts::Even;
+        let call =
+            Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() };
+        check(&call, comm.group())?;
+        comm.execute(call)
+    }
+
+    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to.
+    pub(crate) fn wrong(&self, root: Option<u32>, seed: u64, output: &[u8]) -> u64 {
+        let mut expected = vec![0; output.len()];
+        self.expect(root, seed, &mut expected);
+        count_wrong(self.dtype, output, &expected)
+    }
+
+    fn expect(&self, root: Option<u32>, seed: u64, into: &mut [u8]) {
+        let values = self.values(seed);
+        let own_share = u64::from(self.rank) * self.count;
+        let share_bytes = (self.count as usize * self.dtype.bytes()).max(1);
+        let collective = match (self.operation, self.partner()) {
+            (Operation::Collective(collective), _) => collective,
+            (Operation::SendRecv, Some(partner)) => return values.fill(partner, 0, into),
+            (Operation::SendRecv, None) => return,
+        };
+        match collective {
+            Collective::AllReduce => values.fill_reduced(0, into),
+            Collective::Reduce if root == Some(self.rank) => values.fill_reduced(0, into),
+            Collective::Reduce => values.fill(self.rank, 0, into),
+            Collective::ReduceScatter => values.fill_reduced(own_share, into),
+            Collective::Broadcast => values.fill(root.unwrap_or(0), 0, into),
+            Collective::Scatter => values.fill(root.unwrap_or(0), own_share, into),
+            Collective::AllGather | Collective::Gather => {
+                for (rank, share) in (0..).zip(into.chunks_mut(share_bytes)) {
+                    values.fill(rank, 0, share);
+                }
+            }
+            Collective::AllToAll => {
+                for (rank, share) in (0..).zip(into.chunks_mut(share_bytes)) {
+                    values.fill(rank, own_share, share);
+                }
+            }
+            Collective::Barrier | Collective::Send | Collective::Recv => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono::Solo;
+
+    use super::*;
+
+    fn case(operation: Operation, ranks: u32, rank: u32) -> Case {
+        let op = operation.reduces().then_some(ReduceOp::Sum);
+        Case { operation, dtype: DType::F32, op, count: 5, algorithm: None, ranks, rank }
+    }
+
+    #[test]
+    fn every_operation_is_right_on_one_rank_and_a_flipped_bit_is_seen() {
+        let comm = Solo::new();
+        for operation in Operation::all().filter(|operation| operation.has_size()) {
+            let case = case(operation, 1, 0);
+            let mut memory = case.memory(&comm);
+            let root = case.root(9);
+            case.fill(&comm, root, 3, &mut memory);
+            case.call(&comm, root, &mut memory).unwrap();
+            assert_eq!(case.input(&comm, root, &memory).len(), 20);
+            assert_eq!(case.output(&comm, root, &memory).len(), 20);
+            assert_eq!(case.wrong(root, 3, &memory.output), 0, "{operation}");
+            assert_eq!(case.wrong(root, 4, &memory.output), 5, "{operation}: another call's data");
+            memory.output[7] ^= 1;
+            assert_eq!(case.wrong(root, 3, &memory.output), 1, "{operation}");
+        }
+    }
+
+    /// The definitions once more, spelled out on two ranks with the elements as numbers.
+    #[test]
+    fn expectations_follow_the_definitions() {
+        let expected = |name: &str, rank: u32, root: Option<u32>| {
+            let case = case(name.parse().unwrap(), 2, rank);
+            let elements = match name {
+                "all_gather" | "gather" | "all_to_all" => 10,
+                _ => 5,
+            };
+            let mut bytes = vec![0; elements * 4];
+            case.expect(root, 1, &mut bytes);
+            bytes
+                .chunks_exact(4)
+                .map(bytemuck::pod_read_unaligned::<f32>)
+                .map(f32::to_bits)
+                .collect::<Vec<_>>()
+        };
+        let input = |rank: u32, op: Option<ReduceOp>| {
+            let mut bytes = vec![0; 40];
+            Values { seed: 1, ranks: 2, dtype: DType::F32, op }.fill(rank, 0, &mut bytes);
+            bytes
+                .chunks_exact(4)
+                .map(bytemuck::pod_read_unaligned::<f32>)
+                .map(f32::to_bits)
+                .collect::<Vec<_>>()
+        };
+        let (a, b) = (input(0, None), input(1, None));
+        let (x, y) = (input(0, Some(ReduceOp::Sum)), input(1, Some(ReduceOp::Sum)));
+        let sum: Vec<u32> =
+            x.iter().zip(&y).map(|(x, y)| (f32::from_bits(*x) + f32::from_bits(*y)).to_bits()).collect();
+        assert_eq!(expected("all_reduce", 1, None), sum[..5]);
+        assert_eq!(expected("reduce_scatter", 1, None), sum[5..]);
+        assert_eq!(expected("reduce", 1, Some(1)), sum[..5]);
+        assert_eq!(expected("reduce", 1, Some(0)), y[..5], "as it was");
+        assert_eq!(expected("all_gather", 0, None), [&a[..5], &b[..5]].concat());
+        assert_eq!(expected("gather", 1, Some(1)), [&a[..5], &b[..5]].concat());
+        assert_eq!(expected("all_to_all", 1, None), [&a[5..], &b[5..]].concat());
+        assert_eq!(expected("broadcast", 1, Some(0)), a[..5]);
+        assert_eq!(expected("scatter", 0, Some(1)), b[..5]);
+        assert_eq!(expected("scatter", 1, Some(0)), a[5..]);
+        assert_eq!(expected("sendrecv", 0, None), b[..5]);
+    }
+
+    #[test]
+    fn the_odd_rank_out_has_no_partner() {
+        let partner = |ranks, rank| case(Operation::SendRecv, ranks, rank).partner();
+        assert_eq!(
+            [partner(3, 0), partner(3, 1), partner(3, 2), partner(1, 0)],
+            [Some(1), Some(0), None, Some(0)]
+        );
+    }
+}

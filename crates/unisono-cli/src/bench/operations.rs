@@ -1,0 +1,151 @@
+//! The operations a bench can measure: their names, how a size becomes a count, and what bandwidth means for each.
+
+use std::fmt;
+use std::str::FromStr;
+
+use unisono::Collective;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    /// One collective call.
+    Collective(Collective),
+    /// Ranks 2k and 2k + 1 send a message to and fro; the time is that of one way. Without a partner a rank is idle.
+    SendRecv,
+}
+
+const SENDRECV: &str = "sendrecv";
+
+impl Operation {
+    /// Every operation, in the order of reports.
+    pub(crate) fn all() -> impl Iterator<Item = Operation> {
+        let collectives = Collective::ALL.iter().filter(|collective| !collective.is_point_to_point());
+        collectives.map(|&collective| Operation::Collective(collective)).chain([Operation::SendRecv])
+    }
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Operation::Collective(collective) => collective.name(),
+            Operation::SendRecv => SENDRECV,
+        }
+    }
+
+    pub(crate) fn collective(self) -> Option<Collective> {
+        match self {
+            Operation::Collective(collective) => Some(collective),
+            Operation::SendRecv => None,
+        }
+    }
+
+    pub(crate) fn reduces(self) -> bool {
+        self.collective().is_some_and(Collective::reduces)
+    }
+
+    pub(crate) fn is_rooted(self) -> bool {
+        self.collective().is_some_and(Collective::is_rooted)
+    }
+
+    /// Whether a size means anything.
+    pub(crate) fn has_size(self) -> bool {
+        self != Operation::Collective(Collective::Barrier)
+    }
+
+    /// How many shares of `count` elements make up the size of a row: that of the larger of a rank's two buffers.
+    pub(crate) fn shares(self, ranks: u32) -> u64 {
+        match self {
+            Operation::Collective(
+                Collective::ReduceScatter
+                | Collective::AllGather
+                | Collective::AllToAll
+                | Collective::Gather
+                | Collective::Scatter,
+            ) => u64::from(ranks),
+            _ => 1,
+        }
+    }
+
+    /// Elements per share for a row of about `bytes` bytes, never more.
+    pub(crate) fn count(self, bytes: u64, element_bytes: usize, ranks: u32) -> u64 {
+        if self.has_size() { bytes / element_bytes as u64 / self.shares(ranks) } else { 0 }
+    }
+
+    /// What the bytes per second of a row are multiplied with to give the load of the busiest link, whatever the number
+    /// of ranks: nccl-tests' factors.
+    pub(crate) fn busbw_factor(self, ranks: u32) -> f64 {
+        let n = f64::from(ranks);
+        match self {
+            Operation::SendRecv => 1.0,
+            Operation::Collective(collective) => match collective {
+                Collective::AllReduce => 2.0 * (n - 1.0) / n,
+                Collective::ReduceScatter
+                | Collective::AllGather
+                | Collective::AllToAll
+                | Collective::Gather
+                | Collective::Scatter => (n - 1.0) / n,
+                _ => 1.0,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Operation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Operation::all().find(|operation| operation.name() == text).ok_or_else(|| {
+            let names: Vec<_> = Operation::all().map(Operation::name).collect();
+            format!("unknown operation {text:?}, one of: {}", names.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(name: &str) -> Operation {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn bandwidth_factors_are_those_of_nccl_tests() {
+        let expected = [
+            ("all_reduce", 1.5),
+            ("reduce_scatter", 0.75),
+            ("all_gather", 0.75),
+            ("all_to_all", 0.75),
+            ("broadcast", 1.0),
+            ("reduce", 1.0),
+            ("gather", 0.75),
+            ("scatter", 0.75),
+            ("barrier", 1.0),
+            ("sendrecv", 1.0),
+        ];
+        assert_eq!(expected.len(), Operation::all().count());
+        for (name, factor) in expected {
+            assert_eq!(operation(name).busbw_factor(4), factor, "{name}");
+        }
+        assert_eq!(operation("all_reduce").busbw_factor(1), 0.0);
+    }
+
+    #[test]
+    fn sizes_round_down_to_whole_elements_per_rank() {
+        assert_eq!(operation("all_reduce").count(1003, 4, 3), 250);
+        assert_eq!(operation("all_gather").count(1003, 4, 3), 83);
+        assert_eq!(operation("all_to_all").count(8, 4, 3), 0);
+        assert_eq!(operation("barrier").count(1 << 20, 4, 3), 0);
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_known_ones() {
+        let answer = "allreduce".parse::<Operation>().unwrap_err();
+        assert!(Operation::all().all(|operation| answer.contains(operation.name())), "{answer}");
+        assert!("send".parse::<Operation>().is_err());
+    }
+}

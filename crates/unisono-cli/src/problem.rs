@@ -1,0 +1,45 @@
+//! Why the program ends with another status than 0: one line for the user, and the status.
+
+use std::fmt::Display;
+
+/// Bad input: the line says what is allowed.
+const STATUS_USAGE: u8 = 2;
+const STATUS_FAILED: u8 = 1;
+
+/// The end of the program.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: u8,
+    /// Printed behind the program's name; empty when the user has been told already.
+    pub(crate) text: String,
+}
+
+pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
+
+impl Problem {
+    /// Bad input.
+    pub(crate) fn usage(text: impl Into<String>) -> Problem {
+        Problem { status: STATUS_USAGE, text: text.into() }
+    }
+
+    /// Something did not work while `doing` it.
+    pub(crate) fn failed(doing: impl Display, error: impl Display) -> Problem {
+        Problem { status: STATUS_FAILED, text: format!("{doing}: {error}") }
+    }
+
+    /// Ends with `status` without another word.
+    pub(crate) fn silent(status: u8) -> Problem {
+        Problem { status, text: String::new() }
+    }
+
+    /// Ends with status 1 without another word: what was printed says that something is wrong.
+    pub(crate) fn reported() -> Problem {
+        Problem::silent(STATUS_FAILED)
+    }
+}
+
+impl From<unisono::Error> for Problem {
+    fn from(error: unisono::Error) -> Problem {
+        Problem { status: STATUS_FAILED, text: error.to_string() }
+    }
+}

@@ -1,0 +1,73 @@
+//! A small process that ends the ranks when the launcher dies without having been able to.
+//!
+//! The launcher holds the other end of its standard input. However the launcher ends, SIGKILL included, the kernel
+//! closes that pipe, and the guard kills every process group it still knows.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// The hidden command of this program that is the guard.
+pub(crate) const COMMAND: &str = "guard";
+
+/// The launcher's end.
+pub(crate) struct Guard {
+    process: Child,
+}
+
+impl Guard {
+    /// Starts the guard, in a process group of its own so that no signal to the launcher's group reaches it.
+    pub(crate) fn start() -> io::Result<Guard> {
+        let process = Command::new(std::env::current_exe()?)
+            .arg(COMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        Ok(Guard { process })
+    }
+
+    /// Kills the group of `pid` if the launcher dies from now on.
+    pub(crate) fn watch(&mut self, pid: Pid) -> io::Result<()> {
+        self.tell('+', pid)
+    }
+
+    /// The group of `pid` is gone; its number may soon be another's.
+    pub(crate) fn forget(&mut self, pid: Pid) {
+        // A guard that is gone has nothing to forget.
+        let _ = self.tell('-', pid);
+    }
+
+    fn tell(&mut self, sign: char, pid: Pid) -> io::Result<()> {
+        match &mut self.process.stdin {
+            Some(pipe) => pipe.write_all(format!("{sign}{}\n", pid.as_raw_nonzero()).as_bytes()),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// The guard's whole life.
+pub(crate) fn watch() {
+    let mut groups = BTreeSet::new();
+    for line in io::stdin().lock().lines().map_while(Result::ok) {
+        let (sign, pid) = line.split_at_checked(1).unwrap_or_default();
+        let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) else { continue };
+        match sign {
+            "+" => groups.insert(pid.as_raw_nonzero()),
+            _ => groups.remove(&pid.as_raw_nonzero()),
+        };
+    }
+    for pid in groups.into_iter().filter_map(|pid| Pid::from_raw(pid.get())) {
+        let _ = kill_process_group(pid, Signal::KILL);
+    }
+}

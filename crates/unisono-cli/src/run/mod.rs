@@ -1,0 +1,217 @@
+//! The launcher: starts ranks on this host, passes their output on, and ends all of them together.
+
+pub(crate) mod guard;
+pub(crate) mod output;
+mod rank;
+
+use std::ffi::OsString;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::problem::{Problem, Result};
+use guard::Guard;
+use output::Sink;
+use rank::{Event, Rank, SIGNAL_STATUS, ending, shell_status};
+
+/// How long ranks may take to end after the polite signal.
+pub(crate) const GRACE_SECONDS_DEFAULT: u64 = 5;
+/// How long to wait, after the last rank has ended, for output held open by a process that left its rank's group.
+const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// What a shell answers when the program cannot be started.
+const STATUS_NOT_STARTED: u8 = 127;
+
+/// What to start.
+pub(crate) struct Job {
+    pub(crate) ranks: u32,
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    /// Whether the others go on when a rank fails.
+    pub(crate) keep_going: bool,
+    /// Between the polite and the final signal.
+    pub(crate) grace: Duration,
+}
+
+impl Job {
+    /// This program again, with other arguments.
+    pub(crate) fn of_this_program(ranks: u32, arguments: Vec<OsString>) -> Result<Job> {
+        let program = std::env::current_exe().map_err(|error| Problem::failed("own program", error))?;
+        Ok(Job {
+            ranks,
+            program: program.into(),
+            arguments,
+            keep_going: false,
+            grace: Duration::from_secs(GRACE_SECONDS_DEFAULT),
+        })
+    }
+}
+
+/// Runs the job to its end. Fails with the status of the first rank that failed, which has been named on standard error.
+pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
+    let (sender, events) = channel();
+    watch_signals(sender.clone()).map_err(|error| Problem::failed("catching signals", error))?;
+    let mut launcher = Launcher {
+        guard: Guard::start().map_err(|error| Problem::failed("starting the guard", error))?,
+        ranks: Vec::new(),
+        streams_open: 0,
+        keep_going: job.keep_going,
+        grace: job.grace,
+        stage: Stage::Running,
+        outcome: Ok(()),
+    };
+    if let Err(problem) = launcher.start(job, &sink, &sender) {
+        launcher.outcome = Err(problem);
+        launcher.end();
+    }
+    launcher.until_all_ended(&events);
+    launcher.outcome
+}
+
+/// How far the job is.
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    Running,
+    /// The polite signal has been sent; the final one is due then.
+    Ending(Instant),
+    Killed,
+    /// All ranks have ended; what is not printed by then stays unprinted.
+    Draining(Instant),
+}
+
+struct Launcher {
+    guard: Guard,
+    /// `None` where the rank has ended.
+    ranks: Vec<Option<Rank>>,
+    streams_open: usize,
+    keep_going: bool,
+    grace: Duration,
+    stage: Stage,
+    outcome: Result<()>,
+}
+
+impl Launcher {
+    fn start(&mut self, job: &Job, sink: &Arc<dyn Sink>, events: &Sender<Event>) -> Result<()> {
+        let environment = environment(job.ranks)?;
+        for rank in 0..job.ranks {
+            let mut command = Command::new(&job.program);
+            command.args(&job.arguments).envs(environment.iter().map(|(name, value)| (name, value)));
+            command.env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
+            let started = Rank::start(command, rank, sink, events).map_err(|error| Problem {
+                status: STATUS_NOT_STARTED,
+                text: format!("{}: {error}", job.program.display()),
+            })?;
+            let pid = started.pid();
+            self.ranks.push(Some(started));
+            self.streams_open += 2;
+            self.guard.watch(pid).map_err(|error| Problem::failed("the guard", error))?;
+        }
+        Ok(())
+    }
+
+    fn running(&self) -> bool {
+        self.ranks.iter().any(Option::is_some)
+    }
+
+    fn until_all_ended(&mut self, events: &Receiver<Event>) {
+        while self.running() || self.streams_open > 0 {
+            let event = match self.stage {
+                Stage::Ending(due) | Stage::Draining(due) => {
+                    events.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
+                }
+                Stage::Running | Stage::Killed => events.recv().ok(),
+            };
+            match (event, self.stage) {
+                (Some(Event::Exited(rank)), _) => self.exited(rank),
+                (Some(Event::StreamEnded), _) => self.streams_open -= 1,
+                (Some(Event::Signal(signal)), _) => self.interrupted(signal),
+                (None, Stage::Draining(_)) => return,
+                (None, _) => self.kill(),
+            }
+        }
+    }
+
+    fn exited(&mut self, rank: u32) {
+        let Some(mut ended) = self.ranks[rank as usize].take() else { return };
+        // What is left of its group ends with it, while the group's number is still its own.
+        ended.signal(Signal::KILL);
+        self.guard.forget(ended.pid());
+        let status = ended.reap();
+        if matches!(self.stage, Stage::Running) {
+            match status {
+                Ok(status) if status.success() => {}
+                Ok(status) => self.failed(rank, &ending(status), shell_status(status)),
+                Err(error) => self.failed(rank, &format!("is lost: {error}"), u8::MAX),
+            }
+        }
+        if !self.running() {
+            self.stage = Stage::Draining(Instant::now() + OUTPUT_GRACE);
+        }
+    }
+
+    fn failed(&mut self, rank: u32, how: &str, status: u8) {
+        if self.outcome.is_ok() {
+            self.outcome = Err(Problem::silent(status));
+        }
+        if self.keep_going || !self.running() {
+            eprintln!("unisono: rank {rank} {how}");
+        } else {
+            eprintln!("unisono: rank {rank} {how}; ending the other ranks");
+            self.end();
+        }
+    }
+
+    fn interrupted(&mut self, signal: i32) {
+        let status = u8::try_from(SIGNAL_STATUS + signal).unwrap_or(u8::MAX);
+        self.outcome = Err(Problem::silent(status));
+        match self.stage {
+            Stage::Running => self.end(),
+            // Asked twice: the user does not want to wait.
+            Stage::Ending(_) => self.kill(),
+            Stage::Killed | Stage::Draining(_) => {}
+        }
+    }
+
+    fn end(&mut self) {
+        self.ranks.iter().flatten().for_each(|rank| rank.signal(Signal::TERM));
+        self.stage = Stage::Ending(Instant::now() + self.grace);
+    }
+
+    fn kill(&mut self) {
+        self.ranks.iter().flatten().for_each(|rank| rank.signal(Signal::KILL));
+        self.stage = Stage::Killed;
+    }
+}
+
+/// What the ranks find in their environment, but for their own number.
+fn environment(ranks: u32) -> Result<Vec<(&'static str, String)>> {
+    // Nobody here listens on this port: it is for programs whose own library wants one.
+    let free_port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| Problem::failed("looking for a free port", error))?;
+    Ok(vec![
+        ("WORLD_SIZE", ranks.to_string()),
+        ("LOCAL_WORLD_SIZE", ranks.to_string()),
+        ("MASTER_ADDR", free_port.ip().to_string()),
+        ("MASTER_PORT", free_port.port().to_string()),
+    ])
+}
+
+fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+    thread::spawn(move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    });
+    Ok(())
+}
