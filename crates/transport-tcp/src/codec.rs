@@ -169,7 +169,7 @@ impl Writer {
     /// Appends a text behind its 4-byte length, cut at a character so that it has at most `bytes_max` bytes: a long
     /// text must not make the message that explains a failure unreadable.
     pub fn text(&mut self, value: &str, bytes_max: usize) -> &mut Writer {
-        self.bytes(value[..value.floor_char_boundary(bytes_max)].as_bytes())
+        self.bytes(&value.as_bytes()[..value.floor_char_boundary(bytes_max)])
     }
 
     /// Appends a list of u32 behind its 4-byte count.

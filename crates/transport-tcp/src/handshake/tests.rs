@@ -60,10 +60,9 @@ fn run(initiator: &mut Handshake, responder: &mut Handshake, piece: usize, mut a
     }
 }
 
-fn results(
-    mut initiator: Handshake,
-    mut responder: Handshake,
-) -> (Option<Result<Hello, Refusal>>, Option<Result<Hello, Refusal>>) {
+type Finished = Option<Result<Hello, Refusal>>;
+
+fn results(mut initiator: Handshake, mut responder: Handshake) -> (Finished, Finished) {
     run(&mut initiator, &mut responder, usize::MAX, |byte| byte);
     (initiator.finished().cloned(), responder.finished().cloned())
 }

@@ -1,0 +1,199 @@
+//! The table of settings: what is accepted, under which names, and how the rest is refused.
+
+use super::*;
+use crate::environment::Launcher;
+
+fn read(variables: &[(&str, &str)]) -> Result<Config> {
+    let lookup = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+    Config::from_lookup(&lookup)
+}
+
+fn problem(variables: &[(&str, &str)]) -> String {
+    read(variables).unwrap_err().to_string()
+}
+
+fn ranked(launcher: Launcher, local: Option<(u32, u32)>) -> Placement {
+    let (local_rank, local_world_size) = (local.map(|l| l.0), local.map(|l| l.1));
+    Placement::Ranked { rank: 2, world_size: 4, local_rank, local_world_size, launcher }
+}
+
+#[test]
+fn every_row_of_the_table_is_read_and_documented() {
+    let asked = std::cell::RefCell::new(Vec::new());
+    Config::from_lookup(&|name| {
+        asked.borrow_mut().push(name.to_string());
+        None
+    })
+    .unwrap();
+    for knob in KNOBS {
+        assert!(knob.name.starts_with("UNISONO_") && !knob.doc.is_empty() && !knob.unit.is_empty());
+        for name in std::iter::once(&knob.name).chain(knob.also) {
+            // The local numbers are asked for only after a rank.
+            assert!(asked.borrow().iter().any(|n| n == name) || knob.name.contains("LOCAL"), "{name}");
+        }
+        assert_eq!(KNOBS.iter().filter(|other| other.name == knob.name).count(), 1, "{}", knob.name);
+    }
+}
+
+#[test]
+fn nothing_set_is_a_world_of_one_with_the_defaults() {
+    let config = read(&[("RANK", ""), ("UNISONO_CALL_TIMEOUT_S", "")]).unwrap();
+    assert_eq!(config.placement, Placement::Solo);
+    assert_eq!((config.placement.rank(), config.placement.world_size()), (0, 1));
+    assert_eq!(config.call_timeout, Duration::from_secs(600));
+    assert_eq!(config.join_timeout, Duration::from_secs(300));
+    assert_eq!(config.handshake_timeout, Duration::from_secs(5));
+    assert_eq!(config.heartbeat, Duration::from_millis(100));
+    assert_eq!(config.spin, Duration::from_micros(50));
+    assert_eq!((config.socket_buffer_bytes, config.piece_bytes), (2 << 20, 512 << 10));
+    assert_eq!(config.congestion_control.as_deref(), Some("reno"));
+    assert_eq!((config.backend.as_str(), config.integrity), ("auto", Integrity::Auto));
+    assert_eq!((config.store, config.job_key, config.address), (None, None, None));
+}
+
+#[test]
+fn every_launcher_is_understood() {
+    let slurm = [
+        ("SLURM_PROCID", "2"),
+        ("SLURM_NTASKS", "4"),
+        ("SLURM_LOCALID", "2"),
+        ("SLURM_STEP_ID", "0"),
+        ("SLURM_JOB_ID", "77"),
+        ("SLURM_NNODES", "1"),
+    ];
+    let cases: [(&[(&str, &str)], Placement); 7] = [
+        (&[("RANK", "2"), ("WORLD_SIZE", "4")], ranked(Launcher::Named, None)),
+        (
+            &[("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "2")],
+            ranked(Launcher::Named, Some((0, 2))),
+        ),
+        (
+            &[
+                ("OMPI_COMM_WORLD_RANK", "2"),
+                ("OMPI_COMM_WORLD_SIZE", "4"),
+                ("OMPI_COMM_WORLD_LOCAL_RANK", "2"),
+                ("OMPI_COMM_WORLD_LOCAL_SIZE", "4"),
+                ("PMIX_RANK", "2"),
+            ],
+            ranked(Launcher::OpenMpi, Some((2, 4))),
+        ),
+        (&[("MV2_COMM_WORLD_RANK", "2"), ("MV2_COMM_WORLD_SIZE", "4")], ranked(Launcher::Mvapich, None)),
+        (
+            &[("PMI_RANK", "2"), ("PMI_SIZE", "4"), ("MPI_LOCALRANKID", "1"), ("MPI_LOCALNRANKS", "2")],
+            ranked(Launcher::Pmi, Some((1, 2))),
+        ),
+        (&[("PMIX_RANK", "2"), ("SLURM_NTASKS", "4")], ranked(Launcher::Pmix, None)),
+        (&slurm, ranked(Launcher::Slurm, Some((2, 4)))),
+    ];
+    for (variables, placement) in cases {
+        assert_eq!(read(variables).unwrap().placement, placement, "{variables:?}");
+    }
+    // The launcher that is nearest to the program wins over those around it.
+    let mut nested = slurm.to_vec();
+    nested.extend([("RANK", "2"), ("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "4"), ("LOCAL_RANK", "2")]);
+    assert_eq!(read(&nested).unwrap().placement, ranked(Launcher::Named, Some((2, 4))));
+}
+
+#[test]
+fn slurm_counts_only_within_a_step() {
+    let batch = [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4"), ("SLURM_JOB_ID", "77")];
+    assert_eq!(read(&batch).unwrap().placement, Placement::Solo);
+    for step in ["4294967291", "4294967294", "batch"] {
+        let mut variables = batch.to_vec();
+        variables.push(("SLURM_STEP_ID", step));
+        assert_eq!(read(&variables).unwrap().placement, Placement::Solo, "{step}");
+    }
+    let mut step = batch.to_vec();
+    step.extend([("SLURM_STEP_ID", "3"), ("SLURM_STEP_NODELIST", "node[07-08]")]);
+    let config = read(&step).unwrap();
+    assert_eq!(config.placement.world_size(), 4);
+    assert_eq!(config.job_key.as_deref(), Some("slurm 77.3"));
+    assert_eq!(config.master_address.as_deref(), Some("node07"));
+    assert_eq!(config.master_port, Some(environment::slurm_port("77.3")));
+}
+
+#[test]
+fn jobs_are_named_by_whoever_started_them() {
+    let torch = [("RANK", "2"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")];
+    assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("master localhost:29500"));
+    let mut run = torch.to_vec();
+    run.extend([("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", "1")]);
+    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("torchrun abc 29500 1"));
+    run.push(("UNISONO_JOB", "mine"));
+    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("named mine"));
+    let mpi =
+        [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "prterun-1@1")];
+    assert_eq!(read(&mpi).unwrap().job_key.as_deref(), Some("pmix prterun-1@1"));
+    assert_eq!(read(&[("PMI_RANK", "2"), ("PMI_SIZE", "4")]).unwrap().job_key, None);
+    assert_eq!(read(&torch[..2]).unwrap().job_key, None);
+}
+
+#[test]
+fn bad_values_are_refused_by_variable_value_and_problem() {
+    let cases: [(&[(&str, &str)], &str); 16] = [
+        (&[("RANK", "4"), ("WORLD_SIZE", "4")], "RANK=4: a whole number from 0 to 3 is needed"),
+        (&[("UNISONO_RANK", "-1"), ("RANK", "0"), ("WORLD_SIZE", "4")], "UNISONO_RANK=-1: a whole"),
+        (&[("RANK", "x"), ("WORLD_SIZE", "4")], "RANK=x: a whole number"),
+        (&[("RANK", "0"), ("WORLD_SIZE", "0")], "WORLD_SIZE=0: a whole number from 1 to 65536"),
+        (&[("RANK", "0"), ("WORLD_SIZE", "65537")], "WORLD_SIZE=65537: a whole number from 1 to 65536"),
+        (&[("RANK", "1")], "RANK=1: the world size is missing: set UNISONO_WORLD_SIZE"),
+        (&[("PMIX_RANK", "1")], "PMIX_RANK=1: the world size is missing: set SLURM_STEP_NUM_TASKS"),
+        (&[("WORLD_SIZE", "4")], "WORLD_SIZE=4: the rank is missing"),
+        (&[("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "3")], "LOCAL_WORLD_SIZE=3: a whole"),
+        (&[("MASTER_PORT", "65535")], "MASTER_PORT=65535: a whole number from 1 to 65534"),
+        (
+            &[("UNISONO_ADDRESS", "0.0.0.0")],
+            "UNISONO_ADDRESS=0.0.0.0: an IP address that other ranks can dial",
+        ),
+        (&[("UNISONO_HEARTBEAT_MS", "0")], "UNISONO_HEARTBEAT_MS=0: a number of ms above 0 is needed"),
+        (&[("UNISONO_CALL_TIMEOUT_S", "NaN")], "UNISONO_CALL_TIMEOUT_S=NaN: a number of s above 0"),
+        (&[("UNISONO_CALL_TIMEOUT_S", "inf")], "UNISONO_CALL_TIMEOUT_S=inf: a number of s above 0"),
+        (&[("UNISONO_INTEGRITY", "yes")], "UNISONO_INTEGRITY=yes: one of auto, on, off is needed"),
+        (&[("UNISONO_PIECE_BYTES", "512K")], "UNISONO_PIECE_BYTES=512K: a whole number from 1"),
+    ];
+    for (variables, expected) in cases {
+        let text = problem(variables);
+        assert!(text.starts_with(expected), "{text}");
+    }
+}
+
+#[test]
+fn values_are_parsed_in_their_unit() {
+    let config = read(&[
+        ("UNISONO_CALL_TIMEOUT_S", "0.25"),
+        ("UNISONO_SPIN_US", "7"),
+        ("UNISONO_SUSPECT_AFTER_MS", " 300 "),
+        ("UNISONO_CONGESTION_CONTROL", "system"),
+        ("UNISONO_INTEGRITY", "on"),
+        ("UNISONO_ADDRESS", "::1"),
+        ("HOME", "/home/me"),
+        ("NCCL_HOSTID", "h"),
+    ])
+    .unwrap();
+    assert_eq!(config.call_timeout, Duration::from_millis(250));
+    assert_eq!(config.spin, Duration::from_micros(7));
+    assert_eq!(config.suspect_after, Duration::from_millis(300));
+    assert_eq!((config.congestion_control, config.integrity), (None, Integrity::On));
+    assert_eq!(config.address, Some("::1".parse().unwrap()));
+    assert_eq!(config.user_secret_file, Some("/home/me/.config/unisono/secret".into()));
+    assert_eq!(config.host_id.as_deref(), Some("h"));
+}
+
+#[test]
+fn interfaces_are_chosen_as_nccl_and_gloo_users_expect() {
+    let cases = [
+        ("UNISONO_INTERFACE", "eth", "eth0", true),
+        ("NCCL_SOCKET_IFNAME", "ib,eth1", "eth10", true),
+        ("NCCL_SOCKET_IFNAME", "=eth1", "eth10", false),
+        ("NCCL_SOCKET_IFNAME", "=eth1,eth2", "eth2", true),
+        ("NCCL_SOCKET_IFNAME", "^lo,docker", "docker0", false),
+        ("NCCL_SOCKET_IFNAME", "^lo,docker", "eth0", true),
+        ("NCCL_SOCKET_IFNAME", "^=lo", "lo2", true),
+        ("GLOO_SOCKET_IFNAME", "eth1", "eth10", false),
+        ("GLOO_SOCKET_IFNAME", "eth0, eth1", "eth1", true),
+    ];
+    for (name, value, interface, fits) in cases {
+        let interfaces = read(&[(name, value)]).unwrap().interfaces.unwrap();
+        assert_eq!(interfaces.matches(interface), fits, "{name}={value} {interface}");
+    }
+}
