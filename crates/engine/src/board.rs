@@ -208,7 +208,8 @@ mod tests {
     fn remembers_the_last_calls_only() {
         let board = Board::new(0, 2);
         for count in 0..1500 {
-            let number = board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), Location::caller());
+            let number =
+                board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), Location::caller());
             if count != 1499 {
                 board.leave(number);
             }

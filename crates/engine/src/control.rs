@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_communicator::{CallInfo, Communicator, Descriptor, Error, Result};
+use unisono_communicator::{CallInfo, Collective, Communicator, DType, Descriptor, Error, Result};
 
 use crate::board::{Board, CallStatus};
 use crate::header::descriptor_difference;
@@ -60,14 +60,36 @@ pub fn status_text(answer: &CallStatus) -> String {
     match answer {
         CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None } => "has not called anything yet".to_owned(),
-        CallStatus::Running { call, awaited: Some(awaited) } => format!("is in {call} and waits for rank {awaited}"),
+        CallStatus::Running { call, awaited: Some(awaited) } => {
+            format!("is in {call} and waits for rank {awaited}")
+        }
         CallStatus::Running { call, awaited: None } => format!("is in {call}"),
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => "is more than 1024 calls ahead".to_owned(),
     }
 }
 
-/// Whether two descriptors differ in a field that must be equal; see [`descriptor_difference`].
-pub fn agrees(ours: &Descriptor, theirs: &Descriptor) -> bool {
-    descriptor_difference(ours, theirs).is_none()
+/// The mismatch of ranks that closed after different numbers of calls, if there is one: our first call that the other
+/// did not make, or its first that we did not.
+pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> Option<Error> {
+    let differs = |(_, calls): &(usize, &Option<u64>)| calls.is_some_and(|calls| calls != ours);
+    let (rank, calls) = theirs.iter().enumerate().find(differs)?;
+    let theirs = (*calls)?;
+    let closing = |number| CallInfo {
+        number,
+        descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
+        algorithm: Some("close".into()),
+        site: None,
+    };
+    let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
+    let (our_call, their_call) = match ours > theirs {
+        true => (first_extra(theirs), closing(theirs)),
+        false => (closing(ours), closing(theirs)),
+    };
+    Some(Error::Mismatch {
+        ours: Box::new(our_call),
+        theirs: Box::new(their_call),
+        rank: rank as u32,
+        difference: format!("closed after {ours} / {theirs} calls"),
+    })
 }

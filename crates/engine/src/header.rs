@@ -85,7 +85,8 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     bytes[5] = flags;
     bytes[16..24].copy_from_slice(&if descriptor.uneven { 0 } else { descriptor.count }.to_le_bytes());
     bytes[24..28].copy_from_slice(&descriptor.root.unwrap_or(NO_ROOT).to_le_bytes());
-    bytes[32..36].copy_from_slice(&descriptor.label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
+    bytes[32..36]
+        .copy_from_slice(&descriptor.label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
     bytes[36..40].copy_from_slice(&user_name.to_le_bytes());
 }
 
@@ -96,7 +97,9 @@ pub fn hash_name(name: &str) -> u32 {
 
 /// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
 pub fn hash_word(hash: u64, word: u64) -> u64 {
-    word.to_le_bytes().iter().fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    word.to_le_bytes()
+        .iter()
+        .fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Where a [`hash_word`] chain starts.
@@ -130,7 +133,8 @@ pub fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<Str
         }
     };
     let version = |h: &HeaderBytes| u16::from_le_bytes([h[0], h[1]]).to_string();
-    let collective = |h: &HeaderBytes| Collective::from_code(h[2]).map_or(format!("#{}", h[2]), |c| c.to_string());
+    let collective =
+        |h: &HeaderBytes| Collective::from_code(h[2]).map_or(format!("#{}", h[2]), |c| c.to_string());
     let dtype = |h: &HeaderBytes| DType::from_code(h[3]).map_or(format!("#{}", h[3]), |d| d.to_string());
     let flag = |bit: u8| move |h: &HeaderBytes| (h[5] & bit != 0).to_string();
     let hash = |at: usize| move |h: &HeaderBytes| format!("#{:08x}", u32_at(h, at));
@@ -164,7 +168,10 @@ fn op_text(code: u8) -> String {
     let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(0.0), user]);
     match code {
         0 => "none".to_owned(),
-        code => known.into_iter().find(|op| op.code() == code).map_or(format!("#{code}"), |op| op.name().to_owned()),
+        code => known
+            .into_iter()
+            .find(|op| op.code() == code)
+            .map_or(format!("#{code}"), |op| op.name().to_owned()),
     }
 }
 
@@ -179,7 +186,8 @@ pub fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
             Some(known.into_iter().find(|op| op.code() == code)?)
         }
     };
-    let label = (bytes[5] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
+    let label =
+        (bytes[5] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
     let descriptor = Descriptor {
         op,
         root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
@@ -214,7 +222,10 @@ mod tests {
             (Descriptor { count: 6, ..ours }, "count 5 / 6"),
             (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
             (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
-            (Descriptor { collective: Collective::Reduce, root: Some(1), ..ours }, "collective all_reduce / reduce"),
+            (
+                Descriptor { collective: Collective::Reduce, root: Some(1), ..ours },
+                "collective all_reduce / reduce",
+            ),
         ];
         for (theirs, text) in cases {
             let difference = descriptor_difference(&ours, &theirs).unwrap();

@@ -1,0 +1,255 @@
+//! The baton: whoever holds it moves the communicator's links, for itself and for everybody who queued work.
+//!
+//! A holder that has nothing to do hands the baton to the next thread that wants it, so that a thread that waits for
+//! a message and a thread that runs a collective both go on.
+
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Error, Group, Result};
+
+use crate::active::Engine;
+use crate::board::Board;
+use crate::communicator::EngineOptions;
+use crate::control::Control;
+use crate::job::Job;
+use crate::links::{Interest, Links, Waker};
+use crate::point_to_point::Mail;
+use crate::progress::Progress;
+
+/// Longest sleep without looking at the queue, against a wake-up lost in a transport.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// How long a broken stream waits for a better explanation than "connection closed".
+const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
+
+/// Longest pause between two questions about one call.
+const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// What all handles and threads of one communicator share.
+pub(crate) struct Shared<L> {
+    pub(crate) group: Group,
+    pub(crate) board: Arc<Board>,
+    pub(crate) control: Arc<dyn Control>,
+    pub(crate) options: EngineOptions,
+    pub(crate) backend: &'static str,
+    pub(crate) owner_pid: u32,
+    pub(crate) is_closed: AtomicBool,
+    pub(crate) derived: AtomicU64,
+    /// Held while a collective is issued; of a blocking one until it returns.
+    pub(crate) order: Mutex<()>,
+    pub(crate) queue: Mutex<VecDeque<Arc<Job>>>,
+    pub(crate) mail: Mutex<Mail>,
+    pub(crate) progress: Progress,
+    pub(crate) wake: Waker,
+    waiters: AtomicUsize,
+    engine: Mutex<Engine<L>>,
+}
+
+/// Exclusive use of the links.
+pub(crate) struct Baton<'s, L: Links> {
+    shared: &'s Shared<L>,
+    engine: Option<MutexGuard<'s, Engine<L>>>,
+}
+
+/// What a turn under the baton came to.
+pub(crate) enum Step {
+    /// The goal is reached.
+    Finished,
+    /// Something moved.
+    Moved,
+    /// Nothing can move until a link or a thread does something.
+    Idle(Pause),
+}
+
+/// What an idle holder waits for.
+#[derive(Default)]
+pub(crate) struct Pause {
+    pub(crate) interest: Vec<Interest>,
+    /// When the call gives up.
+    pub(crate) deadline: Option<Instant>,
+    /// Whom it waits for, in which call.
+    pub(crate) awaited: Option<(u32, u64)>,
+}
+
+impl<L: Links> Shared<L> {
+    #[allow(clippy::too_many_arguments, reason = "called once, by the communicator's constructor")]
+    pub(crate) fn new(
+        group: Group,
+        board: Arc<Board>,
+        control: Arc<dyn Control>,
+        options: EngineOptions,
+        backend: &'static str,
+        mail: Mail,
+        engine: Engine<L>,
+    ) -> Shared<L> {
+        let wake = engine.links.waker();
+        board.on_revoke(wake.clone());
+        Shared {
+            group,
+            board,
+            control,
+            options,
+            backend,
+            owner_pid: std::process::id(),
+            is_closed: AtomicBool::new(false),
+            derived: AtomicU64::new(0),
+            order: Mutex::new(()),
+            queue: Mutex::default(),
+            mail: Mutex::new(mail),
+            progress: Progress::default(),
+            wake,
+            waiters: AtomicUsize::new(0),
+            engine: Mutex::new(engine),
+        }
+    }
+
+    /// Takes the baton, waking its holder if there is one.
+    pub(crate) fn take_baton(&self) -> Baton<'_, L> {
+        if let Ok(engine) = self.engine.try_lock() {
+            return Baton { shared: self, engine: Some(engine) };
+        }
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        (self.wake)();
+        let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        Baton { shared: self, engine: Some(engine) }
+    }
+
+    /// Takes the baton if nobody holds or wants it.
+    pub(crate) fn try_baton(&self) -> Option<Baton<'_, L>> {
+        if self.is_wanted() {
+            return None;
+        }
+        self.engine.try_lock().ok().map(|engine| Baton { shared: self, engine: Some(engine) })
+    }
+
+    /// Whether another thread waits for the baton.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
+    /// The first cause, if the communicator is revoked.
+    pub(crate) fn check_revoked(&self) -> Result<()> {
+        self.board.revocation_error().map_or(Ok(()), Err)
+    }
+
+    /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
+    /// caller sees.
+    pub(crate) fn fail(&self, error: Error) -> Error {
+        let cause = Arc::new(error);
+        if self.board.revoke(self.group.rank(), cause.clone()) {
+            self.control.flood(cause.clone());
+        }
+        self.board.revocation_error().unwrap_or_else(|| (*cause).clone())
+    }
+}
+
+impl<L: Links> Baton<'_, L> {
+    /// Repeats `step` until the goal is reached: without pause while something moves, then politely spinning, then
+    /// asleep.
+    pub(crate) fn drive(&mut self, mut step: impl FnMut(&mut Engine<L>) -> Result<Step>) -> Result<()> {
+        let mut idle_since: Option<Instant> = None;
+        let mut asking = Asking::default();
+        loop {
+            let pause = match step(self)? {
+                Step::Finished => break,
+                Step::Moved => {
+                    idle_since = None;
+                    continue;
+                }
+                Step::Idle(pause) => pause,
+            };
+            if self.shared.is_wanted() {
+                self.let_others();
+                continue;
+            }
+            let now = self.links.now();
+            let since = *idle_since.get_or_insert(now);
+            if now.saturating_duration_since(since) < self.shared.options.spin {
+                std::thread::yield_now();
+                continue;
+            }
+            self.sleep(&pause, now, since, &mut asking);
+        }
+        self.shared.board.await_rank(None);
+        Ok(())
+    }
+
+    fn sleep(&mut self, pause: &Pause, now: Instant, idle_since: Instant, asking: &mut Asking) {
+        let shared = self.shared;
+        let mut until = now + SLEEP_MAX;
+        if let Some(deadline) = pause.deadline {
+            until = until.min(deadline);
+        }
+        shared.board.await_rank(pause.awaited.map(|(rank, _)| rank));
+        if let Some((rank, number)) = pause.awaited {
+            let due = asking.due(idle_since, shared.options.probe_after);
+            if now >= due {
+                asking.asked(now);
+                shared.control.ask(rank, number);
+            } else {
+                until = until.min(due);
+            }
+        }
+        self.links.wait(&pause.interest, until);
+    }
+
+    /// Gives the baton to whoever wants it and takes it again.
+    pub(crate) fn let_others(&mut self) {
+        self.engine = None;
+        while self.shared.is_wanted() {
+            std::thread::yield_now();
+        }
+        self.engine = self.shared.take_baton().engine;
+    }
+
+    /// After a broken stream: a short wait for the reason that some other rank may already be spreading.
+    pub(crate) fn await_first_cause(&mut self) {
+        let until = self.links.now() + FIRST_CAUSE_WINDOW;
+        while self.shared.board.revocation().is_none() && self.links.now() < until {
+            self.links.wait(&[], until);
+        }
+    }
+}
+
+impl<L: Links> Deref for Baton<'_, L> {
+    type Target = Engine<L>;
+
+    fn deref(&self) -> &Engine<L> {
+        // INVARIANT: only `let_others` empties a baton, and fills it again before it returns.
+        self.engine.as_ref().expect("a baton holds the engine")
+    }
+}
+
+impl<L: Links> DerefMut for Baton<'_, L> {
+    fn deref_mut(&mut self) -> &mut Engine<L> {
+        // INVARIANT: only `let_others` empties a baton, and fills it again before it returns.
+        self.engine.as_mut().expect("a baton holds the engine")
+    }
+}
+
+/// When to ask the awaited rank again: the pauses double.
+#[derive(Default)]
+struct Asking {
+    last: Option<Instant>,
+    pause: Duration,
+}
+
+impl Asking {
+    fn due(&self, idle_since: Instant, first: Duration) -> Instant {
+        match self.last {
+            // Progress since the last question makes it a new wait.
+            Some(last) if last >= idle_since => last + self.pause.max(first),
+            _ => idle_since + first,
+        }
+    }
+
+    fn asked(&mut self, now: Instant) {
+        self.pause = (self.pause * 2).clamp(Duration::from_millis(100), ASK_PAUSE_MAX);
+        self.last = Some(now);
+    }
+}

@@ -1,0 +1,446 @@
+//! The communicator over any links: admits calls, gives them their order, drives them.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use crate::temporary::Parameters;
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
+    Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Work,
+};
+
+use crate::active::{ActiveCall, Engine};
+use crate::baton::{Baton, Pause, Shared, Step};
+use crate::board::Board;
+use crate::control::Control;
+use crate::job::{ActiveJob, Job, JobHandle, JobState, lock};
+use crate::links::Links;
+use crate::planner::Planner;
+use crate::point_to_point::Mail;
+use crate::progress::{Progress, idle};
+
+/// Settings of one communicator; equal on all its ranks.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Default deadline of a call.
+    pub timeout: Duration,
+    /// Algorithm for the collectives that have one of this name; the chooser's pick when `None`.
+    pub algorithm: Option<Arc<str>>,
+    /// Piece size; [`crate::PIECE_BYTES`] shared among the scratch chunks when `None`. For tests.
+    pub piece_bytes: Option<u64>,
+    /// How long an idle call spins, yielding, before it sleeps.
+    pub spin: Duration,
+    /// After how long without progress the awaited rank is asked.
+    pub probe_after: Duration,
+    /// What the chooser believes of the network and the machine.
+    pub parameters: Parameters,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions {
+            timeout: CALL_TIMEOUT_DEFAULT,
+            algorithm: None,
+            piece_bytes: None,
+            spin: Duration::from_micros(50),
+            probe_after: Duration::from_millis(50),
+            parameters: Parameters::default(),
+        }
+    }
+}
+
+/// What a transport hands over for one communicator.
+pub struct Parts<L> {
+    /// The members.
+    pub group: Group,
+    /// The streams to them.
+    pub links: L,
+    /// The control plane.
+    pub control: Arc<dyn Control>,
+    /// The notice board, which the control plane reads too.
+    pub board: Arc<Board>,
+    /// Settings.
+    pub options: EngineOptions,
+    /// The transport's name.
+    pub backend: &'static str,
+}
+
+/// A communicator that runs schedules over a transport's links.
+pub struct EngineCommunicator<L: Links + 'static> {
+    shared: Arc<Shared<L>>,
+}
+
+impl<L: Links + 'static> EngineCommunicator<L> {
+    /// A communicator over a transport.
+    pub fn new(parts: Parts<L>) -> Arc<EngineCommunicator<L>> {
+        let Parts { group, links, control, board, options, backend } = parts;
+        let planner =
+            Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
+        let mail = Mail::new(group.rank(), group.size());
+        let shared = Shared::new(group, board, control, options, backend, mail, Engine::new(links, planner));
+        Arc::new(EngineCommunicator { shared: Arc::new(shared) })
+    }
+
+    fn run_collective(&self, mut call: Call<'_>) -> Result<Outcome> {
+        let shared = &*self.shared;
+        let _turn = shared.issue(&call.descriptor)?;
+        let mut baton = shared.take_baton();
+        shared.finish_queue(&mut baton)?;
+        let timeout = shared.options.timeout;
+        let mut active =
+            ActiveCall::start(&mut call, &mut baton, &shared.board, shared.group.size(), timeout)?;
+        let result = baton.drive(|engine| {
+            let step = shared.step_active(&mut active, engine, &mut call.buffers)?;
+            shared.with_mail(engine, step)
+        });
+        if let Err(error) = result {
+            return Err(shared.settle(&mut baton, error));
+        }
+        shared.board.leave(active.number);
+        let bytes = buffers_bytes(&call.buffers);
+        Ok(active.finish(&mut baton, bytes))
+    }
+
+    fn run_point_to_point(&self, call: Call<'_>) -> Result<Outcome> {
+        let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(mut output) } =
+            call.buffers
+        else {
+            return Err(device_unsupported(self.shared.backend));
+        };
+        let message = match &input {
+            Segments::One(slice) => slice.to_vec(),
+            Segments::Many(list) => list.concat(),
+        };
+        let owned = OwnedCall {
+            descriptor: call.descriptor,
+            buffers: OwnedBuffers::Separate {
+                input: OwnedBuffer::new(message),
+                output: OwnedBuffer::new(vec![0u8; output.bytes()]),
+            },
+            counts: call.counts,
+            options: call.options,
+            user_function: None,
+            site: call.site,
+        };
+        let finished = self.submit(owned).wait();
+        let outcome = finished.result?;
+        if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers {
+            let bytes = (outcome.bytes as usize).min(received.bytes().len());
+            if call.descriptor.collective == Collective::Recv {
+                copy_out(&received.bytes()[..bytes], &mut output);
+            }
+        }
+        Ok(outcome)
+    }
+}
+
+fn copy_out(mut bytes: &[u8], output: &mut SegmentsMut<'_>) {
+    match output {
+        SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
+        SegmentsMut::Many(list) => {
+            for slice in list {
+                let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
+                slice[..now.len()].copy_from_slice(now);
+                bytes = later;
+            }
+        }
+    }
+}
+
+fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
+    match buffers {
+        Buffers::InOut(buffer) => buffer.bytes() as u64,
+        Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
+    }
+}
+
+fn device_unsupported(backend: &'static str) -> Error {
+    let instead = Some("a vendor's backend, or copy to the host".to_owned());
+    Error::Unsupported { what: "device memory".to_owned(), backend, instead }
+}
+
+impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
+    fn group(&self) -> &Group {
+        &self.shared.group
+    }
+
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        self.shared.admit()?;
+        if call.buffers.on_device() {
+            return Err(device_unsupported(self.shared.backend));
+        }
+        if call.descriptor.collective.is_point_to_point() {
+            self.run_point_to_point(call)
+        } else {
+            self.run_collective(call)
+        }
+    }
+
+    fn submit(&self, call: OwnedCall) -> Work {
+        let refuse = |call: OwnedCall, error| {
+            Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
+        };
+        if let Err(error) = self.shared.admit() {
+            return refuse(call, error);
+        }
+        let job = if call.descriptor.collective.is_point_to_point() {
+            let now = std::time::Instant::now();
+            let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
+            let job = Job::new(call);
+            lock(&self.shared.mail).post(job.clone(), now.checked_add(timeout));
+            job
+        } else {
+            match self.shared.issue(&call.descriptor) {
+                Ok(_turn) => {
+                    let job = Job::new(call);
+                    lock(&self.shared.queue).push_back(job.clone());
+                    job
+                }
+                Err(error) => return refuse(call, error),
+            }
+        };
+        if let Err(error) = Progress::notify(&self.shared) {
+            self.shared.fail(error);
+        }
+        Work::new(JobHandle { job, shared: self.shared.clone() })
+    }
+
+    fn backend(&self) -> &'static str {
+        self.shared.backend
+    }
+
+    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+        if descriptor.collective.is_point_to_point() {
+            return Ok(());
+        }
+        self.shared.take_baton().planner.algorithm_of(descriptor).map(|_| ())
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.shared.admit()?;
+        let size = self.shared.group.size();
+        for (position, &rank) in ranks.iter().enumerate() {
+            if rank >= size {
+                let problem = format!("{rank}, but the group has ranks 0 to {}", size - 1);
+                return Err(Error::invalid("ranks", problem));
+            }
+            if ranks[..position].contains(&rank) {
+                return Err(Error::invalid("ranks", format!("{rank} twice")));
+            }
+        }
+        let counter = self.shared.derived.fetch_add(1, Ordering::SeqCst);
+        self.shared.control.derive(ranks, counter)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let ranks: Vec<u32> = (0..self.group().size()).collect();
+        // INVARIANT: a group contains its own rank, so the list of all ranks does.
+        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.shared.fail(cause);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        let shared = &*self.shared;
+        if shared.is_closed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let _turn = lock(&shared.order);
+        let mut baton = shared.take_baton();
+        shared.finish_queue(&mut baton)?;
+        shared.check_revoked()?;
+        let deadline = baton.links.now() + shared.options.timeout;
+        drop(baton);
+        shared.control.close(shared.board.entered(), deadline)
+    }
+}
+
+impl<L: Links + 'static> Shared<L> {
+    /// Refuses what can be refused before anything happens.
+    fn admit(&self) -> Result<()> {
+        let pid = std::process::id();
+        if pid != self.owner_pid {
+            return Err(Error::Forked { owner: self.owner_pid, pid });
+        }
+        self.check_revoked()?;
+        if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
+    /// order; an unlabelled one is refused.
+    fn issue(&self, descriptor: &Descriptor) -> Result<MutexGuard<'_, ()>> {
+        if descriptor.label.is_some() {
+            return Ok(lock(&self.order));
+        }
+        match self.order.try_lock() {
+            Ok(turn) => Ok(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
+        }
+    }
+
+    /// Whether asynchronous work is not finished.
+    pub(crate) fn has_pending(&self) -> bool {
+        !lock(&self.queue).is_empty() || lock(&self.mail).is_pending()
+    }
+
+    /// One turn of one collective.
+    fn step_active(
+        &self,
+        active: &mut ActiveCall,
+        engine: &mut Engine<L>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<Step> {
+        self.check_revoked()?;
+        let moved = match active.advance(engine, buffers) {
+            Ok(moved) => moved,
+            Err(failure) => {
+                let rank = self.group.rank();
+                return Err(active.error(failure, rank, |peer| self.group.global_ranks()[peer as usize]));
+            }
+        };
+        if active.is_finished() {
+            return Ok(Step::Finished);
+        }
+        if moved {
+            return Ok(Step::Moved);
+        }
+        let now = engine.links.now();
+        if now >= active.deadline {
+            return Err(active.timeout(&mut engine.links, &self.board, now));
+        }
+        let mut pause = Pause { deadline: Some(active.deadline), ..Pause::default() };
+        active.interest(&mut pause.interest);
+        pause.awaited = active.awaited(&mut engine.links).first().map(|&rank| (rank, active.number));
+        Ok(Step::Idle(pause))
+    }
+
+    /// The same step with the posted sends and receives moved too.
+    fn with_mail(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
+        let mut mail = lock(&self.mail);
+        if !mail.is_pending() {
+            return Ok(step);
+        }
+        let moved = mail.advance(&mut engine.links).map_err(|error| self.mail_error(error))?;
+        Ok(match step {
+            Step::Idle(_) if moved => Step::Moved,
+            Step::Idle(mut pause) => {
+                mail.pause(&mut engine.links, &mut pause);
+                Step::Idle(pause)
+            }
+            other => other,
+        })
+    }
+
+    fn mail_error(&self, error: Error) -> Error {
+        match error {
+            Error::PeerLost { culprits, call, certainty, reason, .. } => Error::PeerLost {
+                culprits: culprits.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect(),
+                call,
+                noticed_by: self.group.global_ranks()[self.group.rank() as usize],
+                certainty,
+                reason,
+            },
+            other => other,
+        }
+    }
+
+    /// One turn of the head of the queue and of the mail. `Finished` when nothing is pending.
+    pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
+        let head = lock(&self.queue).front().cloned();
+        let step = match head {
+            Some(job) => self.step_job(&job, engine)?,
+            None if lock(&self.mail).is_pending() => {
+                self.check_revoked()?;
+                idle()
+            }
+            None => Step::Finished,
+        };
+        self.with_mail(engine, step)
+    }
+
+    /// One turn of one asynchronous collective; a finished one leaves the queue.
+    fn step_job(&self, job: &Arc<Job>, engine: &mut Engine<L>) -> Result<Step> {
+        let mut state = lock(&job.state);
+        if let JobState::Queued(_) = &*state {
+            let JobState::Queued(mut call) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
+                return Ok(Step::Moved);
+            };
+            let ranks = self.group.size();
+            let started =
+                ActiveCall::start(&mut call.borrow(), engine, &self.board, ranks, self.options.timeout);
+            match started {
+                Ok(active) => *state = JobState::Active(Box::new(ActiveJob { active, call })),
+                Err(error) => {
+                    drop(state);
+                    lock(&self.queue).pop_front();
+                    job.finish(Err(error), call.buffers);
+                    return Ok(Step::Moved);
+                }
+            }
+        }
+        let JobState::Active(active_job) = &mut *state else { return Ok(Step::Moved) };
+        let ActiveJob { active, call } = &mut **active_job;
+        let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
+        let Step::Finished = step else { return Ok(step) };
+        let JobState::Active(finished) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
+            return Ok(Step::Moved);
+        };
+        drop(state);
+        let ActiveJob { active, mut call } = *finished;
+        self.board.leave(active.number);
+        let bytes = buffers_bytes(&call.buffers.borrow());
+        let outcome = active.finish(engine, bytes);
+        lock(&self.queue).pop_front();
+        job.finish(Ok(outcome), call.buffers);
+        Ok(Step::Moved)
+    }
+
+    /// Runs every queued collective to its end.
+    fn finish_queue(&self, baton: &mut Baton<'_, L>) -> Result<()> {
+        if lock(&self.queue).is_empty() {
+            return Ok(());
+        }
+        let result = baton.drive(|engine| {
+            if lock(&self.queue).is_empty() { Ok(Step::Finished) } else { self.advance_pending(engine) }
+        });
+        result.map_err(|error| self.settle(baton, error))
+    }
+
+    /// One turn of everything asynchronous, without waiting.
+    pub(crate) fn advance_all(&self, baton: &mut Baton<'_, L>) -> Result<()> {
+        loop {
+            match self.advance_pending(baton) {
+                Ok(Step::Moved) => {}
+                Ok(Step::Finished | Step::Idle(_)) => return Ok(()),
+                Err(error) => return Err(self.settle(baton, error)),
+            }
+        }
+    }
+
+    /// Drives asynchronous work until `goal` is reached.
+    pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
+        let mut baton = self.take_baton();
+        let result =
+            baton.drive(|engine| if goal() { Ok(Step::Finished) } else { self.advance_pending(engine) });
+        if let Err(error) = result {
+            self.settle(&mut baton, error);
+        }
+    }
+
+    /// After a failure: makes it the first cause unless a better one is on its way, and ends all asynchronous work.
+    fn settle(&self, baton: &mut Baton<'_, L>, error: Error) -> Error {
+        if matches!(error, Error::PeerLost { .. }) {
+            baton.await_first_cause();
+        }
+        let seen = self.fail(error);
+        let jobs: Vec<_> = lock(&self.queue).drain(..).collect();
+        jobs.iter().for_each(|job| job.fail(seen.clone()));
+        lock(&self.mail).fail(&seen);
+        seen
+    }
+}

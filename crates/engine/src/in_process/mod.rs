@@ -1,0 +1,251 @@
+//! Ranks as threads of one process: the same engine and schedules over pipes in memory.
+//!
+//! For tests without sockets, and the proof that the engine is generic over its links.
+
+mod pipe;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crossbeam::sync::{Parker, Unparker};
+use unisono_communicator::{Communicator, Error, Group, Result};
+
+use crate::board::Board;
+use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
+use crate::control::{Control, final_numbers_error, judge_answer};
+use crate::job::lock;
+use crate::links::{Edge, Interest, Links, Wake, Waker};
+
+pub use pipe::PipeLink;
+
+/// A communicator whose ranks are threads of this process.
+pub type InProcessCommunicator = EngineCommunicator<InProcessLinks>;
+
+/// How long `close` waits for the other ranks' goodbyes, and how often it looks.
+const GOODBYE_MAX: Duration = Duration::from_millis(100);
+const GOODBYE_POLL: Duration = Duration::from_millis(1);
+
+/// A world of `ranks` communicators, one for each thread to take.
+///
+/// ```
+/// use unisono_communicator::{Collectives, ReduceOp};
+/// let world = unisono_engine::in_process::world(3);
+/// std::thread::scope(|scope| {
+///     for comm in &world {
+///         scope.spawn(move || {
+///             let mut value = [1u32];
+///             comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+///             assert_eq!(value, [3]);
+///         });
+///     }
+/// });
+/// ```
+pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
+    world_of(ranks, &EngineOptions::default(), |_, links| links)
+}
+
+/// A world with settings, whose links are wrapped, for instance by [`crate::Faulty`].
+pub fn world_of<L: Links + 'static>(
+    ranks: u32,
+    options: &EngineOptions,
+    wrap: impl Fn(u32, InProcessLinks) -> L,
+) -> Vec<Arc<EngineCommunicator<L>>> {
+    let switchboard = Arc::new(Switchboard::default());
+    let room = switchboard.room(RoomKey { parent: 0, counter: 0, members: (0..ranks).collect() });
+    let make =
+        |rank| room.communicator(&switchboard, Group::world(rank, ranks), options, |links| wrap(rank, links));
+    (0..ranks).map(make).collect()
+}
+
+/// Which communicator of a world: derived from which, the how-manieth, with whom.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct RoomKey {
+    parent: usize,
+    counter: u64,
+    members: Vec<u32>,
+}
+
+/// All communicators of one world.
+#[derive(Default)]
+struct Switchboard {
+    rooms: Mutex<HashMap<RoomKey, Arc<Room>>>,
+}
+
+/// What the ranks of one communicator share.
+struct Room {
+    number: usize,
+    boards: Vec<Arc<Board>>,
+    /// Ends that one side has made and the other has not fetched.
+    ends: Mutex<HashMap<(u32, Edge), PipeLink>>,
+    unparkers: Mutex<Vec<Option<Unparker>>>,
+    /// The number of calls with which each rank said goodbye.
+    goodbyes: Mutex<Vec<Option<u64>>>,
+}
+
+impl Switchboard {
+    fn room(&self, key: RoomKey) -> Arc<Room> {
+        let mut rooms = lock(&self.rooms);
+        let (number, ranks) = (rooms.len(), key.members.len());
+        let new = || {
+            Arc::new(Room {
+                number,
+                boards: (0..ranks as u32).map(|rank| Arc::new(Board::new(rank, ranks as u32))).collect(),
+                ends: Mutex::default(),
+                unparkers: Mutex::new(vec![None; ranks]),
+                goodbyes: Mutex::new(vec![None; ranks]),
+            })
+        };
+        rooms.entry(key).or_insert_with(new).clone()
+    }
+}
+
+impl Room {
+    fn communicator<L: Links + 'static>(
+        self: &Arc<Room>,
+        switchboard: &Arc<Switchboard>,
+        group: Group,
+        options: &EngineOptions,
+        wrap: impl FnOnce(InProcessLinks) -> L,
+    ) -> Arc<EngineCommunicator<L>> {
+        let rank = group.rank();
+        let parker = Parker::new();
+        lock(&self.unparkers)[rank as usize] = Some(parker.unparker().clone());
+        let links = InProcessLinks { rank, room: self.clone(), parker, open: HashMap::new() };
+        let control = InProcessControl {
+            room: self.clone(),
+            switchboard: switchboard.clone(),
+            group: group.clone(),
+            options: options.clone(),
+        };
+        EngineCommunicator::new(Parts {
+            group,
+            links: wrap(links),
+            control: Arc::new(control),
+            board: self.boards[rank as usize].clone(),
+            options: options.clone(),
+            backend: "in_process",
+        })
+    }
+
+    fn waker(self: &Arc<Room>, rank: u32) -> Waker {
+        // A pipe outlives its communicator, so it must not keep the room.
+        let room: Weak<Room> = Arc::downgrade(self);
+        Arc::new(move || {
+            if let Some(room) = room.upgrade()
+                && let Some(unparker) = &lock(&room.unparkers)[rank as usize]
+            {
+                unparker.unpark();
+            }
+        })
+    }
+}
+
+/// The pipes of one rank.
+pub struct InProcessLinks {
+    rank: u32,
+    room: Arc<Room>,
+    parker: Parker,
+    open: HashMap<Edge, PipeLink>,
+}
+
+impl InProcessLinks {
+    /// Takes the end that the peer has made, or makes both if asked to.
+    fn fetch(&mut self, edge: Edge, make: bool) -> bool {
+        if self.open.contains_key(&edge) {
+            return true;
+        }
+        let mut ends = lock(&self.room.ends);
+        if let Some(end) = ends.remove(&(self.rank, edge)) {
+            self.open.insert(edge, end);
+            return true;
+        }
+        if make {
+            let (ours, theirs) = pipe::pair(self.room.waker(self.rank), self.room.waker(edge.peer));
+            ends.insert((edge.peer, Edge { peer: self.rank, lane: edge.lane }), theirs);
+            self.open.insert(edge, ours);
+        }
+        make
+    }
+}
+
+impl Links for InProcessLinks {
+    type L = PipeLink;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        for &edge in edges {
+            self.fetch(edge, true);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.fetch(edge, false)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut PipeLink {
+        // INVARIANT: the engine asks for edges that `open` or `is_open` has confirmed.
+        self.open.get_mut(&edge).expect("an open edge")
+    }
+
+    fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
+        // Whoever changes a pipe unparks its other side, so every wake may be ours.
+        self.parker.park_deadline(until);
+        if Instant::now() >= until { Wake::Expired } else { Wake::Ready }
+    }
+
+    fn waker(&self) -> Waker {
+        let unparker = self.parker.unparker().clone();
+        Arc::new(move || unparker.unpark())
+    }
+}
+
+struct InProcessControl {
+    room: Arc<Room>,
+    switchboard: Arc<Switchboard>,
+    group: Group,
+    options: EngineOptions,
+}
+
+impl Control for InProcessControl {
+    fn flood(&self, cause: Arc<Error>) {
+        for board in &self.room.boards {
+            board.revoke(self.group.rank(), cause.clone());
+        }
+    }
+
+    fn ask(&self, awaited: u32, number: u64) {
+        let ours = &self.room.boards[self.group.rank() as usize];
+        let answer = self.room.boards[awaited as usize].status(number);
+        if let Some(cause) = judge_answer(ours, awaited, number, &answer) {
+            self.flood(Arc::new(cause));
+        }
+    }
+
+    fn close(&self, calls: u64, deadline: Instant) -> Result<()> {
+        let own = self.group.rank() as usize;
+        lock(&self.room.goodbyes)[own] = Some(calls);
+        let until = deadline.min(Instant::now() + GOODBYE_MAX);
+        loop {
+            let goodbyes = lock(&self.room.goodbyes).clone();
+            if let Some(error) = final_numbers_error(&self.room.boards[own], calls, &goodbyes) {
+                return Err(error);
+            }
+            if goodbyes.iter().all(Option::is_some) || Instant::now() >= until {
+                return Ok(());
+            }
+            std::thread::sleep(GOODBYE_POLL);
+        }
+    }
+
+    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
+        let key = RoomKey { parent: self.room.number, counter, members: ranks.to_vec() };
+        let global_ranks = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
+        let hosts = ranks.iter().map(|&rank| self.group.hosts()[rank as usize]).collect();
+        let group = Group::new(rank as u32, global_ranks, hosts, self.group.epoch());
+        let room = self.switchboard.room(key);
+        Ok(Some(room.communicator(&self.switchboard, group, &self.options, |links| links)))
+    }
+}

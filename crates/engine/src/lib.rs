@@ -1,0 +1,33 @@
+//! Runs schedules over links: the engine that every transport shares.
+//!
+//! A transport implements [`Links`] (byte streams that never block) and [`Control`] (spread a failure, ask a silent
+//! rank) and gets a whole [`EngineCommunicator`]. The engine knows no sockets; [`in_process`] runs it between threads.
+
+#![deny(unsafe_code)]
+
+mod active;
+mod baton;
+mod board;
+mod communicator;
+mod control;
+mod header;
+pub mod in_process;
+mod job;
+mod layout;
+mod links;
+mod memory;
+mod plan;
+mod planner;
+mod point_to_point;
+mod progress;
+mod reduce;
+mod run;
+mod temporary;
+
+pub use board::{Board, CALLS_REMEMBERED, CallStatus, Revocation};
+pub use communicator::{EngineCommunicator, EngineOptions, Parts};
+pub use control::{Control, final_numbers_error, judge_answer, mismatch, status_text};
+pub use header::{HEADER_BYTES, HEADER_VERSION};
+pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};
+pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES};
+pub use temporary::Parameters;

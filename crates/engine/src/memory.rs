@@ -1,0 +1,225 @@
+//! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
+//!
+//! Access is by prefix: the longest contiguous run from an offset on. Segments hold whole elements, so a run that
+//! starts at an element also ends at one.
+
+use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
+
+use crate::reduce::{Panicked, Reducer};
+
+/// Which memory a step touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Region {
+    /// What the caller gave to read; never written. In place there is none: everything is in the output.
+    Input,
+    /// What the caller gave to write.
+    Output,
+    /// The engine's own windows.
+    Scratch,
+}
+
+/// A run of bytes in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Which memory.
+    pub region: Region,
+    /// First byte.
+    pub offset: usize,
+}
+
+/// How a step combines.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Whether the local operand stands left of what arrives.
+    pub operand_is_left: bool,
+    /// Whether the result holds every contribution.
+    pub completes: bool,
+}
+
+/// The memory of one turn of the engine.
+pub struct Memory<'a, 'b> {
+    input: &'a Segments<'a>,
+    output: &'a mut SegmentsMut<'b>,
+    scratch: &'a mut [u8],
+}
+
+/// A barrier's input: its one byte says "I am here".
+pub(crate) static TOKEN: Segments<'static> = Segments::One(&[0]);
+
+/// The input of a call in place, where everything is in the output.
+static NOTHING: Segments<'static> = Segments::One(&[]);
+
+impl<'a, 'b> Memory<'a, 'b> {
+    /// The memory of a call's host buffers and the engine's scratch; `substitute` is read in place of a separate
+    /// input. `None` for device buffers.
+    pub fn new(
+        buffers: &'a mut Buffers<'b>,
+        substitute: Option<&'a Segments<'a>>,
+        scratch: &'a mut [u8],
+    ) -> Option<Memory<'a, 'b>> {
+        match buffers {
+            Buffers::InOut(BufferMut::Host(output)) => Some(Memory { input: &NOTHING, output, scratch }),
+            Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } => {
+                Some(Memory { input: substitute.unwrap_or(input), output, scratch })
+            }
+            Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => None,
+        }
+    }
+
+    /// The longest contiguous run from `span` on, at most `length` bytes.
+    pub fn read(&self, span: Span, length: usize) -> &[u8] {
+        match span.region {
+            Region::Input => prefix(self.input, span.offset, length),
+            Region::Output => prefix_of_mut(self.output, span.offset, length),
+            Region::Scratch => clip(self.scratch, span.offset, length),
+        }
+    }
+
+    /// As [`Memory::read`], to write.
+    ///
+    /// # Panics
+    /// On the input, which no schedule writes (the verifier proves it).
+    pub fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
+        match span.region {
+            Region::Input => unreachable!("a schedule writes its input"),
+            Region::Output => prefix_mut(self.output, span.offset, length),
+            Region::Scratch => clip_mut(self.scratch, span.offset, length),
+        }
+    }
+
+    /// Writes `bytes` from `span` on, across segments.
+    pub fn store(&mut self, mut span: Span, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let run = self.write(span, bytes.len());
+            let (now, later) = bytes.split_at(run.len());
+            run.copy_from_slice(now);
+            span.offset += now.len();
+            bytes = later;
+        }
+    }
+
+    /// Copies `length` bytes from one span to another.
+    pub fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize) {
+        while length > 0 {
+            let run = self.common_run(from, to, length);
+            match self.split(from, to, run) {
+                Some((source, target)) => target.copy_from_slice(source),
+                None => {
+                    let bytes = self.read(from, run).to_vec();
+                    self.write(to, run).copy_from_slice(&bytes);
+                }
+            }
+            from.offset += run;
+            to.offset += run;
+            length -= run;
+        }
+    }
+
+    /// `destination = op(operand, incoming)`, whole elements.
+    ///
+    /// # Errors
+    /// When a user function panicked.
+    pub fn reduce(
+        &mut self,
+        reducer: &Reducer,
+        mut operand: Span,
+        mut destination: Span,
+        mut incoming: &[u8],
+        order: Order,
+    ) -> Result<(), Panicked> {
+        while !incoming.is_empty() {
+            let run = self.common_run(operand, destination, incoming.len());
+            let (now, later) = incoming.split_at(run);
+            let Order { operand_is_left, completes } = order;
+            if let Some((source, target)) = self.split(operand, destination, run) {
+                reducer.reduce(target, Some(source), now, operand_is_left, completes)?;
+            } else {
+                if operand != destination {
+                    self.copy(operand, destination, run);
+                }
+                reducer.reduce(self.write(destination, run), None, now, operand_is_left, completes)?;
+            }
+            operand.offset += run;
+            destination.offset += run;
+            incoming = later;
+        }
+        Ok(())
+    }
+
+    /// How many of `length` bytes are contiguous on both sides.
+    fn common_run(&mut self, from: Span, to: Span, length: usize) -> usize {
+        let length = self.read(from, length).len();
+        self.write(to, length).len()
+    }
+
+    /// Source and target at once, when they lie in different regions.
+    fn split(&mut self, from: Span, to: Span, run: usize) -> Option<(&[u8], &mut [u8])> {
+        match (from.region, to.region) {
+            (Region::Input, Region::Output) => {
+                Some((prefix(self.input, from.offset, run), prefix_mut(self.output, to.offset, run)))
+            }
+            (Region::Input, Region::Scratch) => {
+                Some((prefix(self.input, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+            }
+            (Region::Output, Region::Scratch) => {
+                Some((prefix_of_mut(self.output, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+            }
+            (Region::Scratch, Region::Output) => {
+                Some((clip(self.scratch, from.offset, run), prefix_mut(self.output, to.offset, run)))
+            }
+            (Region::Output, Region::Output) | (Region::Scratch, Region::Scratch) | (_, Region::Input) => {
+                None
+            }
+        }
+    }
+}
+
+fn clip(slice: &[u8], offset: usize, length: usize) -> &[u8] {
+    &slice[offset..slice.len().min(offset + length)]
+}
+
+fn clip_mut(slice: &mut [u8], offset: usize, length: usize) -> &mut [u8] {
+    let end = slice.len().min(offset + length);
+    &mut slice[offset..end]
+}
+
+/// The segment that holds byte `offset`, and where in it.
+fn locate(lengths: impl Iterator<Item = usize>, mut offset: usize) -> Option<(usize, usize)> {
+    for (index, length) in lengths.enumerate() {
+        if offset < length {
+            return Some((index, offset));
+        }
+        offset -= length;
+    }
+    None
+}
+
+fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [u8] {
+    match segments {
+        Segments::One(slice) => clip(slice, offset, length),
+        Segments::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
+            Some((index, within)) => clip(list[index], within, length),
+            None => &[],
+        },
+    }
+}
+
+fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize) -> &'s [u8] {
+    match segments {
+        SegmentsMut::One(slice) => clip(slice, offset, length),
+        SegmentsMut::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
+            Some((index, within)) => clip(list[index], within, length),
+            None => &[],
+        },
+    }
+}
+
+fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usize) -> &'s mut [u8] {
+    match segments {
+        SegmentsMut::One(slice) => clip_mut(slice, offset, length),
+        SegmentsMut::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
+            Some((index, within)) => clip_mut(list[index], within, length),
+            None => &mut [],
+        },
+    }
+}

@@ -1,0 +1,244 @@
+//! A schedule bound to a call's sizes: every step with its bytes and places, every link with its steps in order.
+//!
+//! A plan holds no data and no call number, so one serves every call of the same shape.
+
+use std::sync::Arc;
+
+use unisono_communicator::{Counts, Descriptor, Group, Place};
+use unisono_schedule::{Action, Algorithm, Schedule, Slot};
+
+use crate::header::{HASH_START, hash_name, hash_word};
+use crate::layout::Layout;
+use crate::links::{Edge, Lane};
+use crate::memory::{Order, Region, Span};
+
+/// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
+/// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
+pub const PIECE_BYTES: u64 = 512 * 1024;
+
+/// Calls of at least this many bytes use a socket for each direction.
+pub const LARGE_CALL_BYTES_MIN: u64 = 128 * 1024;
+
+/// What a step does, with its places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Send { source: Located },
+    Recv { destination: Located },
+    RecvReduce { operand: Located, destination: Located, order: Order },
+    Copy { source: Located, destination: Located },
+}
+
+/// The start of a chunk: a place in a buffer, or a window of two pieces in the scratch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    Buffer(Span),
+    Window { offset: usize, slot_bytes: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundStep {
+    pub(crate) extent: u32,
+    pub(crate) bytes: u64,
+    pub(crate) work: Work,
+    /// The scratch chunk that this step writes, if it writes one.
+    pub(crate) writes_scratch: Option<u32>,
+}
+
+/// The steps of one link and direction, in list order.
+#[derive(Clone, Debug)]
+pub(crate) struct Direction {
+    pub(crate) steps: Vec<u32>,
+    /// Pieces of the longest step; at least 1 when there is a step.
+    pub(crate) pieces: u64,
+    pub(crate) plan_hash: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PlanLink {
+    pub(crate) edge: Edge,
+    pub(crate) send: Direction,
+    pub(crate) recv: Direction,
+}
+
+/// What makes two calls the same plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlanKey {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) counts: Counts,
+}
+
+/// A bound schedule.
+pub(crate) struct Plan {
+    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) algorithm_hash: u32,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) steps: Vec<BoundStep>,
+    pub(crate) links: Vec<PlanLink>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) copies: Vec<u32>,
+    pub(crate) element_bytes: u64,
+    pub(crate) piece_bytes: u64,
+    pub(crate) scratch_bytes: usize,
+}
+
+impl Located {
+    /// Where byte `position` of the chunk lies. The run up to the end of its piece is contiguous in the region.
+    pub(crate) fn at(self, position: u64, piece_bytes: u64) -> Span {
+        match self {
+            Located::Buffer(span) => Span { offset: span.offset + position as usize, ..span },
+            Located::Window { offset, slot_bytes } => {
+                let slot = (position / piece_bytes % 2) as usize * slot_bytes;
+                Span { region: Region::Scratch, offset: offset + slot + (position % piece_bytes) as usize }
+            }
+        }
+    }
+}
+
+/// The piece size of a call: whole elements, at least one, the windows of all scratch chunks together bounded.
+pub(crate) fn piece_bytes(wish: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
+    let bytes = wish.unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
+    (bytes / element_bytes).max(1) * element_bytes
+}
+
+impl Plan {
+    /// Binds this rank's `schedule` of `algorithm` to a call.
+    pub(crate) fn new(
+        algorithm: &'static Algorithm,
+        schedule: Arc<Schedule>,
+        key: &PlanKey,
+        group: &Group,
+        piece_bytes: u64,
+    ) -> Plan {
+        let descriptor = &key.descriptor;
+        let element_bytes = descriptor.dtype.bytes() as u64;
+        let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
+        let bytes_of = |extent| layout.length(extent) * element_bytes;
+        let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
+        let longest_scratch = schedule
+            .steps
+            .iter()
+            .filter(|step| touches_scratch(step))
+            .map(|step| bytes_of(step.extent))
+            .max();
+        let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
+        let binder =
+            Binder { layout, element_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
+        let steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
+        let lane = lane_of(descriptor, group);
+        let links = bind_links(&schedule, &steps, lane, piece_bytes);
+        let copies = (0..steps.len() as u32)
+            .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
+            .collect();
+        Plan {
+            algorithm,
+            algorithm_hash: hash_name(algorithm.name),
+            edges: links.iter().map(|link| link.edge).collect(),
+            scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
+            schedule,
+            steps,
+            links,
+            copies,
+            element_bytes,
+            piece_bytes,
+        }
+    }
+
+    /// Pieces of a step; 1 for an empty one, which still has its turn.
+    pub(crate) fn pieces(&self, step: u32) -> u64 {
+        pieces(self.steps[step as usize].bytes, self.piece_bytes)
+    }
+}
+
+fn pieces(bytes: u64, piece_bytes: u64) -> u64 {
+    bytes.div_ceil(piece_bytes).max(1)
+}
+
+/// Which stream a call uses: derived from fields that both sides compare.
+fn lane_of(descriptor: &Descriptor, group: &Group) -> Lane {
+    let ranks = if descriptor.root.is_none() && !descriptor.collective.reduces() { group.size() } else { 1 };
+    let bytes = descriptor.count.saturating_mul(u64::from(ranks) * descriptor.dtype.bytes() as u64);
+    if descriptor.uneven || bytes >= LARGE_CALL_BYTES_MIN { Lane::Large } else { Lane::Small }
+}
+
+fn slots(action: &Action) -> [Slot; 2] {
+    match *action {
+        Action::Send { source, .. } => [source, source],
+        Action::Recv { destination, .. } => [destination, destination],
+        Action::RecvReduce { operand, destination, .. } => [operand, destination],
+        Action::Copy { source, destination } => [source, destination],
+    }
+}
+
+fn is_scratch(slot: &Slot) -> bool {
+    matches!(slot, Slot::Scratch(_))
+}
+
+struct Binder {
+    layout: Layout,
+    element_bytes: u64,
+    slot_bytes: usize,
+    in_place: bool,
+}
+
+impl Binder {
+    fn step(&self, step: &unisono_schedule::Step) -> BoundStep {
+        let locate = |slot| self.locate(slot, step.extent);
+        let (work, written) = match step.action {
+            Action::Send { source, .. } => (Work::Send { source: locate(source) }, None),
+            Action::Recv { destination, .. } => {
+                (Work::Recv { destination: locate(destination) }, Some(destination))
+            }
+            Action::RecvReduce { operand, destination, operand_is_left, completes, .. } => {
+                let order = Order { operand_is_left, completes };
+                let (operand, target) = (locate(operand), locate(destination));
+                (Work::RecvReduce { operand, destination: target, order }, Some(destination))
+            }
+            Action::Copy { source, destination } => {
+                (Work::Copy { source: locate(source), destination: locate(destination) }, Some(destination))
+            }
+        };
+        let writes_scratch = match written {
+            Some(Slot::Scratch(chunk)) => Some(chunk),
+            Some(Slot::Input | Slot::Output) | None => None,
+        };
+        let bytes = self.layout.length(step.extent) * self.element_bytes;
+        BoundStep { extent: step.extent, bytes, work, writes_scratch }
+    }
+
+    fn locate(&self, slot: Slot, extent: u32) -> Located {
+        let span = |region, elements: u64| {
+            Located::Buffer(Span { region, offset: (elements * self.element_bytes) as usize })
+        };
+        match slot {
+            Slot::Input if self.in_place => span(Region::Output, self.layout.input_offset(extent)),
+            Slot::Input => span(Region::Input, self.layout.input_offset(extent)),
+            Slot::Output => span(Region::Output, self.layout.output_offset(extent)),
+            Slot::Scratch(chunk) => {
+                Located::Window { offset: chunk as usize * 2 * self.slot_bytes, slot_bytes: self.slot_bytes }
+            }
+        }
+    }
+}
+
+fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, piece_bytes: u64) -> Vec<PlanLink> {
+    let mut links: Vec<PlanLink> = Vec::new();
+    let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: HASH_START };
+    for (index, step) in schedule.steps.iter().enumerate() {
+        let (peer, sends) = match step.action {
+            Action::Send { peer, .. } => (u32::from(peer), true),
+            Action::Recv { peer, .. } | Action::RecvReduce { peer, .. } => (u32::from(peer), false),
+            Action::Copy { .. } => continue,
+        };
+        let position = links.iter().position(|link| link.edge.peer == peer).unwrap_or_else(|| {
+            links.push(PlanLink { edge: Edge { peer, lane }, send: empty(), recv: empty() });
+            links.len() - 1
+        });
+        let link = &mut links[position];
+        let direction = if sends { &mut link.send } else { &mut link.recv };
+        let bytes = steps[index].bytes;
+        direction.steps.push(index as u32);
+        direction.pieces = direction.pieces.max(pieces(bytes, piece_bytes));
+        direction.plan_hash = hash_word(direction.plan_hash, bytes);
+    }
+    links
+}

@@ -1,0 +1,209 @@
+//! From a call to a run: which algorithm, which schedule, bound to which sizes; everything cached by shape.
+
+use std::sync::Arc;
+
+use crate::temporary::{Admit, Chooser, Parameters};
+use unisono_communicator::{
+    CallOptions, Counts, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
+};
+use unisono_schedule::{Algorithm, Schedule, Shape, algorithms, find};
+
+use crate::header::CallHeader;
+use crate::plan::{Plan, PlanKey, piece_bytes};
+use crate::run::Run;
+
+/// Finished runs kept for the next call of the same shape.
+const RUNS_KEPT_MAX: usize = 64;
+
+/// Schedules kept, over all algorithms and roots.
+const SCHEDULES_KEPT_MAX: usize = 256;
+
+struct KeptSchedule {
+    algorithm: &'static Algorithm,
+    root: u32,
+    schedule: Arc<Schedule>,
+}
+
+/// What a run was planned for; two calls with equal wishes can use the same run.
+#[derive(Clone, PartialEq)]
+struct Wish {
+    descriptor: Descriptor,
+    counts: Counts,
+    algorithm: Option<Arc<str>>,
+    determinism: Determinism,
+}
+
+/// A run and what it was planned for.
+pub(crate) struct Planned {
+    wish: Wish,
+    pub(crate) run: Run,
+}
+
+/// Chooses, builds, binds and keeps.
+pub(crate) struct Planner {
+    group: Group,
+    shape: Shape,
+    chooser: Chooser,
+    /// The group's own choice, from its options.
+    forced: Option<Arc<str>>,
+    piece_bytes: Option<u64>,
+    schedules: Vec<KeptSchedule>,
+    kept: Vec<Planned>,
+}
+
+impl Planner {
+    /// A planner for one group.
+    pub(crate) fn new(
+        group: &Group,
+        parameters: &Parameters,
+        forced: Option<Arc<str>>,
+        piece_bytes: Option<u64>,
+    ) -> Planner {
+        let shape = Shape { hosts: group.host_count(), ..Shape::new(group.size()) };
+        Planner {
+            group: group.clone(),
+            shape,
+            chooser: Chooser::new(&shape, parameters),
+            forced,
+            piece_bytes,
+            schedules: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// A run for a call, with the number still to be set by [`Run::reset`].
+    ///
+    /// # Errors
+    /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the wishes.
+    pub(crate) fn take(
+        &mut self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+    ) -> Result<Planned> {
+        let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
+        let matches = |kept: &Planned| {
+            kept.wish.descriptor == normalised(descriptor)
+                && kept.wish.counts == *counts
+                && kept.wish.algorithm.as_ref() == algorithm
+                && kept.wish.determinism == options.determinism
+        };
+        if let Some(position) = self.kept.iter().rposition(matches) {
+            return Ok(self.kept.remove(position));
+        }
+        let wish = Wish {
+            descriptor: normalised(descriptor),
+            counts: counts.clone(),
+            algorithm: algorithm.cloned(),
+            determinism: options.determinism,
+        };
+        let algorithm = self.choose(descriptor, &wish, options.algorithm.is_some())?;
+        let schedule = self.schedule(algorithm, descriptor.root.unwrap_or(0));
+        let element_bytes = descriptor.dtype.bytes() as u64;
+        let shape = Shape { root: descriptor.root.unwrap_or(0), ..self.shape };
+        let piece = piece_bytes(self.piece_bytes, (algorithm.scratch_chunks)(&shape), element_bytes);
+        let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
+        let plan = Arc::new(Plan::new(algorithm, schedule, &key, &self.group, piece));
+        let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
+        Ok(Planned { wish, run: Run::new(plan, header) })
+    }
+
+    /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
+    pub(crate) fn put_back(&mut self, planned: Planned) {
+        if self.kept.len() == RUNS_KEPT_MAX {
+            self.kept.remove(0);
+        }
+        self.kept.push(planned);
+    }
+
+    /// Which algorithm runs such a call.
+    pub(crate) fn algorithm_of(&self, descriptor: &Descriptor) -> Result<&'static Algorithm> {
+        let wish = Wish {
+            descriptor: normalised(descriptor),
+            counts: Counts::Even,
+            algorithm: self.forced.clone(),
+            determinism: Determinism::AnyOrder,
+        };
+        self.choose(descriptor, &wish, false)
+    }
+
+    fn choose(&self, descriptor: &Descriptor, wish: &Wish, by_call: bool) -> Result<&'static Algorithm> {
+        let collective = schedule_collective(descriptor)?;
+        let admit = Admit {
+            canonical_only: collective.reduces() && wish.determinism == Determinism::Fixed,
+            commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
+            uneven: descriptor.uneven,
+            in_place: descriptor.place == Place::InPlace,
+        };
+        let named = match &wish.algorithm {
+            // The group's choice holds for the collectives that have an algorithm of this name.
+            Some(name) if by_call || find(collective, name).is_some() => Some(name),
+            _ => None,
+        };
+        let Some(name) = named else {
+            let bytes = descriptor.count.saturating_mul(descriptor.dtype.bytes() as u64);
+            return self.chooser.choose(collective, bytes, &admit).ok_or_else(|| {
+                let what =
+                    format!("{descriptor} with a fixed summation tree, or with such an operator or place");
+                Error::Unsupported {
+                    what,
+                    backend: "engine",
+                    instead: Some("any order, or another operator".to_owned()),
+                }
+            });
+        };
+        let Some(algorithm) = find(collective, name) else {
+            let names: Vec<_> =
+                algorithms().iter().filter(|one| one.collective == collective).map(|one| one.name).collect();
+            let problem =
+                format!("{name:?} is no algorithm of {collective}; there are: {}", names.join(", "));
+            return Err(Error::invalid("algorithm", problem));
+        };
+        match admit.refusal(algorithm, &self.shape) {
+            None => Ok(algorithm),
+            Some(reason) => {
+                Err(Error::invalid("algorithm", format!("{name:?} does not fit {descriptor}: {reason}")))
+            }
+        }
+    }
+
+    fn schedule(&mut self, algorithm: &'static Algorithm, root: u32) -> Arc<Schedule> {
+        let same = |kept: &KeptSchedule| std::ptr::eq(kept.algorithm, algorithm) && kept.root == root;
+        if let Some(kept) = self.schedules.iter().find(|kept| same(kept)) {
+            return kept.schedule.clone();
+        }
+        let schedule = Arc::new(algorithm.schedule(&Shape { root, ..self.shape }, self.group.rank()));
+        if self.schedules.len() == SCHEDULES_KEPT_MAX {
+            self.schedules.remove(0);
+        }
+        self.schedules.push(KeptSchedule { algorithm, root, schedule: schedule.clone() });
+        schedule
+    }
+}
+
+/// The descriptor without what does not change the plan.
+fn normalised(descriptor: &Descriptor) -> Descriptor {
+    let op = descriptor.op.map(|op| if op.is_commutative() { ReduceOp::Sum } else { op });
+    Descriptor { op, label: None, ..*descriptor }
+}
+
+/// The schedule crate's name of a collective.
+pub(crate) fn schedule_collective(descriptor: &Descriptor) -> Result<unisono_schedule::Collective> {
+    use unisono_communicator::Collective as Call;
+    use unisono_schedule::Collective as Scheduled;
+    Ok(match descriptor.collective {
+        Call::AllReduce => Scheduled::AllReduce,
+        Call::ReduceScatter => Scheduled::ReduceScatter,
+        Call::AllGather => Scheduled::AllGather,
+        Call::AllToAll => Scheduled::AllToAll,
+        Call::Broadcast => Scheduled::Broadcast,
+        Call::Reduce => Scheduled::Reduce,
+        Call::Gather => Scheduled::Gather,
+        Call::Scatter => Scheduled::Scatter,
+        Call::Barrier => Scheduled::Barrier,
+        Call::Send | Call::Recv => {
+            let what = format!("{} as a schedule", descriptor.collective);
+            return Err(Error::Unsupported { what, backend: "engine", instead: None });
+        }
+    })
+}

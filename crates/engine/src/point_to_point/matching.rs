@@ -1,0 +1,93 @@
+//! Which message meets which receive: by source and tag, both sides in order.
+
+use std::collections::VecDeque;
+
+use unisono_communicator::Peer;
+
+use super::Operation;
+use super::frame::Message;
+
+/// A message without a receive.
+pub(super) enum Arrived {
+    /// A short one, with its bytes.
+    Whole { message: Message, bytes: Vec<u8> },
+    /// A long one, which waits on the sender's side.
+    Request { message: Message },
+}
+
+impl Arrived {
+    /// What identifies it.
+    pub(super) fn message(&self) -> &Message {
+        match self {
+            Arrived::Whole { message, .. } | Arrived::Request { message } => message,
+        }
+    }
+}
+
+/// Receives without a message, and messages without a receive; never a pair that fits.
+#[derive(Default)]
+pub(super) struct Matching {
+    receives: VecDeque<Operation>,
+    arrived: VecDeque<(u32, Arrived)>,
+}
+
+impl Matching {
+    /// Posts a receive, or gives it back with the first message that fits.
+    pub(super) fn post(&mut self, receive: Operation) -> Option<(u32, Arrived, Operation)> {
+        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, *source, arrived.message());
+        match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
+            Some((source, arrived)) => Some((source, arrived, receive)),
+            None => {
+                self.receives.push_back(receive);
+                None
+            }
+        }
+    }
+
+    /// Takes the first receive that fits a message.
+    pub(super) fn match_receive(&mut self, source: u32, message: &Message) -> Option<Operation> {
+        let position = self.receives.iter().position(|receive| takes(receive, source, message))?;
+        self.receives.remove(position)
+    }
+
+    /// Keeps a message until its receive is posted.
+    pub(super) fn keep(&mut self, source: u32, arrived: Arrived) {
+        self.arrived.push_back((source, arrived));
+    }
+
+    /// Whether any receive waits.
+    pub(super) fn has_receives(&self) -> bool {
+        !self.receives.is_empty()
+    }
+
+    /// Whether a receive waits that `peer` could serve.
+    pub(super) fn awaits(&self, peer: u32) -> bool {
+        self.receives.iter().any(|receive| match receive.call.descriptor.peer {
+            Some(Peer::Rank(rank)) => rank == peer,
+            Some(Peer::Any) | None => true,
+        })
+    }
+
+    /// Whether a receive waits that only `peer` can serve.
+    pub(super) fn awaits_only(&self, peer: u32) -> bool {
+        self.receives.iter().any(|receive| receive.call.descriptor.peer == Some(Peer::Rank(peer)))
+    }
+
+    /// The receives that wait.
+    pub(super) fn receives(&self) -> impl Iterator<Item = &Operation> {
+        self.receives.iter()
+    }
+
+    /// Gives every receive up.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
+        self.receives.drain(..)
+    }
+}
+
+fn takes(receive: &Operation, source: u32, message: &Message) -> bool {
+    let from = match receive.call.descriptor.peer {
+        Some(Peer::Rank(rank)) => rank == source,
+        Some(Peer::Any) | None => true,
+    };
+    from && receive.call.descriptor.tag == message.tag
+}

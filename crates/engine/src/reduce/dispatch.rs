@@ -1,0 +1,323 @@
+//! The table (dtype, operator) -> kernel for the best instruction set of this machine, and the call of a kernel.
+//!
+//! The only file of this module with `unsafe` code: a function compiled for an instruction set may be called only
+//! where the processor has it.
+
+#![allow(unsafe_code)]
+
+#[cfg(target_arch = "x86_64")]
+use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
+
+use bytemuck::Pod;
+use unisono_communicator::{Bool, DType, ReduceOp, bf16, f16};
+
+use super::element::{BitAnd, BitOr, BitXor, Max, Mean, Min, Operator, Prod, Scale, Sum};
+use super::kernel;
+use super::narrow::{PairOfBf16, f16_to_f32, f32_to_f16};
+
+type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
+type ScaleFunction = unsafe fn(&mut [u8], f64);
+
+/// An instruction set that this processor has: a value of this type is the proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Isa(Level);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The widest one.
+    pub(super) fn best() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if has_avx512() {
+                return Isa(Level::Avx512);
+            }
+            if has_avx2() {
+                return Isa(Level::Avx2);
+            }
+        }
+        Isa(Level::Baseline)
+    }
+
+    /// Every one that this processor has.
+    #[cfg(test)]
+    pub(super) fn available() -> Vec<Isa> {
+        let mut list = vec![Isa(Level::Baseline)];
+        #[cfg(target_arch = "x86_64")]
+        {
+            list.extend(has_avx2().then_some(Isa(Level::Avx2)));
+            list.extend(has_avx512().then_some(Isa(Level::Avx512)));
+        }
+        list
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    has_avx2()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512dq")
+        && is_x86_feature_detected!("avx512vl")
+}
+
+/// The kernel of one (dtype, operator), for an instruction set that is there.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel(CombineFunction);
+
+impl Kernel {
+    /// `completes`: for the step that completes an element, where an average is divided.
+    pub(super) fn new(isa: Isa, dtype: DType, op: ReduceOp, completes: bool) -> Kernel {
+        Kernel(match isa.0 {
+            Level::Baseline => combining::<Baseline>(dtype, op, completes),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => combining::<Avx2>(dtype, op, completes),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => combining::<Avx512>(dtype, op, completes),
+        })
+    }
+
+    /// `destination = operator(operand, incoming)`; `operand` is the destination if there is none.
+    pub(super) fn run(self, destination: &mut [u8], operand: Option<&[u8]>, incoming: &[u8], ranks: u32) {
+        // SAFETY: the function is a safe one except for the instruction set it was compiled for, and that one is
+        // there: `Kernel::new` took it from an `Isa`, which only detection makes.
+        unsafe { (self.0)(destination, operand, incoming, ranks) }
+    }
+}
+
+/// The kernel that multiplies elements of one dtype, for an instruction set that is there.
+#[derive(Clone, Copy)]
+pub(super) struct ScaleKernel(ScaleFunction);
+
+impl ScaleKernel {
+    pub(super) fn new(isa: Isa, dtype: DType) -> ScaleKernel {
+        ScaleKernel(match isa.0 {
+            Level::Baseline => scaling::<Baseline>(dtype),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => scaling::<Avx2>(dtype),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => scaling::<Avx512>(dtype),
+        })
+    }
+
+    /// `buffer = buffer * factor`.
+    pub(super) fn run(self, buffer: &mut [u8], factor: f64) {
+        // SAFETY: as in `Kernel::run`; `ScaleKernel::new` took the function's instruction set from an `Isa`.
+        unsafe { (self.0)(buffer, factor) }
+    }
+}
+
+/// The generic loops, compiled for one instruction set.
+trait Instructions {
+    fn combine<T: Pod, O: Operator<T>>() -> CombineFunction;
+    fn combine_f16<O: Operator<f32>>() -> CombineFunction;
+    fn scale<T: Pod + Scale>() -> ScaleFunction;
+    fn scale_f16() -> ScaleFunction;
+}
+
+trait OnFloats: Operator<f64> + Operator<f32> {}
+impl<O: Operator<f64> + Operator<f32>> OnFloats for O {}
+
+trait OnUnsigned: Operator<u8> + Operator<u16> + Operator<u32> + Operator<u64> {}
+impl<O: Operator<u8> + Operator<u16> + Operator<u32> + Operator<u64>> OnUnsigned for O {}
+
+trait OnSigned: Operator<i8> + Operator<i16> + Operator<i32> + Operator<i64> {}
+impl<O: Operator<i8> + Operator<i16> + Operator<i32> + Operator<i64>> OnSigned for O {}
+
+fn combining<I: Instructions>(dtype: DType, op: ReduceOp, completes: bool) -> CombineFunction {
+    match op {
+        ReduceOp::Avg if completes => mean::<I>(dtype),
+        ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => modular::<I, Sum>(dtype),
+        ReduceOp::Prod => modular::<I, Prod>(dtype),
+        ReduceOp::Min if dtype == DType::Bool => bitwise::<I, BitAnd>(dtype),
+        ReduceOp::Max if dtype == DType::Bool => bitwise::<I, BitOr>(dtype),
+        ReduceOp::Min => ordered::<I, Min>(dtype),
+        ReduceOp::Max => ordered::<I, Max>(dtype),
+        ReduceOp::BitAnd => bitwise::<I, BitAnd>(dtype),
+        ReduceOp::BitOr => bitwise::<I, BitOr>(dtype),
+        ReduceOp::BitXor => bitwise::<I, BitXor>(dtype),
+        ReduceOp::User(_) => refused(dtype),
+    }
+}
+
+fn mean<I: Instructions>(dtype: DType) -> CombineFunction {
+    if dtype.is_float() { floats::<I, Mean>(dtype) } else { integers::<I, Mean>(dtype) }
+}
+
+/// Wrapping arithmetic gives the same bits with and without a sign.
+fn modular<I: Instructions, O: OnFloats + OnUnsigned>(dtype: DType) -> CombineFunction {
+    match dtype {
+        DType::I8 | DType::U8 => I::combine::<u8, O>(),
+        DType::I16 | DType::U16 => I::combine::<u16, O>(),
+        DType::I32 | DType::U32 => I::combine::<u32, O>(),
+        DType::I64 | DType::U64 => I::combine::<u64, O>(),
+        _ => floats::<I, O>(dtype),
+    }
+}
+
+/// Order is found in the bits: no 16-bit float is converted for it.
+fn ordered<I: Instructions, O>(dtype: DType) -> CombineFunction
+where
+    O: OnFloats + Operator<f16> + Operator<bf16> + OnSigned + OnUnsigned,
+{
+    match dtype {
+        DType::F64 => I::combine::<f64, O>(),
+        DType::F32 => I::combine::<f32, O>(),
+        DType::F16 => I::combine::<f16, O>(),
+        DType::BF16 => I::combine::<bf16, O>(),
+        _ => integers::<I, O>(dtype),
+    }
+}
+
+/// Bits have no width: every integer is combined as bytes.
+fn bitwise<I: Instructions, O: Operator<u8> + Operator<Bool>>(dtype: DType) -> CombineFunction {
+    if dtype == DType::Bool { I::combine::<Bool, O>() } else { I::combine::<u8, O>() }
+}
+
+fn floats<I: Instructions, O: OnFloats>(dtype: DType) -> CombineFunction {
+    match dtype {
+        DType::F64 => I::combine::<f64, O>(),
+        DType::F32 => I::combine::<f32, O>(),
+        DType::F16 => I::combine_f16::<O>(),
+        DType::BF16 => I::combine::<PairOfBf16, O>(),
+        _ => refused(dtype),
+    }
+}
+
+fn integers<I: Instructions, O: OnSigned + OnUnsigned>(dtype: DType) -> CombineFunction {
+    match dtype {
+        DType::I8 => I::combine::<i8, O>(),
+        DType::I16 => I::combine::<i16, O>(),
+        DType::I32 => I::combine::<i32, O>(),
+        DType::I64 => I::combine::<i64, O>(),
+        DType::U8 => I::combine::<u8, O>(),
+        DType::U16 => I::combine::<u16, O>(),
+        DType::U32 => I::combine::<u32, O>(),
+        DType::U64 => I::combine::<u64, O>(),
+        _ => refused(dtype),
+    }
+}
+
+fn scaling<I: Instructions>(dtype: DType) -> ScaleFunction {
+    match dtype {
+        DType::F64 => I::scale::<f64>(),
+        DType::F32 => I::scale::<f32>(),
+        DType::F16 => I::scale_f16(),
+        DType::BF16 => I::scale::<PairOfBf16>(),
+        _ => refused(dtype),
+    }
+}
+
+fn refused<F>(dtype: DType) -> F {
+    // INVARIANT: `ReduceOp::accepts` is checked before a call gets here.
+    unreachable!("the reduce operator does not accept {dtype}")
+}
+
+/// `$widen` and `$narrow` convert `$lanes` elements, as many as one instruction takes.
+macro_rules! instructions {
+    ($(#[$attribute:meta])* $name:ident, $lanes:literal, $widen:ident, $narrow:ident) => {
+        struct $name;
+
+        impl Instructions for $name {
+            fn combine<T: Pod, O: Operator<T>>() -> CombineFunction {
+                $(#[$attribute])*
+                fn function<T: Pod, O: Operator<T>>(
+                    destination: &mut [u8],
+                    operand: Option<&[u8]>,
+                    incoming: &[u8],
+                    ranks: u32,
+                ) {
+                    kernel::combine(destination, operand, incoming, |left: T, right: T| {
+                        O::combine(left, right, ranks)
+                    });
+                }
+                function::<T, O>
+            }
+
+            fn combine_f16<O: Operator<f32>>() -> CombineFunction {
+                $(#[$attribute])*
+                fn function<O: Operator<f32>>(
+                    destination: &mut [u8],
+                    operand: Option<&[u8]>,
+                    incoming: &[u8],
+                    ranks: u32,
+                ) {
+                    kernel::combine(destination, operand, incoming, |left: [f16; $lanes], right: [f16; $lanes]| {
+                        let (left, right) = ($widen(left), $widen(right));
+                        $narrow(std::array::from_fn(|lane| O::combine(left[lane], right[lane], ranks)))
+                    });
+                }
+                function::<O>
+            }
+
+            fn scale<T: Pod + Scale>() -> ScaleFunction {
+                $(#[$attribute])*
+                fn function<T: Pod + Scale>(buffer: &mut [u8], factor: f64) {
+                    kernel::map(buffer, |element: T| element.scale(factor));
+                }
+                function::<T>
+            }
+
+            fn scale_f16() -> ScaleFunction {
+                $(#[$attribute])*
+                fn function(buffer: &mut [u8], factor: f64) {
+                    kernel::map(buffer, |narrow: [f16; $lanes]| {
+                        $narrow($widen(narrow).map(|float| float.scale(factor)))
+                    });
+                }
+                function
+            }
+        }
+    };
+}
+
+instructions! { Baseline, 1, widen_one, narrow_one }
+
+#[cfg(target_arch = "x86_64")]
+instructions! {
+    #[target_feature(enable = "avx2,f16c")]
+    Avx2, 8, widen_eight, narrow_eight
+}
+
+// 512-bit conversions of f16 are no faster where they were measured (AMD Zen 4: 22 against 26 GB/s).
+#[cfg(target_arch = "x86_64")]
+instructions! {
+    #[target_feature(enable = "avx2,f16c,avx512f,avx512bw,avx512dq,avx512vl")]
+    Avx512, 8, widen_eight, narrow_eight
+}
+
+#[inline(always)]
+fn widen_one(narrow: [f16; 1]) -> [f32; 1] {
+    narrow.map(f16_to_f32)
+}
+
+#[inline(always)]
+fn narrow_one(wide: [f32; 1]) -> [f16; 1] {
+    wide.map(f32_to_f16)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx,f16c")]
+fn widen_eight(narrow: [f16; 8]) -> [f32; 8] {
+    bytemuck::cast(_mm256_cvtph_ps(bytemuck::cast(narrow)))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx,f16c")]
+fn narrow_eight(wide: [f32; 8]) -> [f16; 8] {
+    bytemuck::cast(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(bytemuck::cast(wide)))
+}

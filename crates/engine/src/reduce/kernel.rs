@@ -1,0 +1,65 @@
+//! The loops that every kernel is an instance of. They are inlined into functions compiled for one instruction set.
+
+use bytemuck::{Pod, Zeroable};
+
+/// A `T` at any address. Buffers begin where the caller or the byte stream put them.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, packed)]
+struct Unaligned<T>(T);
+
+/// `destination = step(operand, incoming)`, a `U` at a time; `operand` is the destination if there is none.
+///
+/// `U` is an element, or an array of them where an instruction wants several at once; what is left over at the end
+/// is then computed in a `U` that is filled up with zeros.
+#[inline(always)]
+pub(super) fn combine<U: Pod>(
+    destination: &mut [u8],
+    operand: Option<&[u8]>,
+    incoming: &[u8],
+    step: impl Fn(U, U) -> U,
+) {
+    let bytes = destination.len();
+    let whole = bytes - bytes % size_of::<U>();
+    let units: &mut [Unaligned<U>] = bytemuck::cast_slice_mut(&mut destination[..whole]);
+    let right: &[Unaligned<U>] = bytemuck::cast_slice(&incoming[..whole]);
+    match operand {
+        None => {
+            for (unit, right) in units.iter_mut().zip(right) {
+                unit.0 = step(unit.0, right.0);
+            }
+        }
+        Some(operand) => {
+            let left: &[Unaligned<U>] = bytemuck::cast_slice(&operand[..whole]);
+            for ((unit, left), right) in units.iter_mut().zip(left).zip(right) {
+                unit.0 = step(left.0, right.0);
+            }
+        }
+    }
+    if whole < bytes {
+        let left = padded(&operand.unwrap_or(destination)[whole..]);
+        let result = step(left, padded(&incoming[whole..]));
+        destination[whole..].copy_from_slice(&bytemuck::bytes_of(&result)[..bytes - whole]);
+    }
+}
+
+/// `buffer = step(buffer)`, a `U` at a time.
+#[inline(always)]
+pub(super) fn map<U: Pod>(buffer: &mut [u8], step: impl Fn(U) -> U) {
+    let bytes = buffer.len();
+    let whole = bytes - bytes % size_of::<U>();
+    let units: &mut [Unaligned<U>] = bytemuck::cast_slice_mut(&mut buffer[..whole]);
+    for unit in units {
+        unit.0 = step(unit.0);
+    }
+    if whole < bytes {
+        let result = step(padded(&buffer[whole..]));
+        buffer[whole..].copy_from_slice(&bytemuck::bytes_of(&result)[..bytes - whole]);
+    }
+}
+
+#[inline(always)]
+fn padded<U: Pod>(bytes: &[u8]) -> U {
+    let mut unit = U::zeroed();
+    bytemuck::bytes_of_mut(&mut unit)[..bytes.len()].copy_from_slice(bytes);
+    unit
+}

@@ -1,0 +1,101 @@
+//! The arithmetic of a call: `destination = op(operand, incoming)` on bytes, for every dtype and reduce op.
+//!
+//! Each kernel is a plain loop, compiled once per instruction set and chosen through one table (`dispatch.rs`). All
+//! of them give the same bits (NaN payloads aside): every element is computed by itself, in the same operations,
+//! none of them fused.
+
+mod dispatch;
+mod element;
+mod kernel;
+mod narrow;
+#[cfg(test)]
+mod tests;
+mod user;
+
+use unisono_communicator::{DType, ReduceOp, UserFunction};
+
+use dispatch::{Isa, Kernel, ScaleKernel};
+
+/// The reduction of one call: made once per call, without allocation.
+pub(crate) struct Reducer {
+    way: Way,
+}
+
+enum Way {
+    BuiltIn { step: Kernel, completing: Kernel, ranks: u32, prescale: Option<(ScaleKernel, f64)> },
+    User(UserFunction),
+}
+
+/// A user function panicked; the call fails with this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Panicked {
+    /// What the panic said.
+    pub(crate) text: String,
+}
+
+impl Reducer {
+    /// The reduction with `op` of `ranks` contributions of `dtype`. The arguments were checked before: `op` accepts
+    /// `dtype`, and a `User` op comes with its function.
+    pub(crate) fn new(dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
+        Reducer::with_isa(Isa::best(), dtype, op, ranks, user)
+    }
+
+    fn with_isa(isa: Isa, dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
+        let way = match op {
+            ReduceOp::User(_) => {
+                // INVARIANT: a call with a user op is refused before it gets here if it brings no function.
+                Way::User(user.expect("a user op comes with its function"))
+            }
+            _ => Way::BuiltIn {
+                step: Kernel::new(isa, dtype, op, false),
+                // The mean of one is its sum.
+                completing: Kernel::new(isa, dtype, op, ranks > 1),
+                ranks,
+                prescale: match op {
+                    ReduceOp::PreMulSum(factor) => Some((ScaleKernel::new(isa, dtype), factor)),
+                    _ => None,
+                },
+            },
+        };
+        Reducer { way }
+    }
+
+    /// `destination = op(operand, incoming)`, where `operand` is the destination if there is none.
+    ///
+    /// The slices have the same length, whole elements, at any address. `operand_is_left` matters to user functions
+    /// only. `completes` says that this step adds the last contribution: an average is divided there, and rounded
+    /// to a narrow float once, after the division.
+    pub(crate) fn reduce(
+        &self,
+        destination: &mut [u8],
+        operand: Option<&[u8]>,
+        incoming: &[u8],
+        operand_is_left: bool,
+        completes: bool,
+    ) -> Result<(), Panicked> {
+        // INVARIANT: a step's operand, incoming bytes and destination have the same extent.
+        assert!(
+            incoming.len() == destination.len() && operand.is_none_or(|left| left.len() == incoming.len())
+        );
+        match &self.way {
+            Way::BuiltIn { step, completing, ranks, .. } => {
+                let kernel = if completes { completing } else { step };
+                kernel.run(destination, operand, incoming, *ranks);
+                Ok(())
+            }
+            Way::User(function) => user::reduce(function, destination, operand, incoming, operand_is_left),
+        }
+    }
+
+    /// Whether every rank's input must go through [`Reducer::prescale`] before it is sent or reduced.
+    pub(crate) fn needs_prescale(&self) -> bool {
+        matches!(self.way, Way::BuiltIn { prescale: Some(_), .. })
+    }
+
+    /// Multiplies the elements of `buffer` by this rank's factor, in f32 (f64 in f64); nothing for other operators.
+    pub(crate) fn prescale(&self, buffer: &mut [u8]) {
+        if let Way::BuiltIn { prescale: Some((kernel, factor)), .. } = self.way {
+            kernel.run(buffer, factor);
+        }
+    }
+}

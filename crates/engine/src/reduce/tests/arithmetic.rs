@@ -1,0 +1,235 @@
+//! What the kernels compute: special values in all pairs, random bits, means, and the 16-bit conversions.
+
+use unisono_communicator::{Bool, DType, Element, ReduceOp, bf16, f16};
+
+use super::reference::{assert_equal, float, float_bytes};
+use super::{Random, built_in, bytes, reduced, reference};
+use crate::reduce::Reducer;
+use crate::reduce::dispatch::Isa;
+use crate::reduce::narrow::{f16_to_f32, f32_to_f16};
+
+const RANKS: &[u32] =
+    &[2, 3, 5, 7, 10, 127, 128, 255, 256, 257, 300, 65_535, 65_536, 65_537, 1 << 31, u32::MAX];
+
+/// The bits where something changes: both ends, zero and its neighbours, and for floats the edges of subnormals,
+/// infinities and NaNs, and ties of rounding.
+fn specials(dtype: DType) -> Vec<Vec<u8>> {
+    let width = dtype.bytes() as u32 * 8;
+    let mask = u64::MAX >> (64 - width);
+    let top = 1u64 << (width - 1);
+    let mut list =
+        vec![0, 1, 2, 3, 7, 100, top - 2, top - 1, top, top + 1, mask / 3, mask - 2, mask - 1, mask];
+    if dtype.is_float() {
+        let mantissa_bits = match dtype {
+            DType::F64 => 52,
+            DType::F32 => 23,
+            DType::F16 => 10,
+            _ => 7,
+        };
+        let infinity = (top - 1) >> mantissa_bits << mantissa_bits;
+        let quiet = infinity | 1 << (mantissa_bits - 1);
+        let normal = 1 << mantissa_bits;
+        let one = infinity / 2 & !(normal - 1);
+        list.extend([infinity, infinity - 1, infinity + 1, quiet, quiet + 1, normal, normal - 1, normal + 1]);
+        list.extend([one, one + 1, one - 1, one + normal, one - (mantissa_bits << mantissa_bits)]);
+        list.extend([
+            one - ((mantissa_bits + 1) << mantissa_bits),
+            one + ((mantissa_bits + 1) << mantissa_bits),
+        ]);
+        list.extend(list.clone().iter().map(|bits| bits ^ top));
+    }
+    list.iter().map(|bits| bits.to_le_bytes()[..dtype.bytes()].to_vec()).collect()
+}
+
+fn all_pairs(elements: &[Vec<u8>]) -> (Vec<u8>, Vec<u8>) {
+    let pairs = || elements.iter().flat_map(|left| elements.iter().map(move |right| (left, right)));
+    (
+        pairs().flat_map(|(left, _)| left.iter().copied()).collect(),
+        pairs().flat_map(|(_, right)| right.iter().copied()).collect(),
+    )
+}
+
+fn check(dtype: DType, op: ReduceOp, completes: bool, ranks: u32, left: &[u8], right: &[u8]) {
+    let size = dtype.bytes();
+    let expected: Vec<u8> = std::iter::zip(left.chunks(size), right.chunks(size))
+        .flat_map(|(left, right)| reference::reduce(dtype, op, left, right, completes, ranks))
+        .collect();
+    for isa in Isa::available() {
+        let reducer = Reducer::with_isa(isa, dtype, op, ranks, None);
+        let found = reduced(&reducer, left, right, completes);
+        assert_equal(dtype, &found, &expected, &|index| {
+            let element = index * size..(index + 1) * size;
+            let (left, right) = (&left[element.clone()], &right[element]);
+            format!("{isa:?} {dtype} {op} of {left:02x?} {right:02x?}, completes {completes}, {ranks} ranks")
+        });
+    }
+}
+
+#[test]
+fn special_values_in_all_pairs() {
+    for (dtype, op, completes) in built_in() {
+        let (left, right) = all_pairs(&specials(dtype));
+        check(dtype, op, completes, 3, &left, &right);
+    }
+}
+
+#[test]
+fn random_bits() {
+    let mut random = Random(0x5eed_0001);
+    for (dtype, op, completes) in built_in() {
+        let seed = random.0;
+        eprintln!("{dtype} {op} seed {seed:#x}");
+        let count = 20_000 * dtype.bytes();
+        check(dtype, op, completes, 7, &random.bytes(count), &random.bytes(count));
+    }
+}
+
+#[test]
+fn means_truncate_for_every_number_of_ranks() {
+    let every_16_bits: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+    let mut random = Random(0x5eed_0002);
+    for &dtype in DType::ALL.iter().filter(|dtype| ReduceOp::Avg.accepts(**dtype)) {
+        let size = dtype.bytes();
+        let mut sums = if size <= 2 { every_16_bits.clone() } else { random.bytes(1 << 15) };
+        for &ranks in RANKS {
+            // Multiples of the divisor and their neighbours, where a quotient that is off by a little shows.
+            let near = (0..64).map(|_| random.next() / u64::from(ranks) * u64::from(ranks));
+            let near: Vec<u8> =
+                near.flat_map(|n| [n, n.wrapping_sub(1), n + 1]).flat_map(u64::to_le_bytes).collect();
+            sums.extend(near);
+            check(dtype, ReduceOp::Avg, true, ranks, &sums, &vec![0; sums.len()]);
+        }
+    }
+}
+
+#[test]
+fn the_mean_over_one_rank_is_its_sum() {
+    for isa in Isa::available() {
+        let reducer = Reducer::with_isa(isa, DType::I8, ReduceOp::Avg, 1, None);
+        assert_eq!(reduced(&reducer, &[0x80, 5], &[0, 0xff], true), [0x80, 4]);
+    }
+}
+
+/// A step of a 16-bit average that completes rounds once: 2049 is a tie in f16 and would become 2048 before the
+/// division.
+#[test]
+fn narrow_means_round_once() {
+    let (left, right) = (bytes(&[f16::from_f32(2048.0)]), bytes(&[f16::from_f32(1.0)]));
+    for isa in Isa::available() {
+        let reducer = Reducer::with_isa(isa, DType::F16, ReduceOp::Avg, 3, None);
+        assert_eq!(reduced(&reducer, &left, &right, false), bytes(&[f16::from_f32(2048.0)]));
+        let once = f16::from_f32(2049.0 / 3.0);
+        assert_ne!(once, f16::from_f32(2048.0 / 3.0));
+        assert_eq!(reduced(&reducer, &left, &right, true), bytes(&[once]));
+    }
+}
+
+/// Bit for bit, NaNs and zeros included: ranks that see the operands in another order agree.
+#[test]
+fn minimum_and_maximum_commute_and_associate_in_every_bit() {
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let elements = specials(dtype);
+        let (left, right) = all_pairs(&elements);
+        for (isa, op) in
+            Isa::available().into_iter().flat_map(|isa| [(isa, ReduceOp::Min), (isa, ReduceOp::Max)])
+        {
+            let reducer = Reducer::with_isa(isa, dtype, op, 3, None);
+            let apply = |left: &[u8], right: &[u8]| reduced(&reducer, left, right, true);
+            let pairs = apply(&left, &right);
+            assert_eq!(pairs, apply(&right, &left), "{isa:?} {dtype} {op}");
+            for third in &elements {
+                let third = third.repeat(pairs.len() / third.len());
+                assert_eq!(
+                    apply(&pairs, &third),
+                    apply(&left, &apply(&right, &third)),
+                    "{isa:?} {dtype} {op}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn bool_bytes_are_truth_values() {
+    let values = [Bool(0), Bool(1), Bool(2), Bool(255)].map(|value| vec![value.0]);
+    let (left, right) = all_pairs(&values);
+    for isa in Isa::available() {
+        let reducer = Reducer::with_isa(isa, Bool::DTYPE, ReduceOp::BitAnd, 2, None);
+        assert_eq!(
+            reduced(&reducer, &left, &right, true),
+            [0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1],
+            "2 & 1 is true, though it has no bit in common"
+        );
+    }
+}
+
+#[test]
+fn every_f16_converts_as_half_does() {
+    for bits in 0..=u16::MAX {
+        let narrow = f16::from_bits(bits);
+        let (found, expected) = (f16_to_f32(narrow), narrow.to_f32());
+        assert!(found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan(), "{bits:#x}");
+        assert!(f32_to_f16(found) == narrow || narrow.is_nan() && f32_to_f16(found).is_nan(), "{bits:#x}");
+    }
+    // Every upper part of an f32, with the lower parts around which rounding changes, for normals and subnormals.
+    for upper in 0..=u16::MAX {
+        for shift in 0..=16 {
+            for offset in [-1, 0, 1] {
+                let lower = ((1i64 << shift) + offset) as u32 & 0xffff;
+                let wide = f32::from_bits(u32::from(upper) << 16 | lower);
+                let (found, expected) = (f32_to_f16(wide), f16::from_f32(wide));
+                let same = found.to_bits() == expected.to_bits() || found.is_nan() && expected.is_nan();
+                assert!(same, "{:#x}: {found:?} instead of {expected:?}", wide.to_bits());
+            }
+        }
+    }
+}
+
+#[test]
+fn prescale_multiplies_in_f32_and_rounds_once() {
+    let nan_with_payload = f64::from_bits(0x7fff_ffff_ffff_ffff);
+    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        let single = |value: f64| if dtype == DType::F64 { value } else { f64::from(value as f32) };
+        let mut input: Vec<u8> = specials(dtype).concat();
+        input.extend(Random(0x5eed_0003).bytes(4096 + 3 * dtype.bytes()));
+        for factor in [1.0, -0.5, 1.0 / 3.0, 1e-30, 1e30, 0.0, f64::INFINITY, f64::NAN, nan_with_payload] {
+            let expected: Vec<u8> = input
+                .chunks(dtype.bytes())
+                .flat_map(|element| float_bytes(dtype, float(dtype, element) * single(factor)))
+                .collect();
+            for isa in Isa::available() {
+                let reducer = Reducer::with_isa(isa, dtype, ReduceOp::PreMulSum(factor), 3, None);
+                assert!(reducer.needs_prescale());
+                let mut found = input.clone();
+                reducer.prescale(&mut found);
+                assert_equal(dtype, &found, &expected, &|_| format!("{isa:?} {dtype} times {factor}"));
+                let sum = Reducer::with_isa(isa, dtype, ReduceOp::Sum, 3, None);
+                let (left, right) = (&found, &input);
+                assert_eq!(reduced(&reducer, left, right, true), reduced(&sum, left, right, true));
+            }
+        }
+    }
+    assert!(!Reducer::new(DType::F32, ReduceOp::Sum, 3, None).needs_prescale());
+}
+
+/// All paths on the same data, a large buffer at an odd address, as the engine would run them.
+#[test]
+fn every_instruction_set_gives_the_same_bytes() {
+    let mut random = Random(0x5eed_0004);
+    let (left, right) = (random.bytes((1 << 16) + 1), random.bytes((1 << 16) + 1));
+    for (dtype, op, completes) in built_in() {
+        let mut results = Isa::available().into_iter().map(|isa| {
+            let mut destination = left.clone();
+            let reducer = Reducer::with_isa(isa, dtype, op, 5, None);
+            reducer.reduce(&mut destination[1..], None, &right[1..], true, completes).unwrap();
+            destination[1..].to_vec()
+        });
+        let first = results.next().unwrap();
+        for other in results {
+            assert_equal(dtype, &other, &first, &|_| format!("{dtype} {op} {completes}"));
+        }
+    }
+    let bf16_max = bytes(&[bf16::MAX]);
+    let best = Reducer::new(DType::BF16, ReduceOp::Sum, 2, None);
+    assert_eq!(reduced(&best, &bf16_max, &bf16_max, true), bytes(&[bf16::INFINITY]));
+}
