@@ -154,6 +154,20 @@ impl Builder {
         self.push(extent, Action::Recv { peer: peer as u16, destination })
     }
 
+    /// Sends the newest values of several extents to one peer.
+    pub fn send_all(&mut self, peer: u32, extents: impl IntoIterator<Item = u32>) {
+        for extent in extents {
+            self.send(peer, extent);
+        }
+    }
+
+    /// Receives several extents from one peer to their places.
+    pub fn recv_all(&mut self, peer: u32, extents: impl IntoIterator<Item = u32>) {
+        for extent in extents {
+            self.recv(peer, extent);
+        }
+    }
+
     /// Receives `extent` and reduces it with the newest value into its place.
     ///
     /// `completes` says that the result holds the contributions of all ranks.

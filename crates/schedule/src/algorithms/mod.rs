@@ -2,12 +2,38 @@
 
 use crate::{Algorithm, Collective};
 
+mod binomial;
+mod canonical;
+mod chain;
+mod direct;
+mod dissemination;
+mod halving_doubling;
+mod pairwise;
 mod recursive_doubling;
 mod ring;
 
 /// Every algorithm, those of one collective next to each other.
-static ALGORITHMS: &[Algorithm] =
-    &[ring::ALL_REDUCE, recursive_doubling::ALL_REDUCE, ring::REDUCE_SCATTER, ring::ALL_GATHER];
+static ALGORITHMS: &[Algorithm] = &[
+    recursive_doubling::ALL_REDUCE,
+    halving_doubling::ALL_REDUCE,
+    ring::ALL_REDUCE,
+    direct::ALL_REDUCE,
+    halving_doubling::REDUCE_SCATTER,
+    ring::REDUCE_SCATTER,
+    direct::REDUCE_SCATTER,
+    halving_doubling::ALL_GATHER,
+    ring::ALL_GATHER,
+    direct::ALL_GATHER,
+    direct::ALL_TO_ALL,
+    pairwise::ALL_TO_ALL,
+    binomial::BROADCAST,
+    chain::BROADCAST,
+    binomial::REDUCE,
+    canonical::REDUCE,
+    binomial::GATHER,
+    binomial::SCATTER,
+    dissemination::BARRIER,
+];
 
 /// Every registered algorithm.
 ///

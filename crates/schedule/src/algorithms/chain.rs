@@ -1,0 +1,29 @@
+//! The chain: every rank passes the vector to the next one, as it comes in.
+
+use crate::{Algorithm, Collective, Cost, Fraction, Requires};
+
+/// p-1 rounds; the vector is sent and received once. The engine cuts it into pieces, so the hops overlap.
+pub(super) const BROADCAST: Algorithm = Algorithm {
+    name: "chain",
+    collective: Collective::Broadcast,
+    requires: Requires::NOTHING,
+    chunks: |_| 1,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let hops = u64::from(shape.ranks) - 1;
+        let once = Fraction::new(hops.min(1), 1);
+        Cost { rounds: hops, messages: hops.min(1), sent: once, received: once, reduced: Fraction::ZERO }
+    },
+    canonical: false,
+    build: |builder| {
+        let position = builder.behind(builder.root());
+        if position > 0 {
+            builder.recv(builder.behind(1), 0);
+        }
+        if position + 1 < builder.ranks() {
+            builder.send(builder.ahead(1), 0);
+        }
+    },
+    source: "Chan, Heimlich, Purkayastha, van de Geijn, \"Collective communication\", 2007, section 7 (pipelined)",
+    summary: "each rank passes the vector to the next one as it comes in",
+};

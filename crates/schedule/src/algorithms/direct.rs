@@ -1,0 +1,125 @@
+//! Direct exchange: everybody talks to everybody at once. One or two rounds, most messages.
+//!
+//! For networks where any pair of ranks has a path of its own; the two-phase all-reduce is also called two-shot.
+
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape};
+
+/// 2 rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "direct",
+    collective: Collective::AllReduce,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (others, part) = others(shape);
+        let messages = 2 * others;
+        Cost { rounds: messages.min(2), messages, sent: part + part, received: part + part, reduced: part }
+    },
+    canonical: false,
+    build: |builder| {
+        reduce_scatter(builder);
+        all_gather(builder);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (direct exchange in both halves)",
+    summary: "everybody sums one chunk of everybody, then sends it to everybody",
+};
+
+/// 1 round; (p-1)/p of the vector sent, received and reduced.
+pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
+    name: "direct",
+    collective: Collective::ReduceScatter,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (others, part) = others(shape);
+        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced: part }
+    },
+    canonical: false,
+    build: reduce_scatter,
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.4 (pairwise exchange)",
+    summary: "everybody sends each share straight to its owner",
+};
+
+/// 1 round; (p-1)/p of the result sent and received.
+pub(super) const ALL_GATHER: Algorithm = Algorithm {
+    name: "direct",
+    collective: Collective::AllGather,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (others, part) = others(shape);
+        let reduced = Fraction::ZERO;
+        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced }
+    },
+    canonical: false,
+    build: all_gather,
+    source: "folklore; the \"direct\" all-gather of Open MPI's tuned module",
+    summary: "everybody sends its share to everybody",
+};
+
+/// 1 round; (p-1)/p of the input sent. Out of place only: nothing waits, so nothing may be overwritten.
+pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
+    name: "direct",
+    collective: Collective::AllToAll,
+    requires: Requires { out_of_place: true, ..Requires::NOTHING },
+    chunks: |shape| shape.ranks * shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (others, part) = others(shape);
+        let reduced = Fraction::ZERO;
+        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced }
+    },
+    canonical: false,
+    build: |builder| {
+        let (rank, ranks) = (builder.rank(), builder.ranks());
+        for distance in 1..ranks {
+            let to = builder.ahead(distance);
+            builder.send(to, rank * ranks + to);
+        }
+        for distance in 1..ranks {
+            let from = builder.behind(distance);
+            builder.recv(from, from * ranks + rank);
+        }
+        builder.deliver(rank * ranks + rank);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.2 (long messages)",
+    summary: "everybody sends what it has for each rank, all at once, nearest rank first",
+};
+
+fn others(shape: &Shape) -> (u64, Fraction) {
+    let others = u64::from(shape.ranks) - 1;
+    (others, Fraction::new(others, u64::from(shape.ranks)))
+}
+
+/// Extent c is summed at rank c. Sums grow outwards from the owner, first downwards, so that the order of the
+/// ranks is kept: `(0 + (1 + 2)) + 3` at rank 2 of 4.
+fn reduce_scatter(builder: &mut Builder) {
+    let (rank, ranks) = (builder.rank(), builder.ranks());
+    // Whoever expects us first is served first.
+    for peer in (rank + 1..ranks).chain((0..rank).rev()) {
+        builder.send(peer, peer);
+    }
+    let others = ranks - 1;
+    let peers = (0..rank).rev().map(|below| (below, Own::Right));
+    let peers = peers.chain((rank + 1..ranks).map(|above| (above, Own::Left)));
+    for (nth, (peer, own)) in (1..).zip(peers) {
+        builder.recv_reduce(peer, rank, own, nth == others);
+    }
+    builder.deliver(rank);
+}
+
+/// Extent c goes from rank c to all others, nearest first.
+fn all_gather(builder: &mut Builder) {
+    let rank = builder.rank();
+    for distance in 1..builder.ranks() {
+        builder.send(builder.ahead(distance), rank);
+    }
+    for distance in 1..builder.ranks() {
+        let from = builder.behind(distance);
+        builder.recv(from, from);
+    }
+    builder.deliver(rank);
+}

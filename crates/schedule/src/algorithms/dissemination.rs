@@ -1,0 +1,32 @@
+//! The dissemination barrier: in round k everybody tells the rank at distance 2^k what it knows.
+
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot};
+
+/// ceil(log2 p) rounds of one token.
+pub(super) const BARRIER: Algorithm = Algorithm {
+    name: "dissemination",
+    collective: Collective::Barrier,
+    requires: Requires::NOTHING,
+    chunks: |_| 1,
+    scratch_chunks: |shape| shape.ranks.next_power_of_two().ilog2(),
+    cost: |shape| {
+        let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
+        let tokens = Fraction::new(rounds, 1);
+        Cost { rounds, messages: rounds, sent: tokens, received: tokens, reduced: Fraction::ZERO }
+    },
+    canonical: false,
+    build: |builder| {
+        let mut heard = Vec::new();
+        let distances = (0..).map(|round| 1_u32 << round).take_while(|d| *d < builder.ranks());
+        for distance in distances.collect::<Vec<_>>() {
+            let (to, from) = (builder.ahead(distance), builder.behind(distance));
+            let told = builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
+            // What was heard before is what this round passes on.
+            heard.iter().for_each(|earlier| builder.after(told, *earlier));
+            let destination = builder.scratch();
+            heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
+        }
+    },
+    source: "Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988, section 4",
+    summary: "in round k everybody passes a token to the rank at distance 2^k, once it has those before",
+};

@@ -1,0 +1,198 @@
+//! Recursive halving and doubling: with each round the distance doubles and what is exchanged halves, then back.
+//!
+//! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
+
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape};
+
+/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. Other p: one vector more to fold and to unfold.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "halving_doubling",
+    collective: Collective::AllReduce,
+    requires: Requires::NOTHING,
+    chunks: |shape| Fold::new(shape.ranks).size(),
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let fold = Fold::new(shape.ranks);
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let size = u64::from(fold.size());
+        let (part, whole) = (Fraction::new(size - 1, size), Fraction::new(folded, 1));
+        let (moved, reduced) = (part + part + whole, part + whole);
+        let messages = 2 * rounds + folded;
+        Cost { rounds: 2 * rounds + 2 * folded, messages, sent: moved, received: moved, reduced }
+    },
+    canonical: true,
+    build: |builder| {
+        let fold = Fold::new(builder.ranks());
+        // Chunks in bit-reversed order: whatever one exchange moves is contiguous.
+        let owned =
+            |v: u32| vec![if fold.rounds() == 0 { 0 } else { v.reverse_bits() >> (32 - fold.rounds()) }];
+        let all = 0..builder.chunks();
+        let rank = builder.rank();
+        let Some(own) = fold.virtual_rank(rank) else {
+            builder.send_all(rank - 1, all.clone());
+            builder.recv_all(rank - 1, all);
+            return;
+        };
+        fold_in(builder, &fold);
+        halve(builder, &fold, own, &owned);
+        let arrived = double(builder, &fold, own, &owned);
+        if let Some(partner) = fold.partner(rank) {
+            builder.send_all(partner, arrived);
+        }
+        builder.deliver(0);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (Rabenseifner's algorithm)",
+    summary: "recursive halving sums the chunks, recursive doubling hands them out",
+};
+
+/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. Other p: more to fold and to unfold.
+pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
+    name: "halving",
+    collective: Collective::ReduceScatter,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |shape| match Fold::new(shape.ranks).remainder() {
+        0 => (shape.ranks / 2).saturating_sub(1),
+        _ => shape.ranks - 1,
+    },
+    cost: |shape| {
+        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
+        let sent = Fraction::new(ranks - 1 + folded, ranks);
+        let messages = rounds + folded;
+        Cost { rounds: rounds + 2 * folded, messages, sent, received, reduced: received }
+    },
+    canonical: true,
+    build: |builder| {
+        let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
+        let Some(own) = fold.virtual_rank(rank) else {
+            builder.send_all(rank - 1, 0..builder.ranks());
+            builder.recv(rank - 1, rank);
+            return;
+        };
+        fold_in(builder, &fold);
+        halve(builder, &fold, own, &|v| shares(&fold, v));
+        if let Some(partner) = fold.partner(rank) {
+            builder.send(partner, partner);
+        }
+        builder.deliver(rank);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.4 (recursive halving, distance 1 first)",
+    summary: "in round k the half of the shares that the rank at distance 2^k collects goes there",
+};
+
+/// log2 p rounds; (p-1)/p of the result sent and received. Other p: more to fold and to unfold.
+pub(super) const ALL_GATHER: Algorithm = Algorithm {
+    name: "doubling",
+    collective: Collective::AllGather,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
+        let received = Fraction::new(ranks - 1, ranks);
+        let messages = rounds + folded;
+        Cost { rounds: rounds + 2 * folded, messages, sent, received, reduced: Fraction::ZERO }
+    },
+    canonical: false,
+    build: |builder| {
+        let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
+        let Some(own) = fold.virtual_rank(rank) else {
+            builder.send(rank - 1, rank);
+            let others = (0..builder.ranks()).filter(|extent| *extent != rank);
+            builder.recv_all(rank - 1, others);
+            builder.deliver(rank);
+            return;
+        };
+        if let Some(partner) = fold.partner(rank) {
+            builder.recv(partner, partner);
+        }
+        let arrived = double(builder, &fold, own, &|v| shares(&fold, v));
+        if let Some(partner) = fold.partner(rank) {
+            let others = arrived.into_iter().filter(|extent| *extent != partner);
+            builder.send_all(partner, others);
+        }
+        builder.deliver(rank);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.1 (recursive doubling)",
+    summary: "in each round everybody exchanges all it has with the rank at half the last distance",
+};
+
+/// The shares that a virtual rank stands for.
+fn shares(fold: &Fold, virtual_rank: u32) -> Vec<u32> {
+    let rank = fold.rank(virtual_rank);
+    fold.partner(rank).map_or_else(|| vec![rank], |partner| vec![rank, partner])
+}
+
+/// The most shares that one rank receives in recursive halving, or sends in recursive doubling: virtual rank 0
+/// does, in whose classes modulo 2, 4, ... most pairs are.
+fn exchanged(fold: &Fold) -> u64 {
+    let classes = (1..=fold.rounds()).map(|round| 1_u32 << round);
+    classes.map(|class| u64::from(fold.size() / class + fold.remainder().div_ceil(class))).sum()
+}
+
+/// The even rank of a pair adds everything of the odd one.
+fn fold_in(builder: &mut Builder, fold: &Fold) {
+    if let Some(partner) = fold.partner(builder.rank()) {
+        for extent in 0..builder.chunks() {
+            builder.recv_reduce(partner, extent, Own::Left, false);
+        }
+    }
+}
+
+/// What the virtual ranks `of` that agree with `like` modulo `class` own, ascending.
+fn class(fold: &Fold, like: u32, class: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let members = (like % class..fold.size()).step_by(class as usize);
+    let mut extents: Vec<u32> = members.flat_map(owned).collect();
+    extents.sort_unstable();
+    extents
+}
+
+/// Recursive halving: every virtual rank ends with the sums of what it owns.
+fn halve(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) {
+    for round in 0..fold.rounds() {
+        let other = own ^ (1 << round);
+        let (peer, side) = (fold.rank(other), if own < other { Own::Left } else { Own::Right });
+        for extent in class(fold, other, 2 << round, owned) {
+            builder.send(peer, extent);
+        }
+        for extent in class(fold, own, 2 << round, owned) {
+            builder.recv_reduce(peer, extent, side, round + 1 == fold.rounds());
+        }
+    }
+}
+
+/// Recursive doubling: every virtual rank begins with what it owns and ends with everything. Returns all extents
+/// in the order in which they arrive.
+fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let mut arrived = owned(own);
+    for round in (0..fold.rounds()).rev() {
+        let other = own ^ (1 << round);
+        let peer = fold.rank(other);
+        for extent in class(fold, own, 2 << round, owned) {
+            builder.send(peer, extent);
+        }
+        for extent in class(fold, other, 2 << round, owned) {
+            builder.recv(peer, extent);
+            arrived.push(extent);
+        }
+    }
+    arrived
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exchange_of_the_all_reduce_is_contiguous() {
+        let schedule = ALL_REDUCE.schedule(&Shape::new(8), 5);
+        let sent = schedule.steps.iter().filter(|step| step.action.link().is_some_and(|(_, sends)| sends));
+        let sent: Vec<u32> = sent.map(|step| step.extent).collect();
+        assert_eq!(sent, [0, 1, 2, 3, 6, 7, 4, 5, 4, 5, 4, 5, 6, 7][..].to_vec());
+    }
+}

@@ -1,0 +1,48 @@
+//! All-to-all that may overwrite its input: of each pair one rank makes room before the other needs it.
+
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot};
+
+/// 1 round; (p-1)/p of the input sent. Right in place.
+///
+/// In place, what two ranks have for each other lies where what they receive belongs: each would have to send
+/// before it can receive, which without buffers is a deadlock. So one rank of each pair receives into scratch
+/// and copies once its own data has left. Which one alternates with the parity of the distance, so that everybody
+/// has half of the copies.
+pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
+    name: "pairwise",
+    collective: Collective::AllToAll,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks * shape.ranks,
+    scratch_chunks: |shape| shape.ranks / 2,
+    cost: |shape| {
+        let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
+        let part = Fraction::new(others, ranks);
+        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced: Fraction::ZERO }
+    },
+    canonical: false,
+    build: |builder| {
+        let (rank, ranks) = (builder.rank(), builder.ranks());
+        for distance in 1..ranks {
+            let to = builder.ahead(distance);
+            builder.send(to, rank * ranks + to);
+        }
+        let mut parked = Vec::new();
+        for distance in 1..ranks {
+            let from = builder.behind(distance);
+            let extent = from * ranks + rank;
+            if (rank < from) == (rank + from).is_multiple_of(2) {
+                let destination = builder.scratch();
+                builder.push(extent, Action::Recv { peer: from as u16, destination });
+                parked.push((extent, destination));
+            } else {
+                builder.recv(from, extent);
+            }
+        }
+        for (extent, source) in parked {
+            builder.push(extent, Action::Copy { source, destination: Slot::Output });
+        }
+        builder.deliver(rank * ranks + rank);
+    },
+    source: "Thakur, Rabenseifner, Gropp 2005, section 4.2 (pairwise exchange)",
+    summary: "everybody exchanges with each rank; of each pair one receives into scratch first",
+};
