@@ -1,9 +1,37 @@
-//! The program `unisono`.
+//! The program `unisono`: demonstrates, launches, measures, and looks into algorithms.
 
+mod arguments;
 mod bench;
 mod demo;
 mod problem;
 mod random;
 mod run;
 
-fn main() {}
+use std::process::ExitCode;
+
+use arguments::{Commands, parse};
+use problem::Result;
+
+fn main() -> ExitCode {
+    let done = parse(std::env::args_os()).and_then(|command| command.map_or(Ok(()), execute));
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            if !problem.text.is_empty() {
+                eprintln!("unisono: {}", problem.text);
+            }
+            ExitCode::from(problem.status)
+        }
+    }
+}
+
+fn execute(command: Commands) -> Result<()> {
+    match command {
+        Commands::Run(arguments) => run::run(arguments),
+        Commands::Guard => {
+            run::guard::watch();
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}

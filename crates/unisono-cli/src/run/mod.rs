@@ -17,9 +17,10 @@ use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::arguments::RunArguments;
 use crate::problem::{Problem, Result};
 use guard::Guard;
-use output::Sink;
+use output::{Prefixed, Sink};
 use rank::{Event, Rank, SIGNAL_STATUS, ending, shell_status};
 
 /// How long ranks may take to end after the polite signal.
@@ -52,6 +53,20 @@ impl Job {
             grace: Duration::from_secs(GRACE_SECONDS_DEFAULT),
         })
     }
+}
+
+/// `unisono run`.
+pub(crate) fn run(arguments: RunArguments) -> Result<()> {
+    let RunArguments { ranks, keep_going, grace, program } = arguments;
+    let mut words = program.into_iter();
+    let job = Job {
+        ranks,
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
+        keep_going,
+        grace: Duration::from_secs(grace),
+    };
+    launch(&job, Arc::new(Prefixed))
 }
 
 /// Runs the job to its end. Fails with the status of the first rank that failed, which has been named on standard error.

@@ -1,0 +1,114 @@
+//! Runs the program under a watchdog.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+/// Far above what any test needs, so that only a hang reaches it.
+const WATCHDOG: Duration = Duration::from_secs(120);
+
+/// A finished run.
+pub struct Finished {
+    pub status: ExitStatus,
+    pub out: String,
+    pub err: String,
+}
+
+/// A run of the program.
+pub struct Running {
+    child: Child,
+    out: Receiver<String>,
+    err: Receiver<String>,
+}
+
+/// Starts the program, its two outputs read by threads.
+pub fn start(arguments: &[&str]) -> Running {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let out = lines(child.stdout.take().unwrap());
+    let err = lines(child.stderr.take().unwrap());
+    Running { child, out, err }
+}
+
+/// Runs the program to its end.
+pub fn unisono(arguments: &[&str]) -> Finished {
+    start(arguments).finish()
+}
+
+/// Hands on what can be read, line by line where it comes in lines.
+fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut source = std::io::BufReader::new(source);
+        loop {
+            let mut line = String::new();
+            match std::io::BufRead::read_line(&mut source, &mut line) {
+                Ok(1..) if sender.send(line).is_ok() => {}
+                _ => return,
+            }
+        }
+    });
+    receiver
+}
+
+impl Running {
+    /// Waits until a line of standard output is printed, and gives it.
+    pub fn next_line(&mut self) -> String {
+        self.out.recv_timeout(WATCHDOG).expect("a line of standard output")
+    }
+
+    /// To the launcher only.
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end; at the watchdog's time kills the launcher and fails.
+    pub fn finish(mut self) -> Finished {
+        let deadline = Instant::now() + WATCHDOG;
+        let out = self.read_all(deadline, |running| &running.out);
+        let err = self.read_all(deadline, |running| &running.err);
+        let status = self.child.wait().unwrap();
+        Finished { status, out, err }
+    }
+
+    fn read_all(&mut self, deadline: Instant, side: impl Fn(&Running) -> &Receiver<String>) -> String {
+        let mut text = String::new();
+        loop {
+            match side(self).recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => text.push_str(&line),
+                Err(RecvTimeoutError::Disconnected) => return text,
+                Err(RecvTimeoutError::Timeout) => {
+                    let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
+                    panic!("the program hangs; so far it printed {text:?}");
+                }
+            }
+        }
+    }
+}
+
+/// Whether a process has that number.
+pub fn exists(pid: &str) -> bool {
+    // A zombie has ended; it only waits for whoever adopted it.
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    !status.is_empty() && !status.contains("State:\tZ")
+}
+
+/// Waits until no process has any of the numbers.
+pub fn wait_until_gone(pids: &[String]) {
+    let deadline = Instant::now() + WATCHDOG;
+    while pids.iter().any(|pid| exists(pid)) {
+        assert!(Instant::now() < deadline, "still there: {pids:?}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
