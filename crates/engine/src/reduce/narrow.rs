@@ -28,7 +28,7 @@ impl PairOfBf16 {
 /// The bits whose upper half is `wide` rounded to bf16, to nearest, ties to even: the carry out of the lower half does
 /// the rounding, also into infinity. It cannot turn a NaN into something else, because the lower half of a NaN is 0
 /// here: arithmetic passes on the NaN of an operand, made from a bf16, or makes the standard one. (Testing for NaN all
-/// the same costs a third of the speed.)
+/// the same costs a quarter of the speed.)
 #[inline(always)]
 fn rounded_to_upper(wide: f32) -> u32 {
     let bits = wide.to_bits();

@@ -29,7 +29,7 @@ fn specials(dtype: DType) -> Vec<Vec<u8>> {
         let infinity = (top - 1) >> mantissa_bits << mantissa_bits;
         let quiet = infinity | 1 << (mantissa_bits - 1);
         let normal = 1 << mantissa_bits;
-        let one = infinity / 2 & !(normal - 1);
+        let one = (infinity / 2) & !(normal - 1);
         list.extend([infinity, infinity - 1, infinity + 1, quiet, quiet + 1, normal, normal - 1, normal + 1]);
         list.extend([one, one + 1, one - 1, one + normal, one - (mantissa_bits << mantissa_bits)]);
         list.extend([
@@ -94,8 +94,10 @@ fn means_truncate_for_every_number_of_ranks() {
         for &ranks in RANKS {
             // Multiples of the divisor and their neighbours, where a quotient that is off by a little shows.
             let near = (0..64).map(|_| random.next() / u64::from(ranks) * u64::from(ranks));
-            let near: Vec<u8> =
-                near.flat_map(|n| [n, n.wrapping_sub(1), n + 1]).flat_map(u64::to_le_bytes).collect();
+            let near: Vec<u8> = near
+                .flat_map(|n| [n, n.wrapping_sub(1), n.wrapping_add(1)])
+                .flat_map(u64::to_le_bytes)
+                .collect();
             sums.extend(near);
             check(dtype, ReduceOp::Avg, true, ranks, &sums, &vec![0; sums.len()]);
         }

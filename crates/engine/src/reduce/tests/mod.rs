@@ -10,7 +10,6 @@ use bytemuck::Pod;
 use unisono_communicator::{DType, ReduceOp};
 
 use super::Reducer;
-use super::dispatch::Isa;
 
 /// Every built-in (dtype, op, completes) that exists.
 fn built_in() -> Vec<(DType, ReduceOp, bool)> {

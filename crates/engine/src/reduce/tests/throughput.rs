@@ -1,4 +1,4 @@
-//! Prints what each kernel moves; asserts nothing, since a busy machine would break it:
+//! Prints what the kernels move; asserts nothing, since a busy machine would break it:
 //! `cargo test --release -p unisono-engine -- --ignored --nocapture reduce_throughput`
 
 use std::hint::black_box;
@@ -11,15 +11,16 @@ use crate::reduce::dispatch::Isa;
 
 const LARGE_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 64;
+const MISALIGNMENT_BYTES: usize = 3;
 const ROUNDS: usize = 5;
 
-/// Seconds of the fastest of several rounds: the others were disturbed.
+/// Seconds of one `work` in the fastest of several rounds: the others were disturbed.
 fn seconds(mut work: impl FnMut()) -> f64 {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {
         let start = Instant::now();
         let mut calls = 0u32;
-        while start.elapsed() < Duration::from_millis(10) {
+        while start.elapsed() < Duration::from_millis(5) {
             for _ in 0..16 {
                 work();
             }
@@ -30,42 +31,40 @@ fn seconds(mut work: impl FnMut()) -> f64 {
     best
 }
 
-fn print_row(isa: Isa, dtype: DType, op: ReduceOp, completes: bool) {
+fn row(isa: Isa, dtype: DType, op: ReduceOp) -> String {
     let reducer = Reducer::with_isa(isa, dtype, op, 3, None);
-    let left = vec![1u8; LARGE_BYTES + 64];
-    let right = vec![1u8; LARGE_BYTES + 64];
-    let mut out = vec![1u8; LARGE_BYTES + 64];
-    let mut rate = |bytes: usize, offset: usize, in_place: bool| {
+    let left = vec![1u8; LARGE_BYTES + MISALIGNMENT_BYTES];
+    let (right, mut out) = (left.clone(), left.clone());
+    let mut time = |bytes: usize, offset: usize, in_place: bool| {
         let part = offset..offset + bytes;
         seconds(|| {
             let operand = (!in_place).then(|| black_box(&left[part.clone()]));
             let incoming = black_box(&right[part.clone()]);
-            reducer.reduce(black_box(&mut out[part.clone()]), operand, incoming, true, completes).unwrap();
+            reducer.reduce(black_box(&mut out[part.clone()]), operand, incoming, true, true).unwrap();
         })
     };
-    let gigabytes = |seconds: f64| LARGE_BYTES as f64 / seconds / 1e9;
-    eprintln!(
-        "{isa:?} {dtype} {op} completes={completes}: two addresses {:.1} GB/s, misaligned {:.1}, three {:.1}, misaligned {:.1}; {} bytes {:.1} ns, {:.1} ns",
-        gigabytes(rate(LARGE_BYTES, 0, true)),
-        gigabytes(rate(LARGE_BYTES, 3, true)),
-        gigabytes(rate(LARGE_BYTES, 0, false)),
-        gigabytes(rate(LARGE_BYTES, 3, false)),
-        SMALL_BYTES,
-        rate(SMALL_BYTES, 0, true) * 1e9,
-        rate(SMALL_BYTES, 0, false) * 1e9,
-    );
+    let mut cells = format!("{:9} {:5} {:4}", format!("{isa:?}"), dtype.name(), op.name());
+    for (offset, in_place) in [(0, true), (MISALIGNMENT_BYTES, true), (0, false), (MISALIGNMENT_BYTES, false)]
+    {
+        cells += &format!(" {:11.1}", LARGE_BYTES as f64 / time(LARGE_BYTES, offset, in_place) / 1e9);
+    }
+    cells + &format!(" {:6.1} {:6.1}", time(SMALL_BYTES, 0, true) * 1e9, time(SMALL_BYTES, 0, false) * 1e9)
 }
 
 #[test]
 #[ignore = "a measurement"]
 fn reduce_throughput() {
+    let made = seconds(|| drop(black_box(Reducer::new(DType::F32, black_box(ReduceOp::Sum), 3, None))));
+    eprintln!("Reducer::new {:.1} ns", made * 1e9);
+    eprintln!(
+        "GB/s of incoming bytes at 1 MiB in two addresses (aligned, misaligned) and three; ns at 64 bytes"
+    );
     for isa in Isa::available() {
         for &dtype in DType::ALL {
-            if [DType::F64, DType::U16].contains(&dtype) {
-                continue;
-            }
-            for &op in [ReduceOp::Sum, ReduceOp::Min, ReduceOp::Avg].iter().filter(|op| op.accepts(dtype)) {
-                print_row(isa, dtype, op, op == ReduceOp::Avg);
+            for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Avg, ReduceOp::BitAnd] {
+                if op.accepts(dtype) {
+                    eprintln!("{}", row(isa, dtype, op));
+                }
             }
         }
     }
