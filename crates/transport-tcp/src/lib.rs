@@ -8,11 +8,25 @@
 //! | [`handshake`] | mutual authentication of every connection |
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
+//! | `wire` | the messages between control planes, byte by byte |
+//! | `control` | the thread that connects, watches the other ranks and spreads failures |
+//! | `links` | the data sockets of a communicator, as the engine's links |
+//! | `world`, `communicator` | the job, and what users get |
 
 #![forbid(unsafe_code)]
 
 pub mod codec;
+mod communicator;
 pub mod config;
+mod control;
 pub mod environment;
 pub mod handshake;
+pub mod rendezvous;
+mod links;
 pub mod secret;
+mod wire;
+mod world;
+
+pub use communicator::{BACKEND, TcpCommunicator};
+pub use links::{TcpLink, TcpLinks};
+pub use world::{Members, World};

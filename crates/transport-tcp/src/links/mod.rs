@@ -22,7 +22,7 @@ use unisono_communicator::{Error, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake, Waker};
 
 pub use socket::TcpLink;
-pub(crate) use socket::{SocketOptions, adopt_accepted, listen, new_socket};
+pub(crate) use socket::{listen, new_socket, set_congestion_control};
 
 use crate::control::{Command, Commands};
 use crate::wire::{CommunicatorKey, Role};
@@ -69,7 +69,6 @@ pub struct TcpLinks {
     links: Vec<Option<TcpLink>>,
     failed: Option<Error>,
     polled: Vec<PollFd<'static>>,
-    pid: rustix::process::Pid,
 }
 
 /// The sockets that an edge needs.
@@ -105,7 +104,6 @@ impl TcpLinks {
             links: (0..ranks as usize * Lane::ALL.len()).map(|_| None).collect(),
             failed: None,
             polled: Vec::new(),
-            pid: rustix::process::getpid(),
         })
     }
 
@@ -154,15 +152,6 @@ impl TcpLinks {
         }
     }
 
-    fn refuse_fork(&self) -> Result<()> {
-        let pid = rustix::process::getpid();
-        if pid == self.pid {
-            return Ok(());
-        }
-        let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get().unsigned_abs();
-        Err(Error::Forked { owner: number(self.pid), pid: number(pid) })
-    }
-
     fn is_missing(&self, edge: &Edge) -> bool {
         self.links[edge.index()].is_none()
     }
@@ -172,9 +161,6 @@ impl Links for TcpLinks {
     type L = TcpLink;
 
     fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-        if let Err(error) = self.refuse_fork() {
-            return Poll::Ready(Err(error));
-        }
         if !edges.iter().any(|edge| self.is_missing(edge)) {
             return Poll::Ready(Ok(()));
         }

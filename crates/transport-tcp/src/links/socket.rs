@@ -1,9 +1,9 @@
 //! One byte stream to one peer: nonblocking calls on sockets, and the options that make loopback fast.
 
 use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::OnceLock;
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
@@ -15,54 +15,29 @@ use super::Report;
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
-/// On loopback nothing is ever lost, and a controller that paces by measured bandwidth is 1.3x to 1.8x slower there.
-const LOOPBACK_CONGESTION: &[u8] = b"reno";
-
-/// How the sockets of a world are set up.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SocketOptions {
-    /// Size of both kernel buffers; `None` leaves them to the kernel.
-    pub(crate) buffer_bytes: Option<u32>,
-    /// Whether every rank is on this host.
-    pub(crate) loopback: bool,
-}
-
 /// A socket before `connect` or `listen`; buffer sizes must be set by then to take part in window scaling. What is
-/// accepted inherits all of it.
-pub(crate) fn new_socket(address: std::net::SocketAddr, options: SocketOptions) -> io::Result<Socket> {
+/// accepted inherits them.
+pub(crate) fn new_socket(address: SocketAddr, buffer_bytes: u32) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
-    if let Some(bytes) = options.buffer_bytes {
-        socket.set_send_buffer_size(bytes as usize)?;
-        socket.set_recv_buffer_size(bytes as usize)?;
-    }
-    if options.loopback {
-        set_congestion(&socket);
-    }
+    socket.set_send_buffer_size(buffer_bytes as usize)?;
+    socket.set_recv_buffer_size(buffer_bytes as usize)?;
     Ok(socket)
 }
 
 /// A listening socket at `address`, without blocking.
-pub(crate) fn listen(address: std::net::SocketAddr, options: SocketOptions) -> io::Result<std::net::TcpListener> {
-    let socket = new_socket(address, options)?;
+pub(crate) fn listen(address: SocketAddr, buffer_bytes: u32) -> io::Result<TcpListener> {
+    let socket = new_socket(address, buffer_bytes)?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     Ok(socket.into())
 }
 
-/// An accepted socket: `TCP_NODELAY` is the one option that is not inherited everywhere.
-pub(crate) fn adopt_accepted(socket: impl AsFd) -> io::Result<()> {
-    SockRef::from(&socket).set_tcp_nodelay(true)
-}
-
-/// Needs a privilege for controllers that the administrator has not allowed; the first refusal decides for all.
-fn set_congestion(socket: &Socket) {
-    static PERMITTED: OnceLock<bool> = OnceLock::new();
-    if *PERMITTED.get().unwrap_or(&true) {
-        let done = socket.set_tcp_congestion(LOOPBACK_CONGESTION).is_ok();
-        let _ = PERMITTED.set(done);
-    }
+/// Within a host nothing is ever lost, and a controller that paces by measured bandwidth is 1.3x to 1.8x slower
+/// there. Fails for controllers that are not there, or that need a privilege.
+pub(crate) fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Result<()> {
+    SockRef::from(socket).set_tcp_congestion(name.as_bytes())
 }
 
 /// One stream between two ranks. Both directions may share a socket.
@@ -120,7 +95,9 @@ impl Link for TcpLink {
         }
         let wanted = into.iter().any(|slice| !slice.is_empty());
         let received = match into {
-            [one] => rustix::net::recv(&*self.receiver.socket, &mut **one, RecvFlags::empty()).map(|(_, n)| n),
+            [one] => {
+                rustix::net::recv(&*self.receiver.socket, &mut **one, RecvFlags::empty()).map(|(_, n)| n)
+            }
             many => rustix::io::readv(&*self.receiver.socket, many),
         };
         self.receiver.settle(received, wanted, &self.report)
@@ -129,7 +106,12 @@ impl Link for TcpLink {
 
 impl Direction {
     /// Nothing received though something was asked for is the end of the stream.
-    fn settle(&mut self, moved: Result<usize, Errno>, zero_is_end: bool, report: &Report) -> io::Result<usize> {
+    fn settle(
+        &mut self,
+        moved: Result<usize, Errno>,
+        zero_is_end: bool,
+        report: &Report,
+    ) -> io::Result<usize> {
         let reason = match moved {
             Ok(0) if zero_is_end => "closed",
             Ok(bytes) => return Ok(bytes),

@@ -115,11 +115,9 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             Error::Timeout { call, waited, not_arrived }
         }
         4 => Error::Cancelled { by: fields.u32()?, call: Box::new(call::read(fields)?) },
-        5 => Error::Panicked {
-            rank: fields.u32()?,
-            call: Box::new(call::read(fields)?),
-            text: text(fields)?,
-        },
+        5 => {
+            Error::Panicked { rank: fields.u32()?, call: Box::new(call::read(fields)?), text: text(fields)? }
+        }
         6 => Error::Closed,
         7 => Error::Refused { problem: text(fields)? },
         8 => Error::System { what: text(fields)?, text: text(fields)? },

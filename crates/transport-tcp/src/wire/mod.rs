@@ -16,7 +16,7 @@
 //! | --- | --- | --- |
 //! | 1 | revoked | communicator `u64`, epoch `u32`, error |
 //! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
-//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, last call (`u8` 0, or 1 and a call) |
+//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64` |
 //! | 4 | goodbye | none: the origin leaves the job |
 //!
 //! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
@@ -26,7 +26,7 @@
 mod call;
 mod error;
 
-use unisono_communicator::{CallInfo, Certainty, Error};
+use unisono_communicator::{Certainty, Error};
 use unisono_engine::CallStatus;
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -46,17 +46,17 @@ const NOBODY: u32 = u32::MAX;
 
 /// One communicator in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommunicatorKey {
+pub(crate) struct CommunicatorKey {
     /// Its id: 0 for the world.
-    pub id: u64,
+    pub(crate) id: u64,
     /// Its epoch.
-    pub epoch: u32,
+    pub(crate) epoch: u32,
 }
 
 /// What a connection is for. The number is bound in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub enum Role {
+pub(crate) enum Role {
     /// Data: short collectives both ways, long ones from the lower to the higher rank.
     First = 0,
     /// Data: long collectives from the higher to the lower rank.
@@ -69,15 +69,15 @@ pub enum Role {
 
 impl Role {
     /// The roles of data sockets.
-    pub const DATA: [Role; 3] = [Role::First, Role::Second, Role::PointToPoint];
+    pub(crate) const DATA: [Role; 3] = [Role::First, Role::Second, Role::PointToPoint];
 
     /// The number on the wire.
-    pub fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         self as u8
     }
 
     /// The role of a number.
-    pub fn from_code(code: u8) -> Option<Role> {
+    pub(crate) fn from_code(code: u8) -> Option<Role> {
         [Role::First, Role::Second, Role::PointToPoint, Role::Control].get(usize::from(code)).copied()
     }
 }
@@ -114,7 +114,7 @@ pub(crate) enum Topic {
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: u32, certainty: Certainty, reason: String },
     /// The origin has closed a communicator after so many collectives.
-    Closed { key: CommunicatorKey, calls: u64, last: Option<CallInfo> },
+    Closed { key: CommunicatorKey, calls: u64 },
     /// The origin leaves the job in good order.
     Goodbye,
 }
@@ -204,10 +204,9 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, calls, last } => {
+        Topic::Closed { key, calls } => {
             write_key(writer.u8(3), *key);
             writer.u64(*calls);
-            call::write_optional(writer, last.as_ref());
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -223,11 +222,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
             certainty: read_certainty(reader)?,
             reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
         },
-        3 => Topic::Closed {
-            key: read_key(reader)?,
-            calls: reader.u64()?,
-            last: call::read_optional(reader)?,
-        },
+        3 => Topic::Closed { key: read_key(reader)?, calls: reader.u64()? },
         4 => Topic::Goodbye,
         _ => return Err(Malformed { what: "an unknown topic" }),
     })
@@ -278,7 +273,7 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use unisono_communicator::{Collective, DType, Descriptor};
+    use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
 
     use super::*;
 
@@ -301,7 +296,7 @@ mod tests {
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, calls: 5, last: Some(call.clone()) },
+            Topic::Closed { key, calls: 5 },
             Topic::Goodbye,
         ];
         let statuses = [

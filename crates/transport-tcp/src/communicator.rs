@@ -1,0 +1,30 @@
+//! The TCP communicator: the engine over this crate's links and control plane.
+
+use std::sync::Arc;
+
+use unisono_communicator::{Group, Result};
+use unisono_engine::{Board, EngineCommunicator, Links, Parts};
+
+use crate::control::{Command, Member, TcpControl};
+use crate::links::TcpLinks;
+use crate::wire::CommunicatorKey;
+use crate::world::World;
+
+/// A communicator over TCP.
+pub type TcpCommunicator = EngineCommunicator<TcpLinks>;
+
+/// The backend's name.
+pub const BACKEND: &str = "tcp";
+
+/// Makes one communicator of a world. Needs no message: every member does the same.
+pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Result<Arc<TcpCommunicator>> {
+    let (rank, ranks) = (group.rank(), group.size());
+    let board = Arc::new(Board::new(rank, ranks));
+    let (outbox, inbox) = crossbeam::channel::unbounded();
+    let links = TcpLinks::new(key, (rank, ranks), world.commands().clone(), inbox)?;
+    let member = Member::new(key, group.clone(), board.clone(), (outbox, links.waker()));
+    world.commands().send(Command::Register(Box::new(member)));
+    let control = Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone()));
+    let options = world.options().clone();
+    Ok(EngineCommunicator::new(Parts { group, links, control, board, options, backend: BACKEND }))
+}

@@ -1,0 +1,112 @@
+//! Who has been silent for too long. A state machine of (beats, time) with the clock injected.
+
+use std::time::{Duration, Instant};
+
+/// A rank that is suspected, and for how long it has been silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Silence {
+    /// The rank in the job.
+    pub(crate) rank: u32,
+    /// How long nothing has come from it.
+    pub(crate) silent: Duration,
+}
+
+/// Watches the ranks that beat for us.
+///
+/// A watcher that was itself held up (a stopped process, a busy machine) has not listened meanwhile: by how much its
+/// own tick is late, everybody's deadline is extended.
+#[derive(Clone, Debug)]
+pub(crate) struct Detector {
+    period: Duration,
+    patience: Duration,
+    due: Instant,
+    watched: Vec<(u32, Instant)>,
+}
+
+impl Detector {
+    /// A detector that expects to be ticked every `period` and suspects after `patience` of silence.
+    pub(crate) fn new(period: Duration, patience: Duration, now: Instant) -> Detector {
+        Detector { period, patience, due: now + period, watched: Vec::new() }
+    }
+
+    /// When the next tick is due.
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// Watches these ranks from now on; those that were watched keep their time.
+    pub(crate) fn watch(&mut self, ranks: impl IntoIterator<Item = u32>, now: Instant) {
+        let heard = |rank| self.watched.iter().find(|entry| entry.0 == rank).map_or(now, |entry| entry.1);
+        self.watched = ranks.into_iter().map(|rank| (rank, heard(rank))).collect();
+    }
+
+    /// Anything at all came from a rank.
+    pub(crate) fn heard(&mut self, rank: u32, now: Instant) {
+        if let Some(entry) = self.watched.iter_mut().find(|entry| entry.0 == rank) {
+            entry.1 = now;
+        }
+    }
+
+    /// The tick: returns who is suspected; such a rank is no longer watched.
+    pub(crate) fn tick(&mut self, now: Instant) -> Vec<Silence> {
+        let late = now.saturating_duration_since(self.due);
+        self.due = now + self.period;
+        let mut suspects = Vec::new();
+        self.watched.retain_mut(|(rank, heard)| {
+            *heard = (*heard + late).min(now);
+            let silent = now - *heard;
+            if silent > self.patience {
+                suspects.push(Silence { rank: *rank, silent });
+            }
+            silent <= self.patience
+        });
+        suspects
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(100);
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn silence_is_noticed_once() {
+        let start = Instant::now();
+        let mut detector = Detector::new(PERIOD, PATIENCE, start);
+        detector.watch([3, 4], start);
+        let mut found = Vec::new();
+        for tick in 1..40u32 {
+            let now = start + PERIOD * tick;
+            detector.heard(4, now);
+            found.extend(detector.tick(now).into_iter().map(|silence| (tick, silence.rank)));
+        }
+        assert_eq!(found, [(11, 3)]);
+    }
+
+    #[test]
+    fn a_late_tick_raises_no_alarm() {
+        let start = Instant::now();
+        let mut detector = Detector::new(PERIOD, PATIENCE, start);
+        detector.watch([1], start);
+        let stopped = start + Duration::from_secs(30);
+        assert_eq!(detector.tick(stopped), []);
+        assert_eq!(detector.tick(stopped + PERIOD), [], "the time before the stop counts, the stop does not");
+        let suspects = (2..20).flat_map(|tick| detector.tick(stopped + PERIOD * tick)).count();
+        assert_eq!(suspects, 1, "real silence is still noticed");
+    }
+
+    #[test]
+    fn a_new_set_keeps_the_time_of_those_that_stay() {
+        let start = Instant::now();
+        let mut detector = Detector::new(PERIOD, PATIENCE, start);
+        detector.watch([1, 2], start);
+        let later = start + PERIOD;
+        assert_eq!(detector.tick(later), []);
+        detector.watch([2, 5], later);
+        let found: Vec<_> =
+            (2..=11).flat_map(|tick| detector.tick(start + PERIOD * tick)).map(|one| one.rank).collect();
+        assert_eq!(found, [2], "5 has been watched for less than the patience");
+    }
+}

@@ -1,0 +1,386 @@
+//! The control thread's loop: sockets and timers around the state machines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::task::JoinSet;
+use unisono_communicator::{Certainty, Error};
+
+use super::members::{Failure, Member, Members};
+use super::plane::{Action, Plane, Presence};
+use super::slots::{Placed, Slot, Slots};
+use super::tasks::{DialFailure, Dialler, Event, await_verdict, keep, read_messages, write_frames};
+use super::{Command, Identity, Settings};
+use crate::handshake::{Acceptor, Authenticated, Expected, Hello, Purpose, Verdict};
+use crate::links::set_congestion_control;
+use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
+
+/// Handshakes that may be going on beyond those that this job itself can cause at once.
+const STRANGERS_MAX: usize = 64;
+
+/// How long a goodbye may take to get out.
+const GOODBYE_WAIT: Duration = Duration::from_millis(100);
+
+/// Pauses between attempts to reach a rank.
+const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
+const DIAL_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// A connection that is wanted and not there yet.
+struct Wanted {
+    until: Instant,
+    pause: Duration,
+}
+
+struct Driver {
+    identity: Identity,
+    settings: Settings,
+    plane: Plane,
+    members: Members,
+    slots: Slots<TcpStream>,
+    wanted: BTreeMap<Slot, Wanted>,
+    writers: BTreeMap<u32, UnboundedSender<Vec<u8>>>,
+    writing: JoinSet<()>,
+    tasks: JoinSet<Event>,
+    events: UnboundedSender<Event>,
+}
+
+/// Runs until [`Command::Leave`].
+pub(super) async fn run(
+    identity: Identity,
+    listener: TcpListener,
+    settings: Settings,
+    mut commands: UnboundedReceiver<Command>,
+) {
+    let (rank, world_size) = (identity.rank, identity.size());
+    let (events, mut received) = unbounded_channel();
+    let expected =
+        Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
+    let pending_max = STRANGERS_MAX + world_size as usize * (Role::DATA.len() + 1);
+    let mut acceptor =
+        Acceptor::new(listener, identity.secret.clone(), expected, settings.handshake_timeout, pending_max);
+    let mut driver = Driver {
+        plane: Plane::new((rank, world_size), settings.intervals, Instant::now()),
+        members: Members::default(),
+        slots: Slots::new(rank),
+        wanted: BTreeMap::new(),
+        writers: BTreeMap::new(),
+        writing: JoinSet::new(),
+        tasks: JoinSet::new(),
+        events,
+        identity,
+        settings,
+    };
+    driver.act();
+    loop {
+        let due = driver.due();
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(Command::Leave) | None => break,
+                Some(command) => driver.on_command(command),
+            },
+            Some(event) = received.recv() => driver.on_event(event),
+            Some(Ok(event)) = driver.tasks.join_next() => driver.on_event(event),
+            accepted = acceptor.next() => driver.on_accepted(accepted),
+            () = tokio::time::sleep_until(due.into()) => driver.on_time(),
+        }
+        driver.act();
+    }
+    driver.leave().await;
+}
+
+impl Driver {
+    fn due(&self) -> Instant {
+        self.members.due().map_or(self.plane.due(), |due| due.min(self.plane.due()))
+    }
+
+    fn on_time(&mut self) {
+        let now = Instant::now();
+        if self.plane.due() <= now {
+            self.plane.on_tick(now);
+        }
+        let topics = self.members.on_time(now);
+        self.publish(topics);
+    }
+
+    fn publish(&mut self, topics: impl IntoIterator<Item = Topic>) {
+        for topic in topics {
+            self.plane.publish(topic, Instant::now());
+        }
+    }
+
+    fn on_command(&mut self, command: Command) {
+        match command {
+            Command::Register(member) => self.register(*member),
+            Command::Unregister { key, calls } => {
+                self.slots.remove(key);
+                self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
+                let untold = self.members.remove(key);
+                self.publish(untold.then_some(Topic::Closed { key, calls }));
+            }
+            Command::Dial { key, wanted } => {
+                for (peer, role) in wanted {
+                    let global = self.members.get(key).and_then(|member| member.global_rank(peer));
+                    global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }));
+                }
+            }
+            Command::DataLost { key, peer, reason } => {
+                self.members.data_lost(key, peer, reason, Instant::now());
+            }
+            Command::Flood { key, cause } => {
+                self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
+            }
+            Command::Ask { key, awaited, number } => self.ask(key, awaited, number),
+            Command::Close { key, calls, deadline, answer } => {
+                let topic = self.members.close(key, calls, deadline, answer);
+                self.publish(topic);
+            }
+            Command::Leave => {}
+        }
+    }
+
+    fn register(&mut self, member: Member) {
+        let key = member.key();
+        let mut news = self.plane.news_about_ranks();
+        // What was said about this communicator comes first: it was first.
+        news.splice(0..0, self.plane.news_about(key));
+        self.members.add(member, &news);
+        for (slot, placed) in self.slots.create(key) {
+            self.on_placed(slot, placed);
+        }
+        for slot in self.slots.parked() {
+            let topics = self.members.find_conflict(slot);
+            self.publish(topics);
+        }
+    }
+
+    fn ask(&mut self, key: CommunicatorKey, awaited: u32, number: u64) {
+        let topic = self.members.before_asking(key, awaited, number);
+        if topic.is_some() {
+            self.publish(topic);
+        } else if let Some(peer) = self.members.get(key).and_then(|member| member.global_rank(awaited))
+            && self.plane.presence(peer) == Presence::Live
+        {
+            self.plane.ask(peer, key, number);
+        }
+    }
+
+    fn on_accepted(&mut self, accepted: Authenticated) {
+        let Authenticated { stream, hello, .. } = accepted;
+        let Some(role) = Role::from_code(hello.lane) else { return };
+        let key = CommunicatorKey { id: hello.communicator, epoch: hello.epoch };
+        let is_control = role == Role::Control;
+        if is_control != (hello.purpose == Purpose::Control) {
+            return;
+        }
+        let slot = if is_control { Slot::control(hello.from) } else { Slot { key, role, peer: hello.from } };
+        self.on_proven(slot, stream);
+    }
+
+    fn on_event(&mut self, event: Event) {
+        let now = Instant::now();
+        match event {
+            Event::Message { peer, message } => self.plane.on_message(peer, message, now),
+            Event::Ended { peer, reason } => {
+                self.writers.remove(&peer);
+                self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
+            }
+            Event::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
+            Event::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
+            Event::Judged { slot, result: Ok((stream, verdict)) } => match verdict {
+                Verdict::Keep => {
+                    let placed = self.slots.place(slot, stream, true);
+                    self.on_placed(slot, placed);
+                }
+                // The connection that is kept instead is on its way.
+                Verdict::Drop => {}
+                Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
+            },
+            Event::Judged { slot, result: Err(error) } => self.retry(slot, error.to_string()),
+            Event::Acknowledged { slot, result: Ok(stream) } => self.deliver(slot, stream),
+            Event::Acknowledged { slot, result: Err(error) } => {
+                self.slots.release(slot);
+                self.retry(slot, error.to_string());
+            }
+        }
+    }
+
+    /// A connection whose other side is proven, whoever dialled.
+    fn on_proven(&mut self, slot: Slot, stream: TcpStream) {
+        if slot.role != Role::Control && self.members.get(slot.key).is_none() {
+            let topics = self.members.find_conflict(slot);
+            self.publish(topics);
+        }
+        if self.slots.decides(slot) {
+            let placed = self.slots.place(slot, stream, false);
+            self.on_placed(slot, placed);
+        } else {
+            self.tasks.spawn(await_verdict(slot, stream));
+        }
+    }
+
+    fn on_placed(&mut self, slot: Slot, placed: Placed<TcpStream>) {
+        match placed {
+            Placed::Keep(stream) => {
+                drop(self.tasks.spawn(keep(slot, stream, self.settings.handshake_timeout)))
+            }
+            // A fresh connection has room for a verdict; should it not, closing says the same less politely.
+            Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
+            Placed::Deliver(stream) => self.deliver(slot, stream),
+            Placed::Parked => {}
+        }
+    }
+
+    fn deliver(&mut self, slot: Slot, stream: TcpStream) {
+        self.wanted.remove(&slot);
+        if slot.role == Role::Control {
+            let (reader, writer) = stream.into_split();
+            let (frames, queue) = unbounded_channel();
+            self.writing.spawn(write_frames(writer, queue));
+            tokio::spawn(read_messages(slot.peer, reader, self.events.clone()));
+            self.writers.insert(slot.peer, frames);
+            self.plane.on_connected(slot.peer, Instant::now());
+            return;
+        }
+        self.tune(slot.peer, &stream);
+        match stream.into_std() {
+            Ok(socket) => self.members.deliver(slot, socket.into()),
+            Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
+        }
+    }
+
+    /// Sets the congestion control of a data socket within this host. The first refusal decides for all: whether it
+    /// is allowed does not change.
+    fn tune(&mut self, peer: u32, stream: &TcpStream) {
+        let host = |rank: u32| self.identity.hosts[rank as usize];
+        if host(peer) == host(self.identity.rank)
+            && let Some(name) = &self.settings.congestion_control
+            && set_congestion_control(stream, name).is_err()
+        {
+            self.settings.congestion_control = None;
+        }
+    }
+
+    /// Starts to dial a connection that is wanted, unless it is on its way.
+    fn want(&mut self, slot: Slot) {
+        if self.plane.presence(slot.peer) != Presence::Live {
+            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
+        }
+        let until = Instant::now() + self.settings.dial_timeout;
+        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN });
+        if !self.slots.is_taken(slot) {
+            self.dial(slot, Duration::ZERO);
+        }
+    }
+
+    fn dial(&mut self, slot: Slot, pause: Duration) {
+        let is_control = slot.role == Role::Control;
+        let hello = Hello {
+            purpose: if is_control { Purpose::Control } else { Purpose::Data },
+            job: self.identity.job,
+            communicator: slot.key.id,
+            epoch: slot.key.epoch,
+            lane: slot.role.code(),
+            world_size: self.identity.size(),
+            from: self.identity.rank,
+            to: slot.peer,
+        };
+        let dialler = Dialler {
+            secret: self.identity.secret.clone(),
+            buffer_bytes: self.settings.buffer_bytes,
+            timeout: self.settings.handshake_timeout,
+        };
+        let address = self.identity.addresses[slot.peer as usize];
+        self.tasks.spawn(dialler.dial(slot, address, hello, pause));
+    }
+
+    fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure) {
+        match failure {
+            DialFailure::Transient(problem) => self.retry(slot, problem),
+            DialFailure::Gone(problem) => self.fail(slot, Failure::Gone(Certainty::Confirmed, problem)),
+            DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
+        }
+    }
+
+    /// Dials again what is still wanted and not there, until its time is up.
+    fn retry(&mut self, slot: Slot, problem: String) {
+        if self.slots.is_taken(slot) {
+            return;
+        }
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        if Instant::now() >= wanted.until {
+            return self.fail(slot, Failure::Gone(Certainty::Suspected, problem));
+        }
+        let pause = wanted.pause;
+        wanted.pause = (pause * 2).min(DIAL_PAUSE_MAX);
+        self.dial(slot, pause);
+    }
+
+    /// Gives up a connection that is still wanted and not there.
+    fn fail(&mut self, slot: Slot, failure: Failure) {
+        self.wanted.remove(&slot);
+        if self.slots.is_taken(slot) {
+            return;
+        }
+        if slot.role != Role::Control {
+            return self.members.deliver_failure(slot, failure);
+        }
+        let (certainty, reason) = match failure {
+            Failure::Gone(certainty, reason) => (certainty, reason),
+            Failure::Error(error) => (Certainty::Confirmed, error.to_string()),
+        };
+        self.plane.on_disconnected(slot.peer, certainty, reason, Instant::now());
+    }
+
+    /// Does what the plane wants, until it wants nothing more.
+    fn act(&mut self) {
+        loop {
+            let actions = self.plane.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            actions.into_iter().for_each(|action| self.on_action(action));
+        }
+    }
+
+    fn on_action(&mut self, action: Action) {
+        match action {
+            Action::Connect(peer) => self.want(Slot::control(peer)),
+            Action::Send(peer, message) => self.send(peer, &message),
+            Action::Happened(news) => {
+                self.members.happened(&news);
+                if let Topic::Lost { rank, .. } = news.topic {
+                    self.wanted.retain(|slot, _| slot.peer != rank);
+                }
+            }
+            Action::Asked { from, key, number } => {
+                let status = self.members.status(key, number);
+                self.send(from, &Message::Answer { key, number, status });
+            }
+            Action::Answered { from, key, number, status } => {
+                let topic = self.members.answered(from, key, number, &status);
+                self.publish(topic);
+            }
+        }
+    }
+
+    fn send(&mut self, peer: u32, message: &Message) {
+        if let Some(writer) = self.writers.get(&peer) {
+            let mut bytes = Vec::new();
+            encode(message, &mut bytes);
+            // A connection that has ended reports itself.
+            let _ = writer.send(bytes);
+        }
+    }
+
+    /// Says goodbye, and waits a little for it to get out.
+    async fn leave(mut self) {
+        self.publish([Topic::Goodbye]);
+        self.act();
+        self.writers.clear();
+        let all_written = async { while self.writing.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(GOODBYE_WAIT, all_written).await;
+    }
+}

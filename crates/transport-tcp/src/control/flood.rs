@@ -1,0 +1,87 @@
+//! News that every rank must learn, each piece taken once and passed on once.
+//!
+//! Connections keep their order and everybody passes news on in the order of arrival, so the news of one origin
+//! arrives in the order of its sequence whatever way it takes: a sequence that is not higher than the highest seen is
+//! a repetition. What came last is kept, for connections and communicators that are made later.
+
+use std::collections::VecDeque;
+
+use crate::wire::{CommunicatorKey, News, Topic};
+
+/// How much news is kept.
+const KEPT_MAX: usize = 1024;
+
+/// What a rank knows of the news so far.
+#[derive(Debug)]
+pub(crate) struct Flood {
+    rank: u32,
+    highest: Vec<u64>,
+    kept: VecDeque<News>,
+}
+
+impl Flood {
+    /// Nothing has happened yet.
+    pub(crate) fn new(rank: u32, size: u32) -> Flood {
+        Flood { rank, highest: vec![0; size as usize], kept: VecDeque::new() }
+    }
+
+    /// Our own news, to be sent to everybody we are connected to.
+    pub(crate) fn publish(&mut self, topic: Topic) -> News {
+        let sequence = self.highest[self.rank as usize] + 1;
+        let news = News { origin: self.rank, sequence, topic };
+        self.accept(&news);
+        news
+    }
+
+    /// Whether news is new here: then it is to be passed on.
+    pub(crate) fn accept(&mut self, news: &News) -> bool {
+        match self.highest.get_mut(news.origin as usize) {
+            Some(highest) if *highest < news.sequence => *highest = news.sequence,
+            _ => return false,
+        }
+        if self.kept.len() == KEPT_MAX {
+            self.kept.pop_front();
+        }
+        self.kept.push_back(news.clone());
+        true
+    }
+
+    /// What is kept, oldest first.
+    pub(crate) fn kept(&self) -> impl Iterator<Item = &News> {
+        self.kept.iter()
+    }
+
+    /// What is kept about one communicator, oldest first.
+    pub(crate) fn about(&self, key: CommunicatorKey) -> Vec<News> {
+        self.kept.iter().filter(|news| news.topic.key() == Some(key)).cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_communicator::Error;
+
+    use super::*;
+
+    #[test]
+    fn news_is_taken_once() {
+        let (mut here, mut there) = (Flood::new(0, 2), Flood::new(1, 2));
+        let first = here.publish(Topic::Goodbye);
+        let second = here.publish(Topic::Goodbye);
+        assert!(there.accept(&first) && there.accept(&second));
+        assert!(!there.accept(&first) && !there.accept(&second) && !here.accept(&first));
+        let stranger = News { origin: 9, ..first };
+        assert!(!there.accept(&stranger), "not a rank of this job");
+    }
+
+    #[test]
+    fn the_last_news_is_kept_by_communicator() {
+        let key = CommunicatorKey { id: 4, epoch: 0 };
+        let mut flood = Flood::new(0, 1);
+        flood.publish(Topic::Revoked { key, cause: Error::Closed });
+        flood.publish(Topic::Goodbye);
+        assert_eq!(flood.about(key).len(), 1);
+        (0..KEPT_MAX).for_each(|_| drop(flood.publish(Topic::Goodbye)));
+        assert_eq!((flood.kept().count(), flood.about(key).len()), (KEPT_MAX, 0));
+    }
+}

@@ -1,0 +1,112 @@
+//! What the engine of one communicator holds of the control plane.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_engine::{Board, Control};
+
+use super::Command;
+use super::members::ID_LIST_BITS;
+use crate::communicator;
+use crate::wire::CommunicatorKey;
+use crate::world::World;
+
+/// How long a goodbye waits for those of the others.
+const GOODBYE_WAIT: Duration = Duration::from_millis(100);
+
+/// How long beyond that its answer may take to come from the control thread.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// The control plane of one communicator. The communicator goes when this is dropped, and the world stays as long as
+/// one of its communicators does.
+pub(crate) struct TcpControl {
+    world: World,
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+}
+
+impl TcpControl {
+    pub(crate) fn new(world: World, key: CommunicatorKey, group: Group, board: Arc<Board>) -> TcpControl {
+        TcpControl { world, key, group, board }
+    }
+
+    fn send(&self, command: Command) {
+        self.world.commands().send(command);
+    }
+}
+
+impl Control for TcpControl {
+    fn flood(&self, cause: Arc<Error>) {
+        self.send(Command::Flood { key: self.key, cause });
+    }
+
+    fn ask(&self, awaited: u32, number: u64) {
+        self.send(Command::Ask { key: self.key, awaited, number });
+    }
+
+    fn close(&self, calls: u64, deadline: Instant) -> Result<()> {
+        let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
+        let (answer, answered) = crossbeam::channel::bounded(1);
+        self.send(Command::Close { key: self.key, calls, deadline, answer });
+        answered.recv_deadline(deadline + ANSWER_WAIT).unwrap_or_else(|error| {
+            Err(Error::System {
+                what: "no answer from the control thread".to_owned(),
+                text: error.to_string(),
+            })
+        })
+    }
+
+    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
+        let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect::<Arc<[u32]>>();
+        let (global_ranks, hosts) = (of(self.group.global_ranks()), of(self.group.hosts()));
+        let key = derived_key(self.key, counter, &global_ranks);
+        let group = Group::new(rank as u32, global_ranks, hosts, self.group.epoch());
+        let derived = communicator::create(&self.world, key, group)?;
+        Ok(Some(derived))
+    }
+}
+
+impl Drop for TcpControl {
+    fn drop(&mut self) {
+        self.send(Command::Unregister { key: self.key, calls: self.board.entered() });
+    }
+}
+
+/// The key of a communicator that every member works out for itself. The low bits depend on the ranks, the others on
+/// how it came about, so that two sides that called with different lists meet and notice.
+fn derived_key(parent: CommunicatorKey, counter: u64, ranks: &[u32]) -> CommunicatorKey {
+    let origin = hash([parent.id, parent.epoch.into(), counter].into_iter());
+    let list = hash(ranks.iter().map(|&rank| rank.into()));
+    let low = (1 << ID_LIST_BITS) - 1;
+    CommunicatorKey { id: origin & !low | list & low, epoch: parent.epoch }
+}
+
+/// FNV-1a over words, and a last mixing so that the low bits depend on everything.
+fn hash(words: impl Iterator<Item = u64>) -> u64 {
+    let bytes = words.flat_map(u64::to_le_bytes);
+    let hash = bytes
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ hash >> 29
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_origin_and_list_apart() {
+        let world = CommunicatorKey { id: 0, epoch: 0 };
+        let key = |counter, ranks: &[u32]| derived_key(world, counter, ranks);
+        let origin = |key: CommunicatorKey| key.id >> ID_LIST_BITS;
+        assert_eq!(key(0, &[0, 1]), key(0, &[0, 1]));
+        assert_eq!(origin(key(0, &[0, 1])), origin(key(0, &[1, 0])));
+        assert_ne!(key(0, &[0, 1]), key(0, &[1, 0]));
+        let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, &[0, 1]))).collect();
+        origins.sort_unstable();
+        origins.dedup();
+        assert_eq!(origins.len(), 10_000);
+    }
+}

@@ -1,0 +1,311 @@
+//! The communicators of this rank as the control thread sees them, and what news means to each.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::Sender;
+use unisono_communicator::{CallInfo, Certainty, Error, Group};
+use unisono_engine::{Board, CallStatus, Waker, final_numbers_error, judge_answer};
+
+use super::CloseAnswer;
+use super::slots::Slot;
+use crate::links::Mail;
+use crate::wire::{CommunicatorKey, News, Topic};
+
+/// How long a closed data socket waits for its explanation: the first cause, a goodbye or a death travels on other
+/// connections and may come a little later.
+const EXPLANATION_WAIT: Duration = Duration::from_millis(5);
+
+/// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
+pub(crate) const ID_LIST_BITS: u32 = 16;
+
+struct Closing {
+    calls: u64,
+    deadline: Instant,
+    answer: CloseAnswer,
+}
+
+struct Loss {
+    peer: u32,
+    reason: &'static str,
+    due: Instant,
+}
+
+/// Why a connection that is wanted will never be.
+pub(crate) enum Failure {
+    /// The other side is not there, this surely.
+    Gone(Certainty, String),
+    /// Anything else.
+    Error(Error),
+}
+
+/// One communicator.
+pub(crate) struct Member {
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+    inbox: Sender<Mail>,
+    waker: Waker,
+    closed: Vec<Option<u64>>,
+    is_told: bool,
+    closing: Option<Closing>,
+    losses: Vec<Loss>,
+}
+
+impl Member {
+    pub(crate) fn new(
+        key: CommunicatorKey,
+        group: Group,
+        board: Arc<Board>,
+        (inbox, waker): (Sender<Mail>, Waker),
+    ) -> Member {
+        let closed = vec![None; group.size() as usize];
+        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None, losses: Vec::new() }
+    }
+
+    /// Its key.
+    pub(crate) fn key(&self) -> CommunicatorKey {
+        self.key
+    }
+
+    /// The rank in the job of a group rank.
+    pub(crate) fn global_rank(&self, rank: u32) -> Option<u32> {
+        self.group.global_ranks().get(rank as usize).copied()
+    }
+
+    fn group_rank(&self, global: u32) -> Option<u32> {
+        self.group.global_ranks().iter().position(|&rank| rank == global).map(|rank| rank as u32)
+    }
+
+    /// Puts something into the inbox and wakes who waits for it. A communicator that is being dropped takes no mail.
+    fn post(&self, mail: Mail) {
+        if self.inbox.send(mail).is_ok() {
+            (self.waker)();
+        }
+    }
+
+    /// The call that is going on, if there is one.
+    fn running(&self) -> Option<CallInfo> {
+        let number = self.board.entered().checked_sub(1)?;
+        match self.board.status(number) {
+            CallStatus::Running { call, .. } => Some(call),
+            _ => None,
+        }
+    }
+
+    /// The loss of a rank; failures name ranks of the job, which mean the same in every group.
+    fn peer_lost(&self, rank: u32, noticed_by: u32, certainty: Certainty, reason: String) -> Error {
+        let call = self.running().map(Box::new);
+        Error::PeerLost { culprits: vec![rank], call, noticed_by, certainty, reason }
+    }
+
+    /// The failure of a call that needs a rank that is not there any more.
+    fn gone(&self, peer: u32, certainty: Certainty, reason: String) -> Error {
+        let global = |rank: u32| self.group.global_ranks()[rank as usize];
+        self.peer_lost(global(peer), global(self.group.rank()), certainty, reason)
+    }
+
+    /// Revokes with a cause found by the rank of the job `origin`.
+    fn revoke(&self, origin: u32, cause: Error) {
+        let by = self.group_rank(origin).unwrap_or(self.group.rank());
+        if self.board.revoke(by, Arc::new(cause)) {
+            (self.waker)();
+        }
+    }
+
+    /// Revokes with a cause found here; the topic to publish if it is the first.
+    fn find(&self, cause: Error) -> Option<Topic> {
+        let is_first = self.board.revoke(self.group.rank(), Arc::new(cause.clone()));
+        (self.waker)();
+        is_first.then_some(Topic::Revoked { key: self.key, cause })
+    }
+
+    fn happened(&mut self, news: &News) {
+        match &news.topic {
+            Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
+            Topic::Lost { rank, certainty, reason } => {
+                if self.group_rank(*rank).is_none() {
+                    return;
+                }
+                let cause = self.peer_lost(*rank, news.origin, *certainty, reason.clone());
+                self.revoke(news.origin, cause);
+                self.finish_closing(Instant::now());
+            }
+            Topic::Closed { key, calls } if *key == self.key => self.note_closed(news.origin, *calls),
+            // Who leaves has closed everything it had, so this one it never had.
+            Topic::Goodbye => self.note_closed(news.origin, 0),
+            Topic::Revoked { .. } | Topic::Closed { .. } => {}
+        }
+    }
+
+    fn note_closed(&mut self, origin: u32, calls: u64) {
+        if let Some(peer) = self.group_rank(origin) {
+            self.closed[peer as usize].get_or_insert(calls);
+            self.finish_closing(Instant::now());
+        }
+    }
+
+    /// Answers a waiting `close` once everybody has closed, or its time is up.
+    fn finish_closing(&mut self, now: Instant) {
+        let is_complete = self.closed.iter().all(Option::is_some) || self.board.revocation().is_some();
+        if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
+            // Nobody takes the answer when the caller has given up.
+            let error = final_numbers_error(&self.board, closing.calls, &self.closed);
+            let _ = closing.answer.send(error.map_or(Ok(()), Err));
+        }
+    }
+
+    /// The failure of a call that waits for a rank that has closed before that call.
+    fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
+        let calls = self.closed.get(awaited as usize).copied().flatten().filter(|&calls| calls <= number)?;
+        Some(self.gone(awaited, Certainty::Confirmed, closed_text(calls)))
+    }
+
+    fn explain_loss(&self, loss: &Loss) -> Option<Topic> {
+        if self.board.revocation().is_some() {
+            return None;
+        }
+        let reason = match self.closed.get(loss.peer as usize).copied().flatten() {
+            Some(calls) => closed_text(calls),
+            None => format!("its data connection was {}", loss.reason),
+        };
+        self.find(self.gone(loss.peer, Certainty::Confirmed, reason))
+    }
+}
+
+/// All communicators of this rank.
+#[derive(Default)]
+pub(crate) struct Members {
+    members: BTreeMap<CommunicatorKey, Member>,
+}
+
+impl Members {
+    /// Adds one, and tells it what has happened before.
+    pub(crate) fn add(&mut self, mut member: Member, news: &[News]) {
+        news.iter().for_each(|news| member.happened(news));
+        self.members.insert(member.key, member);
+    }
+
+    /// Takes one out. True when its goodbye has not been said.
+    pub(crate) fn remove(&mut self, key: CommunicatorKey) -> bool {
+        self.members.remove(&key).is_some_and(|member| !member.is_told)
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&Member> {
+        self.members.get(&key)
+    }
+
+    /// Tells all of them what has happened.
+    pub(crate) fn happened(&mut self, news: &News) {
+        self.members.values_mut().for_each(|member| member.happened(news));
+    }
+
+    /// Hands over a socket. A communicator that has gone meanwhile needs none.
+    pub(crate) fn deliver(&self, slot: Slot, socket: OwnedFd) {
+        let Some(member) = self.get(slot.key) else { return };
+        if let Some(peer) = member.group_rank(slot.peer) {
+            member.post(Mail::Socket { peer, role: slot.role, socket });
+        }
+    }
+
+    /// Says that a socket will never come.
+    pub(crate) fn deliver_failure(&self, slot: Slot, failure: Failure) {
+        let Some(member) = self.get(slot.key) else { return };
+        let Some(peer) = member.group_rank(slot.peer) else { return };
+        member.post(Mail::Failed(match failure {
+            Failure::Gone(certainty, reason) => member.gone(peer, certainty, reason),
+            Failure::Error(error) => error,
+        }));
+    }
+
+    /// Takes note of a closed data socket; [`Members::on_time`] judges it.
+    pub(crate) fn data_lost(&mut self, key: CommunicatorKey, peer: u32, reason: &'static str, now: Instant) {
+        if let Some(member) = self.members.get_mut(&key) {
+            member.losses.push(Loss { peer, reason, due: now + EXPLANATION_WAIT });
+        }
+    }
+
+    /// Starts a goodbye. The topic to publish, unless it was said before.
+    pub(crate) fn close(
+        &mut self,
+        key: CommunicatorKey,
+        calls: u64,
+        deadline: Instant,
+        answer: CloseAnswer,
+    ) -> Option<Topic> {
+        let member = self.members.get_mut(&key)?;
+        let is_first = !std::mem::replace(&mut member.is_told, true);
+        member.closing = Some(Closing { calls, deadline, answer });
+        member.finish_closing(Instant::now());
+        is_first.then_some(Topic::Closed { key, calls })
+    }
+
+    /// Before asking `awaited` about call `number`: what needs no question.
+    pub(crate) fn before_asking(&self, key: CommunicatorKey, awaited: u32, number: u64) -> Option<Topic> {
+        let member = self.get(key)?;
+        member.awaited_has_closed(awaited, number).and_then(|cause| member.find(cause))
+    }
+
+    /// What this rank answers about its call.
+    pub(crate) fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
+        self.get(key).map_or(CallStatus::NotYet { last: None }, |member| member.board.status(number))
+    }
+
+    /// The answer of a rank of the job to our question.
+    pub(crate) fn answered(
+        &self,
+        from: u32,
+        key: CommunicatorKey,
+        number: u64,
+        status: &CallStatus,
+    ) -> Option<Topic> {
+        let member = self.get(key)?;
+        let cause = judge_answer(&member.board, member.group_rank(from)?, number, status)?;
+        member.find(cause)
+    }
+
+    /// A connection for `slot` came, but there is a communicator that came about in the same way with other ranks:
+    /// the two sides called with different lists. Revokes ours; the causes of both are to be published.
+    pub(crate) fn find_conflict(&self, slot: Slot) -> Vec<Topic> {
+        let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
+        let conflict = self.members.values().find(|member| {
+            let is_other = member.key.id != slot.key.id && origin(member.key) == origin(slot.key);
+            is_other && member.group_rank(slot.peer).is_some() && member.board.revocation().is_none()
+        });
+        let Some(member) = conflict else { return Vec::new() };
+        let ranks = member.group.global_ranks();
+        let problem = format!(
+            "the ranks asked for different groups: rank {} of the job for {ranks:?}, rank {} for others",
+            ranks[member.group.rank() as usize],
+            slot.peer
+        );
+        let theirs = Topic::Revoked { key: slot.key, cause: Error::Refused { problem: problem.clone() } };
+        member.find(Error::Refused { problem }).into_iter().chain([theirs]).collect()
+    }
+
+    /// When [`Members::on_time`] is due, if ever.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let losses = self.members.values().flat_map(|member| &member.losses).map(|loss| loss.due);
+        let closings =
+            self.members.values().filter_map(|member| member.closing.as_ref()).map(|one| one.deadline);
+        losses.chain(closings).min()
+    }
+
+    /// Judges what has waited long enough; the causes to publish.
+    pub(crate) fn on_time(&mut self, now: Instant) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for member in self.members.values_mut() {
+            member.finish_closing(now);
+            let due: Vec<_> = member.losses.extract_if(.., |loss| loss.due <= now).collect();
+            topics.extend(due.iter().filter_map(|loss| member.explain_loss(loss)));
+        }
+        topics
+    }
+}
+
+fn closed_text(calls: u64) -> String {
+    format!("it closed the communicator after {calls} calls")
+}

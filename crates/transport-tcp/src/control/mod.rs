@@ -1,0 +1,160 @@
+//! The control plane: one thread per world that accepts, dials and proves every connection, watches the other ranks,
+//! passes the first cause of a failure to everybody, and answers what this rank is doing. It never touches data.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
+//! | `slots` | which of two simultaneous connections is the one |
+//! | `members` | the communicators of this rank: what news means to each |
+//! | `driver`, `tasks` | the thread: sockets and timers around the above |
+//! | `handle` | what the engine holds |
+
+mod detector;
+mod driver;
+mod flood;
+mod handle;
+mod members;
+mod plane;
+mod slots;
+mod tasks;
+mod topology;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use unisono_communicator::{Error, Result};
+
+use crate::handshake::JobId;
+use crate::secret::Secret;
+use crate::wire::{CommunicatorKey, Role};
+
+pub(crate) use handle::TcpControl;
+pub(crate) use members::Member;
+pub(crate) use plane::Intervals;
+
+/// Name of the thread.
+const THREAD_NAME: &str = "unisono-control";
+
+/// What the control thread knows of the job from the start.
+pub(crate) struct Identity {
+    /// Our rank in the job.
+    pub(crate) rank: u32,
+    /// The job.
+    pub(crate) job: JobId,
+    /// Its secret.
+    pub(crate) secret: Secret,
+    /// Where every rank listens, in rank order.
+    pub(crate) addresses: Arc<[SocketAddr]>,
+    /// The number of the host of every rank.
+    pub(crate) hosts: Arc<[u32]>,
+}
+
+impl Identity {
+    fn size(&self) -> u32 {
+        self.addresses.len() as u32
+    }
+}
+
+/// How the control thread behaves.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Beats and patience.
+    pub(crate) intervals: Intervals,
+    /// For each handshake.
+    pub(crate) handshake_timeout: Duration,
+    /// How long a rank may be unreachable before a connection to it is given up.
+    pub(crate) dial_timeout: Duration,
+    /// Both kernel buffers of every socket.
+    pub(crate) buffer_bytes: u32,
+    /// The congestion control of data sockets within a host; `None` leaves the system's.
+    pub(crate) congestion_control: Option<String>,
+}
+
+/// What other threads ask of the control thread. Group ranks unless it says otherwise.
+pub(crate) enum Command {
+    /// A communicator exists from now on.
+    Register(Box<Member>),
+    /// It is gone, after so many collectives.
+    Unregister { key: CommunicatorKey, calls: u64 },
+    /// Its engine needs these sockets.
+    Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
+    /// Its engine found a data socket closed.
+    DataLost { key: CommunicatorKey, peer: u32, reason: &'static str },
+    /// Its engine found the first cause; its board is revoked.
+    Flood { key: CommunicatorKey, cause: Arc<Error> },
+    /// Its call `number` waits for that rank.
+    Ask { key: CommunicatorKey, awaited: u32, number: u64 },
+    /// It closes; the answer says whether the others made the same number of calls.
+    Close { key: CommunicatorKey, calls: u64, deadline: Instant, answer: CloseAnswer },
+    /// The world ends here.
+    Leave,
+}
+
+/// Takes the answer to [`Command::Close`].
+pub(crate) type CloseAnswer = crossbeam::channel::Sender<Result<()>>;
+
+/// The way to the control thread, from any thread.
+#[derive(Clone)]
+pub(crate) struct Commands(UnboundedSender<Command>);
+
+impl Commands {
+    pub(crate) fn new() -> (Commands, UnboundedReceiver<Command>) {
+        let (sender, receiver) = unbounded_channel();
+        (Commands(sender), receiver)
+    }
+
+    /// Never blocks. After the thread has ended there is nobody left to be told.
+    pub(crate) fn send(&self, command: Command) {
+        let _ = self.0.send(command);
+    }
+}
+
+/// The control thread; ends when it is dropped.
+pub(crate) struct ControlThread {
+    commands: Commands,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl ControlThread {
+    /// Starts the thread on a listening socket that does not block.
+    pub(crate) fn start(
+        identity: Identity,
+        listener: std::net::TcpListener,
+        settings: Settings,
+    ) -> Result<ControlThread> {
+        let (commands, receiver) = Commands::new();
+        let what = |what: &'static str| move |error| Error::system(what, &error);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()
+            .map_err(what("cannot make the control thread's runtime"))?;
+        let listener = {
+            let _inside = runtime.enter();
+            tokio::net::TcpListener::from_std(listener).map_err(what("cannot listen"))?
+        };
+        let thread = std::thread::Builder::new()
+            .name(THREAD_NAME.to_owned())
+            .spawn(move || {
+                runtime.block_on(driver::run(identity, listener, settings, receiver));
+                runtime.shutdown_background();
+            })
+            .map_err(what("cannot start the control thread"))?;
+        Ok(ControlThread { commands, thread: Some(thread) })
+    }
+
+    /// The way to it.
+    pub(crate) fn commands(&self) -> Commands {
+        self.commands.clone()
+    }
+}
+
+impl Drop for ControlThread {
+    fn drop(&mut self) {
+        self.commands.send(Command::Leave);
+        // A panic of that thread has been reported by its own hook; there is nothing to add here.
+        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+    }
+}

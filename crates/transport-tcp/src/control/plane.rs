@@ -1,0 +1,254 @@
+//! The control plane of one rank as a state machine: messages, connections and time in, actions out. It knows who
+//! lives, whom to be connected to, and what must be passed on; it knows no socket, thread or clock.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::Certainty;
+use unisono_engine::CallStatus;
+
+use super::detector::Detector;
+use super::flood::Flood;
+use super::topology::Topology;
+use crate::wire::{CommunicatorKey, Message, News, Topic};
+
+/// Questions that wait for a connection to one rank; a newer one replaces the oldest.
+const QUESTIONS_MAX: usize = 64;
+
+/// What the plane wants done.
+#[derive(Clone, Debug)]
+pub(crate) enum Action {
+    /// Connect to that rank.
+    Connect(u32),
+    /// Send it that.
+    Send(u32, Message),
+    /// This has happened, here or elsewhere; each piece of news comes once.
+    Happened(News),
+    /// That rank asks about our call; answer it.
+    Asked {
+        /// Who asks.
+        from: u32,
+        /// About which communicator.
+        key: CommunicatorKey,
+        /// And which call.
+        number: u64,
+    },
+    /// That rank has answered our question.
+    Answered {
+        /// Who answers.
+        from: u32,
+        /// About which communicator.
+        key: CommunicatorKey,
+        /// And which call.
+        number: u64,
+        /// What it says.
+        status: CallStatus,
+    },
+}
+
+/// What is known of a rank of the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    /// It takes part.
+    Live,
+    /// It has said goodbye.
+    Left,
+    /// It is gone.
+    Lost,
+}
+
+/// The intervals of the failure detector.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Intervals {
+    /// From beat to beat.
+    pub(crate) beat: Duration,
+    /// How long a rank may be silent.
+    pub(crate) suspect: Duration,
+}
+
+/// The control plane of one rank.
+#[derive(Debug)]
+pub(crate) struct Plane {
+    rank: u32,
+    presence: Vec<Presence>,
+    connected: Vec<bool>,
+    connecting: Vec<bool>,
+    questions: BTreeMap<u32, Vec<Message>>,
+    topology: Topology,
+    detector: Detector,
+    flood: Flood,
+    actions: Vec<Action>,
+}
+
+impl Plane {
+    /// The plane of `rank` of `size`, which wants its first connections at once.
+    pub(crate) fn new((rank, size): (u32, u32), intervals: Intervals, now: Instant) -> Plane {
+        let mut plane = Plane {
+            rank,
+            presence: vec![Presence::Live; size as usize],
+            connected: vec![false; size as usize],
+            connecting: vec![false; size as usize],
+            questions: BTreeMap::new(),
+            topology: Topology::new(rank, size),
+            detector: Detector::new(intervals.beat, intervals.suspect, now),
+            flood: Flood::new(rank, size),
+            actions: Vec::new(),
+        };
+        plane.connect_wanted();
+        plane
+    }
+
+    /// What has to be done since the last call, in order.
+    pub(crate) fn take_actions(&mut self) -> Vec<Action> {
+        std::mem::take(&mut self.actions)
+    }
+
+    /// What is known of a rank.
+    pub(crate) fn presence(&self, rank: u32) -> Presence {
+        self.presence.get(rank as usize).copied().unwrap_or(Presence::Lost)
+    }
+
+    /// The news kept about one communicator.
+    pub(crate) fn news_about(&self, key: CommunicatorKey) -> Vec<News> {
+        self.flood.about(key)
+    }
+
+    /// The news that some rank was lost, or has left.
+    pub(crate) fn news_about_ranks(&self) -> Vec<News> {
+        self.flood.kept().filter(|news| news.topic.key().is_none()).cloned().collect()
+    }
+
+    /// When [`Plane::on_tick`] is due.
+    pub(crate) fn due(&self) -> Instant {
+        self.detector.due()
+    }
+
+    /// The connection to a rank is there.
+    pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
+        self.connecting[peer as usize] = false;
+        self.connected[peer as usize] = true;
+        // Whatever was passed on before this connection existed.
+        let known: Vec<_> = self.flood.kept().cloned().map(Message::News).collect();
+        let questions = self.questions.remove(&peer).unwrap_or_default();
+        self.actions.extend(known.into_iter().chain(questions).map(|message| Action::Send(peer, message)));
+        self.watch(now);
+    }
+
+    /// The connection to a rank has ended, or could not be made: `certainty` of what that says about the rank.
+    pub(crate) fn on_disconnected(&mut self, peer: u32, certainty: Certainty, reason: String, now: Instant) {
+        self.connecting[peer as usize] = false;
+        self.connected[peer as usize] = false;
+        self.questions.remove(&peer);
+        if self.presence(peer) == Presence::Live {
+            self.lose(peer, certainty, reason, now);
+        }
+    }
+
+    /// A message has come from a rank.
+    pub(crate) fn on_message(&mut self, from: u32, message: Message, now: Instant) {
+        self.detector.heard(from, now);
+        match message {
+            Message::Beat => {}
+            Message::Ask { key, number } => self.actions.push(Action::Asked { from, key, number }),
+            Message::Answer { key, number, status } => {
+                self.actions.push(Action::Answered { from, key, number, status });
+            }
+            Message::News(news) => self.on_news(from, news, now),
+        }
+    }
+
+    /// The detector's tick.
+    pub(crate) fn on_tick(&mut self, now: Instant) {
+        for silence in self.detector.tick(now) {
+            let reason = format!("silent for {} ms", silence.silent.as_millis());
+            self.lose(silence.rank, Certainty::Suspected, reason, now);
+        }
+        let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer as usize]);
+        self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
+    }
+
+    /// Tells everybody.
+    pub(crate) fn publish(&mut self, topic: Topic, now: Instant) {
+        let news = self.flood.publish(topic);
+        self.spread(self.rank, news, now);
+    }
+
+    /// Asks a rank about its call.
+    pub(crate) fn ask(&mut self, peer: u32, key: CommunicatorKey, number: u64) {
+        let message = Message::Ask { key, number };
+        if self.connected[peer as usize] {
+            self.actions.push(Action::Send(peer, message));
+            return;
+        }
+        let waiting = self.questions.entry(peer).or_default();
+        if waiting.len() == QUESTIONS_MAX {
+            waiting.remove(0);
+        }
+        waiting.push(message);
+        self.connect(peer);
+    }
+
+    fn on_news(&mut self, from: u32, news: News, now: Instant) {
+        // Who was taken for dead and is not has no say any more: it may have missed anything.
+        let is_heard =
+            self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
+        if is_heard && self.flood.accept(&news) {
+            self.spread(from, news, now);
+        }
+    }
+
+    fn lose(&mut self, rank: u32, certainty: Certainty, reason: String, now: Instant) {
+        // Somebody who was taken for dead sees everybody else turn away; that says nothing about them.
+        if self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
+            self.publish(Topic::Lost { rank, certainty, reason }, now);
+        }
+    }
+
+    /// Passes news on and acts on it.
+    fn spread(&mut self, from: u32, news: News, now: Instant) {
+        for peer in (0..self.connected.len() as u32).filter(|&peer| peer != from) {
+            if self.connected[peer as usize] {
+                self.actions.push(Action::Send(peer, Message::News(news.clone())));
+            }
+        }
+        let gone = match news.topic {
+            Topic::Lost { rank, .. } => Some((rank, Presence::Lost)),
+            Topic::Goodbye => Some((news.origin, Presence::Left)),
+            Topic::Revoked { .. } | Topic::Closed { .. } => None,
+        };
+        self.actions.push(Action::Happened(news));
+        if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
+            self.presence[rank as usize] = presence;
+            if rank != self.rank {
+                self.topology.remove(rank);
+                self.connect_wanted();
+                self.watch(now);
+            }
+        }
+    }
+
+    fn connect_wanted(&mut self) {
+        // Somebody who leaves or is taken for dead makes no new connections.
+        if self.presence(self.rank) == Presence::Live {
+            self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
+        }
+    }
+
+    fn connect(&mut self, peer: u32) {
+        let (connected, connecting) = (self.connected[peer as usize], &mut self.connecting[peer as usize]);
+        if !connected && !*connecting && peer != self.rank {
+            *connecting = true;
+            self.actions.push(Action::Connect(peer));
+        }
+    }
+
+    /// Watches those who beat for us, once there is a connection that their beats can take.
+    fn watch(&mut self, now: Instant) {
+        let watched = self.topology.watched().into_iter().filter(|&rank| self.connected[rank as usize]);
+        self.detector.watch(watched, now);
+    }
+}
+
+#[cfg(test)]
+#[path = "plane_tests.rs"]
+mod tests;

@@ -1,0 +1,155 @@
+//! The waiting that the control thread does beside its loop: dialling, verdicts, acknowledgements, and the two
+//! directions of a control connection.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::slots::Slot;
+use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
+use crate::links::new_socket;
+use crate::secret::Secret;
+use crate::wire::{LENGTH_BYTES, Message, decode, frame_bytes};
+
+/// What the higher rank answers to `Keep`: only then does the lower one know that nobody has given up meanwhile.
+const ACKNOWLEDGED: u8 = 6;
+
+/// Most bytes that are collected for one write.
+const WRITE_BYTES_MAX: usize = 64 * 1024;
+
+/// What a task has come to.
+pub(super) enum Event {
+    /// A dial has ended.
+    Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
+    /// The lower rank has decided, or has closed the connection before.
+    Judged { slot: Slot, result: io::Result<(TcpStream, Verdict)> },
+    /// The higher rank has acknowledged, or has not.
+    Acknowledged { slot: Slot, result: io::Result<TcpStream> },
+    /// A message on a control connection.
+    Message { peer: u32, message: Message },
+    /// A control connection has ended.
+    Ended { peer: u32, reason: String },
+}
+
+/// Why a dial failed.
+pub(super) enum DialFailure {
+    /// Nobody listens there any more.
+    Gone(String),
+    /// It may succeed later.
+    Transient(String),
+    /// It never will.
+    Refused(Refusal),
+}
+
+/// How to dial.
+#[derive(Clone)]
+pub(super) struct Dialler {
+    pub(super) secret: Secret,
+    pub(super) buffer_bytes: u32,
+    pub(super) timeout: Duration,
+}
+
+impl Dialler {
+    /// Connects and proves both sides, after a pause.
+    pub(super) async fn dial(self, slot: Slot, address: SocketAddr, hello: Hello, pause: Duration) -> Event {
+        tokio::time::sleep(pause).await;
+        Event::Dialled { slot, result: self.attempt(address, &hello).await }
+    }
+
+    async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
+        let connected = tokio::time::timeout(self.timeout, connect(address, self.buffer_bytes)).await;
+        let mut stream = match connected {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Err(DialFailure::Gone(format!("nobody listens at {address}")));
+            }
+            Ok(Err(error)) => {
+                return Err(DialFailure::Transient(format!("cannot connect to {address}: {error}")));
+            }
+            Err(_) => return Err(DialFailure::Transient(format!("no answer from {address}"))),
+        };
+        match initiate(&mut stream, &self.secret, hello, self.timeout).await {
+            Ok(_) => Ok(stream),
+            Err(refusal) if refusal.is_transient() => Err(DialFailure::Transient(refusal.to_string())),
+            Err(refusal) => Err(DialFailure::Refused(refusal)),
+        }
+    }
+}
+
+/// Connects a socket that has its buffers already.
+async fn connect(address: SocketAddr, buffer_bytes: u32) -> io::Result<TcpStream> {
+    let socket = new_socket(address, buffer_bytes)?;
+    tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+/// The higher rank waits for the lower one's decision; as long as it takes, since the communicator may not exist
+/// there yet.
+pub(super) async fn await_verdict(slot: Slot, stream: TcpStream) -> Event {
+    Event::Judged { slot, result: read_verdict(stream).await }
+}
+
+async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)> {
+    let mut bytes = [0; VERDICT_BYTES];
+    stream.read_exact(&mut bytes).await?;
+    let verdict = Verdict::decode(&bytes).map_err(io::Error::other)?;
+    if verdict == Verdict::Keep {
+        stream.write_all(&[ACKNOWLEDGED]).await?;
+    }
+    Ok((stream, verdict))
+}
+
+/// The lower rank says `Keep` and waits for the acknowledgement.
+pub(super) async fn keep(slot: Slot, stream: TcpStream, timeout: Duration) -> Event {
+    let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
+    Event::Acknowledged { slot, result: kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) }
+}
+
+async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
+    stream.write_all(&Verdict::Keep.encode()).await?;
+    match stream.read_u8().await? {
+        ACKNOWLEDGED => Ok(stream),
+        _ => Err(io::Error::other("not an acknowledgement")),
+    }
+}
+
+/// Reads messages until the connection ends.
+pub(super) async fn read_messages(peer: u32, mut stream: OwnedReadHalf, events: UnboundedSender<Event>) {
+    loop {
+        let event = match read_message(&mut stream).await {
+            Ok(message) => Event::Message { peer, message },
+            Err(error) => Event::Ended { peer, reason: format!("its control connection ended: {error}") },
+        };
+        let is_end = matches!(event, Event::Ended { .. });
+        if events.send(event).is_err() || is_end {
+            return;
+        }
+    }
+}
+
+async fn read_message(stream: &mut OwnedReadHalf) -> io::Result<Message> {
+    let mut length = [0; LENGTH_BYTES];
+    stream.read_exact(&mut length).await?;
+    let mut frame = vec![0; frame_bytes(length).map_err(io::Error::other)?];
+    stream.read_exact(&mut frame).await?;
+    decode(&frame).map_err(io::Error::other)
+}
+
+/// Writes frames until there will be no more; what has collected goes in one write.
+pub(super) async fn write_frames(mut stream: OwnedWriteHalf, mut frames: UnboundedReceiver<Vec<u8>>) {
+    while let Some(mut bytes) = frames.recv().await {
+        while bytes.len() < WRITE_BYTES_MAX
+            && let Ok(more) = frames.try_recv()
+        {
+            bytes.extend_from_slice(&more);
+        }
+        // The reading half sees the end too, and reports it.
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Which ranks a control plane keeps connections to, and who beats for whom. Pure functions of the set of live ranks.
+
+/// How many successors a rank beats for, so how many ranks watch it: when one of them dies too, the other is left.
+pub(crate) const WATCHERS: usize = 2;
+
+/// Which ranks of the job take part.
+#[derive(Clone, Debug)]
+pub(crate) struct Topology {
+    rank: u32,
+    live: Vec<bool>,
+}
+
+impl Topology {
+    /// All of `size` ranks, seen from `rank`.
+    pub(crate) fn new(rank: u32, size: u32) -> Topology {
+        Topology { rank, live: vec![true; size as usize] }
+    }
+
+    /// Takes a rank out.
+    pub(crate) fn remove(&mut self, rank: u32) {
+        if let Some(live) = self.live.get_mut(rank as usize) {
+            *live = false;
+        }
+    }
+
+    /// Whether a rank takes part.
+    pub(crate) fn is_live(&self, rank: u32) -> bool {
+        self.live.get(rank as usize).is_some_and(|&live| live)
+    }
+
+    /// The nearest live ranks that beat for us.
+    pub(crate) fn watched(&self) -> Vec<u32> {
+        self.nearest(self.rank, self.live.len() - 1)
+    }
+
+    /// The nearest live ranks that we beat for.
+    pub(crate) fn watchers(&self) -> Vec<u32> {
+        self.nearest(self.rank, 1)
+    }
+
+    /// The ranks to dial so that every wanted connection exists: those of two ranks that both want it are the lower
+    /// one's to dial.
+    pub(crate) fn to_dial(&self) -> Vec<u32> {
+        let ours = self.wanted(self.rank);
+        let is_ours = |&peer: &u32| self.rank < peer || !self.wanted(peer).contains(&self.rank);
+        ours.into_iter().filter(is_ours).collect()
+    }
+
+    /// Every connection that `rank` wants: distance 1, 2, 4, ... both ways, so that news crosses in log2 steps, where
+    /// a dead rank is replaced by its next live successor; and those it beats for or watches.
+    fn wanted(&self, rank: u32) -> Vec<u32> {
+        let size = self.live.len();
+        let mut list = Vec::new();
+        let mut distance = 1;
+        while distance < size {
+            list.extend(self.from(rank, distance).next());
+            list.extend(self.from(rank, size - distance).next());
+            distance *= 2;
+        }
+        list.extend(self.nearest(rank, 1));
+        list.extend(self.nearest(rank, size - 1));
+        list.sort_unstable();
+        list.dedup();
+        list
+    }
+
+    /// The live ranks other than `rank` from the one at `distance` on, upwards and around.
+    fn from(&self, rank: u32, distance: usize) -> impl Iterator<Item = u32> + '_ {
+        let size = self.live.len();
+        let ranks = (0..size).map(move |step| ((rank as usize + distance + step) % size) as u32);
+        ranks.filter(move |&other| other != rank && self.is_live(other))
+    }
+
+    /// The [`WATCHERS`] nearest live ranks going by `step` (1 upwards, size - 1 downwards).
+    fn nearest(&self, rank: u32, step: usize) -> Vec<u32> {
+        let size = self.live.len();
+        let ranks = (1..size).map(|turn| ((rank as usize + turn * step) % size) as u32);
+        ranks.filter(|&other| self.is_live(other)).take(WATCHERS).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn without(rank: u32, size: u32, dead: &[u32]) -> Topology {
+        let mut topology = Topology::new(rank, size);
+        dead.iter().for_each(|&dead| topology.remove(dead));
+        topology
+    }
+
+    #[test]
+    fn nearest_ranks_skip_the_dead() {
+        assert_eq!(Topology::new(1, 5).watchers(), [2, 3]);
+        assert_eq!(Topology::new(1, 5).watched(), [0, 4]);
+        assert_eq!(without(1, 5, &[2, 0]).watchers(), [3, 4]);
+        assert_eq!(without(1, 5, &[2, 0]).watched(), [4, 3]);
+        assert_eq!(Topology::new(0, 2).watchers(), [1]);
+        assert!(Topology::new(0, 1).watchers().is_empty() && Topology::new(0, 1).to_dial().is_empty());
+    }
+
+    #[test]
+    fn watching_and_beating_agree() {
+        for size in 1..20 {
+            let dead: Vec<u32> = (0..size).filter(|rank| rank % 3 == 2).collect();
+            for rank in (0..size).filter(|rank| !dead.contains(rank)) {
+                for watcher in without(rank, size, &dead).watchers() {
+                    assert!(without(watcher, size, &dead).watched().contains(&rank));
+                }
+            }
+        }
+    }
+
+    /// The longest way that news takes when everybody forwards it once to whom it is connected.
+    fn hops(size: u32, dead: &[u32]) -> usize {
+        let live: Vec<u32> = (0..size).filter(|rank| !dead.contains(rank)).collect();
+        let mut linked = vec![vec![]; size as usize];
+        for &rank in &live {
+            for peer in without(rank, size, dead).to_dial() {
+                assert!(!linked[rank as usize].contains(&peer), "{rank} and {peer} both dial");
+                linked[rank as usize].push(peer);
+                linked[peer as usize].push(rank);
+            }
+        }
+        let mut farthest = 0;
+        for &start in &live {
+            let mut far = vec![usize::MAX; size as usize];
+            let mut queue = std::collections::VecDeque::from([start]);
+            far[start as usize] = 0;
+            while let Some(rank) = queue.pop_front() {
+                for &peer in &linked[rank as usize] {
+                    if far[peer as usize] == usize::MAX {
+                        far[peer as usize] = far[rank as usize] + 1;
+                        queue.push_back(peer);
+                    }
+                }
+            }
+            farthest = farthest.max(live.iter().map(|&rank| far[rank as usize]).max().unwrap_or(0));
+        }
+        farthest
+    }
+
+    #[test]
+    fn news_crosses_in_log2_hops() {
+        for size in 1..=64u32 {
+            let log2 = size.next_power_of_two().trailing_zeros() as usize;
+            assert!(hops(size, &[]) <= log2, "{size}: {}", hops(size, &[]));
+            let third: Vec<u32> = (0..size).filter(|rank| rank % 3 == 1).collect();
+            assert!(hops(size, &third) <= log2 + 1, "{size} without every third: {}", hops(size, &third));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The job as this process sees it: its ranks, the control thread, and the communicators made from it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_engine::{EngineOptions, PIECE_BYTES};
+
+use crate::communicator::{self, TcpCommunicator};
+use crate::config::Config;
+use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
+use crate::handshake::JobId;
+use crate::links;
+use crate::secret::Secret;
+use crate::wire::CommunicatorKey;
+
+/// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
+
+const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+
+/// Who the ranks of a job are: what a rendezvous finds out.
+#[derive(Clone, Debug)]
+pub struct Members {
+    /// Our rank.
+    pub rank: u32,
+    /// The job.
+    pub job: JobId,
+    /// Its secret.
+    pub secret: Secret,
+    /// Where every rank listens, in rank order.
+    pub addresses: Arc<[SocketAddr]>,
+    /// The number of the host of every rank.
+    pub hosts: Arc<[u32]>,
+}
+
+/// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
+/// within 100 ms, closes all connections and ends the control thread.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    group: Group,
+    options: EngineOptions,
+    whole: Mutex<Option<Weak<TcpCommunicator>>>,
+    commands: Commands,
+    // Declared last: it says goodbye and waits for the thread, after everything else is gone.
+    _thread: ControlThread,
+}
+
+impl World {
+    /// A listening socket for [`World::start`], with the buffers of data sockets.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the address is not ours or no descriptor is left.
+    pub fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener> {
+        let listener = links::listen(address, config.socket_buffer_bytes);
+        listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
+    }
+
+    /// Starts the control plane of a job whose ranks have found each other. `listener` is from [`World::listen`], and
+    /// others know its address.
+    ///
+    /// # Errors
+    /// [`Error::System`] when no thread or descriptor is left.
+    pub fn start(members: Members, listener: TcpListener, config: &Config) -> Result<World> {
+        let Members { rank, job, secret, addresses, hosts } = members;
+        let global_ranks = (0..addresses.len() as u32).collect();
+        let group = Group::new(rank, global_ranks, hosts.clone(), 0);
+        let settings = Settings {
+            intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
+            handshake_timeout: config.handshake_timeout,
+            dial_timeout: DIAL_TIMEOUT,
+            buffer_bytes: config.socket_buffer_bytes,
+            congestion_control: config.congestion_control.clone(),
+        };
+        let identity = Identity { rank, job, secret, addresses, hosts };
+        let thread = ControlThread::start(identity, listener, settings)?;
+        let shared = Shared {
+            group,
+            options: engine_options(config),
+            whole: Mutex::new(None),
+            commands: thread.commands(),
+            _thread: thread,
+        };
+        Ok(World { shared: Arc::new(shared) })
+    }
+
+    /// The communicator of all ranks; the same one as long as somebody holds it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`] after the last handle of it was dropped: the others have been told that it is gone.
+    pub fn communicator(&self) -> Result<Arc<dyn Communicator>> {
+        let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(made) = &*whole {
+            let communicator: Arc<dyn Communicator> = made.upgrade().ok_or(Error::Closed)?;
+            return Ok(communicator);
+        }
+        let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone())?;
+        *whole = Some(Arc::downgrade(&communicator));
+        Ok(communicator)
+    }
+
+    /// The group of all ranks.
+    pub fn group(&self) -> &Group {
+        &self.shared.group
+    }
+
+    pub(crate) fn commands(&self) -> &Commands {
+        &self.shared.commands
+    }
+
+    pub(crate) fn options(&self) -> &EngineOptions {
+        &self.shared.options
+    }
+}
+
+fn engine_options(config: &Config) -> EngineOptions {
+    EngineOptions {
+        timeout: config.call_timeout,
+        algorithm: config.algorithm.as_deref().map(Arc::from),
+        // The usual size is shared among the scratch chunks of a schedule, a wish is taken as it is.
+        piece_bytes: Some(config.piece_bytes.into()).filter(|&bytes| bytes != PIECE_BYTES),
+        spin: config.spin,
+        probe_after: config.probe_delay,
+        ..EngineOptions::default()
+    }
+}
