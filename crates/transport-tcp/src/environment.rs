@@ -2,16 +2,16 @@
 //!
 //! | launcher | rank, size, local rank, local size | name of the job |
 //! | --- | --- | --- |
-//! | ours, torchrun, DeepSpeed, by hand | the `UNISONO_*` and torch names | torchrun's run id, else master address and port |
+//! | ours, torchrun, DeepSpeed, by hand | the `UNISONO_*` and torch names | torchrun's run id, else the master |
 //! | Open MPI | `OMPI_COMM_WORLD_*` | the PMIx namespace |
 //! | MVAPICH | `MV2_COMM_WORLD_*` | |
-//! | MPICH, Intel MPI, PALS, Flux | `PMI_RANK`, `PMI_SIZE`, `MPI_LOCAL*`, `PALS_LOCAL_*` | the nearest ancestor that is a proxy |
+//! | MPICH, Intel MPI, PALS, Flux | `PMI_*`, `MPI_LOCAL*`, `PALS_LOCAL_*` | the nearest ancestor that is a proxy |
 //! | another PMIx server | `PMIX_RANK`, Slurm's sizes | the PMIx namespace |
 //! | srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | job and step |
 //!
-//! The first row whose rank is set counts: a launcher started within another one sets its own. Slurm counts only within a
-//! step, because a batch script has its variables too, and runs once. Where no name is given, the parent process is the
-//! job.
+//! The first row whose rank is set counts: a launcher started within another one sets its own. Slurm counts only within
+//! a step, because a batch script has its variables too, and runs once. Where no name is given, the parent process is
+//! the job.
 
 use unisono_communicator::Result;
 

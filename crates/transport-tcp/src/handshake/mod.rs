@@ -6,7 +6,7 @@
 //! | --- | --- | --- |
 //! | hello | initiator | [`HELLO_BYTES`]: the initiator's hello |
 //! | reply | responder | [`REPLY_BYTES`]: the responder's hello, HMAC("responder", both hellos) |
-//! | confirmation | initiator | [`CONFIRMATION_BYTES`]: 0, HMAC("initiator", both hellos), or 1 and zeros: reply not believed |
+//! | confirmation | initiator | [`CONFIRMATION_BYTES`]: 0, HMAC("initiator", both hellos); or 1, zeros: not believed |
 //!
 //! | byte of a hello | field |
 //! | --- | --- |
@@ -27,8 +27,8 @@
 //! The secret is the job's, so a handshake proves membership of the job; the rank is a member's claim. The fields
 //! travel in clear and are compared after the tags verify, by both sides alike: a wrong world size is reported as such
 //! on both sides, not as a wrong secret. A responder takes lane, epoch and communicator as they come: a connection for
-//! a communicator that does not exist here yet is a matter of the layer above. Length, magic and the place of the version
-//! never change, so that versions can refuse each other by name.
+//! a communicator that does not exist here yet is a matter of the layer above. Length, magic and the place of the
+//! version never change, so that versions can refuse each other by name.
 
 mod acceptor;
 mod drive;

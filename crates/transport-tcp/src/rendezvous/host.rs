@@ -1,0 +1,216 @@
+//! The store's host: a thread that serves one roster until it is dropped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tokio::io::AsyncReadExt;
+use tokio::net::TcpStream;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use unisono_communicator::{Error, Result};
+
+use super::message::{ARRIVAL_BYTES_MAX, Answer, Arrival};
+use super::roster::{Arrived, ConnectionId, Roster};
+use super::stream::{read_message, runtime, write_message};
+use crate::config::RANKS_MAX;
+use crate::handshake::{Acceptor, Authenticated, Expected, JobId, Purpose, RANK_STORE};
+use crate::secret::Secret;
+
+/// How many strangers may be within their handshake beside all ranks at once.
+const STRANGERS_MAX: usize = 256;
+
+/// How long an answer may take to be fetched, also when the host is dropped meanwhile.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a store needs to know.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Where to listen; port 0 takes any.
+    pub listen: SocketAddr,
+    /// The number of ranks that meet.
+    pub world_size: u32,
+    /// The job's secret.
+    pub secret: Secret,
+    /// What the ranks know the job by before they have met; see [`super::store_job`] for the store of a launcher.
+    pub job: JobId,
+    /// Deadline of one handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
+///
+/// It costs one thread, and per rank one connection and two messages. Dropping it delivers the answers that are on
+/// their way and ends it.
+#[derive(Debug)]
+pub struct StoreHost {
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl StoreHost {
+    /// Starts a store.
+    ///
+    /// # Errors
+    /// [`Error::System`] when the address cannot be listened on or no thread be had; [`Error::InvalidArgument`] for
+    /// a world that is empty or too large.
+    pub fn start(config: StoreConfig) -> Result<StoreHost> {
+        if config.world_size == 0 || config.world_size > RANKS_MAX {
+            return Err(Error::invalid(
+                "world_size",
+                format!("{} is not within 1..={RANKS_MAX}", config.world_size),
+            ));
+        }
+        let system = |error| Error::system(format!("listen for the ranks on {}", config.listen), &error);
+        let listener = TcpListener::bind(config.listen).map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        let address = listener.local_addr().map_err(system)?;
+        let runtime = runtime()?;
+        let (stop, stopped) = oneshot::channel();
+        let serve = move || {
+            runtime.block_on(async move {
+                // Registering a socket with the runtime that runs can only fail with the runtime itself; the ranks
+                // see a closed connection then.
+                if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
+                    serve(listener, config, stopped).await;
+                }
+            });
+        };
+        let thread = std::thread::Builder::new().name("unisono-store".into()).spawn(serve);
+        let thread = thread.map_err(|error| Error::system("start the store's thread", &error))?;
+        Ok(StoreHost { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for StoreHost {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of that thread has been printed; the ranks have seen closed connections.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An answer as all ranks of a round get it.
+type Encoded = Option<Arc<[u8]>>;
+
+struct Store {
+    roster: Roster,
+    /// Where those of the current round wait for its answer.
+    round: watch::Sender<Encoded>,
+}
+
+impl Store {
+    fn end_round(&mut self, answer: &Answer) {
+        self.next_round().send_replace(Some(answer.encode().into()));
+    }
+
+    /// Begins the next round and returns the one that was; dropped without an answer, it sends its ranks away.
+    fn next_round(&mut self) -> watch::Sender<Encoded> {
+        std::mem::replace(&mut self.round, watch::Sender::new(None))
+    }
+}
+
+type Shared = Arc<Mutex<Store>>;
+
+fn lock(store: &Shared) -> MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(listener: tokio::net::TcpListener, config: StoreConfig, mut stopped: oneshot::Receiver<()>) {
+    let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
+    let expected = Expected { purposes: &[Purpose::Store], job, world_size, rank: RANK_STORE };
+    let pending_max = world_size as usize + STRANGERS_MAX;
+    let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
+    let store =
+        Arc::new(Mutex::new(Store { roster: Roster::new(world_size), round: watch::Sender::new(None) }));
+    let mut guests = JoinSet::new();
+    let mut connection: ConnectionId = 0;
+    loop {
+        tokio::select! {
+            authenticated = acceptor.next() => {
+                connection += 1;
+                guests.spawn(attend(authenticated, connection, store.clone(), handshake_timeout));
+            }
+            Some(_) = guests.join_next() => {}
+            _ = &mut stopped => break,
+        }
+    }
+    drop(acceptor);
+    drop(lock(&store).next_round());
+    let gone = async { while guests.join_next().await.is_some() {} };
+    // Whoever is slower than this loses its answer together with its host.
+    let _ = tokio::time::timeout(ANSWER_TIMEOUT, gone).await;
+}
+
+/// Serves one rank from its arrival to its answer.
+async fn attend(authenticated: Authenticated, connection: ConnectionId, store: Shared, timeout: Duration) {
+    let Authenticated { mut stream, address, hello } = authenticated;
+    let reading = read_message(&mut stream, ARRIVAL_BYTES_MAX);
+    let Ok(Ok(message)) = tokio::time::timeout(timeout, reading).await else { return };
+    let (arrived, answer) = {
+        let mut store = lock(&store);
+        let answer = store.round.subscribe();
+        let arrived = match (Arrival::decode(&message), JobId::random()) {
+            (Ok(arrival), Ok(job)) => {
+                store.roster.arrive(hello.from, arrival, (connection, address), Instant::now(), job)
+            }
+            (Err(malformed), _) => Arrived::Refused(Answer::Refused { reason: malformed.to_string() }),
+            (_, Err(error)) => Arrived::Refused(Answer::Refused { reason: error.to_string() }),
+        };
+        if let Arrived::Complete(answer) = &arrived {
+            store.end_round(answer);
+        }
+        (arrived, answer)
+    };
+    match arrived {
+        Arrived::Refused(refused) => deliver(stream, &refused.encode()).await,
+        Arrived::Complete(answer) => deliver(stream, &answer.encode()).await,
+        Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
+            Some(answer) => deliver(stream, &answer).await,
+            None => lock(&store).roster.leave(hello.from, connection),
+        },
+    }
+}
+
+/// Waits for the round's answer; `None` when the rank or the round is gone.
+async fn wait(
+    stream: &mut TcpStream,
+    mut answer: watch::Receiver<Encoded>,
+    until: Instant,
+    store: &Shared,
+) -> Encoded {
+    let mut patient = true;
+    loop {
+        tokio::select! {
+            found = answer.wait_for(Option::is_some) => return found.ok()?.clone(),
+            // A waiting rank has nothing to say: any byte is as good as none.
+            _ = stream.read_u8() => return None,
+            () = tokio::time::sleep_until(until.into()), if patient => {
+                patient = false;
+                let mut store = lock(store);
+                if let Some(answer) = store.roster.on_time(Instant::now()) {
+                    store.end_round(&answer);
+                }
+            }
+        }
+    }
+}
+
+/// Sends an answer and waits until the rank has closed, so that no answer is lost with its connection.
+async fn deliver(mut stream: TcpStream, answer: &[u8]) {
+    let sent = async {
+        write_message(&mut stream, answer).await?;
+        stream.read_u8().await
+    };
+    // A rank that does not fetch its answer reports that itself.
+    let _ = tokio::time::timeout(ANSWER_TIMEOUT, sent).await;
+}

@@ -1,0 +1,231 @@
+//! A rank's way into the job: find the store, prove membership, wait for the others.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+use unisono_communicator::{Error, Result};
+
+use super::Membership;
+use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, PARAMETERS_BYTES_MAX};
+use super::stream::{read_message, runtime, write_message};
+use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
+use crate::secret::Secret;
+
+/// Pause before the first repeated attempt; it doubles up to [`RETRY_MAX`].
+const RETRY_MIN: Duration = Duration::from_millis(5);
+/// The longest pause between attempts.
+pub(super) const RETRY_MAX: Duration = Duration::from_millis(200);
+/// The longest that one attempt to connect takes: a host that drops packets may be up a moment later.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much longer than its own patience a rank waits for the store to say who is missing.
+const ANSWER_GRACE: Duration = Duration::from_secs(5);
+
+/// What a rank brings to the store.
+#[derive(Clone, Debug)]
+pub struct JoinConfig {
+    /// The store, as `host:port`.
+    pub store: String,
+    /// The job's secret.
+    pub secret: Secret,
+    /// What the ranks know the job by before they have met.
+    pub job: JobId,
+    /// Our rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// Where we listen for the other ranks.
+    pub listen: SocketAddr,
+    /// The host we are on.
+    pub host: HostId,
+    /// What all ranks get to know if we are rank 0, at most [`PARAMETERS_BYTES_MAX`] bytes.
+    pub parameters: Vec<u8>,
+    /// How long to wait for the store and the other ranks.
+    pub timeout: Duration,
+    /// Deadline of one handshake.
+    pub handshake_timeout: Duration,
+}
+
+/// Why an attempt did not lead into the job.
+#[derive(Debug)]
+pub(super) enum Setback {
+    /// Nothing listens there.
+    Absent(String),
+    /// Somebody listened, but the connection broke.
+    Broken(String),
+    /// Whoever listens there is not our store.
+    Stranger(Error),
+    /// The store has said no.
+    Final(Error),
+}
+
+/// Joins the job at a store that somebody hosts.
+///
+/// # Errors
+/// [`Error::Rendezvous`] with the missing ranks when not all come in time, or saying that the store's host never
+/// came; [`Error::Refused`] when secret, job, world size or rank do not fit.
+pub fn join(config: &JoinConfig) -> Result<Membership> {
+    let deadline = Instant::now() + config.timeout;
+    let mut retry = Retry::new(deadline);
+    let mut met: Option<String> = None;
+    loop {
+        let text = match attempt(config, deadline) {
+            Ok(membership) => return Ok(membership),
+            Err(Setback::Stranger(error) | Setback::Final(error)) => return Err(error),
+            Err(Setback::Absent(text)) => text,
+            Err(Setback::Broken(text)) => {
+                met = Some(text.clone());
+                text
+            }
+        };
+        if !retry.pause() {
+            return Err(given_up(&config.store, config.timeout, met.as_deref(), &text));
+        }
+    }
+}
+
+pub(super) fn given_up(store: &str, timeout: Duration, met: Option<&str>, last: &str) -> Error {
+    let problem = match met {
+        Some(met) => {
+            format!("the store at {store} broke off and did not come back within {timeout:?}: {met}")
+        }
+        None => format!("the store's host never came: nothing listened at {store} for {timeout:?}: {last}"),
+    };
+    Error::Rendezvous { missing: Vec::new(), problem }
+}
+
+/// Growing pauses up to a deadline.
+#[derive(Debug)]
+pub(super) struct Retry {
+    pause: Duration,
+    deadline: Instant,
+}
+
+impl Retry {
+    pub(super) fn new(deadline: Instant) -> Retry {
+        Retry { pause: RETRY_MIN, deadline }
+    }
+
+    /// Pauses; `false` when the deadline has passed.
+    pub(super) fn pause(&mut self) -> bool {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        std::thread::sleep(self.pause.min(left));
+        self.pause = (self.pause * 2).min(RETRY_MAX);
+        !left.is_zero()
+    }
+}
+
+/// One attempt, which waits for the other ranks once it has reached the store.
+pub(super) fn attempt(config: &JoinConfig, deadline: Instant) -> Result<Membership, Setback> {
+    if config.parameters.len() > PARAMETERS_BYTES_MAX {
+        let problem = format!("{} bytes are more than {PARAMETERS_BYTES_MAX}", config.parameters.len());
+        return Err(Setback::Final(Error::invalid("parameters", problem)));
+    }
+    let addresses: Vec<SocketAddr> = match config.store.to_socket_addrs() {
+        Ok(addresses) => addresses.collect(),
+        Err(error) => return Err(Setback::Absent(error.to_string())),
+    };
+    // A thread of our own, because the caller may be within a runtime, and those do not nest.
+    std::thread::scope(|scope| {
+        let work = || runtime().map_err(Setback::Final)?.block_on(attempt_at(config, &addresses, deadline));
+        let started = std::thread::Builder::new().name("unisono-join".into()).spawn_scoped(scope, work);
+        let thread =
+            started.map_err(|error| Setback::Final(Error::system("start a thread to join", &error)))?;
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+async fn attempt_at(
+    config: &JoinConfig,
+    addresses: &[SocketAddr],
+    deadline: Instant,
+) -> Result<Membership, Setback> {
+    let mut absent = format!("{} has no address", config.store);
+    for address in addresses {
+        match connect(*address, deadline).await {
+            Ok(stream) => return enter(config, stream, deadline).await,
+            Err(text) => absent = text,
+        }
+    }
+    Err(Setback::Absent(absent))
+}
+
+async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+    let until = deadline.min(Instant::now() + CONNECT_TIMEOUT);
+    let stream = match tokio::time::timeout_at(until.into(), TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_elapsed) => return Err("no answer to the attempt to connect".into()),
+    };
+    // On one host, dialling a free port again and again ends in a connection with oneself, sooner or later.
+    if stream.local_addr().ok() == stream.peer_addr().ok() {
+        return Err("nobody but ourselves was there".into());
+    }
+    Ok(stream)
+}
+
+async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) -> Result<Membership, Setback> {
+    let hello = Hello {
+        purpose: Purpose::Store,
+        job: config.job,
+        communicator: 0,
+        epoch: 0,
+        lane: 0,
+        world_size: config.world_size,
+        from: config.rank,
+        to: RANK_STORE,
+    };
+    match initiate(&mut stream, &config.secret, &hello, config.handshake_timeout).await {
+        Ok(_store) => {}
+        Err(refusal) if refusal.is_transient() => return Err(Setback::Broken(refusal.to_string())),
+        Err(refusal @ (Refusal::Secret | Refusal::Protocol)) => {
+            return Err(Setback::Stranger(refusal.into()));
+        }
+        Err(refusal) => return Err(Setback::Final(refusal.into())),
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    let arrival = Arrival {
+        address: config.listen,
+        host: config.host,
+        wait_ms: left.as_millis() as u64,
+        parameters: config.parameters.clone(),
+    };
+    let asked = async {
+        write_message(&mut stream, &arrival.encode()).await?;
+        read_message(&mut stream, ANSWER_BYTES_MAX).await
+    };
+    match tokio::time::timeout_at((deadline + ANSWER_GRACE).into(), asked).await {
+        Ok(Ok(message)) => understand(config, &message),
+        Ok(Err(error)) => Err(Setback::Broken(error.to_string())),
+        Err(_elapsed) => Err(Setback::Broken("the store did not answer".into())),
+    }
+}
+
+fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback> {
+    let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
+    let ranks = config.world_size as usize;
+    match answer {
+        Answer::Welcome { job, addresses, hosts, parameters }
+            if addresses.len() == ranks && hosts.len() == ranks =>
+        {
+            Ok(Membership {
+                rank: config.rank,
+                world_size: config.world_size,
+                job,
+                secret: config.secret.clone(),
+                addresses,
+                hosts,
+                parameters,
+            })
+        }
+        Answer::Welcome { .. } => {
+            let problem = format!("the store's lists do not have {ranks} ranks");
+            Err(Setback::Final(Error::Refused { problem }))
+        }
+        Answer::Missing { impatient, ranks } => {
+            let problem = format!("rank {impatient} has waited for the others as long as it may");
+            Err(Setback::Final(Error::Rendezvous { missing: ranks, problem }))
+        }
+        Answer::Refused { reason } => Err(Setback::Final(Error::Refused { problem: reason })),
+    }
+}

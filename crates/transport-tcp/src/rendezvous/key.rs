@@ -1,0 +1,113 @@
+//! What the ranks of one job on one host have in common when no variable says it, and what identifies a host.
+
+use std::fs;
+
+use sha2::{Digest, Sha256};
+
+use super::message::{HOST_ID_BYTES, HostId};
+use crate::config::Config;
+use crate::environment::{Launcher, Placement};
+
+/// How far up the processes a proxy is looked for.
+const ANCESTORS_MAX: usize = 64;
+
+/// The key of this job among all jobs of this user on this host.
+///
+/// A process is named by its pid and its start time, so that a recycled pid names another one.
+pub(super) fn job_key(config: &Config) -> String {
+    let proxy = || {
+        matches!(config.placement, Placement::Ranked { launcher: Launcher::Pmi, .. }).then(proxy).flatten()
+    };
+    let known = config.job_key.clone().or_else(proxy);
+    known.or_else(|| config.slurm_step.as_ref().map(|step| format!("slurm {step}"))).unwrap_or_else(parent)
+}
+
+#[derive(Debug, PartialEq)]
+struct Process {
+    name: String,
+    parent: u32,
+    start: u64,
+}
+
+/// Reads the system's line on a process: `pid (name) state parent ...`, the start time in field 22. A name may
+/// hold blanks and brackets.
+fn parse_stat(stat: &str) -> Option<Process> {
+    let (open, close) = (stat.find('(')?, stat.rfind(')')?);
+    let fields: Vec<&str> = stat.get(close + 1..)?.split_whitespace().collect();
+    let name = stat.get(open + 1..close)?.to_owned();
+    Some(Process { name, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+}
+
+fn process(pid: u32) -> Option<Process> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The nearest ancestor that is the per-host proxy of MPICH or Intel MPI.
+fn proxy() -> Option<String> {
+    let mut pid = std::os::unix::process::parent_id();
+    for _ in 0..ANCESTORS_MAX {
+        let found = process(pid)?;
+        if is_proxy(&found.name) {
+            return Some(format!("proxy {pid} {}", found.start));
+        }
+        pid = found.parent;
+    }
+    None
+}
+
+fn is_proxy(name: &str) -> bool {
+    name.starts_with("hydra_") || name == "pmi_proxy"
+}
+
+fn parent() -> String {
+    let pid = std::os::unix::process::parent_id();
+    format!("parent {pid} {}", process(pid).map_or(0, |parent| parent.start))
+}
+
+/// What identifies this host: the setting, else host name and boot. Containers with host names of their own count
+/// as hosts.
+pub(super) fn host_id(config: &Config) -> HostId {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let name =
+        || format!("{} {}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
+    let digest: [u8; 32] = Sha256::digest(config.host_id.clone().unwrap_or_else(name).as_bytes()).into();
+    let mut id = [0; HOST_ID_BYTES];
+    id.copy_from_slice(&digest[..HOST_ID_BYTES]);
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_read_whatever_they_are_called() {
+        let stat = "4711 (a) b (c) S 17 4711 4711 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2 3";
+        let expected = Process { name: "a) b (c".into(), parent: 17, start: 987_654 };
+        assert_eq!(parse_stat(stat), Some(expected));
+        for broken in ["", "1 (x", ") 1 (", "1 (x) S", "1 (x) S y 1 2 3"] {
+            assert_eq!(parse_stat(broken), None, "{broken}");
+        }
+        let own = process(std::process::id()).unwrap();
+        assert_eq!(own.parent, std::os::unix::process::parent_id());
+        assert!(own.start > 0);
+    }
+
+    #[test]
+    fn proxies_are_known_by_the_first_15_letters_of_their_names() {
+        assert!(["hydra_pmi_proxy", "hydra_bstrap_pr", "pmi_proxy"].into_iter().all(is_proxy));
+        assert!(!["bash", "mpiexec", "python3"].into_iter().any(is_proxy));
+    }
+
+    #[test]
+    fn hosts_differ_by_their_setting() {
+        let with = |id: &str| {
+            let lookup = |name: &str| (name == "UNISONO_HOST_ID" && !id.is_empty()).then(|| id.to_owned());
+            host_id(&Config::from_lookup(&lookup).unwrap())
+        };
+        assert_eq!(with(""), with(""));
+        assert_eq!(with("a"), with("a"));
+        assert_ne!(with("a"), with("b"));
+        assert_ne!(with("a"), with(""));
+    }
+}

@@ -1,0 +1,191 @@
+//! The two messages of the store: what a rank says when it comes, what all ranks get.
+//!
+//! Each travels behind its 4-byte length, after the handshake has told both sides rank and world size.
+
+use std::net::SocketAddr;
+
+use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
+use crate::config::RANKS_MAX;
+use crate::handshake::JobId;
+
+/// Length of what identifies a host.
+pub const HOST_ID_BYTES: usize = 16;
+
+/// The most bytes that rank 0 may distribute with the addresses.
+pub const PARAMETERS_BYTES_MAX: usize = 4096;
+
+/// The most bytes of an arrival.
+pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PARAMETERS_BYTES_MAX;
+
+/// The most bytes of an answer.
+pub(super) const ANSWER_BYTES_MAX: usize =
+    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4);
+
+const REASON_BYTES_MAX: usize = 512;
+const WELCOME: u8 = 1;
+const MISSING: u8 = 2;
+const REFUSED: u8 = 3;
+
+/// What identifies a host: equal for all processes of one, different for two.
+pub type HostId = [u8; HOST_ID_BYTES];
+
+/// What a rank says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arrival {
+    /// Where it listens.
+    pub(super) address: SocketAddr,
+    /// The host it is on.
+    pub(super) host: HostId,
+    /// How long it will wait, from now.
+    pub(super) wait_ms: u64,
+    /// What it would distribute if it were rank 0.
+    pub(super) parameters: Vec<u8>,
+}
+
+impl Arrival {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.address(self.address).array(&self.host).u64(self.wait_ms).bytes(&self.parameters).finish()
+    }
+
+    pub(super) fn decode(message: &[u8]) -> Result<Arrival, Malformed> {
+        let mut reader = Reader::new(message);
+        let arrival = Arrival {
+            address: reader.address()?,
+            host: reader.array()?,
+            wait_ms: reader.u64()?,
+            parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+        };
+        reader.finish()?;
+        Ok(arrival)
+    }
+}
+
+/// What the store says to a rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// All ranks came.
+    Welcome {
+        /// A fresh name of this meeting.
+        job: JobId,
+        /// Where each rank listens.
+        addresses: Vec<SocketAddr>,
+        /// The number of the host of each rank; hosts are numbered by their first rank.
+        hosts: Vec<u32>,
+        /// Rank 0's.
+        parameters: Vec<u8>,
+    },
+    /// Somebody did not wait any longer.
+    Missing {
+        /// The rank whose patience ended.
+        impatient: u32,
+        /// Who had not come, in order.
+        ranks: Vec<u32>,
+    },
+    /// Not you.
+    Refused {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Answer {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        match self {
+            Answer::Welcome { job, addresses, hosts, parameters } => {
+                writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
+                for address in addresses {
+                    writer.address(*address);
+                }
+                writer.u32_list(hosts).bytes(parameters)
+            }
+            Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
+            Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
+        };
+        writer.finish()
+    }
+
+    pub(super) fn decode(message: &[u8]) -> Result<Answer, Malformed> {
+        let ranks_max = RANKS_MAX as usize;
+        let mut reader = Reader::new(message);
+        let answer = match reader.u8()? {
+            WELCOME => Answer::Welcome {
+                job: JobId(reader.array()?),
+                addresses: {
+                    let count = reader.length(ranks_max, ADDRESS_BYTES)?;
+                    (0..count).map(|_| reader.address()).collect::<Result<_, _>>()?
+                },
+                hosts: reader.u32_list(ranks_max)?,
+                parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+            },
+            MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
+            REFUSED => Answer::Refused { reason: reader.text(REASON_BYTES_MAX)?.to_owned() },
+            _ => return Err(Malformed { what: "an unknown answer of the store" }),
+        };
+        reader.finish()?;
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn arrival() -> Arrival {
+        let address = "10.1.2.3:4567".parse().unwrap();
+        Arrival { address, host: [3; HOST_ID_BYTES], wait_ms: 300_000, parameters: vec![1, 2, 3] }
+    }
+
+    fn answers() -> [Answer; 3] {
+        let addresses = vec!["127.0.0.1:1".parse().unwrap(), "[::1]:65535".parse().unwrap()];
+        [
+            Answer::Welcome { job: JobId([7; 16]), addresses, hosts: vec![0, 1], parameters: vec![9; 5] },
+            Answer::Missing { impatient: 0, ranks: vec![1, 3] },
+            Answer::Refused { reason: "rank 2 has come already".into() },
+        ]
+    }
+
+    #[test]
+    fn messages_survive_the_wire_whole_and_only_whole() {
+        let bytes = arrival().encode();
+        assert_eq!(Arrival::decode(&bytes), Ok(arrival()));
+        assert!((0..bytes.len()).all(|end| Arrival::decode(&bytes[..end]).is_err()));
+        for answer in answers() {
+            let mut bytes = answer.encode();
+            assert_eq!(Answer::decode(&bytes), Ok(answer));
+            assert!((0..bytes.len()).all(|end| Answer::decode(&bytes[..end]).is_err()));
+            bytes.push(0);
+            assert!(Answer::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn the_largest_messages_fit_their_caps() {
+        let parameters = vec![0; PARAMETERS_BYTES_MAX];
+        assert!(Arrival { parameters: parameters.clone(), ..arrival() }.encode().len() <= ARRIVAL_BYTES_MAX);
+        let addresses = vec![arrival().address; RANKS_MAX as usize];
+        let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
+        let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
+        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, parameters };
+        assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
+        let reason = "x".repeat(10 * REASON_BYTES_MAX);
+        let cut = Answer::decode(&Answer::Refused { reason }.encode());
+        assert_eq!(cut, Ok(Answer::Refused { reason: "x".repeat(REASON_BYTES_MAX) }));
+    }
+
+    proptest! {
+        #[test]
+        fn junk_is_refused_without_a_panic(kind in 0u8..5, mut junk: Vec<u8>) {
+            junk.insert(0, kind);
+            // Whatever decodes at all is a message: it encodes to the same bytes.
+            if let Ok(answer) = Answer::decode(&junk) {
+                prop_assert_eq!(Answer::decode(&answer.encode()), Ok(answer));
+            }
+            if let Ok(arrival) = Arrival::decode(&junk) {
+                prop_assert_eq!(Arrival::decode(&arrival.encode()), Ok(arrival));
+            }
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! How the ranks of a job find each other: once, through a store that is needed for nothing else.
+//!
+//! | when | where the store is | the secret |
+//! | --- | --- | --- |
+//! | `UNISONO_STORE` is set | there, hosted by the launcher | a file |
+//! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
+//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | a file |
+//! | several hosts, none of these | refused, with these remedies | |
+//!
+//! All ranks are taken to be on this host if the launcher's local size says so; when it gives no local size, if the
+//! master's address is literally a loopback one, or if there is none: nothing else is known by all ranks alike, a host
+//! name may resolve to a loopback address on its own host and to another one elsewhere.
+//!
+//! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
+//! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
+//! own.
+
+mod address;
+mod file;
+mod host;
+mod join;
+mod key;
+mod message;
+mod plan;
+mod roster;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+
+use unisono_communicator::Result;
+
+pub use address::listen_address;
+pub use host::{StoreConfig, StoreHost};
+pub use join::{JoinConfig, join};
+pub use message::{HOST_ID_BYTES, HostId, PARAMETERS_BYTES_MAX};
+pub use plan::store_job;
+
+use crate::config::Config;
+use crate::handshake::JobId;
+use crate::secret::{Secret, runtime_directory};
+use address::join_host;
+use plan::{Meeting, meeting};
+
+/// What a rank knows once all have met.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    /// Our rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// A fresh name of this meeting: a process of an earlier one has another.
+    pub job: JobId,
+    /// The job's secret.
+    pub secret: Secret,
+    /// Where each rank listens.
+    pub addresses: Vec<SocketAddr>,
+    /// The number of the host of each rank, hosts numbered from 0 by their first rank.
+    pub hosts: Vec<u32>,
+    /// What rank 0 distributed.
+    pub parameters: Vec<u8>,
+}
+
+/// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
+/// connections, on the address that [`listen_address`] gave; `parameters` reach every rank if we are rank 0.
+///
+/// # Errors
+/// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with those that are missing;
+/// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
+/// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
+pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> Result<Membership> {
+    let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
+        store,
+        secret,
+        job,
+        rank: config.placement.rank(),
+        world_size: config.placement.world_size(),
+        listen,
+        host: key::host_id(config),
+        parameters: parameters.clone(),
+        timeout: config.join_timeout,
+        handshake_timeout: config.handshake_timeout,
+    };
+    match meeting(config)? {
+        Meeting::Solo => Ok(Membership {
+            rank: 0,
+            world_size: 1,
+            job: JobId::random()?,
+            secret: Secret::random()?,
+            addresses: vec![listen],
+            hosts: vec![0],
+            parameters,
+        }),
+        Meeting::SameHost => {
+            let directory =
+                runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
+            let job = JobId::from_key(&key::job_key(config));
+            // The file brings secret and address.
+            file::meet(&directory.join(format!("{job}.store")), &rank(String::new(), Secret::random()?, job))
+        }
+        Meeting::Launched { store, secret_file } => {
+            join(&rank(store.clone(), Secret::from_file(&secret_file)?, store_job(&store)))
+        }
+        Meeting::AtRankZero { host, port, secret_file } => {
+            let store = join_host(&host, port);
+            let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
+            let mut rank = rank(store, Secret::from_file(&secret_file)?, job);
+            if rank.rank > 0 {
+                return join(&rank);
+            }
+            let hosted = plan::host_at(&host, port, listen.ip(), &rank)?;
+            rank.store = hosted.address().to_string();
+            join(&rank)
+        }
+    }
+}

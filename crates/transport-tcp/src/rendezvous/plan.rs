@@ -1,0 +1,153 @@
+//! Which way of meeting the settings ask for.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use unisono_communicator::{Error, Result};
+
+use super::address::{join_host, resolve};
+use super::host::{StoreConfig, StoreHost};
+use super::join::JoinConfig;
+use crate::config::{Config, configuration};
+use crate::environment::Placement;
+use crate::handshake::JobId;
+
+/// The job's name for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
+pub fn store_job(store: &str) -> JobId {
+    JobId::from_key(&format!("store {store}"))
+}
+
+/// A way of meeting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meeting {
+    /// There is nobody to meet.
+    Solo,
+    /// Through a private file.
+    SameHost,
+    /// At the launcher's store.
+    Launched { store: String, secret_file: PathBuf },
+    /// At a store that rank 0 hosts.
+    AtRankZero { host: String, port: u16, secret_file: PathBuf },
+}
+
+pub(super) fn meeting(config: &Config) -> Result<Meeting> {
+    let Placement::Ranked { world_size, local_world_size, .. } = config.placement else {
+        return Ok(Meeting::Solo);
+    };
+    if world_size == 1 {
+        return Ok(Meeting::Solo);
+    }
+    if let Some(store) = config.store.clone() {
+        let secret_file = secret_file(config).ok_or_else(|| {
+            configuration("UNISONO_STORE", &store, format!("the secret is missing: {SECRET_REMEDY}"))
+        })?;
+        return Ok(Meeting::Launched { store, secret_file });
+    }
+    let one_host = match local_world_size {
+        Some(local) => local == world_size,
+        None => config.master_address.as_deref().is_none_or(is_literal_loopback),
+    };
+    if one_host {
+        return Ok(Meeting::SameHost);
+    }
+    let (Some(host), Some(port)) = (config.master_address.clone(), config.master_port) else {
+        let problem = "some of the ranks are on other hosts and nothing says where to meet: set UNISONO_STORE, or \
+                       MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
+        return Err(configuration("UNISONO_STORE", "", problem));
+    };
+    let secret_file = secret_file(config).ok_or_else(|| {
+        let problem = format!(
+            "some of the ranks are on other hosts: {SECRET_REMEDY}; if all are on this host, set \
+             UNISONO_LOCAL_WORLD_SIZE"
+        );
+        configuration("UNISONO_SECRET_FILE", "", problem)
+    })?;
+    Ok(Meeting::AtRankZero { host, port: port + 1, secret_file })
+}
+
+const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
+                             0600 (umask 077; head -c 32 /dev/urandom > FILE), or have it as unisono/secret in the \
+                             user's configuration directory";
+
+fn secret_file(config: &Config) -> Option<PathBuf> {
+    config.secret_file.clone().or_else(|| config.user_secret_file.clone().filter(|path| path.exists()))
+}
+
+/// Whether `host` is a loopback address on whatever host it is read.
+pub(super) fn is_literal_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
+/// Hosts the store as rank 0: on the address that `host` stands for, or, when that is not one of ours or is of no
+/// use to others, on the one that we listen on ourselves.
+pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) -> Result<StoreHost> {
+    let start = |ip: IpAddr| {
+        StoreHost::start(StoreConfig {
+            listen: SocketAddr::new(ip, port),
+            world_size: rank.world_size,
+            secret: rank.secret.clone(),
+            job: rank.job,
+            handshake_timeout: rank.handshake_timeout,
+        })
+    };
+    let named = resolve(&join_host(host, port))?.ip();
+    if named.is_loopback() && !is_literal_loopback(host) {
+        return start(ours);
+    }
+    start(named).or_else(|error: Error| if named == ours { Err(error) } else { start(ours) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(variables: &[(&str, &str)]) -> Result<Meeting> {
+        let lookup =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+        meeting(&Config::from_lookup(&lookup).unwrap())
+    }
+
+    const RANKS: [(&str, &str); 2] = [("RANK", "1"), ("WORLD_SIZE", "2")];
+
+    fn with(more: &[(&'static str, &'static str)]) -> Result<Meeting> {
+        plan(&[&RANKS[..], more].concat())
+    }
+
+    #[test]
+    fn who_is_alone_meets_nobody() {
+        assert_eq!(plan(&[]).unwrap(), Meeting::Solo);
+        let one = [("RANK", "0"), ("WORLD_SIZE", "1"), ("UNISONO_STORE", "h:1")];
+        assert_eq!(plan(&one).unwrap(), Meeting::Solo);
+    }
+
+    #[test]
+    fn one_host_is_what_all_ranks_can_see_alike() {
+        let master = ("MASTER_PORT", "29500");
+        assert_eq!(with(&[]).unwrap(), Meeting::SameHost);
+        assert_eq!(with(&[("MASTER_ADDR", "localhost"), master]).unwrap(), Meeting::SameHost);
+        assert_eq!(with(&[("MASTER_ADDR", "127.0.0.1"), master]).unwrap(), Meeting::SameHost);
+        let local = ("LOCAL_WORLD_SIZE", "2");
+        assert_eq!(with(&[("MASTER_ADDR", "node7"), master, local]).unwrap(), Meeting::SameHost);
+    }
+
+    #[test]
+    fn several_hosts_meet_where_they_are_told_or_are_refused_with_the_remedies() {
+        let (host, port, secret) =
+            (("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500"), ("UNISONO_SECRET_FILE", "/s"));
+        let secret_file = PathBuf::from("/s");
+        let at_zero =
+            Meeting::AtRankZero { host: "node7".into(), port: 29_501, secret_file: secret_file.clone() };
+        assert_eq!(with(&[host, port, secret]).unwrap(), at_zero);
+        let launched = Meeting::Launched { store: "node7:1".into(), secret_file };
+        assert_eq!(with(&[("UNISONO_STORE", "node7:1"), secret]).unwrap(), launched);
+        let refused = [
+            (vec![("UNISONO_STORE", "node7:1")], "UNISONO_STORE=node7:1: the secret is missing"),
+            (vec![host, port], "UNISONO_SECRET_FILE=: some of the ranks are on other hosts"),
+            (vec![("LOCAL_WORLD_SIZE", "1"), secret], "UNISONO_STORE=: some of the ranks are on other hosts"),
+        ];
+        for (variables, expected) in refused {
+            let text = with(&variables).unwrap_err().to_string();
+            assert!(text.starts_with(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Who has come: the store's whole logic, without sockets and clock.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::message::{Answer, Arrival};
+use crate::handshake::JobId;
+
+/// One connection to the store, as the roster sees it.
+pub(super) type ConnectionId = u64;
+
+#[derive(Debug)]
+struct Member {
+    connection: ConnectionId,
+    from: SocketAddr,
+    until: Instant,
+    arrival: Arrival,
+}
+
+/// The ranks that have come in this round. A round ends with one answer for all of them, and the next begins: a job
+/// may meet more than once.
+#[derive(Debug)]
+pub(super) struct Roster {
+    members: Vec<Option<Member>>,
+    present: usize,
+}
+
+/// What follows from an arrival.
+#[derive(Debug, PartialEq)]
+pub(super) enum Arrived {
+    /// The rank is in, others are still awaited, until this rank's patience ends.
+    Waits(Instant),
+    /// The rank is in and was the last: everybody's answer.
+    Complete(Answer),
+    /// Only this connection's answer.
+    Refused(Answer),
+}
+
+impl Roster {
+    pub(super) fn new(world_size: u32) -> Roster {
+        Roster { members: (0..world_size).map(|_| None).collect(), present: 0 }
+    }
+
+    /// Notes that `rank` has come over `connection`. `job` names the meeting if it is complete.
+    pub(super) fn arrive(
+        &mut self,
+        rank: u32,
+        arrival: Arrival,
+        (connection, from): (ConnectionId, SocketAddr),
+        now: Instant,
+        job: JobId,
+    ) -> Arrived {
+        let Some(slot) = self.members.get_mut(rank as usize) else {
+            return Arrived::Refused(Answer::Refused {
+                reason: format!("there is no rank {rank} in this job"),
+            });
+        };
+        if let Some(first) = slot {
+            let reason =
+                format!("rank {rank} has come already, from {}; this is another process", first.from);
+            return Arrived::Refused(Answer::Refused { reason });
+        }
+        let until = now + Duration::from_millis(arrival.wait_ms.min(WAIT_MS_MAX));
+        *slot = Some(Member { connection, from, until, arrival });
+        self.present += 1;
+        if self.present < self.members.len() {
+            return Arrived::Waits(until);
+        }
+        let arrivals: Vec<Arrival> =
+            self.members.iter_mut().filter_map(Option::take).map(|m| m.arrival).collect();
+        self.present = 0;
+        Arrived::Complete(welcome(job, &arrivals))
+    }
+
+    /// Notes that a connection ended: its rank may come again over another.
+    pub(super) fn leave(&mut self, rank: u32, connection: ConnectionId) {
+        if let Some(slot) = self.members.get_mut(rank as usize)
+            && slot.as_ref().is_some_and(|member| member.connection == connection)
+        {
+            *slot = None;
+            self.present -= 1;
+        }
+    }
+
+    /// Ends the round if somebody's patience has ended: without that rank the job cannot be, so all others are told
+    /// at once, the same.
+    pub(super) fn on_time(&mut self, now: Instant) -> Option<Answer> {
+        let expired = |member: &Option<Member>| member.as_ref().is_some_and(|member| now >= member.until);
+        let impatient = self.members.iter().position(expired)? as u32;
+        let missing = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none());
+        let ranks = missing.map(|(rank, _)| rank).collect();
+        self.members.iter_mut().for_each(|member| *member = None);
+        self.present = 0;
+        Some(Answer::Missing { impatient, ranks })
+    }
+}
+
+/// The longest that a rank may want to wait: about 30 years, far from every overflow.
+const WAIT_MS_MAX: u64 = 1_000_000_000_000;
+
+fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
+    let mut numbers = HashMap::new();
+    let number = |arrival: &Arrival| {
+        let next = numbers.len() as u32;
+        *numbers.entry(arrival.host).or_insert(next)
+    };
+    Answer::Welcome {
+        job,
+        addresses: arrivals.iter().map(|arrival| arrival.address).collect(),
+        hosts: arrivals.iter().map(number).collect(),
+        parameters: arrivals.first().map(|zero| zero.parameters.clone()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const JOB: JobId = JobId([5; 16]);
+
+    fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        Arrival { address, host: [host; 16], wait_ms, parameters: vec![port as u8] }
+    }
+
+    fn from(connection: ConnectionId) -> (ConnectionId, SocketAddr) {
+        (connection, SocketAddr::from(([127, 0, 0, 1], 1000 + connection as u16)))
+    }
+
+    #[test]
+    fn the_last_arrival_completes_the_round_in_any_order() {
+        let now = Instant::now();
+        let mut roster = Roster::new(4);
+        for round in 0..2 {
+            for (rank, host) in [(3, 1), (0, 9), (2, 9)] {
+                let arrived = roster.arrive(rank, arrival(rank as u16, host, 1000), from(round), now, JOB);
+                assert_eq!(arrived, Arrived::Waits(now + SECOND));
+            }
+            let Arrived::Complete(answer) = roster.arrive(1, arrival(1, 1, 1000), from(9), now, JOB) else {
+                panic!("complete")
+            };
+            let addresses = (0..4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
+            let hosts = vec![0, 1, 0, 1];
+            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, parameters: vec![0] });
+            assert_eq!(roster.on_time(now + Duration::from_secs(9)), None, "nobody waits any longer");
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_equal_ranks_stays() {
+        let now = Instant::now();
+        let mut roster = Roster::new(2);
+        assert_eq!(roster.arrive(1, arrival(7, 0, 1000), from(1), now, JOB), Arrived::Waits(now + SECOND));
+        let Arrived::Refused(Answer::Refused { reason }) =
+            roster.arrive(1, arrival(8, 0, 1000), from(2), now, JOB)
+        else {
+            panic!("refused")
+        };
+        assert!(reason.contains("rank 1 has come already, from 127.0.0.1:1001"), "{reason}");
+        roster.leave(1, 2);
+        let Arrived::Complete(Answer::Welcome { addresses, .. }) =
+            roster.arrive(0, arrival(6, 0, 1000), from(3), now, JOB)
+        else {
+            panic!("complete")
+        };
+        assert_eq!(addresses[1].port(), 7);
+        assert!(matches!(roster.arrive(2, arrival(9, 0, 1), from(4), now, JOB), Arrived::Refused(_)));
+    }
+
+    #[test]
+    fn who_leaves_may_come_again() {
+        let now = Instant::now();
+        let mut roster = Roster::new(2);
+        roster.arrive(1, arrival(7, 0, 1000), from(1), now, JOB);
+        roster.leave(1, 1);
+        roster.leave(1, 1);
+        assert_eq!(roster.arrive(1, arrival(8, 0, 1000), from(2), now, JOB), Arrived::Waits(now + SECOND));
+        assert!(matches!(roster.arrive(0, arrival(6, 0, 1000), from(3), now, JOB), Arrived::Complete(_)));
+    }
+
+    #[test]
+    fn the_first_to_lose_patience_ends_the_round_for_all_with_the_exact_list() {
+        let now = Instant::now();
+        let mut roster = Roster::new(5);
+        assert_eq!(roster.on_time(now), None, "an empty store waits for ever");
+        roster.arrive(1, arrival(1, 0, 5000), from(1), now, JOB);
+        roster.arrive(3, arrival(3, 0, 2000), from(3), now, JOB);
+        roster.arrive(4, arrival(4, 0, u64::MAX), from(4), now, JOB);
+        assert_eq!(roster.on_time(now + Duration::from_millis(1999)), None);
+        let answer = roster.on_time(now + Duration::from_millis(2000));
+        assert_eq!(answer, Some(Answer::Missing { impatient: 3, ranks: vec![0, 2] }));
+        assert_eq!(roster.on_time(now + Duration::from_secs(9)), None);
+    }
+}

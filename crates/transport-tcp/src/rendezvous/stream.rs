@@ -1,0 +1,31 @@
+//! Length-prefixed messages over tokio, and the runtime they need.
+
+use std::io::{Error as IoError, ErrorKind, Result as IoResult};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use unisono_communicator::{Error, Result};
+
+/// Reads one message of at most `bytes_max` bytes.
+pub(super) async fn read_message(stream: &mut TcpStream, bytes_max: usize) -> IoResult<Vec<u8>> {
+    let length = stream.read_u32_le().await? as usize;
+    if length > bytes_max {
+        return Err(IoError::new(ErrorKind::InvalidData, "a message is longer than allowed"));
+    }
+    let mut message = vec![0; length];
+    stream.read_exact(&mut message).await?;
+    Ok(message)
+}
+
+/// Writes one message.
+pub(super) async fn write_message(stream: &mut TcpStream, message: &[u8]) -> IoResult<()> {
+    stream.write_u32_le(message.len() as u32).await?;
+    stream.write_all(message).await
+}
+
+/// A runtime for the thread that calls it.
+pub(super) fn runtime() -> Result<Runtime> {
+    let built = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+    built.map_err(|error| Error::system("start a runtime for joining", &error))
+}
