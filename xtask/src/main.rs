@@ -1,0 +1,38 @@
+//! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
+//! house rules.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod test;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  test   tidy, format, clippy without warnings, every test and documentation example; fails at the first that fails
+  tidy   only the house rules
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let passed = match words.as_slice() {
+        ["test"] => test::run(repository()),
+        ["tidy"] => tidy::run(repository()),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The repository that this program was built from.
+fn repository() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package)
+}

@@ -1,0 +1,231 @@
+//! Rules that need the tokens of a Rust file.
+
+use super::tokens::Token;
+use super::{Source, Violation};
+
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Where memory is touched without the compiler's proof, and nowhere else.
+const UNSAFE_FILES: &[&str] = &["crates/communicator/src/buffer.rs", "crates/engine/src/reduce/dispatch.rs"];
+
+/// The one table of settings.
+const ENVIRONMENT_FILE: &str = "crates/transport-tcp/src/config.rs";
+
+/// Every rule of this file.
+pub(crate) fn check(source: &Source<'_>, tokens: &[Token]) -> Vec<Violation> {
+    let code = &Code { source, lines: source.text.lines().collect(), tokens };
+    let rules = [function_length, unsafe_code, panicking, unfinished, ignored_test, environment];
+    let judge = |index| rules.iter().filter_map(move |rule| rule(code, index));
+    (0..tokens.len()).flat_map(judge).collect()
+}
+
+struct Code<'a> {
+    source: &'a Source<'a>,
+    lines: Vec<&'a str>,
+    tokens: &'a [Token],
+}
+
+impl Code<'_> {
+    fn text(&self, index: usize) -> &str {
+        self.tokens.get(index).map_or("", |token| token.text.as_str())
+    }
+
+    /// The texts from `index` on are these.
+    fn reads(&self, index: usize, texts: &[&str]) -> bool {
+        texts.iter().enumerate().all(|(offset, text)| self.text(index + offset) == *text)
+    }
+
+    /// How many arguments stand in the bracket at `open`: other types have methods of these names too.
+    fn arguments(&self, open: usize) -> usize {
+        let close = self.tokens[open].close.unwrap_or(open);
+        let (mut at, mut arguments) = (open + 1, usize::from(open + 1 < close));
+        while at < close {
+            arguments += usize::from(self.text(at) == "," && at + 1 < close);
+            at = self.tokens[at].close.unwrap_or(at) + 1;
+        }
+        arguments
+    }
+
+    fn violation(&self, index: usize, rule: &'static str, text: impl Into<String>) -> Option<Violation> {
+        Some(self.source.violation(self.tokens[index].line, rule, text))
+    }
+
+    /// Whether a comment with `word` stands above the statement that goes on at `line`, or in the statement.
+    fn is_argued(&self, line: usize, word: &str) -> bool {
+        for (distance, text) in self.lines[..line].iter().rev().map(|text| text.trim()).enumerate() {
+            if text.starts_with("//") {
+                if text.contains(word) {
+                    return true;
+                }
+            } else if text.is_empty() || distance > 0 && text.ends_with([';', '{', '}']) {
+                return false;
+            }
+        }
+        false
+    }
+}
+
+/// From the word `fn` to the closing brace of the body.
+fn function_length(code: &Code<'_>, index: usize) -> Option<Violation> {
+    // A function pointer's type is followed by a bracket, not by a name.
+    if code.text(index) != "fn" || !code.text(index + 1).starts_with(|c: char| c.is_alphabetic() || c == '_')
+    {
+        return None;
+    }
+    let mut at = index + 1;
+    while at < code.tokens.len() && code.text(at) != "{" {
+        if matches!(code.text(at), ";" | "}" | ")" | "]") {
+            return None;
+        }
+        at = code.tokens[at].close.unwrap_or(at) + 1;
+    }
+    let close = code.tokens.get(at)?.close?;
+    let lines = code.tokens[close].line - code.tokens[index].line + 1;
+    if lines <= FUNCTION_LINES_MAX {
+        return None;
+    }
+    let text = format!("{} has {lines} lines, at most {FUNCTION_LINES_MAX}", code.text(index + 1));
+    code.violation(index, "function length", text)
+}
+
+fn unsafe_code(code: &Code<'_>, index: usize) -> Option<Violation> {
+    if code.text(index) != "unsafe" {
+        return None;
+    }
+    if !UNSAFE_FILES.contains(&code.source.path) {
+        let text = format!("only in {}", UNSAFE_FILES.join(", "));
+        return code.violation(index, "unsafe", text);
+    }
+    let line = code.tokens[index].line;
+    match (code.text(index + 1), code.text(index + 2)) {
+        // A type promises nothing.
+        ("fn", "(") => None,
+        // The one who calls must keep the promise, so its terms are documentation.
+        ("fn", _) if code.is_argued(line, "# Safety") || code.is_argued(line, "SAFETY:") => None,
+        _ if code.is_argued(line, "SAFETY:") => None,
+        _ => code.violation(index, "unsafe", "no `// SAFETY:` above says why it holds"),
+    }
+}
+
+fn panicking(code: &Code<'_>, index: usize) -> Option<Violation> {
+    let is_expect = code.reads(index, &[".", "expect", "("]) && code.arguments(index + 2) == 1;
+    let is_call = is_expect || code.reads(index, &[".", "unwrap", "(", ")"]);
+    if !is_call || code.source.is_test() || code.tokens[index].is_test {
+        return None;
+    }
+    // The word stands on the line of its method, which formatting may put below the dot's expression.
+    if code.is_argued(code.tokens[index + 1].line, "INVARIANT:") {
+        return None;
+    }
+    let text = format!(".{} without `// INVARIANT:` above that says why it holds", code.text(index + 1));
+    code.violation(index + 1, "panic", text)
+}
+
+fn unfinished(code: &Code<'_>, index: usize) -> Option<Violation> {
+    let name = ["todo", "unimplemented", "dbg"].into_iter().find(|name| code.reads(index, &[name, "!"]))?;
+    code.violation(index, "unfinished", format!("{name}! is for work in progress"))
+}
+
+fn ignored_test(code: &Code<'_>, index: usize) -> Option<Violation> {
+    if !code.reads(index, &["#", "[", "ignore", "]"]) {
+        return None;
+    }
+    code.violation(index, "ignored test", "write #[ignore = \"reason\"]")
+}
+
+fn environment(code: &Code<'_>, index: usize) -> Option<Violation> {
+    let names = ["var", "var_os", "vars", "vars_os"];
+    let is_read = names.iter().any(|name| code.reads(index, &["env", ":", ":", name]));
+    let path = code.source.path;
+    let is_excepted = path == ENVIRONMENT_FILE || path.starts_with("xtask/") || code.source.is_test();
+    if !is_read || is_excepted || code.tokens[index].is_test {
+        return None;
+    }
+    code.violation(index, "environment", format!("settings are read in {ENVIRONMENT_FILE} alone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tidy::tokens::parse;
+
+    const LIBRARY: &str = "crates/x/src/lib.rs";
+
+    /// (line, rule) of every violation.
+    fn found(path: &str, text: &str) -> Vec<(usize, &'static str)> {
+        let source = Source { path, text };
+        let tokens = parse(&source).unwrap();
+        check(&source, &tokens).iter().map(|violation| (violation.line, violation.rule)).collect()
+    }
+
+    #[test]
+    fn a_long_function_is_found_also_in_a_macro() {
+        let function = |lines: usize| format!("fn f(a: [u8; 2]) -> u8 {{{}}}", "\n".repeat(lines - 1));
+        assert_eq!(found(LIBRARY, &function(FUNCTION_LINES_MAX)), []);
+        let long = function(FUNCTION_LINES_MAX + 1);
+        assert_eq!(found(LIBRARY, &long), [(1, "function length")]);
+        assert_eq!(found(LIBRARY, &format!("make! {{\n{long}\n}}")), [(2, "function length")]);
+        let declaration = format!("trait T {{ fn f(); }}\nmod m {{{}}}", "\n".repeat(FUNCTION_LINES_MAX + 1));
+        assert_eq!(found(LIBRARY, &declaration), []);
+    }
+
+    #[test]
+    fn unsafe_is_found_outside_its_files_and_without_its_reason() {
+        let listed = UNSAFE_FILES[0];
+        assert_eq!(found(LIBRARY, "// SAFETY: no\nunsafe {}"), [(2, "unsafe")]);
+        assert_eq!(found(listed, "fn f() {\n    unsafe {}\n}"), [(2, "unsafe")]);
+        assert_eq!(found(listed, "fn f() {\n    // SAFETY: the\n    // reason\n    unsafe {}\n}"), []);
+        assert_eq!(found(listed, "unsafe fn f() {}"), [(1, "unsafe")]);
+        assert_eq!(found(listed, "/// # Safety\n/// The terms.\n#[x]\nunsafe fn f() {}"), []);
+        assert_eq!(found(listed, "type F = unsafe fn(u8);"), []);
+        assert_eq!(found(LIBRARY, "// unsafe\nconst A: &str = \"unsafe\";"), []);
+    }
+
+    #[test]
+    fn unwrap_and_expect_are_found_outside_tests() {
+        assert_eq!(found(LIBRARY, "fn f() {\n    x.unwrap();\n}"), [(2, "panic")]);
+        assert_eq!(
+            found(LIBRARY, "fn f() {\n    x\n        .g()\n        .expect(\"y\");\n}"),
+            [(4, "panic")]
+        );
+        assert_eq!(found(LIBRARY, "fn f() {\n    // INVARIANT: why\n    x.unwrap();\n}"), []);
+        assert_eq!(
+            found(
+                LIBRARY,
+                "fn f() {\n    // INVARIANT: why\n    x\n        .g()\n        .expect(\"y\");\n}"
+            ),
+            []
+        );
+        let after = "fn f() {\n    // INVARIANT: why\n    x.unwrap();\n    y.unwrap();\n}";
+        assert_eq!(found(LIBRARY, after), [(4, "panic")]);
+        assert_eq!(found(LIBRARY, "#[cfg(test)]\nmod tests { fn f() { x.unwrap() } }"), []);
+        assert_eq!(found("crates/x/tests/a.rs", "fn f() { x.unwrap() }"), []);
+        assert_eq!(found(LIBRARY, "fn f() { x.unwrap_or(1) + self.expect(2, (3, 4)) }"), []);
+        assert_eq!(found(LIBRARY, "fn f() { x.expect(&g(1, 2),) }"), [(1, "panic")]);
+    }
+
+    #[test]
+    fn unfinished_work_is_found_everywhere() {
+        assert_eq!(found("crates/x/tests/a.rs", "fn f() {\n    todo!();\n}"), [(2, "unfinished")]);
+        assert_eq!(
+            found(LIBRARY, "fn f() { unimplemented!() }\nfn g() { dbg!(1); }"),
+            [(1, "unfinished"), (2, "unfinished")]
+        );
+    }
+
+    #[test]
+    fn a_test_ignored_without_a_reason_is_found() {
+        assert_eq!(found(LIBRARY, "#[test]\n#[ignore]\nfn f() {}"), [(2, "ignored test")]);
+        assert_eq!(found(LIBRARY, "#[test]\n#[ignore = \"needs a device\"]\nfn f() {}"), []);
+    }
+
+    #[test]
+    fn the_environment_is_read_in_one_file() {
+        let text = "fn f() { std::env::var(\"X\"); }";
+        assert_eq!(found(LIBRARY, text), [(1, "environment")]);
+        assert_eq!(found(LIBRARY, "use std::env;\nfn f() { env::var_os(\"X\"); }"), [(2, "environment")]);
+        assert_eq!(found(ENVIRONMENT_FILE, text), []);
+        assert_eq!(found("crates/x/tests/a.rs", text), []);
+        assert_eq!(found(LIBRARY, "fn f() { std::env::args(); }"), []);
+    }
+}

@@ -1,0 +1,132 @@
+//! The house rules, each a small function over a file or over the workspace; a violation names file, line and rule.
+
+mod code;
+mod lines;
+mod tokens;
+mod workspace;
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// One place that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Relative to the repository.
+    path: String,
+    line: usize,
+    rule: &'static str,
+    text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:{}: {}: {}", self.path, self.line, self.rule, self.text)
+    }
+}
+
+/// A text file of the repository.
+pub(crate) struct Source<'a> {
+    /// Relative to the repository, with `/`.
+    path: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn violation(&self, line: usize, rule: &'static str, text: impl Into<String>) -> Violation {
+        Violation { path: self.path.to_owned(), line, rule, text: text.into() }
+    }
+
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Files that hold nothing but tests, by their place: a `tests` or `benches` folder, `tests.rs`, `*_tests.rs`.
+    fn is_test(&self) -> bool {
+        let folders = self.path.split('/').any(|part| part == "tests" || part == "benches");
+        folders || self.path.ends_with("/tests.rs") || self.path.ends_with("_tests.rs")
+    }
+}
+
+/// Checks the repository and prints what it finds.
+pub(crate) fn run(repository: &Path) -> bool {
+    match check(repository) {
+        Ok((files, violations)) => {
+            violations.iter().for_each(|violation| println!("{violation}"));
+            println!("tidy: {files} files, {} violations", violations.len());
+            violations.is_empty()
+        }
+        Err(problem) => {
+            println!("tidy: {problem}");
+            false
+        }
+    }
+}
+
+/// The number of files, and every violation.
+fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
+    let paths = text_files(repository)?;
+    let mut violations = workspace::check(repository)?;
+    for path in &paths {
+        let bytes =
+            std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
+        // What is not text (data sets, pictures) has no lines to judge.
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        let path = path.to_string_lossy();
+        violations.extend(check_source(&Source { path: &path, text: &text }, repository));
+    }
+    Ok((paths.len(), violations))
+}
+
+fn check_source(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
+    let mut violations = lines::check(source, repository);
+    if source.is_rust() {
+        match tokens::parse(source) {
+            Ok(tokens) => violations.extend(code::check(source, &tokens)),
+            Err(violation) => violations.push(violation),
+        }
+    }
+    violations
+}
+
+/// Every file that git would see, relative to the repository; also where there is no git.
+fn text_files(repository: &Path) -> Result<Vec<PathBuf>, String> {
+    let mut walk = ignore::WalkBuilder::new(repository);
+    walk.hidden(false).require_git(false).sort_by_file_name(Ord::cmp);
+    walk.filter_entry(|entry| entry.file_name() != ".git");
+    let mut paths = Vec::new();
+    for entry in walk.build() {
+        let entry = entry.map_err(|error| error.to_string())?;
+        if entry.file_type().is_some_and(|kind| kind.is_file()) {
+            paths.extend(entry.path().strip_prefix(repository).map(Path::to_path_buf));
+        }
+    }
+    Ok(paths)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_keeps_the_house_rules() {
+        let (files, violations) = check(crate::repository()).unwrap();
+        let list: Vec<String> = violations.iter().map(Violation::to_string).collect();
+        assert!(list.is_empty(), "\n{}\n", list.join("\n"));
+        assert!(files > 50, "only {files} files were found");
+    }
+
+    #[test]
+    fn the_walk_finds_this_file_and_no_build_output() {
+        let files = text_files(crate::repository()).unwrap();
+        assert!(files.contains(&PathBuf::from("xtask/src/tidy/mod.rs")));
+        assert!(!files.iter().any(|path| path.starts_with("target") || path.starts_with(".git")));
+    }
+
+    #[test]
+    fn a_violation_says_where_and_which_rule() {
+        let source = Source { path: "crates/x/src/lib.rs", text: "fn f() {}\n" };
+        let list = check_source(&source, crate::repository());
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert!(list[0].to_string().starts_with("crates/x/src/lib.rs:1: header: "), "{}", list[0]);
+    }
+}
