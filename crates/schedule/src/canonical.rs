@@ -43,6 +43,12 @@ impl Fold {
         self.size.ilog2()
     }
 
+    /// The most messages in a row from any rank to any other: log2, one more to enter at the even rank of a pair,
+    /// and one more to leave at another pair if some pair lies opposite one.
+    pub const fn longest_path(&self) -> u32 {
+        self.rounds() + (self.remainder > 0) as u32 + (self.remainder > self.size / 2) as u32
+    }
+
     /// The rank that goes on as a virtual rank.
     pub const fn rank(&self, virtual_rank: u32) -> u32 {
         if virtual_rank < self.remainder { 2 * virtual_rank } else { virtual_rank + self.remainder }

@@ -2,7 +2,7 @@
 //!
 //! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`,
 //! `RecvReduce` and `Copy` steps over chunks. A schedule knows no bytes, element types, clocks or sockets. One
-//! engine runs it on any link, the verifier proves it, the price ranks it, `Display` explains it.
+//! engine runs it on any link, [`verify`] proves it, the price ranks it, `Display` explains it.
 //!
 //! # Chunks and extents
 //! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is bound
@@ -29,6 +29,7 @@ mod layout;
 mod schedule;
 mod shape;
 mod step;
+mod verify;
 
 pub use algorithm::{Algorithm, Cost, Requires};
 pub use algorithms::{algorithms, find, find_by_name};
@@ -40,3 +41,6 @@ pub use layout::Layout;
 pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};
+pub use verify::{
+    Counterexample, Event, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
+};

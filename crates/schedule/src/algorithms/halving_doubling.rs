@@ -3,7 +3,7 @@
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires};
 
 /// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. Other p: one vector more to fold and to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
@@ -27,18 +27,17 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         // Chunks in bit-reversed order: whatever one exchange moves is contiguous.
         let owned =
             |v: u32| vec![if fold.rounds() == 0 { 0 } else { v.reverse_bits() >> (32 - fold.rounds()) }];
-        let all = 0..builder.chunks();
         let rank = builder.rank();
         let Some(own) = fold.virtual_rank(rank) else {
-            builder.send_all(rank - 1, all.clone());
-            builder.recv_all(rank - 1, all);
+            builder.send_all(rank - 1, 0..builder.chunks());
+            builder.recv_all(rank - 1, arrivals(&fold, rank / 2, &owned));
             return;
         };
         fold_in(builder, &fold);
         halve(builder, &fold, own, &owned);
-        let arrived = double(builder, &fold, own, &owned);
+        double(builder, &fold, own, &owned);
         if let Some(partner) = fold.partner(rank) {
-            builder.send_all(partner, arrived);
+            builder.send_all(partner, arrivals(&fold, own, &owned));
         }
         builder.deliver(0);
     },
@@ -62,7 +61,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
         let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
         let sent = Fraction::new(ranks - 1 + folded, ranks);
         let messages = rounds + folded;
-        Cost { rounds: rounds + 2 * folded, messages, sent, received, reduced: received }
+        Cost { rounds: u64::from(fold.longest_path()), messages, sent, received, reduced: received }
     },
     canonical: true,
     build: |builder| {
@@ -96,25 +95,25 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
         let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
         let received = Fraction::new(ranks - 1, ranks);
         let messages = rounds + folded;
-        Cost { rounds: rounds + 2 * folded, messages, sent, received, reduced: Fraction::ZERO }
+        Cost { rounds: u64::from(fold.longest_path()), messages, sent, received, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
         let Some(own) = fold.virtual_rank(rank) else {
             builder.send(rank - 1, rank);
-            let others = (0..builder.ranks()).filter(|extent| *extent != rank);
-            builder.recv_all(rank - 1, others);
+            let others = arrivals(&fold, rank / 2, &|v| shares(&fold, v)).into_iter();
+            builder.recv_all(rank - 1, others.filter(|extent| *extent != rank));
             builder.deliver(rank);
             return;
         };
         if let Some(partner) = fold.partner(rank) {
             builder.recv(partner, partner);
         }
-        let arrived = double(builder, &fold, own, &|v| shares(&fold, v));
+        double(builder, &fold, own, &|v| shares(&fold, v));
         if let Some(partner) = fold.partner(rank) {
-            let others = arrived.into_iter().filter(|extent| *extent != partner);
-            builder.send_all(partner, others);
+            let others = arrivals(&fold, own, &|v| shares(&fold, v)).into_iter();
+            builder.send_all(partner, others.filter(|extent| *extent != partner));
         }
         builder.deliver(rank);
     },
@@ -157,36 +156,33 @@ fn halve(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Ve
     for round in 0..fold.rounds() {
         let other = own ^ (1 << round);
         let (peer, side) = (fold.rank(other), if own < other { Own::Left } else { Own::Right });
-        for extent in class(fold, other, 2 << round, owned) {
-            builder.send(peer, extent);
-        }
+        builder.send_all(peer, class(fold, other, 2 << round, owned));
         for extent in class(fold, own, 2 << round, owned) {
             builder.recv_reduce(peer, extent, side, round + 1 == fold.rounds());
         }
     }
 }
 
-/// Recursive doubling: every virtual rank begins with what it owns and ends with everything. Returns all extents
-/// in the order in which they arrive.
-fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
-    let mut arrived = owned(own);
+/// Recursive doubling: every virtual rank begins with what it owns and ends with everything.
+fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) {
     for round in (0..fold.rounds()).rev() {
         let other = own ^ (1 << round);
-        let peer = fold.rank(other);
-        for extent in class(fold, own, 2 << round, owned) {
-            builder.send(peer, extent);
-        }
-        for extent in class(fold, other, 2 << round, owned) {
-            builder.recv(peer, extent);
-            arrived.push(extent);
-        }
+        builder.send_all(fold.rank(other), class(fold, own, 2 << round, owned));
+        builder.recv_all(fold.rank(other), class(fold, other, 2 << round, owned));
     }
-    arrived
+}
+
+/// All extents in the order in which a virtual rank gets them by recursive doubling: so they are passed on.
+fn arrivals(fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
+    let rounds = (0..fold.rounds()).rev();
+    let received = rounds.flat_map(|round| class(fold, own ^ (1 << round), 2 << round, owned));
+    owned(own).into_iter().chain(received).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Shape;
 
     #[test]
     fn an_exchange_of_the_all_reduce_is_contiguous() {

@@ -17,7 +17,8 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         // A rank of a pair sums once more at the start, and sends once more at the end.
         let most = Fraction::new(rounds + folded, 1);
         let messages = rounds + folded;
-        Cost { rounds: rounds + 2 * folded, messages, sent: most, received: most, reduced: most }
+        let rounds = u64::from(fold.longest_path());
+        Cost { rounds, messages, sent: most, received: most, reduced: most }
     },
     canonical: true,
     build: |builder| {

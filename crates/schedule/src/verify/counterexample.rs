@@ -1,0 +1,281 @@
+//! What the verifier found wrong, in words that name the rank, the step and the chunk.
+
+use std::fmt;
+
+use crate::{Shape, Slot, Step};
+
+/// Why an algorithm is wrong for a shape.
+///
+/// ```
+/// use unisono_schedule::{Shape, find_by_name, verify_schedules};
+/// let ring = find_by_name("all_gather/ring").unwrap();
+/// let shape = Shape::new(3);
+/// // Rank 2's steps, given to rank 1 as well.
+/// let schedules = [0, 2, 2].map(|rank| ring.schedule(&shape, rank)).to_vec();
+/// let wrong = verify_schedules(ring, &shape, &schedules).unwrap_err();
+/// assert!(wrong.to_string().starts_with("all_gather/ring with 3 ranks: "), "{wrong}");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counterexample {
+    /// The qualified name of the algorithm.
+    pub algorithm: String,
+    /// The shape.
+    pub shape: Shape,
+    /// How the schedules were run when it was seen, such as "in place, 4 pieces per extent"; else empty.
+    pub setting: String,
+    /// What is wrong.
+    pub fault: Box<Fault>,
+}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} with {} ranks", self.algorithm, self.shape.ranks)?;
+        if self.shape.root != 0 {
+            write!(formatter, ", root {}", self.shape.root)?;
+        }
+        if !self.setting.is_empty() {
+            write!(formatter, " ({})", self.setting)?;
+        }
+        write!(formatter, ": {}", self.fault)
+    }
+}
+
+impl std::error::Error for Counterexample {}
+
+/// A step of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The rank.
+    pub rank: u32,
+    /// The index of the step in its list.
+    pub index: u32,
+    /// The step.
+    pub step: Step,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.step.to_string();
+        let words: Vec<&str> = text.split_whitespace().collect();
+        write!(formatter, "rank {} step {} [{}]", self.rank, self.index, words.join(" "))
+    }
+}
+
+/// One piece of a step, in a cycle of waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The step: of a transfer, the sending one.
+    pub place: Place,
+    /// The piece of its extent.
+    pub piece: u32,
+}
+
+/// One way to be wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// The algorithm states something that its schedules do not show.
+    Claim {
+        /// What is claimed.
+        claim: &'static str,
+        /// The claimed value.
+        claimed: String,
+        /// The value found.
+        found: String,
+    },
+    /// A schedule that cannot be run at all.
+    Malformed {
+        /// The step.
+        place: Place,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The n-th send from one rank to another and its n-th receive do not agree.
+    Unmatched {
+        /// The sending rank.
+        sender: u32,
+        /// The receiving rank.
+        receiver: u32,
+        /// How many transfers before this one do agree.
+        nth: u32,
+        /// The n-th send, if there is one.
+        sent: Option<Place>,
+        /// The n-th receive, if there is one.
+        received: Option<Place>,
+    },
+    /// A step reads what no step has written.
+    Unwritten {
+        /// The step.
+        place: Place,
+        /// What it reads.
+        slot: Slot,
+        /// The extent that the scratch chunk holds instead, if any.
+        holds: Option<u32>,
+    },
+    /// In place, a step reads its input after another one overwrote it.
+    Overwritten {
+        /// The step.
+        place: Place,
+        /// The earlier one.
+        by: Place,
+    },
+    /// Two steps touch the same bytes, one writes, and nothing orders them.
+    Race {
+        /// The earlier one in the list.
+        first: Place,
+        /// The later one.
+        second: Place,
+    },
+    /// Each of these waits for the next, and the last for the first.
+    Deadlock {
+        /// The cycle.
+        cycle: Vec<Event>,
+    },
+    /// A window of scratch holds another piece than the one that a step reads.
+    Window {
+        /// The step.
+        place: Place,
+        /// The piece that it reads.
+        piece: u32,
+        /// The (extent, piece) that the window holds.
+        holds: (u32, u32),
+    },
+    /// A reduction adds contributions that are in already.
+    Twice {
+        /// The step.
+        place: Place,
+        /// The ranks whose contributions are double.
+        ranks: Vec<u32>,
+    },
+    /// A reduction is marked as the completing one and is not, or the other way round.
+    Completes {
+        /// The step.
+        place: Place,
+        /// The ranks whose contributions its result lacks.
+        missing: Vec<u32>,
+    },
+    /// A chunk of an output is not what the collective promises.
+    Output {
+        /// The rank.
+        rank: u32,
+        /// The extent.
+        extent: u32,
+        /// The piece of the extent.
+        piece: u32,
+        /// The ranks whose contributions it lacks.
+        missing: Vec<u32>,
+        /// The ranks whose contributions do not belong there.
+        surplus: Vec<u32>,
+    },
+    /// Two ranks got the same chunk by different sums: their bits may differ.
+    Trees {
+        /// The extent.
+        extent: u32,
+        /// A rank and its sum.
+        one: (u32, String),
+        /// Another rank and its sum.
+        other: (u32, String),
+    },
+    /// A rank leaves a barrier that others may not have entered.
+    Leaves {
+        /// The rank.
+        rank: u32,
+        /// The ranks it has not heard of.
+        unheard: Vec<u32>,
+    },
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim { claim, claimed, found } => {
+                write!(formatter, "claims {claim} {claimed}, has {found}")
+            }
+            Self::Malformed { place, problem } => write!(formatter, "{place} {problem}"),
+            Self::Unmatched { .. } => self.unmatched(formatter),
+            Self::Unwritten { place, slot, holds: None } => {
+                write!(formatter, "{place} reads {slot}, which nothing has written")
+            }
+            Self::Unwritten { place, slot, holds: Some(extent) } => {
+                write!(formatter, "{place} reads {slot}, which holds extent {extent}")
+            }
+            Self::Overwritten { place, by } => {
+                write!(formatter, "{place} reads its input after {by} has overwritten it")
+            }
+            Self::Race { first, second } => {
+                write!(formatter, "{second} touches the same bytes as {first} and does not wait for it")
+            }
+            Self::Deadlock { cycle } => deadlock(formatter, cycle),
+            Self::Window { place, piece, holds: (extent, held) } => {
+                write!(
+                    formatter,
+                    "{place} needs piece {piece}, but its window holds piece {held} of extent {extent}"
+                )
+            }
+            Self::Twice { place, ranks } => {
+                write!(formatter, "{place} adds what is in already: the contribution of {}", list(ranks))
+            }
+            Self::Completes { place, missing } if missing.is_empty() => {
+                write!(formatter, "{place} completes its chunk, but is not marked so")
+            }
+            Self::Completes { place, missing } => {
+                write!(formatter, "{place} is marked as completing, but lacks {}", list(missing))
+            }
+            Self::Output { .. } => self.output(formatter),
+            Self::Trees { extent, one, other } => {
+                let ((one, its), (other, theirs)) = (one, other);
+                write!(formatter, "extent {extent} is {its} at rank {one} but {theirs} at rank {other}")
+            }
+            Self::Leaves { rank, unheard } => {
+                write!(formatter, "rank {rank} leaves without having heard of {}", list(unheard))
+            }
+        }
+    }
+}
+
+impl Fault {
+    fn unmatched(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Unmatched { sender, receiver, nth, sent, received } = self else { return Ok(()) };
+        write!(formatter, "transfer {nth} from rank {sender} to rank {receiver}: ")?;
+        match (sent, received) {
+            (Some(sent), Some(received)) => write!(formatter, "{sent} does not match {received}"),
+            (Some(sent), None) => write!(formatter, "{sent} is never received"),
+            (None, Some(received)) => write!(formatter, "{received} is never sent"),
+            (None, None) => formatter.write_str("nothing"),
+        }
+    }
+
+    fn output(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Output { rank, extent, piece, missing, surplus } = self else { return Ok(()) };
+        write!(formatter, "rank {rank}'s output of extent {extent}, piece {piece},")?;
+        if !missing.is_empty() {
+            write!(formatter, " lacks the contribution of {}", list(missing))?;
+        }
+        if !surplus.is_empty() {
+            let and = if missing.is_empty() { "" } else { " and" };
+            write!(formatter, "{and} holds that of {}, which does not belong there", list(surplus))?;
+        }
+        Ok(())
+    }
+}
+
+fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[Event]) -> fmt::Result {
+    formatter.write_str("deadlock:")?;
+    for (nth, event) in cycle.iter().enumerate() {
+        let link = if nth == 0 { "" } else { ", waits for" };
+        write!(formatter, "{link} piece {} of {}", event.piece, event.place)?;
+    }
+    formatter.write_str(", waits for the first")
+}
+
+/// Ranks as a person lists them; at most eight by name.
+fn list(ranks: &[u32]) -> String {
+    const NAMED_MAX: usize = 8;
+    let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let rest = match ranks.len().saturating_sub(NAMED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{noun} {}{rest}", named.join(", "))
+}

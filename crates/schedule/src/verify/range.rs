@@ -1,0 +1,79 @@
+//! Proofs of many shapes at once.
+
+use std::ops::RangeInclusive;
+
+use super::{Counterexample, Proof, verify};
+use crate::{Algorithm, Shape};
+
+/// Up to this many ranks every root is tried.
+const ALL_ROOTS_RANKS_MAX: u32 = 16;
+
+/// What was proved of one algorithm.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The number of shapes.
+    pub shapes: u64,
+    /// The number of steps of all their schedules.
+    pub steps: u64,
+    /// The number of events that were run.
+    pub events: u64,
+}
+
+/// The roots that are tried for an algorithm: all of up to 16 ranks, else the first two, the middle and the last.
+pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
+    if !algorithm.collective.is_rooted() {
+        return vec![0];
+    }
+    if ranks <= ALL_ROOTS_RANKS_MAX {
+        return (0..ranks).collect();
+    }
+    vec![0, 1, ranks / 2, ranks - 1]
+}
+
+/// Verifies several algorithms for every supported number of ranks in a range. With the feature `parallel`, on all
+/// cores.
+///
+/// The answers are in the order of the algorithms; of several counterexamples the one with the fewest ranks.
+///
+/// ```
+/// use unisono_schedule::{algorithms, verify_range};
+/// let all: Vec<_> = algorithms().iter().collect();
+/// for (algorithm, result) in all.iter().zip(verify_range(&all, 1..=5)) {
+///     assert!(result.is_ok(), "{}: {result:?}", algorithm.qualified_name());
+/// }
+/// ```
+pub fn verify_range(
+    algorithms: &[&Algorithm],
+    ranks: RangeInclusive<u32>,
+) -> Vec<Result<Summary, Counterexample>> {
+    // The largest first, so that no core is left with a large one at the end.
+    let work: Vec<(usize, Shape)> = ranks.rev().flat_map(|ranks| shapes(algorithms, ranks)).collect();
+    let one = |(nth, shape): &(usize, Shape)| verify(algorithms[*nth], shape);
+    #[cfg(feature = "parallel")]
+    let proofs: Vec<Result<Proof, Counterexample>> = {
+        use rayon::prelude::*;
+        work.par_iter().with_max_len(1).map(one).collect()
+    };
+    #[cfg(not(feature = "parallel"))]
+    let proofs: Vec<Result<Proof, Counterexample>> = work.iter().map(one).collect();
+    let mut answers: Vec<Result<Summary, Counterexample>> = vec![Ok(Summary::default()); algorithms.len()];
+    for ((nth, _), proof) in work.iter().zip(proofs).rev() {
+        match (&mut answers[*nth], proof) {
+            (Ok(summary), Ok(proof)) => {
+                summary.shapes += 1;
+                summary.steps += proof.steps;
+                summary.events += proof.events;
+            }
+            (answer @ Ok(_), Err(counterexample)) => *answer = Err(counterexample),
+            (Err(_), _) => {}
+        }
+    }
+    answers
+}
+
+fn shapes(algorithms: &[&Algorithm], ranks: u32) -> Vec<(usize, Shape)> {
+    let all = algorithms.iter().enumerate().flat_map(|(nth, algorithm)| {
+        roots(algorithm, ranks).into_iter().rev().map(move |root| (nth, Shape::new(ranks).with_root(root)))
+    });
+    all.filter(|(nth, shape)| algorithms[*nth].supports(shape)).collect()
+}

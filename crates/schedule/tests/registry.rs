@@ -1,0 +1,86 @@
+//! Every registered algorithm is proved right, with its claims and its stated cost, for many shapes.
+
+use unisono_schedule::{Algorithm, Collective, Shape, algorithms, find_by_name, verify, verify_range};
+
+#[test]
+fn every_algorithm_is_right_for_small_groups() {
+    let all: Vec<&Algorithm> = algorithms().iter().collect();
+    for (algorithm, result) in all.iter().zip(verify_range(&all, 1..=17)) {
+        let summary = result.unwrap_or_else(|counterexample| panic!("{counterexample}"));
+        assert!(summary.shapes >= 17, "{}: {summary:?}", algorithm.qualified_name());
+    }
+}
+
+#[test]
+fn every_algorithm_is_right_for_some_large_groups() {
+    let all: Vec<&Algorithm> = algorithms().iter().collect();
+    for ranks in [31, 48, 64, 96] {
+        for result in verify_range(&all, ranks..=ranks) {
+            result.unwrap_or_else(|counterexample| panic!("{counterexample}"));
+        }
+    }
+}
+
+#[test]
+fn every_collective_has_an_algorithm_for_any_use() {
+    for collective in Collective::ALL {
+        let general = |algorithm: &&Algorithm| {
+            let requires = algorithm.requires;
+            algorithm.collective == collective && requires == unisono_schedule::Requires::NOTHING
+        };
+        assert!(algorithms().iter().any(|algorithm| general(&algorithm)), "{collective}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_lead_back() {
+    for (nth, algorithm) in algorithms().iter().enumerate() {
+        let name = algorithm.qualified_name();
+        let found = find_by_name(&name).expect("registered under its name");
+        assert!(std::ptr::eq(found, algorithm), "{name}");
+        assert!(algorithms()[nth + 1..].iter().all(|other| other.qualified_name() != name), "{name}");
+        assert!(!algorithm.source.is_empty() && !algorithm.summary.is_empty(), "{name}");
+    }
+    assert!(find_by_name("all_reduce").is_none() && find_by_name("ring").is_none());
+}
+
+#[test]
+fn a_group_of_one_costs_nothing() {
+    for algorithm in algorithms() {
+        assert_eq!(
+            (algorithm.cost)(&Shape::new(1)),
+            unisono_schedule::Cost::FREE,
+            "{}",
+            algorithm.qualified_name()
+        );
+    }
+}
+
+#[test]
+fn false_claims_are_found() {
+    let shape = Shape::new(6);
+    let ring = *find_by_name("all_reduce/ring").unwrap();
+    let text = |algorithm: Algorithm| verify(&algorithm, &shape).unwrap_err().to_string();
+    let canonical = text(Algorithm { canonical: true, ..ring });
+    assert!(canonical.contains("claims canonical true, has false"), "{canonical}");
+    let order = text(Algorithm { requires: unisono_schedule::Requires::NOTHING, ..ring });
+    assert!(order.contains("claims to keep the order of the ranks"), "{order}");
+    let scratch = text(Algorithm { scratch_chunks: |_| 1, ..ring });
+    assert!(scratch.contains("claims scratch chunks 1, has 0"), "{scratch}");
+    let cost = text(Algorithm { cost: |_| unisono_schedule::Cost::FREE, ..ring });
+    assert!(cost.contains("claims the cost"), "{cost}");
+}
+
+#[test]
+fn the_text_of_a_schedule_can_be_followed() {
+    let shape = Shape::new(3);
+    let text = find_by_name("reduce_scatter/ring").unwrap().schedule(&shape, 1).to_string();
+    let expected = "\
+rank 1: 3 extents, 1 scratch chunks
+    0  send         to   2     extent 0    input -> wire
+    1  recv_reduce  from 0     extent 2    wire + input -> scratch 0
+    2  send         to   2     extent 2    scratch 0 -> wire                after 1
+    3  recv_reduce  from 0     extent 1    wire + input -> output, complete
+";
+    assert_eq!(text, expected);
+}
