@@ -101,8 +101,7 @@ impl Driver {
         if self.plane.due() <= now {
             self.plane.on_tick(now);
         }
-        let topics = self.members.on_time(now);
-        self.publish(topics);
+        self.members.on_time(now);
     }
 
     fn publish(&mut self, topics: impl IntoIterator<Item = Topic>) {
@@ -125,9 +124,6 @@ impl Driver {
                     let global = self.members.get(key).and_then(|member| member.global_rank(peer));
                     global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }));
                 }
-            }
-            Command::DataLost { key, peer, reason } => {
-                self.members.data_lost(key, peer, reason, Instant::now());
             }
             Command::Flood { key, cause } => {
                 self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);

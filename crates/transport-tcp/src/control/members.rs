@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
@@ -14,10 +14,6 @@ use super::slots::Slot;
 use crate::links::Mail;
 use crate::wire::{CommunicatorKey, News, Topic};
 
-/// How long a closed data socket waits for its explanation: the first cause, a goodbye or a death travels on other
-/// connections and may come a little later.
-const EXPLANATION_WAIT: Duration = Duration::from_millis(5);
-
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
 
@@ -25,12 +21,6 @@ struct Closing {
     calls: u64,
     deadline: Instant,
     answer: CloseAnswer,
-}
-
-struct Loss {
-    peer: u32,
-    reason: &'static str,
-    due: Instant,
 }
 
 /// Why a connection that is wanted will never be.
@@ -51,7 +41,6 @@ pub(crate) struct Member {
     closed: Vec<Option<u64>>,
     is_told: bool,
     closing: Option<Closing>,
-    losses: Vec<Loss>,
 }
 
 impl Member {
@@ -62,7 +51,7 @@ impl Member {
         (inbox, waker): (Sender<Mail>, Waker),
     ) -> Member {
         let closed = vec![None; group.size() as usize];
-        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None, losses: Vec::new() }
+        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None }
     }
 
     /// Its key.
@@ -160,18 +149,11 @@ impl Member {
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
         let calls = self.closed.get(awaited as usize).copied().flatten().filter(|&calls| calls <= number)?;
-        Some(self.gone(awaited, Certainty::Confirmed, closed_text(calls)))
-    }
-
-    fn explain_loss(&self, loss: &Loss) -> Option<Topic> {
-        if self.board.revocation().is_some() {
-            return None;
-        }
-        let reason = match self.closed.get(loss.peer as usize).copied().flatten() {
-            Some(calls) => closed_text(calls),
-            None => format!("its data connection was {}", loss.reason),
-        };
-        self.find(self.gone(loss.peer, Certainty::Confirmed, reason))
+        Some(self.gone(
+            awaited,
+            Certainty::Confirmed,
+            format!("it closed the communicator after {calls} calls"),
+        ))
     }
 }
 
@@ -219,13 +201,6 @@ impl Members {
             Failure::Gone(certainty, reason) => member.gone(peer, certainty, reason),
             Failure::Error(error) => error,
         }));
-    }
-
-    /// Takes note of a closed data socket; [`Members::on_time`] judges it.
-    pub(crate) fn data_lost(&mut self, key: CommunicatorKey, peer: u32, reason: &'static str, now: Instant) {
-        if let Some(member) = self.members.get_mut(&key) {
-            member.losses.push(Loss { peer, reason, due: now + EXPLANATION_WAIT });
-        }
     }
 
     /// Starts a goodbye. The topic to publish, unless it was said before.
@@ -288,24 +263,15 @@ impl Members {
 
     /// When [`Members::on_time`] is due, if ever.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let losses = self.members.values().flat_map(|member| &member.losses).map(|loss| loss.due);
-        let closings =
-            self.members.values().filter_map(|member| member.closing.as_ref()).map(|one| one.deadline);
-        losses.chain(closings).min()
+        self.members
+            .values()
+            .filter_map(|member| member.closing.as_ref())
+            .map(|closing| closing.deadline)
+            .min()
     }
 
-    /// Judges what has waited long enough; the causes to publish.
-    pub(crate) fn on_time(&mut self, now: Instant) -> Vec<Topic> {
-        let mut topics = Vec::new();
-        for member in self.members.values_mut() {
-            member.finish_closing(now);
-            let due: Vec<_> = member.losses.extract_if(.., |loss| loss.due <= now).collect();
-            topics.extend(due.iter().filter_map(|loss| member.explain_loss(loss)));
-        }
-        topics
+    /// Answers those who have waited long enough.
+    pub(crate) fn on_time(&mut self, now: Instant) {
+        self.members.values_mut().for_each(|member| member.finish_closing(now));
     }
-}
-
-fn closed_text(calls: u64) -> String {
-    format!("it closed the communicator after {calls} calls")
 }

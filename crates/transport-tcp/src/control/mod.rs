@@ -80,8 +80,6 @@ pub(crate) enum Command {
     Unregister { key: CommunicatorKey, calls: u64 },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
-    /// Its engine found a data socket closed.
-    DataLost { key: CommunicatorKey, peer: u32, reason: &'static str },
     /// Its engine found the first cause; its board is revoked.
     Flood { key: CommunicatorKey, cause: Arc<Error> },
     /// Its call `number` waits for that rank.

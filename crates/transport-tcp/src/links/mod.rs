@@ -43,20 +43,6 @@ pub(crate) enum Mail {
     Failed(Error),
 }
 
-/// Tells the control thread that the data socket to a peer is gone.
-#[derive(Clone)]
-pub(crate) struct Report {
-    commands: Commands,
-    key: CommunicatorKey,
-    peer: u32,
-}
-
-impl Report {
-    fn lost(&self, reason: &'static str) {
-        self.commands.send(Command::DataLost { key: self.key, peer: self.peer, reason });
-    }
-}
-
 /// All sockets of one communicator.
 pub struct TcpLinks {
     rank: u32,
@@ -131,8 +117,7 @@ impl TcpLinks {
             let Some(second) = last.unwrap_or_else(|| Some(first.clone())) else { continue };
             // The second socket carries what the higher rank sends.
             let (sender, receiver) = if self.rank < peer { (first, second) } else { (second, first) };
-            let report = Report { commands: self.commands.clone(), key: self.key, peer };
-            self.links[index] = Some(TcpLink::new(sender, receiver, report));
+            self.links[index] = Some(TcpLink::new(sender, receiver));
         }
     }
 

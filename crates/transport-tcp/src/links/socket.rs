@@ -10,8 +10,6 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use unisono_engine::Link;
 
-use super::Report;
-
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
@@ -41,88 +39,72 @@ pub(crate) fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Resu
 }
 
 /// One stream between two ranks. Both directions may share a socket.
-///
-/// A closed or reset socket is never an error here: it is reported to the control plane, which knows why it closed,
-/// and the direction stays silent. The control plane then revokes the communicator with the first cause, so that
-/// "connection closed" never hides the reason for the closing.
 pub struct TcpLink {
     sender: Direction,
     receiver: Direction,
-    report: Report,
 }
 
 struct Direction {
     socket: Arc<OwnedFd>,
-    lost: bool,
+    is_lost: bool,
 }
 
 impl TcpLink {
-    pub(super) fn new(sender: Arc<OwnedFd>, receiver: Arc<OwnedFd>, report: Report) -> TcpLink {
-        let direction = |socket| Direction { socket, lost: false };
-        TcpLink { sender: direction(sender), receiver: direction(receiver), report }
+    pub(super) fn new(sender: Arc<OwnedFd>, receiver: Arc<OwnedFd>) -> TcpLink {
+        let direction = |socket| Direction { socket, is_lost: false };
+        TcpLink { sender: direction(sender), receiver: direction(receiver) }
     }
 
-    /// The socket to poll before sending; `None` when it is lost, since a lost socket is always ready.
+    /// The socket to poll before sending; `None` when it is lost: a lost socket is always ready, so that whoever waits
+    /// for others as well would never sleep.
     pub(super) fn send_fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.sender.lost).then(|| self.sender.socket.as_fd())
+        (!self.sender.is_lost).then(|| self.sender.socket.as_fd())
     }
 
     /// The socket to poll before receiving; `None` when it is lost.
     pub(super) fn recv_fd(&self) -> Option<BorrowedFd<'_>> {
-        (!self.receiver.lost).then(|| self.receiver.socket.as_fd())
+        (!self.receiver.is_lost).then(|| self.receiver.socket.as_fd())
     }
 }
 
 impl Link for TcpLink {
     fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        if self.sender.lost {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
+        let socket = &*self.sender.socket;
         let sent = match bytes {
             // The vectored call costs more to set up.
-            [one] => rustix::net::send(&*self.sender.socket, one, SendFlags::NOSIGNAL),
+            [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
             many => {
                 let mut control = SendAncillaryBuffer::default();
-                rustix::net::sendmsg(&*self.sender.socket, many, &mut control, SendFlags::NOSIGNAL)
+                rustix::net::sendmsg(socket, many, &mut control, SendFlags::NOSIGNAL)
             }
         };
-        self.sender.settle(sent, false, &self.report)
+        self.sender.settle(sent)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        if self.receiver.lost {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let wanted = into.iter().any(|slice| !slice.is_empty());
-        let received = match into {
-            [one] => {
-                rustix::net::recv(&*self.receiver.socket, &mut **one, RecvFlags::empty()).map(|(_, n)| n)
-            }
-            many => rustix::io::readv(&*self.receiver.socket, many),
+        let socket = &*self.receiver.socket;
+        let received = match &mut *into {
+            [one] => rustix::net::recv(socket, &mut **one, RecvFlags::empty()).map(|(_, bytes)| bytes),
+            many => rustix::io::readv(socket, many),
         };
-        self.receiver.settle(received, wanted, &self.report)
+        let bytes = self.receiver.settle(received)?;
+        self.receiver.is_lost |= bytes == 0 && into.iter().any(|slice| !slice.is_empty());
+        Ok(bytes)
     }
 }
 
 impl Direction {
-    /// Nothing received though something was asked for is the end of the stream.
-    fn settle(
-        &mut self,
-        moved: Result<usize, Errno>,
-        zero_is_end: bool,
-        report: &Report,
-    ) -> io::Result<usize> {
-        let reason = match moved {
-            Ok(0) if zero_is_end => "closed",
-            Ok(bytes) => return Ok(bytes),
-            Err(Errno::INTR | Errno::AGAIN) => return Err(io::ErrorKind::WouldBlock.into()),
-            // The kernel is short of memory for the moment; the socket is well.
-            Err(Errno::NOBUFS | Errno::NOMEM) => return Err(io::ErrorKind::WouldBlock.into()),
-            Err(Errno::CONNRESET | Errno::PIPE) => "reset",
-            Err(_) => "broken",
-        };
-        self.lost = true;
-        report.lost(reason);
-        Err(io::ErrorKind::WouldBlock.into())
+    fn settle(&mut self, moved: Result<usize, Errno>) -> io::Result<usize> {
+        match moved {
+            Ok(bytes) => Ok(bytes),
+            // The kernel may be short of memory for a moment, or a signal may come: the socket is well.
+            Err(Errno::INTR | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+            Err(error) => {
+                self.is_lost = true;
+                Err(error.into())
+            }
+        }
     }
 }

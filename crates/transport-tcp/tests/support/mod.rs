@@ -1,0 +1,92 @@
+//! Worlds whose ranks are threads of this process, with a watchdog so that nothing hangs.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::Communicator;
+use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+use unisono_transport_tcp::{Members, World};
+
+/// No test takes longer, however busy the machine is.
+pub const TEST_TIME_MAX: Duration = Duration::from_secs(120);
+
+/// The settings of tests: short deadlines, defaults otherwise.
+pub fn config(settings: &[(&str, &str)]) -> Config {
+    let lookup = |name: &str| {
+        let set = settings.iter().find(|setting| setting.0 == name).map(|setting| setting.1);
+        set.or((name == "UNISONO_CALL_TIMEOUT_S").then_some("60")).map(str::to_owned)
+    };
+    Config::from_lookup(&lookup).expect("good settings")
+}
+
+/// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
+pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Members) {
+    let local = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, config).expect("listen")).collect();
+    let members = Members {
+        rank: 0,
+        job: JobId::random().expect("random bytes"),
+        secret: Secret::take(&mut [7; SECRET_BYTES]),
+        addresses: listeners.iter().map(|one| one.local_addr().expect("bound")).collect(),
+        hosts: vec![0; ranks as usize].into(),
+    };
+    (listeners, members)
+}
+
+/// Starts all ranks of a job in this process.
+pub fn worlds(ranks: u32, config: &Config) -> Vec<World> {
+    let (listeners, members) = listeners(ranks, config);
+    let start = |(rank, listener)| {
+        World::start(Members { rank, ..members.clone() }, listener, config).expect("start")
+    };
+    (0..).zip(listeners).map(start).collect()
+}
+
+/// Runs `body` once per world, each on its own thread, and returns the results in rank order. Each thread drops its
+/// world at its end.
+pub fn on_each<T: Send + 'static>(
+    worlds: Vec<World>,
+    body: impl Fn(World, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let body = Arc::new(body);
+    let (results, received) = mpsc::channel();
+    let ranks = worlds.len();
+    for (rank, world) in worlds.into_iter().enumerate() {
+        let (body, results) = (body.clone(), results.clone());
+        thread::spawn(move || {
+            let communicator = world.communicator().expect("the communicator of all");
+            let _ = results.send((rank, body(world, communicator)));
+        });
+    }
+    drop(results);
+    let deadline = Instant::now() + TEST_TIME_MAX;
+    let mut all: Vec<(usize, T)> = Vec::new();
+    while all.len() < ranks {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match received.recv_timeout(left) {
+            Ok(result) => all.push(result),
+            Err(_) => panic!("ranks {:?} finished, the others of {ranks} hang or panicked", ranks_of(&all)),
+        }
+    }
+    all.sort_by_key(|result| result.0);
+    all.into_iter().map(|result| result.1).collect()
+}
+
+fn ranks_of<T>(results: &[(usize, T)]) -> Vec<usize> {
+    results.iter().map(|result| result.0).collect()
+}
+
+/// Waits for something that must come true, with the watchdog.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + TEST_TIME_MAX;
+    while !condition() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
