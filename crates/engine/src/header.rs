@@ -35,17 +35,22 @@ const FLAG_LABEL: u8 = 4;
 const NO_ROOT: u32 = u32::MAX;
 
 /// A header's bytes.
-pub type HeaderBytes = [u8; HEADER_BYTES];
+pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
 
 /// What a call's headers have in common; the plan hash differs by link and direction.
 #[derive(Clone, Copy, Debug)]
-pub struct CallHeader {
+pub(crate) struct CallHeader {
     bytes: HeaderBytes,
 }
 
 impl CallHeader {
     /// The header of call `number`, run by `algorithm` in pieces of `piece_bytes`.
-    pub fn new(descriptor: &Descriptor, number: u64, algorithm_hash: u32, piece_bytes: u64) -> CallHeader {
+    pub(crate) fn new(
+        descriptor: &Descriptor,
+        number: u64,
+        algorithm_hash: u32,
+        piece_bytes: u64,
+    ) -> CallHeader {
         let mut bytes = [0; HEADER_BYTES];
         write_descriptor(&mut bytes, descriptor);
         bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
@@ -56,7 +61,7 @@ impl CallHeader {
     }
 
     /// The bytes for one link and direction.
-    pub fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
+    pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
         let mut bytes = self.bytes;
         bytes[48..56].copy_from_slice(&plan_hash.to_le_bytes());
         bytes
@@ -91,19 +96,19 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
 }
 
 /// FNV-1a, 32 bits: names are compared, not trusted.
-pub fn hash_name(name: &str) -> u32 {
+pub(crate) fn hash_name(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
-pub fn hash_word(hash: u64, word: u64) -> u64 {
+pub(crate) fn hash_word(hash: u64, word: u64) -> u64 {
     word.to_le_bytes()
         .iter()
         .fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Where a [`hash_word`] chain starts.
-pub const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -114,7 +119,7 @@ fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
 }
 
 /// The fields in which two calls differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
-pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
+pub(crate) fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let (mut a, mut b) = ([0; HEADER_BYTES], [0; HEADER_BYTES]);
     write_descriptor(&mut a, ours);
     write_descriptor(&mut b, theirs);
@@ -122,7 +127,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
 }
 
 /// The fields in which two headers differ; `None` when they are the same call.
-pub fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
+pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
     if ours == theirs {
         return None;
     }
@@ -177,7 +182,7 @@ fn op_text(code: u8) -> String {
 
 /// The call that a peer's header describes, as far as a header can tell (the probe fetches the rest). `None` when
 /// the bytes are not a header.
-pub fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
+pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
     let op = match bytes[4] {
         0 => None,
         code => {

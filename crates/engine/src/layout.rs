@@ -7,7 +7,7 @@ use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 
 /// The offset table of one call on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// The whole vector cut into equal chunks: all_reduce, reduce, broadcast.
     Cut {
         /// Elements of the vector.
@@ -39,7 +39,7 @@ pub enum Layout {
 
 impl Layout {
     /// The table of `descriptor` on this rank of `group`, for an algorithm that cuts the vector into `chunks`.
-    pub fn new(descriptor: &Descriptor, counts: &Counts, group: &Group, chunks: u32) -> Layout {
+    pub(crate) fn new(descriptor: &Descriptor, counts: &Counts, group: &Group, chunks: u32) -> Layout {
         let ranks = u64::from(group.size());
         let at_root = descriptor.root == Some(group.rank());
         let in_place = descriptor.place == Place::InPlace;
@@ -75,7 +75,7 @@ impl Layout {
     }
 
     /// Elements of an extent.
-    pub fn length(&self, extent: u32) -> u64 {
+    pub(crate) fn length(&self, extent: u32) -> u64 {
         let e = extent as usize;
         match self {
             Layout::Cut { count, chunks } => {
@@ -94,7 +94,7 @@ impl Layout {
     }
 
     /// Where an extent starts in the input.
-    pub fn input_offset(&self, extent: u32) -> u64 {
+    pub(crate) fn input_offset(&self, extent: u32) -> u64 {
         match self {
             Layout::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
             Layout::Shares { offsets, whole_input: true, .. } => offsets[extent as usize],
@@ -104,7 +104,7 @@ impl Layout {
     }
 
     /// Where an extent starts in the output.
-    pub fn output_offset(&self, extent: u32) -> u64 {
+    pub(crate) fn output_offset(&self, extent: u32) -> u64 {
         match self {
             Layout::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
             Layout::Shares { offsets, whole_output: true, .. } => offsets[extent as usize],

@@ -9,7 +9,7 @@ use crate::reduce::{Panicked, Reducer};
 
 /// Which memory a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Region {
+pub(crate) enum Region {
     /// What the caller gave to read; never written. In place there is none: everything is in the output.
     Input,
     /// What the caller gave to write.
@@ -20,24 +20,24 @@ pub enum Region {
 
 /// A run of bytes in a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// Which memory.
-    pub region: Region,
+    pub(crate) region: Region,
     /// First byte.
-    pub offset: usize,
+    pub(crate) offset: usize,
 }
 
 /// How a step combines.
 #[derive(Clone, Copy, Debug)]
-pub struct Order {
+pub(crate) struct Order {
     /// Whether the local operand stands left of what arrives.
-    pub operand_is_left: bool,
+    pub(crate) operand_is_left: bool,
     /// Whether the result holds every contribution.
-    pub completes: bool,
+    pub(crate) completes: bool,
 }
 
 /// The memory of one turn of the engine.
-pub struct Memory<'a, 'b> {
+pub(crate) struct Memory<'a, 'b> {
     input: &'a Segments<'a>,
     output: &'a mut SegmentsMut<'b>,
     scratch: &'a mut [u8],
@@ -52,7 +52,7 @@ static NOTHING: Segments<'static> = Segments::One(&[]);
 impl<'a, 'b> Memory<'a, 'b> {
     /// The memory of a call's host buffers and the engine's scratch; `substitute` is read in place of a separate
     /// input. `None` for device buffers.
-    pub fn new(
+    pub(crate) fn new(
         buffers: &'a mut Buffers<'b>,
         substitute: Option<&'a Segments<'a>>,
         scratch: &'a mut [u8],
@@ -67,7 +67,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// The longest contiguous run from `span` on, at most `length` bytes.
-    pub fn read(&self, span: Span, length: usize) -> &[u8] {
+    pub(crate) fn read(&self, span: Span, length: usize) -> &[u8] {
         match span.region {
             Region::Input => prefix(self.input, span.offset, length),
             Region::Output => prefix_of_mut(self.output, span.offset, length),
@@ -79,7 +79,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     ///
     /// # Panics
     /// On the input, which no schedule writes (the verifier proves it).
-    pub fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
+    pub(crate) fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
         match span.region {
             Region::Input => unreachable!("a schedule writes its input"),
             Region::Output => prefix_mut(self.output, span.offset, length),
@@ -88,7 +88,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Writes `bytes` from `span` on, across segments.
-    pub fn store(&mut self, mut span: Span, mut bytes: &[u8]) {
+    pub(crate) fn store(&mut self, mut span: Span, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let run = self.write(span, bytes.len());
             let (now, later) = bytes.split_at(run.len());
@@ -99,7 +99,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Copies `length` bytes from one span to another.
-    pub fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize) {
+    pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize) {
         while length > 0 {
             let run = self.common_run(from, to, length);
             match self.split(from, to, run) {
@@ -119,7 +119,7 @@ impl<'a, 'b> Memory<'a, 'b> {
     ///
     /// # Errors
     /// When a user function panicked.
-    pub fn reduce(
+    pub(crate) fn reduce(
         &mut self,
         reducer: &Reducer,
         mut operand: Span,

@@ -1,6 +1,7 @@
 //! temporary
 use unisono_schedule::*;
 #[derive(Clone, Debug, Default)]
+/// Temporary.
 pub struct Parameters;
 pub struct Admit {
     pub canonical_only: bool,

@@ -96,7 +96,8 @@ impl Mail {
 
     /// Whether an operation is not finished.
     pub(crate) fn is_pending(&self) -> bool {
-        !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(Lane::is_sending)
+        let is_busy = |lane: &Lane| lane.is_sending() || lane.is_receiving();
+        !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
     }
 
     /// Moves what can move; true when something did.
