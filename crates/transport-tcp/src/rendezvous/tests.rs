@@ -206,6 +206,34 @@ fn a_host_that_never_comes_comes_late_or_goes_is_told_apart() {
 }
 
 #[test]
+fn a_listener_that_says_nothing_or_something_else_is_no_store() {
+    watched(|| {
+        let silent = TcpListener::bind(loopback(0)).unwrap();
+        let brief = Duration::from_millis(50);
+        let config =
+            |address| JoinConfig { timeout: IMPATIENT, handshake_timeout: brief, ..config(address, 0, 2) };
+        let text = join(&config(silent.local_addr().unwrap())).unwrap_err().to_string();
+        assert!(
+            text.contains("broke off") && text.contains("the handshake did not finish in time"),
+            "{text}"
+        );
+
+        let other = TcpListener::bind(loopback(0)).unwrap();
+        let address = other.local_addr().unwrap();
+        let speaks = thread::spawn(move || {
+            let (mut stream, _) = other.accept()?;
+            stream.write_all(b"220 mail.example\r\n").map(|()| stream)
+        });
+        refused(
+            joining(JoinConfig { handshake_timeout: HANDSHAKE, ..config(address) }),
+            "does not speak this protocol",
+        );
+        // Closed only now: closing over unread bytes could take back what was said.
+        drop(speaks.join().unwrap().unwrap());
+    });
+}
+
+#[test]
 fn joining_from_within_a_runtime_works() {
     watched(|| {
         let store = store(1, loopback(0));
