@@ -2,7 +2,7 @@
 //!
 //! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`,
 //! `RecvReduce` and `Copy` steps over chunks. A schedule knows no bytes, element types, clocks or sockets. One
-//! engine runs it on any link, [`verify`] proves it, the price ranks it, `Display` explains it.
+//! engine runs it on any link, [`verify()`] proves it, [`price()`] ranks it, `Display` explains it.
 //!
 //! # Chunks and extents
 //! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is bound
@@ -22,10 +22,12 @@ mod algorithm;
 pub mod algorithms;
 mod builder;
 mod canonical;
+mod choose;
 mod collective;
 mod fraction;
 mod hazards;
 mod layout;
+mod price;
 mod schedule;
 mod shape;
 mod step;
@@ -35,9 +37,11 @@ pub use algorithm::{Algorithm, Cost, Requires};
 pub use algorithms::{algorithms, find, find_by_name};
 pub use builder::{Builder, Own};
 pub use canonical::{Fold, ReductionTree, canonical_tree};
+pub use choose::{Admit, BreakPoint, Chooser};
 pub use collective::{Collective, UnknownCollective};
 pub use fraction::Fraction;
 pub use layout::Layout;
+pub use price::{Parameters, price};
 pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};

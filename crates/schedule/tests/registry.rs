@@ -79,7 +79,7 @@ fn the_text_of_a_schedule_can_be_followed() {
 rank 1: 3 extents, 1 scratch chunks
     0  send         to   2     extent 0    input -> wire
     1  recv_reduce  from 0     extent 2    wire + input -> scratch 0
-    2  send         to   2     extent 2    scratch 0 -> wire                after 1
+    2  send         to   2     extent 2    scratch 0 -> wire                 after 1
     3  recv_reduce  from 0     extent 1    wire + input -> output, complete
 ";
     assert_eq!(text, expected);

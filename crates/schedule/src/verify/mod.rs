@@ -151,17 +151,19 @@ fn claims(algorithm: &Algorithm, proof: &Proof) -> Checked<()> {
 fn settings(case: &Case<'_>) -> Vec<(String, Vec<u32>)> {
     let chunks = case.chunks as usize;
     let mut made = vec![(format!("{PIECES_MAX} pieces per extent"), vec![PIECES_MAX; chunks])];
-    if case.algorithm.requires.even_counts {
-        made.extend([1, 3].map(|pieces| (format!("{pieces} pieces per extent"), vec![pieces; chunks])));
-        return made;
-    }
     // Small shapes have few chunks to be unequal: they are tried more often.
-    let tries = if case.shape.ranks <= 16 { 3 } else { 1 };
+    let tries: u64 = if case.shape.ranks <= 16 { 4 } else { 2 };
     for seed in 0..tries {
         let mut random =
             SplitMix(seed << 48 | u64::from(case.shape.ranks) << 24 | u64::from(case.shape.root));
-        let pieces = (0..chunks).map(|_| (random.next() % u64::from(PIECES_MAX + 1)) as u32).collect();
-        made.push((format!("random pieces per extent, seed {seed}"), pieces));
+        // One element more can be one piece more, so equal lengths may differ by a piece.
+        let (least, spread) = match case.algorithm.requires.even_counts {
+            true => (seed as u32 % PIECES_MAX, 2),
+            false => (0, PIECES_MAX + 1),
+        };
+        let mut pieces = || least + (random.next() % u64::from(spread)) as u32;
+        let name = format!("random pieces per extent, {least} to {}, seed {seed}", least + spread - 1);
+        made.push((name, (0..chunks).map(|_| pieces()).collect()));
     }
     made
 }

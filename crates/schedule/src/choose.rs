@@ -1,0 +1,244 @@
+//! Which algorithm serves a call: a table of break points, computed once per group.
+
+use crate::price::price_of;
+use crate::{Algorithm, Collective, Cost, Parameters, Shape, algorithms};
+
+/// Break points are looked for up to this many bytes; above, the last algorithm stays.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// What a call asks of its algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Admit {
+    /// Reductions only in the canonical tree.
+    pub canonical_only: bool,
+    /// Whether the operator commutes, so that the order of the ranks need not be kept.
+    pub commutative_operator: bool,
+    /// Whether extents differ in length by more than one element.
+    pub uneven: bool,
+    /// Whether input and output are the same bytes.
+    pub in_place: bool,
+}
+
+impl Admit {
+    /// Even counts, out of place, an operator that commutes, any tree.
+    pub const ANY: Self =
+        Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
+
+    /// Whether `algorithm` may serve such a call.
+    ///
+    /// The first two questions are for reductions: elsewhere the bits of the result do not depend on the way.
+    pub const fn admits(&self, algorithm: &Algorithm) -> bool {
+        let requires = &algorithm.requires;
+        let bits = !algorithm.collective.reduces()
+            || ((algorithm.canonical || !self.canonical_only)
+                && (self.commutative_operator || !requires.commutative));
+        bits && !(requires.even_counts && self.uneven) && !(requires.out_of_place && self.in_place)
+    }
+
+    const fn index(&self) -> usize {
+        self.canonical_only as usize
+            | (self.commutative_operator as usize) << 1
+            | (self.uneven as usize) << 2
+            | (self.in_place as usize) << 3
+    }
+
+    const fn from_index(index: usize) -> Self {
+        Self {
+            canonical_only: index & 1 != 0,
+            commutative_operator: index & 2 != 0,
+            uneven: index & 4 != 0,
+            in_place: index & 8 != 0,
+        }
+    }
+
+    const COMBINATIONS: usize = 16;
+}
+
+impl Default for Admit {
+    fn default() -> Self {
+        Self::ANY
+    }
+}
+
+/// From how many bytes on an algorithm is the cheapest.
+pub type BreakPoint = (u64, &'static Algorithm);
+
+/// The cheapest algorithm of each collective by size, for one group.
+///
+/// A pure function of the shape and the parameters in integer arithmetic: ranks that agree on those agree on every
+/// choice. Making one costs some thousand prices, choosing a search in a short list.
+///
+/// ```
+/// use unisono_schedule::{Admit, Chooser, Collective, Parameters, Shape};
+/// let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
+/// let small = chooser.choose(Collective::AllReduce, 64, Admit::ANY).unwrap();
+/// assert_eq!(small.name, "recursive_doubling");
+/// let canonical = Admit { canonical_only: true, ..Admit::ANY };
+/// assert!(chooser.choose(Collective::AllReduce, 1 << 28, canonical).unwrap().canonical);
+/// ```
+#[derive(Clone, Debug)]
+pub struct Chooser {
+    /// By collective and [`Admit::index`], an index into the tables.
+    table_of: Vec<usize>,
+    tables: Vec<Vec<BreakPoint>>,
+}
+
+/// A candidate with what its price depends on.
+struct Candidate {
+    algorithm: &'static Algorithm,
+    cost: Cost,
+    width: u32,
+}
+
+impl Chooser {
+    /// The tables for a group.
+    pub fn new(shape: &Shape, parameters: &Parameters) -> Self {
+        let (mut table_of, mut tables) = (Vec::new(), Vec::new());
+        for collective in Collective::ALL {
+            let supported = algorithms()
+                .iter()
+                .filter(|algorithm| algorithm.collective == collective && algorithm.supports(shape));
+            let supported: Vec<&'static Algorithm> = supported.collect();
+            let mut known: Vec<(Vec<bool>, usize)> = Vec::new();
+            for index in 0..Admit::COMBINATIONS {
+                let admit = Admit::from_index(index);
+                let admitted: Vec<bool> = supported.iter().map(|algorithm| admit.admits(algorithm)).collect();
+                if let Some((_, table)) = known.iter().find(|(those, _)| *those == admitted) {
+                    table_of.push(*table);
+                    continue;
+                }
+                let candidates = supported.iter().zip(&admitted).filter(|(_, admitted)| **admitted);
+                let candidates: Vec<Candidate> =
+                    candidates.map(|(algorithm, _)| Candidate::new(algorithm, shape)).collect();
+                known.push((admitted, tables.len()));
+                table_of.push(tables.len());
+                tables.push(table(&candidates, parameters));
+            }
+        }
+        Self { table_of, tables }
+    }
+
+    /// The cheapest admitted algorithm for a call; nothing if none is admitted.
+    ///
+    /// `bytes` is the full vector: the larger of one rank's input and output. It must be equal on all ranks.
+    pub fn choose(&self, collective: Collective, bytes: u64, admit: Admit) -> Option<&'static Algorithm> {
+        let table = self.table(collective, admit);
+        let above = table.partition_point(|(from, _)| *from <= bytes);
+        above.checked_sub(1).map(|index| table[index].1)
+    }
+
+    /// The break points, ascending; the first is at 0 bytes. Empty if no algorithm is admitted.
+    pub fn table(&self, collective: Collective, admit: Admit) -> &[BreakPoint] {
+        &self.tables[self.table_of[collective as usize * Admit::COMBINATIONS + admit.index()]]
+    }
+}
+
+impl Candidate {
+    fn new(algorithm: &'static Algorithm, shape: &Shape) -> Self {
+        Self { algorithm, cost: (algorithm.cost)(shape), width: algorithm.width(shape) }
+    }
+}
+
+/// The index of the cheapest; of equally cheap ones the first.
+fn cheapest(candidates: &[Candidate], bytes: u64, parameters: &Parameters) -> usize {
+    let prices = candidates.iter().map(|one| price_of(&one.cost, one.width, bytes, parameters));
+    prices.enumerate().min_by_key(|(index, price)| (*price, *index)).map_or(0, |(index, _)| index)
+}
+
+fn table(candidates: &[Candidate], parameters: &Parameters) -> Vec<BreakPoint> {
+    if candidates.is_empty() {
+        return Vec::new();
+    }
+    let winner = |bytes: u64| cheapest(candidates, bytes, parameters);
+    let (mut from, mut best) = (0, winner(0));
+    let mut made = vec![(0, candidates[best].algorithm)];
+    let sizes = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
+    for size in sizes.take_while(|size| *size <= BYTES_MAX) {
+        while winner(size) != best {
+            // Prices are lines with few bends: between two powers of two a winner does not come back.
+            let (mut same, mut other) = (from, size);
+            while same + 1 < other {
+                let middle = same + (other - same) / 2;
+                if winner(middle) == best { same = middle } else { other = middle }
+            }
+            best = winner(other);
+            from = other;
+            made.push((other, candidates[best].algorithm));
+        }
+        from = size;
+    }
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::price;
+
+    fn groups() -> Vec<(Shape, Parameters)> {
+        let shapes = [1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 64, 128];
+        let cores = [1, 2, 128];
+        let both = shapes.iter().flat_map(|ranks| cores.iter().map(move |cores| (*ranks, *cores)));
+        both.map(|(ranks, cores)| {
+            let parameters = Parameters::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
+            (Shape::new(ranks), parameters)
+        })
+        .collect()
+    }
+
+    #[test]
+    fn the_choice_is_the_cheapest_at_every_size() {
+        for (shape, parameters) in groups() {
+            let chooser = Chooser::new(&shape, &parameters);
+            for collective in Collective::ALL {
+                for bytes in (0..36).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3, 10 << bit]) {
+                    let chosen = chooser.choose(collective, bytes, Admit::ANY).unwrap();
+                    let prices = algorithms().iter().filter(|one| one.collective == collective);
+                    let least = prices.map(|one| price(one, &shape, bytes, &parameters)).min().unwrap();
+                    // Prices are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
+                    let chosen = price(chosen, &shape, bytes, &parameters);
+                    assert!(chosen <= least + 1, "{collective} of {bytes} bytes, {shape:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_call_has_an_algorithm_that_it_admits() {
+        let chooser = Chooser::new(&Shape::new(6), &Parameters::LOOPBACK);
+        for index in 0..Admit::COMBINATIONS {
+            let admit = Admit::from_index(index);
+            assert_eq!(admit.index(), index);
+            for collective in Collective::ALL {
+                for bytes in [0, 1, 4 << 10, 1 << 20, 1 << 30, u64::MAX] {
+                    let chosen = chooser.choose(collective, bytes, admit).unwrap();
+                    assert!(
+                        chosen.collective == collective && admit.admits(chosen),
+                        "{collective} {admit:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn large_vectors_move_few_bytes_and_crowded_cores_few_messages() {
+        let shape = Shape::new(8);
+        let roomy = Chooser::new(&shape, &Parameters::LOOPBACK);
+        let large = roomy.choose(Collective::AllReduce, 1 << 28, Admit::ANY).unwrap();
+        assert!((large.cost)(&shape).sent == crate::Fraction::new(7, 4), "{}", large.name);
+        let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 1);
+        let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, Admit::ANY).unwrap();
+        let fewest = algorithms().iter().filter(|one| one.collective == Collective::AllReduce);
+        let fewest = fewest.map(|one| (one.cost)(&shape).messages).min();
+        assert_eq!(Some((chosen.cost)(&shape).messages), fewest, "{}", chosen.name);
+    }
+
+    #[test]
+    fn broadcasts_of_large_vectors_go_along_the_chain() {
+        let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
+        let table = chooser.table(Collective::Broadcast, Admit::ANY);
+        let names: Vec<&str> = table.iter().map(|(_, algorithm)| algorithm.name).collect();
+        assert_eq!(names, ["binomial", "chain"]);
+    }
+}

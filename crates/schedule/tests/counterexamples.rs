@@ -1,0 +1,152 @@
+//! Algorithms with the faults that people make, and what the verifier says of each.
+
+use unisono_schedule::{
+    Action, Algorithm, Builder, Collective, Cost, Fault, Own, Requires, Shape, Slot, find_by_name, verify,
+    verify_schedules,
+};
+
+/// An algorithm for the case at hand, taking sizes and claims from a registered one.
+fn like(name: &str, build: fn(&mut Builder)) -> Algorithm {
+    Algorithm { name: "wrong", build, ..*find_by_name(name).expect("registered") }
+}
+
+fn fault(algorithm: &Algorithm, ranks: u32) -> (Fault, String) {
+    let wrong = verify(algorithm, &Shape::new(ranks)).expect_err("it is wrong");
+    (*wrong.fault.clone(), wrong.to_string())
+}
+
+#[test]
+fn an_exchange_in_place_of_unequal_parts_needs_room() {
+    let naive = like("all_to_all/direct", find_by_name("all_to_all/direct").unwrap().build);
+    let in_place = Algorithm { requires: Requires::NOTHING, ..naive };
+    let (found, text) = fault(&in_place, 3);
+    assert!(matches!(found, Fault::Deadlock { .. }), "{text}");
+    assert_eq!(
+        text,
+        "all_to_all/wrong with 3 ranks (4 pieces per extent): deadlock: piece 0 of rank 0 step 0 \
+         [send to 1 extent 1 input -> wire], waits for piece 0 of rank 1 step 1 [send to 0 extent 3 input -> wire], \
+         waits for the first"
+    );
+}
+
+#[test]
+fn everybody_receiving_first_is_a_deadlock() {
+    let around = like("all_gather/ring", |builder| {
+        for hop in 1..builder.ranks() {
+            let (to, from) = (builder.ahead(1), builder.behind(1));
+            let received = builder
+                .push(builder.behind(hop), Action::Recv { peer: from as u16, destination: Slot::Output });
+            let sent = builder.send(to, builder.behind(hop - 1));
+            builder.after(sent, received);
+        }
+        builder.deliver(builder.rank());
+    });
+    let (found, text) = fault(&around, 4);
+    let Fault::Deadlock { cycle } = found else { panic!("{text}") };
+    assert_eq!(cycle.len(), 4, "{text}");
+}
+
+#[test]
+fn a_barrier_of_too_few_rounds_lets_ranks_leave() {
+    let short = like("barrier/dissemination", |builder| {
+        let (to, from) = (builder.ahead(1), builder.behind(1));
+        builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
+        let destination = builder.scratch();
+        builder.push(0, Action::Recv { peer: from as u16, destination });
+    });
+    let short = Algorithm { scratch_chunks: |_| 1, ..short };
+    let (_, text) = fault(&short, 4);
+    assert_eq!(text, "barrier/wrong with 4 ranks: rank 0 leaves without having heard of ranks 1, 2");
+}
+
+#[test]
+fn adding_twice_and_missing_name_the_ranks() {
+    // Recursive doubling that does not fold: right for powers of two only.
+    let build: fn(&mut Builder) = |builder| {
+        let rounds = builder.ranks().next_power_of_two().ilog2();
+        for round in 0..rounds {
+            let distance = 1 << round;
+            builder.send(builder.ahead(distance), 0);
+            builder.recv_reduce(builder.behind(distance), 0, Own::Right, round + 1 == rounds);
+        }
+    };
+    let around = like("all_reduce/recursive_doubling", build);
+    let around = Algorithm { requires: Requires::COMMUTATIVE, canonical: false, ..around };
+    let (_, text) = fault(&around, 3);
+    assert!(text.contains("adds what is in already: the contribution of rank 0"), "{text}");
+    // For a power of two every contribution is in once, but each rank adds in an order of its own.
+    let (found, text) = fault(&around, 4);
+    assert!(matches!(found, Fault::Trees { .. }), "{text}");
+    assert!(
+        text.contains("extent 0 is ((1 + 2) + (3 + 0)) at rank 0 but ((2 + 3) + (0 + 1)) at rank 1"),
+        "{text}"
+    );
+}
+
+/// Partial sums of a ring in two scratch chunks that take turns.
+fn ring_in_two_scratch_chunks(builder: &mut Builder) {
+    let (next, previous, hops) = (builder.ahead(1), builder.behind(1), builder.ranks() - 1);
+    let (mut scratch, mut value) = (Vec::new(), Slot::Input);
+    for hop in 1..=hops {
+        builder.push(builder.behind(hop), Action::Send { peer: next as u16, source: value });
+        let destination = match (hop == hops, scratch.len()) {
+            (true, _) => Slot::Output,
+            (false, 2) => scratch[(hop as usize + 1) % 2],
+            (false, _) => {
+                scratch.push(builder.scratch());
+                scratch[scratch.len() - 1]
+            }
+        };
+        let (operand, completes) = (Slot::Input, hop == hops);
+        let peer = previous as u16;
+        let action = Action::RecvReduce { peer, operand, destination, operand_is_left: false, completes };
+        builder.push(builder.behind(hop + 1), action);
+        value = destination;
+    }
+    if hops == 0 {
+        builder.deliver(0);
+    }
+}
+
+#[test]
+fn scratch_may_be_shared_by_extents_of_equal_length_only() {
+    let shared = like("reduce_scatter/ring", ring_in_two_scratch_chunks);
+    let scratch_chunks = |shape: &Shape| shape.ranks.saturating_sub(2).min(2);
+    let shared = Algorithm { scratch_chunks, ..shared };
+    let even = Algorithm { requires: Requires { even_counts: true, ..shared.requires }, ..shared };
+    for ranks in 1..=9 {
+        verify(&even, &Shape::new(ranks)).unwrap_or_else(|wrong| panic!("{wrong}"));
+    }
+    // An empty extent is done only when what it waits for is done to the last piece: with longer ones around it
+    // nobody gets further.
+    let (found, text) = fault(&shared, 6);
+    assert!(matches!(found, Fault::Deadlock { .. }), "{text}");
+}
+
+#[test]
+fn writing_the_input_and_bad_indices_are_named() {
+    let shape = Shape::new(2);
+    let ring = find_by_name("all_reduce/ring").unwrap();
+    let changed = |step: usize, action: Action| {
+        let mut schedules: Vec<_> = (0..2).map(|rank| ring.schedule(&shape, rank)).collect();
+        schedules[1].steps[step].action = action;
+        verify_schedules(ring, &shape, &schedules).expect_err("it is wrong").to_string()
+    };
+    let text = changed(3, Action::Recv { peer: 0, destination: Slot::Input });
+    assert!(text.ends_with("rank 1 step 3 [recv from 0 extent 0 wire -> input] writes the input"), "{text}");
+    let text = changed(0, Action::Send { peer: 7, source: Slot::Input });
+    assert!(text.ends_with("names a rank beyond the last, 1"), "{text}");
+    let text = changed(0, Action::Send { peer: 0, source: Slot::Scratch(0) });
+    assert!(text.ends_with("uses scratch chunk 0 of 0"), "{text}");
+}
+
+#[test]
+fn a_group_of_one_that_forgets_to_copy_is_found() {
+    let empty = Algorithm { cost: |_| Cost::FREE, ..like("all_gather/ring", |_| {}) };
+    let (_, text) = fault(&empty, 1);
+    assert!(
+        text.ends_with("rank 0's output of extent 0, piece 0, lacks the contribution of rank 0"),
+        "{text}"
+    );
+    assert_eq!(empty.collective, Collective::AllGather);
+}
