@@ -29,4 +29,4 @@ mod world;
 
 pub use communicator::{BACKEND, TcpCommunicator};
 pub use links::{TcpLink, TcpLinks};
-pub use world::{Members, World};
+pub use world::World;

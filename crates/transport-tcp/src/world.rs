@@ -10,30 +10,14 @@ use unisono_engine::{EngineOptions, PIECE_BYTES};
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
-use crate::handshake::JobId;
 use crate::links;
-use crate::secret::Secret;
+use crate::rendezvous::{Membership, listen_address, rendezvous};
 use crate::wire::CommunicatorKey;
 
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
-
-/// Who the ranks of a job are: what a rendezvous finds out.
-#[derive(Clone, Debug)]
-pub struct Members {
-    /// Our rank.
-    pub rank: u32,
-    /// The job.
-    pub job: JobId,
-    /// Its secret.
-    pub secret: Secret,
-    /// Where every rank listens, in rank order.
-    pub addresses: Arc<[SocketAddr]>,
-    /// The number of the host of every rank.
-    pub hosts: Arc<[u32]>,
-}
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
 /// within 100 ms, closes all connections and ends the control thread.
@@ -52,6 +36,18 @@ struct Shared {
 }
 
 impl World {
+    /// Joins the job that the settings describe: listens, meets the other ranks, starts the control plane. Returns
+    /// when all ranks have come.
+    ///
+    /// # Errors
+    /// As [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
+    pub fn join(config: &Config) -> Result<World> {
+        let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
+        let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
+        let membership = rendezvous(config, address, Vec::new())?;
+        World::start(membership, listener, config)
+    }
+
     /// A listening socket for [`World::start`], with the buffers of data sockets.
     ///
     /// # Errors
@@ -61,15 +57,15 @@ impl World {
         listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
     }
 
-    /// Starts the control plane of a job whose ranks have found each other. `listener` is from [`World::listen`], and
-    /// others know its address.
+    /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
+    /// [`World::listen`], at the address that the others know.
     ///
     /// # Errors
     /// [`Error::System`] when no thread or descriptor is left.
-    pub fn start(members: Members, listener: TcpListener, config: &Config) -> Result<World> {
-        let Members { rank, job, secret, addresses, hosts } = members;
-        let global_ranks = (0..addresses.len() as u32).collect();
-        let group = Group::new(rank, global_ranks, hosts.clone(), 0);
+    pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
+        let Membership { rank, world_size, job, secret, addresses, hosts, .. } = membership;
+        let hosts: Arc<[u32]> = hosts.into();
+        let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
@@ -77,7 +73,7 @@ impl World {
             buffer_bytes: config.socket_buffer_bytes,
             congestion_control: config.congestion_control.clone(),
         };
-        let identity = Identity { rank, job, secret, addresses, hosts };
+        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
         let thread = ControlThread::start(identity, listener, settings)?;
         let shared = Shared {
             group,

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
+use unisono_transport_tcp::World;
+use unisono_transport_tcp::rendezvous::Membership;
 
 fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
     let (rank, size) = (communicator.group().rank(), communicator.group().size());
@@ -117,7 +119,8 @@ fn different_lists_are_refused_by_name() {
     });
     for (rank, error) in errors.into_iter().enumerate() {
         let error: Error = error.expect("every rank is in some list");
-        let is_named = matches!(error.root_cause(), Error::Refused { problem } if problem.contains("different groups"));
+        let is_named =
+            matches!(error.root_cause(), Error::Refused { problem } if problem.contains("different groups"));
         assert!(is_named, "rank {rank}: {error}");
     }
 }
@@ -155,8 +158,8 @@ fn strangers_have_no_effect() {
     let worlds: Vec<_> = (0..)
         .zip(listeners)
         .map(|(rank, listener)| {
-            let members = unisono_transport_tcp::Members { rank, ..members.clone() };
-            unisono_transport_tcp::World::start(members, listener, &config).expect("start")
+            let members = Membership { rank, ..members.clone() };
+            World::start(members, listener, &config).expect("start")
         })
         .collect();
     let strangers = std::thread::spawn(move || {

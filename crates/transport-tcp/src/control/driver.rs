@@ -74,12 +74,15 @@ pub(super) async fn run(
         settings,
     };
     driver.act();
-    loop {
-        let due = driver.due();
+    let mut leave_by: Option<Instant> = None;
+    // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits a little for
+    // them, so as not to be taken for dead.
+    while leave_by.is_none_or(|leave_by| !driver.plane.is_connected() && Instant::now() < leave_by) {
+        let due = leave_by.map_or(driver.due(), |leave_by| leave_by.min(driver.due()));
         tokio::select! {
-            command = commands.recv() => match command {
-                Some(Command::Leave) | None => break,
-                Some(command) => driver.on_command(command),
+            Some(command) = commands.recv() => match command {
+                Command::Leave => leave_by = Some(Instant::now() + GOODBYE_WAIT),
+                command => driver.on_command(command),
             },
             Some(event) = received.recv() => driver.on_event(event),
             Some(Ok(event)) = driver.tasks.join_next() => driver.on_event(event),

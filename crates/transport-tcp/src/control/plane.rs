@@ -123,6 +123,11 @@ impl Plane {
         self.detector.due()
     }
 
+    /// Whether every connection that it wants is there.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer as usize])
+    }
+
     /// The connection to a rank is there.
     pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
         self.connecting[peer as usize] = false;

@@ -48,7 +48,7 @@ impl Topology {
 
     /// Every connection that `rank` wants: distance 1, 2, 4, ... both ways, so that news crosses in log2 steps, where
     /// a dead rank is replaced by its next live successor; and those it beats for or watches.
-    fn wanted(&self, rank: u32) -> Vec<u32> {
+    pub(crate) fn wanted(&self, rank: u32) -> Vec<u32> {
         let size = self.live.len();
         let mut list = Vec::new();
         let mut distance = 1;

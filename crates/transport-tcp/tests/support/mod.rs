@@ -8,10 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::Communicator;
+use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
-use unisono_transport_tcp::{Members, World};
 
 /// No test takes longer, however busy the machine is.
 pub const TEST_TIME_MAX: Duration = Duration::from_secs(120);
@@ -26,15 +27,17 @@ pub fn config(settings: &[(&str, &str)]) -> Config {
 }
 
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
-pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Members) {
+pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, config).expect("listen")).collect();
-    let members = Members {
+    let members = Membership {
         rank: 0,
         job: JobId::random().expect("random bytes"),
         secret: Secret::take(&mut [7; SECRET_BYTES]),
         addresses: listeners.iter().map(|one| one.local_addr().expect("bound")).collect(),
-        hosts: vec![0; ranks as usize].into(),
+        hosts: vec![0; ranks as usize],
+        world_size: ranks,
+        parameters: Vec::new(),
     };
     (listeners, members)
 }
@@ -43,7 +46,7 @@ pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Members) {
 pub fn worlds(ranks: u32, config: &Config) -> Vec<World> {
     let (listeners, members) = listeners(ranks, config);
     let start = |(rank, listener)| {
-        World::start(Members { rank, ..members.clone() }, listener, config).expect("start")
+        World::start(Membership { rank, ..members.clone() }, listener, config).expect("start")
     };
     (0..).zip(listeners).map(start).collect()
 }

@@ -1,0 +1,81 @@
+//! Collective communication between the ranks of a job: all-reduce, all-gather, all-to-all and their family, over TCP
+//! in pure Rust.
+//!
+//! A program is started once per rank, by `unisono run -n 4 ./program`, `torchrun`, `mpirun` or `srun`, and finds the
+//! others by itself:
+//!
+//! ```
+//! use unisono::{Collectives, ReduceOp};
+//!
+//! fn main() -> unisono::Result<()> {
+//!     let world = unisono::init()?;
+//!     let (rank, size) = (world.group().rank(), world.group().size());
+//!
+//!     // Every rank contributes its own gradients and gets the mean of all.
+//!     let mut gradients = vec![rank as f32; 1000];
+//!     world.all_reduce(&mut gradients, ReduceOp::Avg)?;
+//!     assert_eq!(gradients[0], (size - 1) as f32 / 2.0);
+//!
+//!     // Rank 0 has something for all.
+//!     let mut weights = if rank == 0 { vec![0.25f32; 10] } else { vec![0.0; 10] };
+//!     world.broadcast(&mut weights, 0)?;
+//!     assert_eq!(weights[9], 0.25);
+//!
+//!     world.close()
+//! }
+//! ```
+//!
+//! Started alone, with no launcher around it, the same program is a world of one. The typed calls are in
+//! [`Collectives`], [`CollectivesAsync`] and [`CollectivesUneven`]; every setting is a row of [`config::KNOBS`]; a
+//! failure says which rank, in which call, and how it was noticed: see [`Error`].
+//!
+//! Tests can run many ranks as threads of one process without any network: see [`in_process`].
+
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+pub use unisono_communicator::*;
+pub use unisono_engine::in_process;
+pub use unisono_transport_tcp::config::{self, Config};
+pub use unisono_transport_tcp::{TcpCommunicator, World};
+
+/// The backends of this build, as `UNISONO_BACKEND` names them.
+pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
+
+/// Joins the job that this process was started in, and gives the communicator of all its ranks. With no launcher
+/// around, a world of one. Blocks until all ranks have come, at most `UNISONO_JOIN_TIMEOUT_S`.
+///
+/// The communicator keeps the connections and their thread; when its last handle is dropped, it says goodbye.
+///
+/// # Errors
+/// [`Error::Configuration`] for a setting that cannot be obeyed, [`Error::Rendezvous`] when not all ranks come in
+/// time, [`Error::Refused`] when this process does not belong to the job it found.
+///
+/// ```
+/// use unisono::Collectives;
+/// let world = unisono::init()?;
+/// world.barrier()?;
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub fn init() -> Result<Arc<dyn Communicator>> {
+    init_with(&Config::from_environment()?)
+}
+
+/// [`init`] with these settings in place of the environment.
+///
+/// # Errors
+/// As [`init`].
+pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
+    if !BACKENDS.contains(&config.backend.as_str()) {
+        return Err(Error::Configuration {
+            name: "UNISONO_BACKEND".to_owned(),
+            value: config.backend.clone(),
+            problem: format!("this build has {}", BACKENDS.join(", ")),
+        });
+    }
+    if config.placement.world_size() == 1 {
+        return Ok(Arc::new(Solo::new()));
+    }
+    World::join(config)?.communicator()
+}

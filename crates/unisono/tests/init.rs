@@ -1,0 +1,61 @@
+//! What `init` makes of settings.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use unisono::{Collectives, Config, Error, ReduceOp};
+
+const TEST_TIME_MAX: Duration = Duration::from_secs(120);
+
+fn config(settings: &[(&str, String)]) -> Config {
+    let lookup =
+        |name: &str| settings.iter().find(|setting| setting.0 == name).map(|setting| setting.1.clone());
+    Config::from_lookup(&lookup).unwrap()
+}
+
+#[test]
+fn no_launcher_is_a_world_of_one() {
+    let world = unisono::init_with(&config(&[])).unwrap();
+    assert_eq!((world.group().size(), world.backend()), (1, "solo"));
+    let mut values = [3u8];
+    world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+    assert_eq!(values, [3]);
+}
+
+#[test]
+fn a_backend_that_is_not_there_is_refused_by_name() {
+    let error = unisono::init_with(&config(&[("UNISONO_BACKEND", "nccl".into())])).err().unwrap();
+    assert!(matches!(&error, Error::Configuration { .. }), "{error}");
+    assert_eq!(error.to_string(), "UNISONO_BACKEND=nccl: this build has auto, tcp");
+}
+
+#[test]
+fn ranks_of_one_host_find_each_other() {
+    let ranks = 3u32;
+    let job = format!("facade test of process {}", std::process::id());
+    let (done, finished) = mpsc::channel();
+    for rank in 0..ranks {
+        let settings = [
+            ("RANK", rank.to_string()),
+            ("WORLD_SIZE", ranks.to_string()),
+            ("UNISONO_JOB", job.clone()),
+            ("UNISONO_BACKEND", "tcp".to_owned()),
+            ("UNISONO_JOIN_TIMEOUT_S", "60".to_owned()),
+            ("XDG_RUNTIME_DIR", std::env::temp_dir().display().to_string()),
+        ];
+        let done = done.clone();
+        std::thread::spawn(move || {
+            let world = unisono::init_with(&config(&settings)).unwrap();
+            assert_eq!((world.group().rank(), world.group().size(), world.backend()), (rank, ranks, "tcp"));
+            let mut values = vec![rank; 5000];
+            world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+            assert!(values.iter().all(|&value| value == 3));
+            world.close().unwrap();
+            done.send(rank).unwrap();
+        });
+    }
+    drop(done);
+    for _ in 0..ranks {
+        finished.recv_timeout(TEST_TIME_MAX).expect("a rank hangs or has panicked");
+    }
+}
