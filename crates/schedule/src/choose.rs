@@ -24,15 +24,32 @@ impl Admit {
     pub const ANY: Self =
         Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
 
-    /// Whether `algorithm` may serve such a call.
+    /// Why `algorithm` may not serve such a call in such a group; nothing if it may.
     ///
-    /// The first two questions are for reductions: elsewhere the bits of the result do not depend on the way.
-    pub const fn admits(&self, algorithm: &Algorithm) -> bool {
-        let requires = &algorithm.requires;
-        let bits = !algorithm.collective.reduces()
-            || ((algorithm.canonical || !self.canonical_only)
-                && (self.commutative_operator || !requires.commutative));
-        bits && !(requires.even_counts && self.uneven) && !(requires.out_of_place && self.in_place)
+    /// The tree and the operator matter to reductions only: elsewhere the bits do not depend on the way.
+    ///
+    /// ```
+    /// use unisono_schedule::{Admit, Shape, find_by_name};
+    /// let canonical = Admit { canonical_only: true, ..Admit::ANY };
+    /// let refusal = canonical.refusal(find_by_name("all_reduce/ring").unwrap(), &Shape::new(4));
+    /// assert_eq!(refusal.as_deref(), Some("its summation tree is not the canonical one"));
+    /// ```
+    pub fn refusal(&self, algorithm: &Algorithm, shape: &Shape) -> Option<String> {
+        let (requires, reduces) = (&algorithm.requires, algorithm.collective.reduces());
+        let reason = if !algorithm.supports(shape) {
+            return Some(format!("it does not support {} ranks with root {}", shape.ranks, shape.root));
+        } else if reduces && self.canonical_only && !algorithm.canonical {
+            "its summation tree is not the canonical one"
+        } else if reduces && requires.commutative && !self.commutative_operator {
+            "it needs an operator that commutes"
+        } else if requires.even_counts && self.uneven {
+            "it needs equal counts on all ranks"
+        } else if requires.out_of_place && self.in_place {
+            "it needs an output apart from the input"
+        } else {
+            return None;
+        };
+        Some(reason.to_owned())
     }
 
     const fn index(&self) -> usize {
@@ -71,10 +88,10 @@ pub type BreakPoint = (u64, &'static Algorithm);
 /// ```
 /// use unisono_schedule::{Admit, Chooser, Collective, Parameters, Shape};
 /// let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
-/// let small = chooser.choose(Collective::AllReduce, 64, Admit::ANY).unwrap();
+/// let small = chooser.choose(Collective::AllReduce, 64, &Admit::ANY).unwrap();
 /// assert_eq!(small.name, "recursive_doubling");
 /// let canonical = Admit { canonical_only: true, ..Admit::ANY };
-/// assert!(chooser.choose(Collective::AllReduce, 1 << 28, canonical).unwrap().canonical);
+/// assert!(chooser.choose(Collective::AllReduce, 1 << 28, &canonical).unwrap().canonical);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Chooser {
@@ -102,7 +119,8 @@ impl Chooser {
             let mut known: Vec<(Vec<bool>, usize)> = Vec::new();
             for index in 0..Admit::COMBINATIONS {
                 let admit = Admit::from_index(index);
-                let admitted: Vec<bool> = supported.iter().map(|algorithm| admit.admits(algorithm)).collect();
+                let admitted: Vec<bool> =
+                    supported.iter().map(|algorithm| admit.refusal(algorithm, shape).is_none()).collect();
                 if let Some((_, table)) = known.iter().find(|(those, _)| *those == admitted) {
                     table_of.push(*table);
                     continue;
@@ -121,14 +139,14 @@ impl Chooser {
     /// The cheapest admitted algorithm for a call; nothing if none is admitted.
     ///
     /// `bytes` is the full vector: the larger of one rank's input and output. It must be equal on all ranks.
-    pub fn choose(&self, collective: Collective, bytes: u64, admit: Admit) -> Option<&'static Algorithm> {
+    pub fn choose(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<&'static Algorithm> {
         let table = self.table(collective, admit);
         let above = table.partition_point(|(from, _)| *from <= bytes);
         above.checked_sub(1).map(|index| table[index].1)
     }
 
     /// The break points, ascending; the first is at 0 bytes. Empty if no algorithm is admitted.
-    pub fn table(&self, collective: Collective, admit: Admit) -> &[BreakPoint] {
+    pub fn table(&self, collective: Collective, admit: &Admit) -> &[BreakPoint] {
         &self.tables[self.table_of[collective as usize * Admit::COMBINATIONS + admit.index()]]
     }
 }
@@ -192,7 +210,7 @@ mod tests {
             let chooser = Chooser::new(&shape, &parameters);
             for collective in Collective::ALL {
                 for bytes in (0..36).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3, 10 << bit]) {
-                    let chosen = chooser.choose(collective, bytes, Admit::ANY).unwrap();
+                    let chosen = chooser.choose(collective, bytes, &Admit::ANY).unwrap();
                     let prices = algorithms().iter().filter(|one| one.collective == collective);
                     let least = prices.map(|one| price(one, &shape, bytes, &parameters)).min().unwrap();
                     // Prices are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
@@ -211,9 +229,9 @@ mod tests {
             assert_eq!(admit.index(), index);
             for collective in Collective::ALL {
                 for bytes in [0, 1, 4 << 10, 1 << 20, 1 << 30, u64::MAX] {
-                    let chosen = chooser.choose(collective, bytes, admit).unwrap();
+                    let chosen = chooser.choose(collective, bytes, &admit).unwrap();
                     assert!(
-                        chosen.collective == collective && admit.admits(chosen),
+                        chosen.collective == collective && admit.refusal(chosen, &Shape::new(6)).is_none(),
                         "{collective} {admit:?}"
                     );
                 }
@@ -225,10 +243,10 @@ mod tests {
     fn large_vectors_move_few_bytes_and_crowded_cores_few_messages() {
         let shape = Shape::new(8);
         let roomy = Chooser::new(&shape, &Parameters::LOOPBACK);
-        let large = roomy.choose(Collective::AllReduce, 1 << 28, Admit::ANY).unwrap();
+        let large = roomy.choose(Collective::AllReduce, 1 << 28, &Admit::ANY).unwrap();
         assert!((large.cost)(&shape).sent == crate::Fraction::new(7, 4), "{}", large.name);
         let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 1);
-        let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, Admit::ANY).unwrap();
+        let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, &Admit::ANY).unwrap();
         let fewest = algorithms().iter().filter(|one| one.collective == Collective::AllReduce);
         let fewest = fewest.map(|one| (one.cost)(&shape).messages).min();
         assert_eq!(Some((chosen.cost)(&shape).messages), fewest, "{}", chosen.name);
@@ -237,7 +255,7 @@ mod tests {
     #[test]
     fn broadcasts_of_large_vectors_go_along_the_chain() {
         let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
-        let table = chooser.table(Collective::Broadcast, Admit::ANY);
+        let table = chooser.table(Collective::Broadcast, &Admit::ANY);
         let names: Vec<&str> = table.iter().map(|(_, algorithm)| algorithm.name).collect();
         assert_eq!(names, ["binomial", "chain"]);
     }

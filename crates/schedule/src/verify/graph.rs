@@ -5,9 +5,9 @@
 //! everybody who used that half of the window before. A cycle would be a deadlock.
 //!
 //! One kind of cycle is none: a rank that receives where it sends from, as in an exchange in place. Its receive
-//! waits for its own *send* only, and a byte is sent as soon as the link takes it, received or not. A group of
-//! transfers whose mutual waits are all of this kind, over one extent, runs byte by byte: everybody sends a byte,
-//! then everybody receives one. So what is proved is: no deadlock if each link and direction holds one byte.
+//! waits for its own *send* only, and what is sent is sent as soon as the link takes it, received or not. A group of
+//! transfers whose mutual waits are all of this kind, over one extent, runs bit by bit: everybody sends an element,
+//! then everybody receives one. So what is proved is: no deadlock if each link and direction holds one element.
 
 use super::case::{Case, Checked};
 use super::counterexample::{Event, Fault};
@@ -91,9 +91,11 @@ impl<'a> Graph<'a> {
             let step = self.step_of[event as usize];
             let (piece, pieces) = (self.piece(event), self.pieces_of(step));
             let partner = if pieces == 0 { ALONE } else { self.matching.partner[step as usize] };
-            if before[event as usize] != NONE {
-                self.predecessors.push(before[event as usize]);
-            } else if partner == ALONE && piece > 0 {
+            let [sender, receiver] = before[event as usize];
+            let receiver = Some(receiver).filter(|receiver| *receiver != sender);
+            let turns = [Some(sender), receiver].into_iter().flatten().filter(|earlier| *earlier != NONE);
+            self.predecessors.extend(turns);
+            if piece > 0 && partner == ALONE {
                 self.predecessors.push(event - 1);
             }
             for side in [step, partner].into_iter().filter(|side| *side != ALONE) {
@@ -125,18 +127,22 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// The event before each event on its link and direction: pieces 0 in list order, then pieces 1, and so on.
-    fn link_order(&self) -> Vec<u32> {
-        let mut before = vec![NONE; self.step_of.len()];
+    /// The event before each event on its link and direction, at the sender and at the receiver: pieces 0 in list
+    /// order, then pieces 1, and so on. A step without bytes has its turn among the pieces 0 of each end.
+    fn link_order(&self) -> Vec<[u32; 2]> {
+        let mut before = vec![[NONE; 2]; self.step_of.len()];
         for link in self.matching.starts.windows(2) {
             let sends = &self.matching.sends[link[0] as usize..link[1] as usize];
-            let most = sends.iter().map(|send| self.pieces_of(*send)).max().unwrap_or(0);
-            let mut last = NONE;
+            let most = sends.iter().map(|send| self.pieces_of(*send)).max().unwrap_or(0).max(1);
+            let mut last = [NONE; 2];
             for piece in 0..most {
-                for send in sends.iter().filter(|send| piece < self.pieces_of(**send)) {
-                    let event = self.event(*send, piece);
-                    before[event as usize] = last;
-                    last = event;
+                for send in sends.iter().filter(|send| piece < self.pieces_of(**send).max(1)) {
+                    let ends = [*send, self.matching.partner[*send as usize]];
+                    let events = ends.map(|step| self.event(step, piece));
+                    for (end, event) in events.into_iter().enumerate() {
+                        before[event as usize][end] = last[end];
+                    }
+                    last = events;
                 }
             }
         }
