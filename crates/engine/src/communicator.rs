@@ -4,11 +4,11 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use crate::temporary::Parameters;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
     Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Work,
 };
+use unisono_schedule::Parameters;
 
 use crate::active::{ActiveCall, Engine};
 use crate::baton::{Baton, Pause, Shared, Step};
@@ -45,7 +45,7 @@ impl Default for EngineOptions {
             piece_bytes: None,
             spin: Duration::from_micros(50),
             probe_after: Duration::from_millis(50),
-            parameters: Parameters::default(),
+            parameters: Parameters::LOOPBACK,
         }
     }
 }

@@ -122,6 +122,31 @@ impl Layout {
     }
 }
 
+/// Elements of the full vector, the larger of one rank's input and output; `None` when it differs by rank.
+pub(crate) fn vector_elements(descriptor: &Descriptor, counts: &Counts, ranks: u32) -> Option<u64> {
+    match (descriptor.collective, counts) {
+        (_, Counts::PerRank(list)) => Some(list.iter().sum()),
+        (_, Counts::PerPair { .. }) => None,
+        (
+            Collective::ReduceScatter
+            | Collective::AllGather
+            | Collective::Gather
+            | Collective::Scatter
+            | Collective::AllToAll,
+            Counts::Even,
+        ) => Some(descriptor.count.saturating_mul(u64::from(ranks))),
+        (
+            Collective::AllReduce
+            | Collective::Reduce
+            | Collective::Broadcast
+            | Collective::Barrier
+            | Collective::Send
+            | Collective::Recv,
+            Counts::Even,
+        ) => Some(descriptor.count),
+    }
+}
+
 /// The start of chunk `c`: `count c / chunks`, without overflow.
 fn cut(count: u64, chunks: u64, c: u64) -> u64 {
     (u128::from(count) * u128::from(c) / u128::from(chunks)) as u64

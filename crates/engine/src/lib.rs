@@ -24,7 +24,6 @@ mod progress;
 mod reduce;
 mod run;
 mod tapped;
-mod temporary;
 mod traced;
 
 pub use board::{Board, CALLS_REMEMBERED, CallStatus, Revocation};
@@ -35,5 +34,5 @@ pub use header::{HEADER_BYTES, HEADER_VERSION};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES};
 pub use tapped::{Flow, Tap, Tapped, TappedLink};
-pub use temporary::Parameters;
 pub use traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};
+pub use unisono_schedule::Parameters;

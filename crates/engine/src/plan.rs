@@ -8,7 +8,7 @@ use unisono_communicator::{Counts, Descriptor, Group, Place};
 use unisono_schedule::{Action, Algorithm, Schedule, Slot};
 
 use crate::header::{HASH_START, hash_name, hash_word};
-use crate::layout::Layout;
+use crate::layout::{Layout, vector_elements};
 use crate::links::{Edge, Lane};
 use crate::memory::{Order, Region, Span};
 
@@ -124,7 +124,7 @@ impl Plan {
         let binder =
             Binder { layout, element_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
         let steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
-        let lane = lane_of(descriptor, group);
+        let lane = lane_of(key, group);
         let links = bind_links(&schedule, &steps, lane, piece_bytes);
         let copies = (0..steps.len() as u32)
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
@@ -154,10 +154,12 @@ fn pieces(bytes: u64, piece_bytes: u64) -> u64 {
 }
 
 /// Which stream a call uses: derived from fields that both sides compare.
-fn lane_of(descriptor: &Descriptor, group: &Group) -> Lane {
-    let ranks = if descriptor.root.is_none() && !descriptor.collective.reduces() { group.size() } else { 1 };
-    let bytes = descriptor.count.saturating_mul(u64::from(ranks) * descriptor.dtype.bytes() as u64);
-    if descriptor.uneven || bytes >= LARGE_CALL_BYTES_MIN { Lane::Large } else { Lane::Small }
+fn lane_of(key: &PlanKey, group: &Group) -> Lane {
+    let element_bytes = key.descriptor.dtype.bytes() as u64;
+    match vector_elements(&key.descriptor, &key.counts, group.size()) {
+        Some(elements) if elements.saturating_mul(element_bytes) < LARGE_CALL_BYTES_MIN => Lane::Small,
+        Some(_) | None => Lane::Large,
+    }
 }
 
 fn slots(action: &Action) -> [Slot; 2] {

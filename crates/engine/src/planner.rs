@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::temporary::{Admit, Chooser, Parameters};
 use unisono_communicator::{
     CallOptions, Counts, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
 };
-use unisono_schedule::{Algorithm, Schedule, Shape, algorithms, find};
+use unisono_schedule::{Admit, Algorithm, Chooser, Parameters, Schedule, Shape, algorithms, find};
 
 use crate::header::CallHeader;
+use crate::layout::vector_elements;
 use crate::plan::{Plan, PlanKey, piece_bytes};
 use crate::run::Run;
 
@@ -17,6 +17,9 @@ const RUNS_KEPT_MAX: usize = 64;
 
 /// Schedules kept, over all algorithms and roots.
 const SCHEDULES_KEPT_MAX: usize = 256;
+
+/// The size by which calls are planned whose sizes differ by rank, so that all ranks plan the same.
+const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 struct KeptSchedule {
     algorithm: &'static Algorithm,
@@ -141,7 +144,9 @@ impl Planner {
             _ => None,
         };
         let Some(name) = named else {
-            let bytes = descriptor.count.saturating_mul(descriptor.dtype.bytes() as u64);
+            let elements = vector_elements(descriptor, &wish.counts, self.group.size());
+            let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
+            let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
             return self.chooser.choose(collective, bytes, &admit).ok_or_else(|| {
                 let what =
                     format!("{descriptor} with a fixed summation tree, or with such an operator or place");

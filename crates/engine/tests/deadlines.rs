@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Peer, ReduceOp, Result};
+use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp, Result};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, Waker, in_process};
 

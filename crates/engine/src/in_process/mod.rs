@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::sync::{Parker, Unparker};
 use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_schedule::Parameters;
 
 use crate::board::Board;
 use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
@@ -43,7 +44,9 @@ const GOODBYE_POLL: Duration = Duration::from_millis(1);
 /// });
 /// ```
 pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
-    world_of(ranks, &EngineOptions::default(), |_, links| links)
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let parameters = Parameters::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
+    world_of(ranks, &EngineOptions { parameters, ..EngineOptions::default() }, |_, links| links)
 }
 
 /// A world with settings, whose links are wrapped, for instance by [`crate::Faulty`].

@@ -166,7 +166,7 @@ impl Lane {
         });
         let sinks = self.granted.drain(..).map(|(_, sink)| sink).chain(incoming);
         let receives = sinks.filter_map(|sink| match sink {
-            Sink::Receive(receive) => Some(receive),
+            Sink::Receive(receive) => Some(*receive),
             Sink::Drain => None,
         });
         sends.chain(asking).chain(receives)

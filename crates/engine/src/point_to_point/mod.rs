@@ -200,8 +200,8 @@ impl Mail {
 
     fn check_deadlines(&mut self, now: Instant) -> Result<()> {
         let overdue = |operation: &&Operation| operation.deadline.is_some_and(|deadline| now >= deadline);
-        let operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
-        let Some(late) = operations.filter(overdue).next() else { return Ok(()) };
+        let mut operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
+        let Some(late) = operations.find(overdue) else { return Ok(()) };
         let (rank, status) = match (late.call.descriptor.collective, late.call.descriptor.peer) {
             (Collective::Send, Some(Peer::Rank(rank))) => (rank, "has not received"),
             (_, Some(Peer::Rank(rank))) => (rank, "has not sent"),
@@ -240,7 +240,7 @@ impl Mail {
 /// Where the bytes of a matched message go.
 pub(crate) enum Sink {
     /// Into this receive.
-    Receive(Operation),
+    Receive(Box<Operation>),
     /// Nowhere: the receive has been refused the message.
     Drain,
 }
@@ -248,7 +248,7 @@ pub(crate) enum Sink {
 /// The receive as the sink of a message, or its refusal.
 fn sink(receive: Operation, source: u32, message: &frame::Message) -> Sink {
     match refusal(&receive, source, message) {
-        None => Sink::Receive(receive),
+        None => Sink::Receive(Box::new(receive)),
         Some(error) => {
             receive.fail(error);
             Sink::Drain

@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     /// The stream to a peer ended or broke.
     Lost { peer: u32, reason: String },
     /// A peer's header is not ours.
-    Mismatch { peer: u32, ours: HeaderBytes, theirs: HeaderBytes },
+    Mismatch { peer: u32, ours: Box<HeaderBytes>, theirs: Box<HeaderBytes> },
     /// A user function panicked.
     Panicked(Panicked),
 }
@@ -242,7 +242,10 @@ impl Run {
         let peer = self.plan.links[link].edge.peer;
         let ours = self.header.with_plan_hash(self.plan.links[link].recv.plan_hash);
         let theirs = self.links[link].header;
-        if ours == theirs { Ok(()) } else { Err(Failure::Mismatch { peer, ours, theirs }) }
+        if ours == theirs {
+            return Ok(());
+        }
+        Err(Failure::Mismatch { peer, ours: Box::new(ours), theirs: Box::new(theirs) })
     }
 }
 
