@@ -45,7 +45,10 @@ pub(crate) enum Commands {
     DemoRank,
     /// The process that outlives a killed launcher.
     #[command(name = crate::run::guard::COMMAND, hide = true)]
-    Guard,
+    Guard {
+        /// Removed at the end.
+        folder: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -1,8 +1,12 @@
 //! The program `unisono`: demonstrates, launches, measures, and looks into algorithms.
 
+#![forbid(unsafe_code)]
+
+mod algo;
 mod arguments;
 mod bench;
 mod demo;
+mod print;
 mod problem;
 mod random;
 mod run;
@@ -27,11 +31,14 @@ fn main() -> ExitCode {
 
 fn execute(command: Commands) -> Result<()> {
     match command {
+        Commands::Demo(arguments) => demo::demo(arguments),
         Commands::Run(arguments) => run::run(arguments),
-        Commands::Guard => {
-            run::guard::watch();
+        Commands::Bench(arguments) => bench::command::bench(arguments),
+        Commands::Algo { command } => algo::algo(command),
+        Commands::DemoRank => demo::rank(),
+        Commands::Guard { folder } => {
+            run::guard::watch(&folder);
             Ok(())
         }
-        _ => Ok(()),
     }
 }

@@ -1,11 +1,12 @@
 //! `unisono bench`: measures operations between ranks and checks every element of their results.
 
 mod case;
+pub(crate) mod command;
 mod dump;
 pub(crate) mod operations;
 pub(crate) mod report;
 pub(crate) mod sizes;
-mod timing;
+pub(crate) mod timing;
 mod values;
 
 use std::path::PathBuf;
@@ -37,14 +38,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The effort of a row in a bench of its own.
-    pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
-
     fn cases(&self, comm: &dyn Communicator) -> Vec<Case> {
         let (ranks, rank) = (comm.group().size(), comm.group().rank());
         let row = |operation: Operation, size| Case {
             operation,
-            dtype: self.dtype,
+            // As the library itself describes a barrier.
+            dtype: if operation.has_size() { self.dtype } else { DType::U8 },
             op: operation.reduces().then_some(self.op),
             count: operation.count(size, self.dtype.bytes(), ranks),
             algorithm: self.algorithm.clone(),

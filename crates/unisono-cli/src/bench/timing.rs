@@ -27,6 +27,11 @@ pub(crate) struct Effort {
     pub(crate) time: Duration,
 }
 
+impl Effort {
+    /// That of a row in a bench of its own.
+    pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
+}
+
 /// Times `call`, whose argument counts the calls of a block from 0. It should have been called once before. Collective.
 pub(crate) fn time(
     comm: &dyn Communicator,

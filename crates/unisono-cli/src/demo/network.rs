@@ -92,9 +92,9 @@ impl Network {
         let parts = layers(&self.parameters);
         let into = layers_mut(gradient);
         let mut by_hidden = [0.0f32; HIDDEN];
-        for class in 0..CLASSES {
+        for (class, probability) in probabilities.iter().enumerate() {
             let truth = if class == digit.label { 1.0 } else { 0.0 };
-            let by_score = weight * (probabilities[class] - truth);
+            let by_score = weight * (probability - truth);
             into.output_bias[class] += by_score;
             for unit in 0..HIDDEN {
                 into.output[class][unit] += by_score * hidden[unit];

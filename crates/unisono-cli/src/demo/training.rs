@@ -2,11 +2,16 @@
 //! every rank takes the same step. All ranks therefore keep bit-identical weights.
 
 use std::ops::Range;
+use std::panic::Location;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use unisono::{Collectives, Communicator, ReduceOp, Result};
+use unisono::{
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
+    Group, Outcome, Place, ReduceOp, Result, check,
+};
+use unisono_schedule::{Action, Shape, find};
 
 use super::digits::{Digit, Digits};
 use super::network::{Network, PARAMETERS};
@@ -25,8 +30,8 @@ pub(crate) struct Trained {
     pub(crate) test_accuracy: f64,
     pub(crate) epochs: u32,
     pub(crate) seconds: f64,
-    /// How many times the gradient was reduced.
-    pub(crate) steps: u32,
+    /// Gradient bytes that all ranks together sent; see [`bytes_sent`].
+    pub(crate) bytes_on_wire: u64,
     /// SHA-256 of every rank's weights, in hexadecimal.
     pub(crate) weights_hash: Vec<String>,
 }
@@ -48,12 +53,13 @@ pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32))
     let mut velocity = vec![0.0f32; PARAMETERS];
     let mut order: Vec<usize> = (0..digits.training.len()).collect();
     let mut shuffling = Random::new(SEED ^ 1);
-    let mut steps = 0;
+    let (mut steps, mut algorithm) = (0, "");
     for epoch in 1..=EPOCHS {
         shuffling.shuffle(&mut order);
         let mut loss = 0.0;
         for batch in order.chunks(BATCH_IMAGES) {
-            let reduced = reduced_gradient(comm, &network, &digits.training, batch)?;
+            let mut reduced = gradient(comm.group(), &network, &digits.training, batch);
+            algorithm = sum_over_ranks(comm, &mut reduced)?.algorithm;
             step(&mut network.parameters, &mut velocity, &reduced[..PARAMETERS]);
             loss += reduced[PARAMETERS] * batch.len() as f32;
             steps += 1;
@@ -62,25 +68,53 @@ pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32))
     }
     let test_accuracy = accuracy(comm, &network, &digits.test)?;
     let weights_hash = hashes(comm, &network.parameters)?;
-    Ok(Trained { test_accuracy, epochs: EPOCHS, seconds: start.elapsed().as_secs_f64(), steps, weights_hash })
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes_on_wire = steps * bytes_sent(algorithm, comm.group().size(), REDUCED_ELEMENTS as u64);
+    Ok(Trained { test_accuracy, epochs: EPOCHS, seconds, bytes_on_wire, weights_hash })
 }
 
-/// The mean gradient over the batch, and behind it the mean loss. Each image weighs the same however unevenly the batch
-/// divides among the ranks.
-fn reduced_gradient(
-    comm: &dyn Communicator,
-    network: &Network,
-    images: &[Digit],
-    batch: &[usize],
-) -> Result<Vec<f32>> {
+/// This rank's part of the mean gradient over the batch, and behind it that of the mean loss. Each image weighs the same
+/// however unevenly the batch divides among the ranks.
+fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize]) -> Vec<f32> {
     let mut reduced = vec![0.0f32; REDUCED_ELEMENTS];
     let (gradient, loss) = reduced.split_at_mut(PARAMETERS);
     let weight = 1.0 / batch.len() as f32;
-    for &image in &batch[share(batch.len(), comm.group().rank(), comm.group().size())] {
+    for &image in &batch[share(batch.len(), group.rank(), group.size())] {
         loss[0] += network.add_gradient(&images[image], weight, gradient);
     }
-    comm.all_reduce(&mut reduced, ReduceOp::Sum)?;
-    Ok(reduced)
+    reduced
+}
+
+/// `all_reduce`, spelled out for its outcome, which names the algorithm.
+fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> Result<Outcome> {
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::F32, buffer.len() as u64)
+    };
+    let call = Call {
+        descriptor,
+        buffers: Buffers::InOut(BufferMut::of(buffer)),
+        counts: Counts::Even,
+        options: CallOptions::default(),
+        user_function: None,
+        site: Location::caller(),
+    };
+    check(&call, comm.group())?;
+    comm.execute(call)
+}
+
+/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of the algorithm's schedule add up
+/// to. The frames around it are not counted; an algorithm without a schedule sends nothing.
+fn bytes_sent(algorithm: &str, ranks: u32, elements: u64) -> u64 {
+    let Some(algorithm) = find(unisono_schedule::Collective::AllReduce, algorithm) else { return 0 };
+    let sent_by = |rank| {
+        let schedule = algorithm.schedule(&Shape::new(ranks), rank);
+        let offset = |chunk: u32| elements * u64::from(chunk) / u64::from(schedule.chunks);
+        let sends = schedule.steps.iter().filter(|step| matches!(step.action, Action::Send { .. }));
+        sends.map(|step| offset(step.extent + 1) - offset(step.extent)).sum::<u64>()
+    };
+    (0..ranks).map(sent_by).sum::<u64>() * size_of::<f32>() as u64
 }
 
 fn step(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
@@ -124,6 +158,13 @@ mod tests {
         assert!(losses[0].1 > 5.0 * losses[losses.len() - 1].1, "{losses:?}");
         let second = train(&comm, |_, _| {}).unwrap();
         assert_eq!((first.test_accuracy, first.weights_hash), (second.test_accuracy, second.weights_hash));
+    }
+
+    #[test]
+    fn a_ring_sends_twice_its_vector_but_for_one_share() {
+        assert_eq!(bytes_sent("ring", 4, 1000), 4 * 2 * 750 * 4);
+        assert_eq!(bytes_sent("ring", 3, 1001), 2 * 2 * 1001 * 4);
+        assert_eq!(bytes_sent("local", 1, 1000), 0);
     }
 
     #[test]

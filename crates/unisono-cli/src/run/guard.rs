@@ -1,11 +1,12 @@
 //! A small process that ends the ranks when the launcher dies without having been able to.
 //!
 //! The launcher holds the other end of its standard input. However the launcher ends, SIGKILL included, the kernel
-//! closes that pipe, and the guard kills every process group it still knows.
+//! closes that pipe; the guard then kills every process group it still knows and removes the folder with the secret.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -20,9 +21,10 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts the guard, in a process group of its own so that no signal to the launcher's group reaches it.
-    pub(crate) fn start() -> io::Result<Guard> {
+    pub(crate) fn start(folder: &Path) -> io::Result<Guard> {
         let process = Command::new(std::env::current_exe()?)
             .arg(COMMAND)
+            .arg(folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .process_group(0)
@@ -57,7 +59,7 @@ impl Drop for Guard {
 }
 
 /// The guard's whole life.
-pub(crate) fn watch() {
+pub(crate) fn watch(folder: &Path) {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let (sign, pid) = line.split_at_checked(1).unwrap_or_default();
@@ -70,4 +72,6 @@ pub(crate) fn watch() {
     for pid in groups.into_iter().filter_map(|pid| Pid::from_raw(pid.get())) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
+    // Nobody is left to be told if it cannot be removed.
+    let _ = std::fs::remove_dir_all(folder);
 }

@@ -1,12 +1,12 @@
 //! The launcher: starts ranks on this host, passes their output on, and ends all of them together.
 
 pub(crate) mod guard;
+mod meeting;
 pub(crate) mod output;
 mod rank;
 
 use std::ffi::OsString;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 use crate::arguments::RunArguments;
 use crate::problem::{Problem, Result};
 use guard::Guard;
+use meeting::Meeting;
 use output::{Prefixed, Sink};
 use rank::{Event, Rank, SIGNAL_STATUS, ending, shell_status};
 
@@ -71,10 +72,12 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
 
 /// Runs the job to its end. Fails with the status of the first rank that failed, which has been named on standard error.
 pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
+    let meeting = Meeting::arrange(job.ranks)?;
     let (sender, events) = channel();
     watch_signals(sender.clone()).map_err(|error| Problem::failed("catching signals", error))?;
     let mut launcher = Launcher {
-        guard: Guard::start().map_err(|error| Problem::failed("starting the guard", error))?,
+        guard: Guard::start(meeting.folder())
+            .map_err(|error| Problem::failed("starting the guard", error))?,
         ranks: Vec::new(),
         streams_open: 0,
         keep_going: job.keep_going,
@@ -82,7 +85,7 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
         stage: Stage::Running,
         outcome: Ok(()),
     };
-    if let Err(problem) = launcher.start(job, &sink, &sender) {
+    if let Err(problem) = launcher.start(job, &meeting, &sink, &sender) {
         launcher.outcome = Err(problem);
         launcher.end();
     }
@@ -113,12 +116,17 @@ struct Launcher {
 }
 
 impl Launcher {
-    fn start(&mut self, job: &Job, sink: &Arc<dyn Sink>, events: &Sender<Event>) -> Result<()> {
-        let environment = environment(job.ranks)?;
+    fn start(
+        &mut self,
+        job: &Job,
+        meeting: &Meeting,
+        sink: &Arc<dyn Sink>,
+        events: &Sender<Event>,
+    ) -> Result<()> {
         for rank in 0..job.ranks {
             let mut command = Command::new(&job.program);
-            command.args(&job.arguments).envs(environment.iter().map(|(name, value)| (name, value)));
-            command.env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
+            command.args(&job.arguments);
+            meeting.tell(&mut command, rank);
             let started = Rank::start(command, rank, sink, events).map_err(|error| Problem {
                 status: STATUS_NOT_STARTED,
                 text: format!("{}: {error}", job.program.display()),
@@ -203,20 +211,6 @@ impl Launcher {
         self.ranks.iter().flatten().for_each(|rank| rank.signal(Signal::KILL));
         self.stage = Stage::Killed;
     }
-}
-
-/// What the ranks find in their environment, but for their own number.
-fn environment(ranks: u32) -> Result<Vec<(&'static str, String)>> {
-    // Nobody here listens on this port: it is for programs whose own library wants one.
-    let free_port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .map_err(|error| Problem::failed("looking for a free port", error))?;
-    Ok(vec![
-        ("WORLD_SIZE", ranks.to_string()),
-        ("LOCAL_WORLD_SIZE", ranks.to_string()),
-        ("MASTER_ADDR", free_port.ip().to_string()),
-        ("MASTER_PORT", free_port.port().to_string()),
-    ])
 }
 
 fn watch_signals(events: Sender<Event>) -> io::Result<()> {

@@ -13,21 +13,21 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// A finished run.
-pub struct Finished {
-    pub status: ExitStatus,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 /// A run of the program.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
 }
 
 /// Starts the program, its two outputs read by threads.
-pub fn start(arguments: &[&str]) -> Running {
+pub(crate) fn start(arguments: &[&str]) -> Running {
     let mut child = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(arguments)
         .stdin(Stdio::null())
@@ -42,7 +42,7 @@ pub fn start(arguments: &[&str]) -> Running {
 }
 
 /// Runs the program to its end.
-pub fn unisono(arguments: &[&str]) -> Finished {
+pub(crate) fn unisono(arguments: &[&str]) -> Finished {
     start(arguments).finish()
 }
 
@@ -64,17 +64,17 @@ fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
 
 impl Running {
     /// Waits until a line of standard output is printed, and gives it.
-    pub fn next_line(&mut self) -> String {
+    pub(crate) fn next_line(&mut self) -> String {
         self.out.recv_timeout(WATCHDOG).expect("a line of standard output")
     }
 
     /// To the launcher only.
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Waits for the end; at the watchdog's time kills the launcher and fails.
-    pub fn finish(mut self) -> Finished {
+    pub(crate) fn finish(mut self) -> Finished {
         let deadline = Instant::now() + WATCHDOG;
         let out = self.read_all(deadline, |running| &running.out);
         let err = self.read_all(deadline, |running| &running.err);
@@ -98,17 +98,22 @@ impl Running {
 }
 
 /// Whether a process has that number.
-pub fn exists(pid: &str) -> bool {
+pub(crate) fn exists(pid: &str) -> bool {
     // A zombie has ended; it only waits for whoever adopted it.
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     !status.is_empty() && !status.contains("State:\tZ")
 }
 
 /// Waits until no process has any of the numbers.
-pub fn wait_until_gone(pids: &[String]) {
+pub(crate) fn wait_until_gone(pids: &[String]) {
+    wait_until(&format!("{pids:?} are gone"), || !pids.iter().any(|pid| exists(pid)));
+}
+
+/// Waits until something holds.
+pub(crate) fn wait_until(what: &str, holds: impl Fn() -> bool) {
     let deadline = Instant::now() + WATCHDOG;
-    while pids.iter().any(|pid| exists(pid)) {
-        assert!(Instant::now() < deadline, "still there: {pids:?}");
+    while !holds() {
+        assert!(Instant::now() < deadline, "waited in vain until {what}");
         thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,11 +1,9 @@
 //! `unisono run`: what the ranks find, how their output is passed on, and that they end together.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 
+use crate::support::{Finished, Running, exists, start, unisono, wait_until, wait_until_gone};
 use rustix::process::{Pid, Signal, kill_process};
-use support::{Finished, exists, start, unisono, wait_until_gone};
 
 /// Runs a shell line in `ranks` ranks.
 fn shell(ranks: &str, options: &[&str], line: &str) -> Finished {
@@ -30,6 +28,31 @@ fn c1_every_rank_finds_its_place_in_the_environment() {
     let done = shell("2", &[], "echo $MASTER_PORT");
     let ports: Vec<u16> = done.out.lines().map(|line| line[4..].parse().unwrap()).collect();
     assert!(ports.len() == 2 && ports[0] == ports[1] && ports[0] >= 1024, "{ports:?}");
+}
+
+#[test]
+fn c12_ranks_get_a_store_and_a_fresh_private_secret_that_goes_with_the_job() {
+    let line = "echo $UNISONO_STORE $UNISONO_SECRET_FILE $(stat -c '%a %s' $UNISONO_SECRET_FILE)";
+    let mut folders = Vec::new();
+    for _ in 0..2 {
+        let done = shell("2", &[], line);
+        let words: Vec<_> = done.out.lines().map(|line| line[4..].split(' ').collect::<Vec<_>>()).collect();
+        assert!(words.len() == 2 && words[0] == words[1] && words[0][2..] == ["600", "32"], "{words:?}");
+        assert!(words[0][0].starts_with("127.0.0.1:"), "{words:?}");
+        let file = std::path::Path::new(words[0][1]);
+        assert!(!file.parent().unwrap().exists(), "{words:?}");
+        folders.push(file.to_owned());
+    }
+    assert_ne!(folders[0], folders[1]);
+}
+
+#[test]
+fn c12_a_launcher_inside_a_job_hides_the_outer_one() {
+    let inner = format!("{} run -n 2 -- env", env!("CARGO_BIN_EXE_unisono"));
+    let done = shell("1", &[], &format!("UNISONO_RANK=5 UNISONO_WORLD_SIZE=9 {inner}"));
+    assert!(done.status.success(), "{}", done.err);
+    assert!(done.out.contains("[0] [1] RANK=1") && done.out.contains("[0] [1] WORLD_SIZE=2"), "{}", done.out);
+    assert!(!done.out.contains("UNISONO_RANK") && !done.out.contains("UNISONO_WORLD_SIZE"), "{}", done.out);
 }
 
 #[test]
@@ -96,7 +119,7 @@ fn signal(pid: &str, signal: Signal) {
 }
 
 /// Starts two ranks that sleep, each with a child; gives the numbers of all four processes.
-fn sleepers() -> (support::Running, Vec<String>) {
+fn sleepers() -> (Running, Vec<String>) {
     let line = "sleep 600 & echo $!; echo $$; wait";
     let mut running = start(&["run", "-n", "2", "--", "sh", "-c", line]);
     let pids: Vec<String> = (0..4).map(|_| running.next_line()[4..].trim_end().to_owned()).collect();
@@ -117,9 +140,17 @@ fn c12_signals_to_the_launcher_end_the_ranks() {
 #[test]
 fn c12_no_rank_outlives_a_killed_launcher() {
     let (running, pids) = sleepers();
+    let environment = std::fs::read(format!("/proc/{}/environ", pids[0])).unwrap();
+    let secret = environment
+        .split(|&byte| byte == 0)
+        .find_map(|variable| variable.strip_prefix(b"UNISONO_SECRET_FILE="))
+        .map(|path| std::path::PathBuf::from(String::from_utf8_lossy(path).into_owned()))
+        .unwrap();
+    assert!(secret.exists());
     running.signal(Signal::KILL);
     assert_eq!(running.finish().status.signal(), Some(9));
     wait_until_gone(&pids);
+    wait_until("the secret is removed", || !secret.exists());
 }
 
 #[test]

@@ -1,0 +1,234 @@
+//! The parent of the demonstration: starts the ranks, prints what they report, judges it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::training::{EPOCHS, Trained};
+use super::{Note, RANK_COMMAND};
+use crate::arguments::DemoArguments;
+use crate::bench::report::{Row, header};
+use crate::print;
+use crate::problem::{Problem, Result};
+use crate::run::output::{Prefixed, Sink, Stream};
+use crate::run::{Job, launch};
+
+/// Below this something is wrong with the gradients: one rank alone reaches more.
+const ACCURACY_MIN: f64 = 0.95;
+/// Digits of a hash that the table shows.
+const HASH_DIGITS: usize = 16;
+
+/// `unisono demo`.
+pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
+    let DemoArguments { ranks, json } = arguments;
+    let screen = Screen { json };
+    screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
+    screen.line("\nEvery collective, every element of every result checked:")?;
+    screen.line(&header())?;
+    let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
+    let job = Job::of_this_program(ranks, vec![RANK_COMMAND.into()])?;
+    let ended = launch(&job, listener.clone());
+    listener.bar.finish_and_clear();
+    ended?;
+    let heard = std::mem::take(&mut *listener.heard());
+    heard.result?;
+    let trained = heard.trained.ok_or_else(|| Problem::failed("rank 0", "ended without a report"))?;
+    report(screen, &heard.rows, &trained)?;
+    judge(ranks, &heard.rows, &trained)
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(u64::from(EPOCHS));
+    // INVARIANT: the template is a constant, and every demonstration on a terminal has used it.
+    let style = ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Standard output, in which only the document may appear when one is asked for.
+#[derive(Clone, Copy)]
+struct Screen {
+    json: bool,
+}
+
+impl Screen {
+    fn line(self, text: &str) -> Result<()> {
+        if self.json { Ok(()) } else { print::line(text) }
+    }
+}
+
+/// What rank 0 has reported so far.
+struct Heard {
+    rows: Vec<Row>,
+    trained: Option<Trained>,
+    /// The first thing that went wrong while listening.
+    result: Result<()>,
+}
+
+impl Default for Heard {
+    fn default() -> Heard {
+        Heard { rows: Vec::new(), trained: None, result: Ok(()) }
+    }
+}
+
+struct Listener {
+    screen: Screen,
+    heard: Mutex<Heard>,
+    bar: ProgressBar,
+}
+
+impl Listener {
+    fn heard(&self) -> MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn hear(&self, heard: &mut Heard, line: &[u8]) -> Result<()> {
+        let note = serde_json::from_slice(line).map_err(|error| Problem::failed("rank 0's report", error))?;
+        match note {
+            Note::Row(row, line) => {
+                heard.rows.push(row);
+                self.screen.line(&line)
+            }
+            Note::Epoch(epoch, loss) => {
+                self.bar.set_message(format!("{loss:.4}"));
+                self.bar.set_position(u64::from(epoch));
+                Ok(())
+            }
+            Note::Trained(trained) => {
+                heard.trained = Some(trained);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Sink for Listener {
+    fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
+        if (rank, stream) != (0, Stream::Out) {
+            return self.bar.suspend(|| Prefixed.line(rank, Stream::Err, line));
+        }
+        let mut heard = self.heard();
+        if heard.result.is_ok() {
+            heard.result = self.hear(&mut heard, line);
+        }
+    }
+}
+
+/// The document: what a reader of the table sees, by name.
+#[derive(Serialize)]
+struct Document<'a> {
+    collectives: Vec<CollectiveReport<'a>>,
+    training: &'a Trained,
+}
+
+#[derive(Serialize)]
+struct CollectiveReport<'a> {
+    op: &'a str,
+    ranks: u32,
+    bytes: u64,
+    median_us: f64,
+    busbw_gb_per_s: f64,
+    wrong: u64,
+}
+
+impl<'a> From<&'a Row> for CollectiveReport<'a> {
+    fn from(row: &'a Row) -> CollectiveReport<'a> {
+        let Row { op, ranks, bytes, median_us, busbw_gb_per_s, wrong, .. } = row;
+        CollectiveReport {
+            op,
+            ranks: *ranks,
+            bytes: *bytes,
+            median_us: *median_us,
+            busbw_gb_per_s: *busbw_gb_per_s,
+            wrong: *wrong,
+        }
+    }
+}
+
+fn report(screen: Screen, rows: &[Row], trained: &Trained) -> Result<()> {
+    if screen.json {
+        let collectives = rows.iter().map(CollectiveReport::from).collect();
+        return print::document(&Document { collectives, training: trained });
+    }
+    let Trained { test_accuracy, epochs, seconds, bytes_on_wire, weights_hash } = trained;
+    let (percent, megabytes) = (test_accuracy * 100.0, *bytes_on_wire as f64 / 1e6);
+    print::line(
+        "\nA 64-64-10 network learned to read handwritten digits, its gradients averaged by all_reduce:",
+    )?;
+    print::line(&format!(
+        "test accuracy {percent:.1} % on 360 images after {epochs} epochs on 1,437 others"
+    ))?;
+    print::line(&format!("{seconds:.2} s, {megabytes:.1} MB of gradients on the wire"))?;
+    weights_hash.iter().enumerate().try_for_each(|(rank, hash)| {
+        print::line(&format!("rank {rank:<4} weights {}", hash.get(..HASH_DIGITS).unwrap_or(hash)))
+    })
+}
+
+/// Names everything that is not as it must be.
+fn judge(ranks: u32, rows: &[Row], trained: &Trained) -> Result<()> {
+    let mut faults: Vec<String> = rows
+        .iter()
+        .filter(|row| row.wrong > 0)
+        .map(|row| format!("{} of {} bytes: {} wrong elements", row.op, row.bytes, row.wrong))
+        .collect();
+    if trained.test_accuracy < ACCURACY_MIN {
+        faults.push(format!("the test accuracy is {}, below {ACCURACY_MIN}", trained.test_accuracy));
+    }
+    let hashes = &trained.weights_hash;
+    if hashes.len() != ranks as usize || hashes.iter().any(|hash| Some(hash) != hashes.first()) {
+        faults.push(format!("the ranks' weights differ: {}", hashes.join(" ")));
+    }
+    faults.iter().for_each(|fault| eprintln!("unisono: {fault}"));
+    if faults.is_empty() { Ok(()) } else { Err(Problem::reported()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trained(accuracy: f64, hashes: &[&str]) -> Trained {
+        let weights_hash = hashes.iter().map(|hash| (*hash).to_owned()).collect();
+        Trained { test_accuracy: accuracy, epochs: 1, seconds: 1.0, bytes_on_wire: 1, weights_hash }
+    }
+
+    fn row(wrong: u64) -> Row {
+        Row {
+            op: "all_gather".to_owned(),
+            ranks: 2,
+            bytes: 64,
+            dtype: "f32".to_owned(),
+            redop: None,
+            algorithm: "ring".to_owned(),
+            median_us: 1.0,
+            min_us: 1.0,
+            algbw_gb_per_s: 1.0,
+            busbw_gb_per_s: 1.0,
+            wrong,
+        }
+    }
+
+    #[test]
+    fn every_fault_makes_the_demonstration_fail() {
+        assert!(judge(2, &[row(0)], &trained(0.96, &["a", "a"])).is_ok());
+        assert!(judge(2, &[row(0), row(1)], &trained(0.96, &["a", "a"])).is_err());
+        assert!(judge(2, &[row(0)], &trained(0.94, &["a", "a"])).is_err());
+        assert!(judge(2, &[row(0)], &trained(0.96, &["a", "b"])).is_err());
+        assert!(judge(2, &[row(0)], &trained(0.96, &["a"])).is_err());
+    }
+
+    #[test]
+    fn rank_0_is_heard_and_nonsense_is_a_problem() {
+        let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
+        let note = Note::Row(row(3), "line".to_owned());
+        listener.line(0, Stream::Out, &serde_json::to_vec(&note).unwrap());
+        assert_eq!(listener.heard().rows, [row(3)]);
+        listener.line(0, Stream::Out, b"hello");
+        assert!(listener.heard().result.is_err());
+    }
+
+    #[test]
+    fn the_progress_template_is_valid() {
+        assert!(ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}").is_ok());
+    }
+}

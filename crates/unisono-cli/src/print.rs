@@ -1,0 +1,27 @@
+//! Standard output: whole lines at once, so that a reader sees them as they come.
+
+use std::io::{self, ErrorKind, Write};
+
+use serde::Serialize;
+
+use crate::problem::{Problem, Result};
+
+/// What a shell reports of a program that was ended by SIGPIPE.
+const STATUS_READER_GONE: u8 = 141;
+
+/// Prints a line, or several.
+pub(crate) fn line(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
+        // As with `| head`: the reader has seen enough.
+        ErrorKind::BrokenPipe => Problem::silent(STATUS_READER_GONE),
+        _ => Problem::failed("standard output", error),
+    })
+}
+
+/// Prints a document that a person can read too.
+pub(crate) fn document(document: &impl Serialize) -> Result<()> {
+    let text =
+        serde_json::to_string_pretty(document).map_err(|error| Problem::failed("the document", error))?;
+    line(&text)
+}

@@ -1,0 +1,100 @@
+//! What the ranks need in order to meet: the store that the launcher hosts, the secret, and the variables that say so.
+
+use std::fs::Permissions;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+use unisono_transport_tcp::config::{Config, KNOBS};
+use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_transport_tcp::secret::Secret;
+
+use crate::problem::{Problem, Result};
+
+/// The store's address is part of the job's name, so its port is chosen before it listens: another process may take it
+/// in between.
+const PORT_TRIES_MAX: u32 = 8;
+const FOLDER_MODE: u32 = 0o700;
+const SECRET_FILE: &str = "secret";
+
+/// A place to meet, for as long as it lives.
+pub(crate) struct Meeting {
+    ranks: u32,
+    store: StoreHost,
+    folder: TempDir,
+    free_port: SocketAddr,
+}
+
+impl Meeting {
+    /// Hosts a store and writes a fresh secret.
+    pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
+        let config = Config::from_environment()?;
+        let parent = config.runtime_directory.as_ref().filter(|folder| folder.is_dir());
+        let folder = tempfile::Builder::new()
+            .prefix("unisono-")
+            .permissions(Permissions::from_mode(FOLDER_MODE))
+            .tempdir_in(parent.unwrap_or(&config.temporary_directory))
+            .map_err(|error| Problem::failed("a folder for the secret", error))?;
+        let secret = Secret::random()?;
+        secret.create_file(&folder.path().join(SECRET_FILE))?;
+        let store = host(ranks, &secret, &config)?;
+        // Nobody listens there: it is for programs whose own library wants a port.
+        let free_port = free_port()?;
+        Ok(Meeting { ranks, store, folder, free_port })
+    }
+
+    /// Holds the secret; to be removed at the end.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Sets what rank `rank` is to find in its environment.
+    pub(crate) fn tell(&self, command: &mut Command, rank: u32) {
+        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
+        let variables = [
+            ("RANK", rank.clone()),
+            ("WORLD_SIZE", ranks.clone()),
+            ("LOCAL_RANK", rank),
+            ("LOCAL_WORLD_SIZE", ranks),
+            ("MASTER_ADDR", self.free_port.ip().to_string()),
+            ("MASTER_PORT", self.free_port.port().to_string()),
+            ("UNISONO_STORE", self.store.address().to_string()),
+        ];
+        for (name, value) in variables {
+            // Our own names count more than these: left over from an outer job, they would hide what we say.
+            for knob in KNOBS.iter().filter(|knob| knob.also.contains(&name)) {
+                command.env_remove(knob.name);
+            }
+            command.env(name, value);
+        }
+        command.env("UNISONO_SECRET_FILE", self.folder.path().join(SECRET_FILE));
+    }
+}
+
+fn host(ranks: u32, secret: &Secret, config: &Config) -> Result<StoreHost> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let listen = free_port()?;
+        let started = StoreHost::start(StoreConfig {
+            listen,
+            world_size: ranks,
+            secret: secret.clone(),
+            job: store_job(&listen.to_string()),
+            handshake_timeout: config.handshake_timeout,
+        });
+        match started {
+            Ok(store) => return Ok(store),
+            Err(_) if tries < PORT_TRIES_MAX => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn free_port() -> Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .and_then(|listener| listener.local_addr())
+        .map_err(|error| Problem::failed("looking for a free port", error))
+}

@@ -1,0 +1,152 @@
+//! `unisono bench` between processes, its rows and its dumps judged from outside.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::support::{Finished, unisono};
+
+const ALL: &str =
+    "all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,reduce,gather,scatter,barrier,sendrecv";
+
+fn rows(done: &Finished) -> Vec<Value> {
+    assert!(done.status.success(), "{}", done.err);
+    serde_json::from_str(&done.out).expect("one document")
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} in {row}"))
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-9 * a.abs().max(b.abs())
+}
+
+#[test]
+fn j2_every_operation_is_right_between_three_ranks_and_the_arithmetic_of_its_row_holds() {
+    let done = unisono(&["bench", ALL, "-n", "3", "--sizes", "0,100,10K", "--json"]);
+    let rows = rows(&done);
+    assert_eq!(rows.len(), 9 * 3 + 1);
+    for row in &rows {
+        let op = row["op"].as_str().unwrap();
+        assert_eq!((&row["wrong"], &row["ranks"]), (&0.into(), &3.into()), "{row}");
+        let shared = ["reduce_scatter", "all_gather", "all_to_all", "gather", "scatter"].contains(&op);
+        let bytes = if shared { [0, 96, 10_236] } else { [0, 100, 10_240] };
+        assert!(op == "barrier" || bytes.contains(&row["bytes"].as_u64().unwrap()), "{row}");
+        let factor = match op {
+            "all_reduce" => 4.0 / 3.0,
+            _ if shared => 2.0 / 3.0,
+            _ => 1.0,
+        };
+        let algbw = number(row, "bytes") / number(row, "median_us") / 1e3;
+        assert!(close(number(row, "algbw_gb_per_s"), algbw), "{row}");
+        assert!(close(number(row, "busbw_gb_per_s"), algbw * factor), "{row}");
+        assert!(number(row, "min_us") > 0.0 && number(row, "min_us") <= number(row, "median_us"), "{row}");
+        let redop = ["all_reduce", "reduce_scatter", "reduce"].contains(&op).then_some("sum");
+        assert_eq!(row["redop"].as_str(), redop, "{row}");
+    }
+}
+
+#[test]
+fn j2_other_types_and_operators_are_right_too() {
+    for (dtype, op) in [("f16", "avg"), ("bf16", "prod"), ("i8", "min"), ("u64", "bit_xor"), ("bool", "max")]
+    {
+        let operations = "all_reduce,reduce_scatter,reduce,all_gather";
+        let arguments =
+            ["bench", operations, "-n", "3", "--sizes", "1000", "--dtype", dtype, "--op", op, "--json"];
+        for row in rows(&unisono(&arguments)) {
+            assert_eq!((&row["wrong"], row["dtype"].as_str()), (&0.into(), Some(dtype)), "{row}");
+        }
+    }
+}
+
+#[test]
+fn a_forced_algorithm_is_the_one_that_runs() {
+    let list = unisono(&["algo", "list", "--json"]);
+    let list: Vec<Value> = serde_json::from_str(&list.out).unwrap();
+    let all_reduce: Vec<_> = list.iter().filter(|one| one["collective"] == "all_reduce").collect();
+    for name in all_reduce.iter().map(|one| one["name"].as_str().unwrap()) {
+        let arguments = ["bench", "all_reduce", "-n", "2", "--sizes", "4K", "--algorithm", name, "--json"];
+        let rows = rows(&unisono(&arguments));
+        assert_eq!((rows[0]["algorithm"].as_str(), &rows[0]["wrong"]), (Some(name), &0.into()));
+    }
+}
+
+#[test]
+fn without_a_number_of_ranks_it_joins_its_job_or_starts_two() {
+    let alone = rows(&unisono(&["bench", "all_reduce", "--sizes", "64", "--json"]));
+    assert_eq!(alone[0]["ranks"], 2);
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let done = unisono(&["run", "-n", "3", "--", program, "bench", "all_reduce", "--sizes", "64", "--json"]);
+    assert!(done.out.lines().all(|line| line.starts_with("[0] ")), "only rank 0 speaks: {}", done.out);
+    let out = done.out.lines().map(|line| &line[4..]).collect::<Vec<_>>().join("\n");
+    assert_eq!(rows(&Finished { out, ..done })[0]["ranks"], 3);
+}
+
+#[test]
+fn a_rank_that_fails_is_named_and_gives_its_status() {
+    let done = unisono(&["bench", "all_reduce", "-n", "2", "--dump", "/dev/null/nowhere", "--json"]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.out.is_empty(), "{}", done.out);
+    assert!(done.err.contains("--dump") && done.err.contains("exited with status 1"), "{}", done.err);
+}
+
+/// The numbers of a dumped buffer.
+fn numbers(folder: &Path, file: &str) -> Vec<i32> {
+    let bytes = std::fs::read(folder.join(file)).unwrap();
+    bytes.as_chunks::<4>().0.iter().map(|&number| i32::from_le_bytes(number)).collect()
+}
+
+/// What each rank must hold in the end, from what all had at first: the definitions, once more and from the files alone.
+fn judge(op: &str, root: Option<usize>, inputs: &[Vec<i32>]) -> Vec<Vec<i32>> {
+    let ranks = inputs.len();
+    let columns = |rows: &[Vec<i32>]| -> Vec<i32> {
+        (0..rows[0].len()).map(|i| rows.iter().fold(0i32, |sum, row| sum.wrapping_add(row[i]))).collect()
+    };
+    let share =
+        |row: &[i32], rank: usize| row[row.len() / ranks * rank..row.len() / ranks * (rank + 1)].to_vec();
+    (0..ranks)
+        .map(|rank| match op {
+            "all_reduce" => columns(inputs),
+            "reduce" if root == Some(rank) => columns(inputs),
+            "reduce" => inputs[rank].clone(),
+            "reduce_scatter" => share(&columns(inputs), rank),
+            "all_gather" => inputs.concat(),
+            "gather" if root == Some(rank) => inputs.concat(),
+            "gather" | "barrier" => Vec::new(),
+            "all_to_all" => (0..ranks).flat_map(|from| share(&inputs[from], rank)).collect(),
+            "broadcast" => inputs[root.unwrap()].clone(),
+            "scatter" => share(&inputs[root.unwrap()], rank),
+            // The third of three has no partner.
+            "sendrecv" => inputs.get(rank ^ 1).cloned().unwrap_or_default(),
+            _ => panic!("{op}"),
+        })
+        .collect()
+}
+
+#[test]
+fn j2_dumps_can_be_judged_by_someone_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().display().to_string();
+    let arguments =
+        ["bench", ALL, "-n", "3", "--sizes", "1K", "--dtype", "i32", "--dump", &directory, "--json"];
+    let rows = rows(&unisono(&arguments));
+    assert_eq!(rows.len(), 10);
+    for (index, row) in rows.iter().enumerate() {
+        let folder = folder.path().join(index.to_string());
+        let call: Value = serde_json::from_slice(&std::fs::read(folder.join("call.json")).unwrap()).unwrap();
+        let op = call["op"].as_str().unwrap();
+        assert_eq!((&call["op"], &call["redop"]), (&row["op"], &row["redop"]));
+        assert_eq!(call["ranks"], 3);
+        let read = |side: &str| -> Vec<Vec<i32>> {
+            (0..3).map(|rank| numbers(&folder, &format!("rank{rank}.{side}"))).collect()
+        };
+        let root = call["root"].as_u64().map(|root| root as usize);
+        assert_eq!(root.is_some(), ["broadcast", "reduce", "gather", "scatter"].contains(&op), "{call}");
+        let inputs = read("in");
+        let length = inputs.iter().map(Vec::len).max().unwrap() as u64;
+        let shares = if ["all_to_all", "reduce_scatter", "scatter"].contains(&op) { 3 } else { 1 };
+        assert_eq!(call["count"].as_u64().unwrap() * shares, length, "{call}");
+        assert_eq!(read("out"), judge(op, root, &inputs), "{call}");
+    }
+}

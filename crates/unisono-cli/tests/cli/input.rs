@@ -1,0 +1,36 @@
+//! Bad input is answered with one line that says what is allowed, and status 2.
+
+use crate::support::unisono;
+
+#[test]
+fn bad_input_is_one_line_on_standard_error_and_status_2() {
+    let cases: [(&[&str], &str); 12] = [
+        (&[], "demo, run, bench, algo"),
+        (&["fly"], "demo, run, bench, algo"),
+        (&["run", "-n", "2"], "PROGRAM"),
+        (&["run", "-n", "2", "--"], "PROGRAM"),
+        (&["bench", "all_sum"], "all_reduce, reduce_scatter"),
+        (&["bench", "all_reduce", "--algorithm", "magic"], "auto, recursive_doubling"),
+        (&["bench", "sendrecv", "--algorithm", "ring"], "auto"),
+        (&["bench", "all_reduce", "--dtype", "f33"], "f64, f32"),
+        (&["bench", "all_reduce", "--sizes", "1Q"], "K, M or G"),
+        (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
+        (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
+        (&["algo", "show", "magic", "-n", "4"], "all_reduce/ring"),
+    ];
+    for (arguments, allowed) in cases {
+        let done = unisono(arguments);
+        assert_eq!(done.status.code(), Some(2), "{arguments:?}: {}", done.err);
+        assert!(done.out.is_empty(), "{arguments:?}: {}", done.out);
+        assert_eq!(done.err.lines().count(), 1, "{arguments:?}: {}", done.err);
+        assert!(done.err.contains(allowed), "{arguments:?}: {}", done.err);
+    }
+}
+
+#[test]
+fn help_and_version_go_to_standard_output() {
+    for argument in ["--help", "--version"] {
+        let done = unisono(&[argument]);
+        assert!(done.status.success() && done.out.contains("unisono") && done.err.is_empty());
+    }
+}

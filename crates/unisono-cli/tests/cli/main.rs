@@ -1,0 +1,10 @@
+//! The program from outside: what it prints, how it ends, what its ranks do.
+
+#![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
+
+mod algo;
+mod bench;
+mod demo;
+mod input;
+mod run;
+mod support;
