@@ -29,6 +29,9 @@ const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// After how long without progress a line in the log says who is awaited.
+const WARN_AFTER: Duration = Duration::from_secs(30);
+
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L> {
     pub(crate) group: Group,
@@ -137,6 +140,12 @@ impl<L: Links> Shared<L> {
         self.board.revocation_error().map_or(Ok(()), Err)
     }
 
+    fn warn_of_wait(&self, rank: u32, number: u64) {
+        let call = self.board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
+        let status = self.board.note_of(rank).unwrap_or_else(|| "has not answered".to_owned());
+        tracing::warn!(rank = self.group.rank(), "{call} makes no progress: rank {rank} {status}");
+    }
+
     /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
     /// caller sees.
     pub(crate) fn fail(&self, error: Error) -> Error {
@@ -187,6 +196,9 @@ impl<L: Links> Baton<'_, L> {
         }
         shared.board.await_rank(pause.awaited.map(|(rank, _)| rank));
         if let Some((rank, number)) = pause.awaited {
+            if now.saturating_duration_since(idle_since) >= WARN_AFTER && asking.warns() {
+                shared.warn_of_wait(rank, number);
+            }
             let due = asking.due(idle_since, shared.options.probe_after);
             if now >= due {
                 asking.asked(now);
@@ -237,6 +249,7 @@ impl<L: Links> DerefMut for Baton<'_, L> {
 struct Asking {
     last: Option<Instant>,
     pause: Duration,
+    has_warned: bool,
 }
 
 impl Asking {
@@ -246,6 +259,11 @@ impl Asking {
             Some(last) if last >= idle_since => last + self.pause.max(first),
             _ => idle_since + first,
         }
+    }
+
+    /// True once.
+    fn warns(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_warned, true)
     }
 
     fn asked(&mut self, now: Instant) {
