@@ -28,8 +28,11 @@ impl Requires {
 pub struct Cost {
     /// The longest chain of messages of which each waits for the one before.
     pub rounds: u64,
-    /// Runs of consecutive sends to one peer: about the number of system calls of a small call.
+    /// Runs of consecutive sends to one peer, or of consecutive receives from one, whichever are more: about the
+    /// number of system calls of a small call.
     pub messages: u64,
+    /// Ranks that one rank exchanges messages with.
+    pub peers: u64,
     /// Sent, as a fraction of the full vector (the larger of one rank's input and output).
     pub sent: Fraction,
     /// Received, as a fraction of the full vector.
@@ -43,6 +46,7 @@ impl Cost {
     pub const FREE: Self = Self {
         rounds: 0,
         messages: 0,
+        peers: 0,
         sent: Fraction::ZERO,
         received: Fraction::ZERO,
         reduced: Fraction::ZERO,

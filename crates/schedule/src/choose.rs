@@ -253,6 +253,19 @@ mod tests {
     }
 
     #[test]
+    fn each_all_reduce_has_its_place() {
+        let loopback = Parameters::LOOPBACK;
+        let names = |ranks, parameters: &Parameters| -> Vec<&str> {
+            let chooser = Chooser::new(&Shape::new(ranks), parameters);
+            let table = chooser.table(Collective::AllReduce, &Admit::ANY);
+            table.iter().map(|(_, algorithm)| algorithm.name).collect()
+        };
+        assert_eq!(names(8, &loopback), ["recursive_doubling", "halving_doubling", "ring"]);
+        assert_eq!(names(3, &loopback), ["recursive_doubling", "direct"]);
+        assert_eq!(names(6, &loopback), ["recursive_doubling", "direct", "ring"]);
+    }
+
+    #[test]
     fn broadcasts_of_large_vectors_go_along_the_chain() {
         let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
         let table = chooser.table(Collective::Broadcast, &Admit::ANY);

@@ -17,7 +17,7 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     cost: |shape| {
         let (depth, children) = (depth(shape), children(shape));
         let (sent, received) = (Fraction::new(children, 1), Fraction::new(children.min(1), 1));
-        Cost { rounds: depth, messages: children, sent, received, reduced: Fraction::ZERO }
+        Cost { rounds: depth, messages: children, peers: children, sent, received, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {
@@ -43,7 +43,7 @@ pub(super) const REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let (depth, children) = (depth(shape), children(shape));
         let (sent, received) = (Fraction::new(children.min(1), 1), Fraction::new(children, 1));
-        Cost { rounds: depth, messages: children, sent, received, reduced: received }
+        Cost { rounds: depth, messages: children, peers: children, sent, received, reduced: received }
     },
     canonical: false,
     build: |builder| {
@@ -72,7 +72,7 @@ pub(super) const GATHER: Algorithm = Algorithm {
     cost: |shape| {
         let (inner, root) = shares(shape);
         let (rounds, messages) = (depth(shape), children(shape));
-        Cost { rounds, messages, sent: inner, received: root, reduced: Fraction::ZERO }
+        Cost { rounds, messages, peers: messages, sent: inner, received: root, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {
@@ -100,7 +100,7 @@ pub(super) const SCATTER: Algorithm = Algorithm {
     cost: |shape| {
         let (inner, root) = shares(shape);
         let (rounds, messages) = (depth(shape), children(shape));
-        Cost { rounds, messages, sent: root, received: inner, reduced: Fraction::ZERO }
+        Cost { rounds, messages, peers: messages, sent: root, received: inner, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {

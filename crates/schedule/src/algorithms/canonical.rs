@@ -14,7 +14,10 @@ pub(super) const REDUCE: Algorithm = Algorithm {
         let inwards = u64::from(fold.rounds() + u32::from(fold.remainder() > 0));
         let (rounds, hop) = (u64::from(fold.rounds()), u64::from(shape.root != 0));
         let (sent, received) = (Fraction::new(inwards.min(1), 1), Fraction::new(inwards, 1));
-        Cost { rounds: rounds + hop, messages: inwards, sent, received, reduced: received }
+        // Rank 0 talks to those it adds, the root maybe among them, and to the root.
+        let added = fold.virtual_rank(shape.root).map_or(shape.root == 1, u32::is_power_of_two);
+        let peers = inwards + if added { 0 } else { hop };
+        Cost { rounds: rounds + hop, messages: inwards, peers, sent, received, reduced: received }
     },
     canonical: true,
     build: |builder| {

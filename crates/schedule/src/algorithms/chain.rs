@@ -12,7 +12,8 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     cost: |shape| {
         let hops = u64::from(shape.ranks) - 1;
         let once = Fraction::new(hops.min(1), 1);
-        Cost { rounds: hops, messages: hops.min(1), sent: once, received: once, reduced: Fraction::ZERO }
+        let (messages, peers) = (hops.min(1), hops.min(2));
+        Cost { rounds: hops, messages, peers, sent: once, received: once, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {

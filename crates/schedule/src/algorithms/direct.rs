@@ -14,7 +14,14 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let (others, part) = others(shape);
         let messages = 2 * others;
-        Cost { rounds: messages.min(2), messages, sent: part + part, received: part + part, reduced: part }
+        Cost {
+            rounds: messages.min(2),
+            messages,
+            peers: others,
+            sent: part + part,
+            received: part + part,
+            reduced: part,
+        }
     },
     canonical: false,
     build: |builder| {
@@ -34,7 +41,8 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     scratch_chunks: |_| 0,
     cost: |shape| {
         let (others, part) = others(shape);
-        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced: part }
+        let (rounds, messages) = (others.min(1), others);
+        Cost { rounds, messages, peers: others, sent: part, received: part, reduced: part }
     },
     canonical: false,
     build: reduce_scatter,
@@ -51,8 +59,8 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     scratch_chunks: |_| 0,
     cost: |shape| {
         let (others, part) = others(shape);
-        let reduced = Fraction::ZERO;
-        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced }
+        let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
+        Cost { rounds, messages, peers: others, sent: part, received: part, reduced }
     },
     canonical: false,
     build: all_gather,
@@ -69,8 +77,8 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     scratch_chunks: |_| 0,
     cost: |shape| {
         let (others, part) = others(shape);
-        let reduced = Fraction::ZERO;
-        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced }
+        let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
+        Cost { rounds, messages, peers: others, sent: part, received: part, reduced }
     },
     canonical: false,
     build: |builder| {

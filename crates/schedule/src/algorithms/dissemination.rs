@@ -12,7 +12,14 @@ pub(super) const BARRIER: Algorithm = Algorithm {
     cost: |shape| {
         let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
         let tokens = Fraction::new(rounds, 1);
-        Cost { rounds, messages: rounds, sent: tokens, received: tokens, reduced: Fraction::ZERO }
+        // Ahead and behind, which meet where two distances, or one twice, make p.
+        let met = match shape.ranks.count_ones() {
+            _ if shape.ranks == 1 => 0,
+            ones @ 1..=2 => u64::from(ones),
+            _ => 0,
+        };
+        let peers = 2 * rounds - met;
+        Cost { rounds, messages: rounds, peers, sent: tokens, received: tokens, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {

@@ -18,8 +18,8 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         let size = u64::from(fold.size());
         let (part, whole) = (Fraction::new(size - 1, size), Fraction::new(folded, 1));
         let (moved, reduced) = (part + part + whole, part + whole);
-        let messages = 2 * rounds + folded;
-        Cost { rounds: 2 * rounds + 2 * folded, messages, sent: moved, received: moved, reduced }
+        let (messages, peers) = (2 * rounds + folded, rounds + folded);
+        Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced }
     },
     canonical: true,
     build: |builder| {
@@ -61,7 +61,8 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
         let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
         let sent = Fraction::new(ranks - 1 + folded, ranks);
         let messages = rounds + folded;
-        Cost { rounds: u64::from(fold.longest_path()), messages, sent, received, reduced: received }
+        let rounds = u64::from(fold.longest_path());
+        Cost { rounds, messages, peers: messages, sent, received, reduced: received }
     },
     canonical: true,
     build: |builder| {
@@ -95,7 +96,8 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
         let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
         let received = Fraction::new(ranks - 1, ranks);
         let messages = rounds + folded;
-        Cost { rounds: u64::from(fold.longest_path()), messages, sent, received, reduced: Fraction::ZERO }
+        let rounds = u64::from(fold.longest_path());
+        Cost { rounds, messages, peers: messages, sent, received, reduced: Fraction::ZERO }
     },
     canonical: false,
     build: |builder| {

@@ -17,7 +17,8 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     cost: |shape| {
         let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
         let part = Fraction::new(others, ranks);
-        Cost { rounds: others.min(1), messages: others, sent: part, received: part, reduced: Fraction::ZERO }
+        let (rounds, reduced) = (others.min(1), Fraction::ZERO);
+        Cost { rounds, messages: others, peers: others, sent: part, received: part, reduced }
     },
     canonical: false,
     build: |builder| {

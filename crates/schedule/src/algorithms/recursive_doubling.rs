@@ -18,7 +18,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         let most = Fraction::new(rounds + folded, 1);
         let messages = rounds + folded;
         let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages, sent: most, received: most, reduced: most }
+        Cost { rounds, messages, peers: messages, sent: most, received: most, reduced: most }
     },
     canonical: true,
     build: |builder| {

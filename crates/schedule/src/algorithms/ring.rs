@@ -13,7 +13,8 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     scratch_chunks: |_| 0,
     cost: |shape| {
         let (hops, part) = hops(shape);
-        Cost { rounds: 2 * hops, messages: 2 * hops, sent: part + part, received: part + part, reduced: part }
+        let (rounds, peers) = (2 * hops, hops.min(2));
+        Cost { rounds, messages: rounds, peers, sent: part + part, received: part + part, reduced: part }
     },
     canonical: false,
     build: |builder| {
@@ -33,7 +34,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     scratch_chunks: |shape| shape.ranks.saturating_sub(2),
     cost: |shape| {
         let (hops, part) = hops(shape);
-        Cost { rounds: hops, messages: hops, sent: part, received: part, reduced: part }
+        Cost { rounds: hops, messages: hops, peers: hops.min(2), sent: part, received: part, reduced: part }
     },
     canonical: false,
     build: reduce_scatter,
@@ -50,7 +51,8 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     scratch_chunks: |_| 0,
     cost: |shape| {
         let (hops, part) = hops(shape);
-        Cost { rounds: hops, messages: hops, sent: part, received: part, reduced: Fraction::ZERO }
+        let (peers, reduced) = (hops.min(2), Fraction::ZERO);
+        Cost { rounds: hops, messages: hops, peers, sent: part, received: part, reduced }
     },
     canonical: false,
     build: all_gather,

@@ -9,14 +9,17 @@ use crate::{Action, Cost, Fraction};
 /// Counts the steps of every rank; of each figure the largest.
 pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, order: &Order) -> Cost {
     let width = u64::from(case.layouts[0].width());
-    let (mut messages, mut most) = (0, [0_u64; 3]);
+    let (mut messages, mut peers, mut most) = (0, 0, [0_u64; 3]);
+    let mut met_by = vec![u32::MAX; case.shape.ranks as usize];
     for schedule in case.schedules {
-        let mut chunks = [0_u64; 3];
+        let (mut chunks, mut met) = ([0_u64; 3], 0);
         // Runs of consecutive sends, and of consecutive receives, with one peer.
         let (mut runs, mut last) = ([0_u64; 2], None);
         for step in &schedule.steps {
             let link = step.action.link();
-            if let Some((_, sends)) = link {
+            if let Some((peer, sends)) = link {
+                let new = std::mem::replace(&mut met_by[usize::from(peer)], schedule.rank) != schedule.rank;
+                met += u64::from(new);
                 chunks[usize::from(!sends)] += 1;
                 runs[usize::from(!sends)] += u64::from(last != link);
             }
@@ -24,10 +27,11 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, orde
             last = link;
         }
         messages = messages.max(runs[0]).max(runs[1]);
+        peers = peers.max(met);
         most = std::array::from_fn(|kind| most[kind].max(chunks[kind]));
     }
     let [sent, received, reduced] = most.map(|count| Fraction::new(count, width.max(1)));
-    Cost { rounds: rounds(case, matching, graph, order), messages, sent, received, reduced }
+    Cost { rounds: rounds(case, matching, graph, order), messages, peers, sent, received, reduced }
 }
 
 /// The steps with their partners, in an order in which they can run; in a group, sends before receives.

@@ -198,3 +198,36 @@ impl<'a> Run<'a> {
         Ok(sums)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify::matching;
+    use crate::{Schedule, Shape, find_by_name};
+
+    /// Runs a ring reduce-scatter whole step by whole step, as if scratch chunks were as large as chunks.
+    #[test]
+    fn a_window_that_moved_on_is_noticed() {
+        let (ring, shape) = (find_by_name("reduce_scatter/ring").unwrap(), Shape::new(4));
+        let schedules: Vec<Schedule> = (0..4).map(|rank| ring.schedule(&shape, rank)).collect();
+        let case = Case::new(ring, &shape, &schedules);
+        let matching = matching::check(&case).unwrap();
+        let run_in_step_order = |pieces: u32| {
+            let pieces = vec![pieces; 4];
+            let (whole, cut) = (Graph::new(&case, &matching, &[1; 4]), Graph::new(&case, &matching, &pieces));
+            let steps = whole.order().unwrap().events.into_iter().map(|event| whole.step_of[event as usize]);
+            let steps: Vec<u32> = steps.collect();
+            let of = |step: &u32| {
+                let step = *step;
+                (0..cut.events()).filter(|event| cut.step_of[*event as usize] == step).collect::<Vec<u32>>()
+            };
+            let events: Vec<u32> = steps.iter().flat_map(of).collect();
+            let groups = (0..=events.len() as u32).collect();
+            let mut trees = Trees::new(4);
+            Run::new(&case, &cut, &mut trees, false).run(&matching, &Order { events, groups })
+        };
+        assert_eq!(run_in_step_order(2), Ok(()));
+        let fault = run_in_step_order(3).unwrap_err();
+        assert!(matches!(fault, Fault::Window { piece: 0, holds: (_, 2), .. }), "{fault}");
+    }
+}
