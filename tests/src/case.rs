@@ -1,0 +1,337 @@
+//! One collective call of every form, as a value: its inputs, its call, and what must come of it.
+
+use std::panic::Location;
+
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
+    Place, ReduceOp, Result, UserFunction, check,
+};
+use unisono_schedule::canonical_tree;
+
+use crate::sample::{Position, Sample, compose, mix, normalised, op_of, reduced};
+use crate::with_dtype;
+
+/// How many elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// The same everywhere; see [`Descriptor`] for what it counts.
+    Even(usize),
+    /// A share of each rank.
+    PerRank(Vec<usize>),
+    /// `pairs[i][j]` is what rank i has for rank j.
+    PerPair(Vec<Vec<usize>>),
+}
+
+/// What the operands are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operands {
+    /// Any order of reduction gives the same bits.
+    Exact,
+    /// The order shows; the canonical tree is expected.
+    Rough,
+}
+
+/// A call.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// What is called.
+    pub collective: Collective,
+    /// On which elements.
+    pub dtype: DType,
+    /// Of the collectives that reduce.
+    pub op: Option<ReduceOp>,
+    /// How many.
+    pub amount: Amount,
+    /// Of the rooted collectives.
+    pub root: u32,
+    /// In place or not.
+    pub place: Place,
+    /// Cuts the buffers into lists at places that follow from this number.
+    pub segments: Option<u64>,
+    /// The caller's wishes.
+    pub options: CallOptions,
+    /// What the operands are like.
+    pub operands: Operands,
+    /// Of everything random in the data.
+    pub seed: u64,
+}
+
+impl Case {
+    /// The plainest call: separate and contiguous buffers, root 0, no wishes.
+    pub fn new(collective: Collective, dtype: DType, count: usize) -> Case {
+        Case {
+            collective,
+            dtype,
+            op: collective.reduces().then_some(ReduceOp::Max),
+            amount: Amount::Even(count),
+            root: 0,
+            place: Place::Separate,
+            segments: None,
+            options: CallOptions::new(),
+            operands: Operands::Exact,
+            seed: 1,
+        }
+    }
+
+    /// Makes the call on this rank and compares the result with the reference.
+    ///
+    /// # Errors
+    /// The call's.
+    ///
+    /// # Panics
+    /// When the result is wrong, or an input was written to.
+    pub fn check(&self, comm: &dyn Communicator) -> Result<()> {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        with_dtype!(self.dtype, T => {
+            let got = self.call::<T>(comm)?;
+            let expected = self.output::<T>(rank, ranks);
+            assert_same(&got, &expected, &format!("{self:?} on rank {rank} of {ranks}"));
+        });
+        Ok(())
+    }
+
+    /// Makes the call on this rank and gives the bytes of its result.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn result(&self, comm: &dyn Communicator) -> Result<Vec<u8>> {
+        with_dtype!(self.dtype, T => Ok(bytemuck::cast_slice(&self.call::<T>(comm)?).to_vec()))
+    }
+
+    fn call<T: Sample>(&self, comm: &dyn Communicator) -> Result<Vec<T>> {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let input: Vec<T> = self.input(rank, ranks);
+        let output_len = self.output::<T>(rank, ranks).len();
+        if self.place == Place::Separate {
+            let mut output = vec![T::zeroed(); output_len];
+            let given = input.clone();
+            let buffers =
+                Buffers::Separate { input: self.buffer(&given), output: self.buffer_mut(&mut output) };
+            self.execute(comm, buffers)?;
+            assert_eq!(bytes(&given), bytes(&input), "{self:?} wrote to its input on rank {rank}");
+            return Ok(output);
+        }
+        let (at, result_at) = self.places(rank);
+        let mut buffer = vec![T::zeroed(); input.len().max(output_len)];
+        buffer[at..at + input.len()].copy_from_slice(&input);
+        self.execute(comm, Buffers::InOut(self.buffer_mut(&mut buffer)))?;
+        let is_left_alone =
+            matches!(self.collective, Collective::Reduce | Collective::Gather) && rank != self.root;
+        if is_left_alone {
+            assert_eq!(bytes(&buffer), bytes(&input), "{self:?} wrote to a buffer without result");
+        }
+        Ok(buffer[result_at..result_at + output_len].to_vec())
+    }
+
+    /// Where this rank's input and output start in its buffer, in place.
+    fn places(&self, rank: u32) -> (usize, usize) {
+        let before: usize = (0..rank).map(|other| self.share(other)).sum();
+        let at_root = rank == self.root;
+        match self.collective {
+            Collective::ReduceScatter => (0, before),
+            Collective::AllGather => (before, 0),
+            Collective::Gather if at_root => (before, 0),
+            Collective::Scatter if at_root => (0, before),
+            _ => (0, 0),
+        }
+    }
+
+    fn share(&self, rank: u32) -> usize {
+        match &self.amount {
+            Amount::Even(count) => *count,
+            Amount::PerRank(list) => list[rank as usize],
+            Amount::PerPair(pairs) => pairs[rank as usize].iter().sum(),
+        }
+    }
+
+    fn pair(&self, from: u32, to: u32) -> usize {
+        match &self.amount {
+            Amount::PerPair(pairs) => pairs[from as usize][to as usize],
+            _ => self.share(to),
+        }
+    }
+
+    fn all(&self, ranks: u32) -> usize {
+        (0..ranks).map(|rank| self.share(rank)).sum()
+    }
+
+    /// What `rank` puts in.
+    fn input<T: Sample>(&self, rank: u32, ranks: u32) -> Vec<T> {
+        let count = self.share(rank);
+        let length = match self.collective {
+            Collective::AllReduce | Collective::Reduce | Collective::Broadcast => count,
+            Collective::ReduceScatter => self.all(ranks),
+            Collective::AllGather | Collective::Gather => count,
+            Collective::Scatter if rank == self.root => self.all(ranks),
+            Collective::AllToAll => (0..ranks).map(|to| self.pair(rank, to)).sum(),
+            _ => 0,
+        };
+        (0..length as u64).map(|index| self.element(&self.position(rank, ranks, index))).collect()
+    }
+
+    fn position(&self, rank: u32, ranks: u32, index: u64) -> Position {
+        Position { seed: self.seed, ranks, rank, index }
+    }
+
+    fn element<T: Sample>(&self, position: &Position) -> T {
+        match (self.op, self.operands) {
+            (None, _) => T::any(position.random()),
+            (Some(op), Operands::Exact) => T::operand(op, position),
+            (Some(_), Operands::Rough) => T::rough(position.random()),
+        }
+    }
+
+    /// What `rank` must get.
+    fn output<T: Sample>(&self, rank: u32, ranks: u32) -> Vec<T> {
+        let before: usize = (0..rank).map(|other| self.share(other)).sum();
+        let reduced = |range: std::ops::Range<usize>| -> Vec<T> {
+            range.map(|index| self.reduced(ranks, index as u64)).collect()
+        };
+        let everything = || (0..ranks).flat_map(|from| self.input::<T>(from, ranks)).collect();
+        let at_root = rank == self.root;
+        match self.collective {
+            Collective::AllReduce => reduced(0..self.share(rank)),
+            Collective::Reduce if at_root => reduced(0..self.share(rank)),
+            Collective::ReduceScatter => reduced(before..before + self.share(rank)),
+            Collective::AllGather => everything(),
+            Collective::Gather if at_root => everything(),
+            Collective::Broadcast => self.input(self.root, ranks),
+            Collective::Scatter => {
+                self.input::<T>(self.root, ranks)[before..before + self.share(rank)].to_vec()
+            }
+            Collective::AllToAll => (0..ranks).flat_map(|from| self.part::<T>(from, rank, ranks)).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn part<T: Sample>(&self, from: u32, to: u32, ranks: u32) -> Vec<T> {
+        let before: usize = (0..to).map(|other| self.pair(from, other)).sum();
+        self.input::<T>(from, ranks)[before..before + self.pair(from, to)].to_vec()
+    }
+
+    fn reduced<T: Sample>(&self, ranks: u32, index: u64) -> T {
+        let op = self.op.unwrap_or(ReduceOp::Sum);
+        let position = self.position(0, ranks, index);
+        if self.operands == Operands::Exact {
+            return reduced(op, &position);
+        }
+        let operand = |rank| self.element::<T>(&Position { rank, ..position });
+        let mut values: Vec<T> = (0..ranks).map(operand).collect();
+        for (left, right) in canonical_tree(ranks).sums {
+            values.push(T::combine(op, values[left as usize], values[right as usize]));
+        }
+        values[values.len() - 1]
+    }
+
+    fn descriptor(&self, rank: u32, ranks: u32) -> Descriptor {
+        let count = match (&self.amount, self.collective) {
+            (Amount::Even(count), _) => *count,
+            (_, Collective::AllToAll) => (0..ranks).map(|to| self.pair(rank, to)).sum(),
+            _ => self.share(rank),
+        };
+        Descriptor {
+            op: self.op.map(|op| op_of(op, rank)),
+            root: self.collective.is_rooted().then_some(self.root),
+            place: self.place,
+            uneven: !matches!(self.amount, Amount::Even(_)),
+            ..Descriptor::new(self.collective, self.dtype, count as u64)
+        }
+    }
+
+    fn counts(&self, rank: u32, ranks: u32) -> Counts {
+        let wide = |list: &mut dyn Iterator<Item = usize>| list.map(|count| count as u64).collect();
+        match &self.amount {
+            Amount::Even(_) => Counts::Even,
+            Amount::PerRank(list) => Counts::PerRank(wide(&mut list.iter().copied())),
+            Amount::PerPair(_) => Counts::PerPair {
+                send: wide(&mut (0..ranks).map(|to| self.pair(rank, to))),
+                receive: wide(&mut (0..ranks).map(|from| self.pair(from, rank))),
+            },
+        }
+    }
+
+    fn execute(&self, comm: &dyn Communicator, buffers: Buffers<'_>) -> Result<()> {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let compose: UserFunction = std::sync::Arc::new(compose_bytes);
+        let call = Call {
+            descriptor: self.descriptor(rank, ranks),
+            buffers,
+            counts: self.counts(rank, ranks),
+            options: self.options.clone(),
+            user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(compose),
+            site: Location::caller(),
+        };
+        check(&call, comm.group())?;
+        comm.execute(call).map(|_| ())
+    }
+
+    /// Where the list is cut: from none to a few places, some of them the same.
+    fn cuts(&self, length: usize) -> Vec<usize> {
+        let Some(seed) = self.segments else { return Vec::new() };
+        let random = |index| mix(seed ^ mix(index)) as usize;
+        let mut cuts: Vec<usize> =
+            (0..random(0) % 5).map(|cut| random(cut as u64 + 1) % (length + 1)).collect();
+        cuts.sort_unstable();
+        cuts
+    }
+
+    fn buffer<'a, T: Sample>(&self, slice: &'a [T]) -> Buffer<'a> {
+        if self.segments.is_none() {
+            return Buffer::of(slice);
+        }
+        let (mut list, mut start) = (Vec::new(), 0);
+        for cut in self.cuts(slice.len()) {
+            list.push(&slice[start..cut]);
+            start = cut;
+        }
+        list.push(&slice[start..]);
+        Buffer::of_list(&list)
+    }
+
+    fn buffer_mut<'a, T: Sample>(&self, mut slice: &'a mut [T]) -> BufferMut<'a> {
+        if self.segments.is_none() {
+            return BufferMut::of(slice);
+        }
+        let (mut list, mut start) = (Vec::new(), 0);
+        for cut in self.cuts(slice.len()) {
+            let (head, tail) = slice.split_at_mut(cut - start);
+            list.push(head);
+            (slice, start) = (tail, cut);
+        }
+        list.push(slice);
+        BufferMut::of_list(list)
+    }
+}
+
+fn bytes<T: Sample>(values: &[T]) -> &[u8] {
+    bytemuck::cast_slice(values)
+}
+
+/// [`crate::sample::AFFINE`] over bytes.
+fn compose_bytes(left: &[u8], right: &[u8], out: &mut [u8]) {
+    let element = |bytes: &[u8]| bytemuck::pod_read_unaligned::<u64>(bytes);
+    let pairs = left.chunks_exact(8).zip(right.chunks_exact(8));
+    for ((left, right), out) in pairs.zip(out.chunks_exact_mut(8)) {
+        out.copy_from_slice(bytemuck::bytes_of(&compose(element(left), element(right))));
+    }
+}
+
+/// Compares element by element and names the first that differs.
+///
+/// # Panics
+/// When they differ.
+pub fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}: length");
+    if normalised(got) == normalised(expected) {
+        return;
+    }
+    let differs = |(a, b): (&T, &T)| normalised(&[*a]) != normalised(&[*b]);
+    let first = got.iter().zip(expected).position(differs).unwrap_or(0);
+    let wrong = got.iter().zip(expected).filter(|&pair| differs(pair)).count();
+    panic!(
+        "{what}: {wrong} of {} elements are wrong, the first is {first}: {:?} instead of {:?}",
+        got.len(),
+        got[first],
+        expected[first]
+    );
+}

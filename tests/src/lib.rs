@@ -1,0 +1,21 @@
+//! The conformance suite: what every communicator must do, written once and run on every backend.
+//!
+//! A suite function is run by all ranks of a world at once, each with its own [`Communicator`]; a backend is one
+//! [`Backend`] and one line, `unisono_tests::conformance!(InProcess)`. Results are compared with the plain reference
+//! in [`sample`] and [`case`], which shares no code with the engine. Every test runs under a [`watchdog`].
+//!
+//! [`Communicator`]: unisono_communicator::Communicator
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what a skipped test says is its result")]
+
+pub mod backend;
+pub mod case;
+pub mod sample;
+pub mod suite;
+pub mod watchdog;
+pub mod world;
+
+pub use backend::{Backend, InProcess};
+pub use watchdog::watchdog;

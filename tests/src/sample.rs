@@ -1,0 +1,340 @@
+//! Elements to send, and what they must reduce to: a reference that shares nothing with the engine's kernels.
+//!
+//! An element is a function of (seed, rank, index), so every rank can work out every other rank's input. Operands are
+//! such that every order of reduction gives the same bits: integers wrap, floats are whole numbers that stay exact,
+//! powers of two for products. What the order changes is tested with [`Sample::rough`] against the canonical tree.
+
+use half::{bf16, f16};
+use unisono_communicator::{Bool, Element, ReduceOp, UserOp};
+
+/// Composition of `x -> a x + b`, with a and b in the halves of a u64: associative, and not commutative.
+pub const AFFINE: UserOp = UserOp { name: "affine", commutative: false };
+
+/// Where an operand stands.
+#[derive(Clone, Copy, Debug)]
+pub struct Position {
+    /// Of the whole call.
+    pub seed: u64,
+    /// Of the group.
+    pub ranks: u32,
+    /// Whose input it is.
+    pub rank: u32,
+    /// In that input.
+    pub index: u64,
+}
+
+/// A well-mixed number: the finaliser of splitmix64.
+pub fn mix(mut value: u64) -> u64 {
+    value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+impl Position {
+    /// Differs between ranks.
+    pub fn random(&self) -> u64 {
+        mix(self.common().wrapping_add(mix(u64::from(self.rank) + 1)))
+    }
+
+    /// The same on all ranks.
+    pub fn common(&self) -> u64 {
+        mix(mix(self.seed).wrapping_add(self.index))
+    }
+
+    fn of(&self, rank: u32) -> Position {
+        Position { rank, ..*self }
+    }
+}
+
+/// An element type, with the reference arithmetic.
+pub trait Sample: Element {
+    /// Any bits at all: for what is moved.
+    fn any(random: u64) -> Self;
+    /// An operand whose reduction is exact in any order.
+    fn operand(op: ReduceOp, position: &Position) -> Self;
+    /// An operand whose sums round, so that the order shows.
+    fn rough(random: u64) -> Self;
+    /// One reduction step.
+    fn combine(op: ReduceOp, left: Self, right: Self) -> Self;
+    /// The last step of an average.
+    fn divide(self, ranks: u32) -> Self;
+    /// The first step of a pre-multiplied sum.
+    fn multiply(self, factor: f64) -> Self;
+    /// The one representative of values that count as equal: of all NaN, of all true.
+    fn normalised(self) -> Self;
+}
+
+/// The operator as `rank` passes it: the factor of a pre-multiplied sum differs between ranks.
+pub fn op_of(op: ReduceOp, rank: u32) -> ReduceOp {
+    match op {
+        ReduceOp::PreMulSum(_) => ReduceOp::PreMulSum([0.5, 1.0, 2.0][rank as usize % 3]),
+        other => other,
+    }
+}
+
+/// What `rank` contributes, after a pre-multiplication.
+fn contribution<T: Sample>(op: ReduceOp, position: &Position) -> T {
+    match op_of(op, position.rank) {
+        ReduceOp::PreMulSum(factor) => T::operand(op, position).multiply(factor),
+        _ => T::operand(op, position),
+    }
+}
+
+/// The reduction of all ranks' operands, in rank order.
+pub fn reduced<T: Sample>(op: ReduceOp, position: &Position) -> T {
+    let first = contribution::<T>(op, &position.of(0));
+    let fold = |left, rank| T::combine(op, left, contribution(op, &position.of(rank)));
+    let value = (1..position.ranks).fold(first, fold);
+    if op == ReduceOp::Avg { value.divide(position.ranks) } else { value }
+}
+
+/// The same bits for values that count as equal.
+pub fn normalised<T: Sample>(values: &[T]) -> Vec<u8> {
+    let values: Vec<T> = values.iter().map(|value| value.normalised()).collect();
+    bytemuck::cast_slice(&values).to_vec()
+}
+
+macro_rules! integers {
+    ($($type:ident)*) => { $(impl Sample for $type {
+        fn any(random: u64) -> Self {
+            random as $type
+        }
+
+        fn operand(op: ReduceOp, position: &Position) -> Self {
+            // An and of many random numbers is 0 and their or all ones, so most ranks are neutral.
+            let is_busy = (u64::from(position.rank) + position.common()) % u64::from(position.ranks) < 2;
+            match op {
+                ReduceOp::BitAnd if !is_busy => !0,
+                ReduceOp::BitOr if !is_busy => 0,
+                ReduceOp::Prod => (position.random() | 1) as $type,
+                _ => position.random() as $type,
+            }
+        }
+
+        fn rough(random: u64) -> Self {
+            random as $type
+        }
+
+        fn combine(op: ReduceOp, left: Self, right: Self) -> Self {
+            match op {
+                ReduceOp::Prod => left.wrapping_mul(right),
+                ReduceOp::Min => left.min(right),
+                ReduceOp::Max => left.max(right),
+                ReduceOp::BitAnd => left & right,
+                ReduceOp::BitOr => left | right,
+                ReduceOp::BitXor => left ^ right,
+                ReduceOp::User(_) => compose(left as u64, right as u64) as $type,
+                _ => left.wrapping_add(right),
+            }
+        }
+
+        fn divide(self, ranks: u32) -> Self {
+            (i128::from(self) / i128::from(ranks)) as $type
+        }
+
+        fn multiply(self, _factor: f64) -> Self {
+            unreachable!("integers have no pre-multiplied sum")
+        }
+
+        fn normalised(self) -> Self {
+            self
+        }
+    })* };
+}
+
+integers! { i8 i16 i32 i64 u8 u16 u32 u64 }
+
+/// First `left`, then `right`.
+pub fn compose(left: u64, right: u64) -> u64 {
+    let halves = |value: u64| (value as u32, (value >> 32) as u32);
+    let ((a, b), (c, d)) = (halves(left), halves(right));
+    u64::from(a.wrapping_mul(c)) | u64::from(b.wrapping_mul(c).wrapping_add(d)) << 32
+}
+
+/// A whole number or a power of two, with all partial results up to `exact_max` in size.
+fn float_operand(op: ReduceOp, position: &Position, exact_max: u64) -> f64 {
+    let ranks = u64::from(position.ranks);
+    let random = position.random();
+    let sign = if random >> 63 == 0 { 1.0 } else { -1.0 };
+    let up_to = |largest: u64| (random % (largest + 1)) as f64;
+    match op {
+        ReduceOp::Prod => {
+            // Few ranks change the size, so that products stay within an f16.
+            let is_busy = (u64::from(position.rank) + position.common()) % ranks < 8;
+            let factor = if random & 1 == 0 { 2.0 } else { 0.5 };
+            sign * if is_busy { factor } else { 1.0 }
+        }
+        ReduceOp::Min | ReduceOp::Max => {
+            let is_hole =
+                position.common().is_multiple_of(13) && position.index % ranks == u64::from(position.rank);
+            if is_hole { f64::NAN } else { sign * up_to(exact_max) }
+        }
+        ReduceOp::Avg => {
+            // A mean that all share, and differences that cancel between neighbours: the sum divides.
+            let largest = exact_max / (2 * ranks);
+            let mean = (position.common() % (largest + 1)) as f64;
+            let pair = (position.of(position.rank & !1).random() % (largest + 1)) as f64;
+            let has_partner = (position.rank | 1) < position.ranks;
+            let sign = if position.rank & 1 == 0 { 1.0 } else { -1.0 };
+            mean + if has_partner { sign * pair } else { 0.0 }
+        }
+        ReduceOp::PreMulSum(_) => 2.0 * sign * up_to((exact_max / ranks / 4).max(1)),
+        _ => sign * up_to(exact_max / ranks),
+    }
+}
+
+macro_rules! floats {
+    ($($type:ident, $wide:ident, $exact_max:expr, $from_f64:expr, $widen:expr, $narrow:expr;)*) => { $(
+    impl Sample for $type {
+        fn any(random: u64) -> Self {
+            let bytes = random.to_le_bytes();
+            bytemuck::pod_read_unaligned(&bytes[..size_of::<$type>()])
+        }
+
+        fn operand(op: ReduceOp, position: &Position) -> Self {
+            $from_f64(float_operand(op, position, $exact_max))
+        }
+
+        fn rough(random: u64) -> Self {
+            // Between 1/16 and 16, of either sign, with a full mantissa.
+            let size = 1.0 + (random >> 12) as f64 / (1u64 << 52) as f64;
+            let sign = if random & 1 == 0 { 1.0 } else { -1.0 };
+            $from_f64(sign * size * f64::exp2((random >> 1 & 7) as f64 - 4.0))
+        }
+
+        fn combine(op: ReduceOp, left: Self, right: Self) -> Self {
+            let (left, right): ($wide, $wide) = ($widen(left), $widen(right));
+            let is_nan = left.is_nan() || right.is_nan();
+            $narrow(match op {
+                ReduceOp::Prod => left * right,
+                ReduceOp::Min | ReduceOp::Max if is_nan => $wide::NAN,
+                ReduceOp::Min => left.min(right),
+                ReduceOp::Max => left.max(right),
+                _ => left + right,
+            })
+        }
+
+        fn divide(self, ranks: u32) -> Self {
+            $narrow($widen(self) / ranks as $wide)
+        }
+
+        fn multiply(self, factor: f64) -> Self {
+            $narrow($widen(self) * factor as $wide)
+        }
+
+        fn normalised(self) -> Self {
+            if self.is_nan() { $from_f64(f64::NAN) } else { self }
+        }
+    })* };
+}
+
+floats! {
+    f64, f64, 1 << 20, |x: f64| x, |x: f64| x, |x: f64| x;
+    f32, f32, 1 << 20, |x: f64| x as f32, |x: f32| x, |x: f32| x;
+    f16, f32, 1 << 11, f16::from_f64, f16::to_f32, f16::from_f32;
+    bf16, f32, 1 << 8, bf16::from_f64, bf16::to_f32, bf16::from_f32;
+}
+
+impl Sample for Bool {
+    fn any(random: u64) -> Self {
+        Bool(random as u8)
+    }
+
+    fn operand(op: ReduceOp, position: &Position) -> Self {
+        // Few ranks differ from the neutral value; what is true is any byte but 0.
+        let is_busy = (u64::from(position.rank) + position.common()) % u64::from(position.ranks) < 2;
+        let random = position.random();
+        let truth = (random as u8).max(1);
+        match op {
+            ReduceOp::Min | ReduceOp::BitAnd => Bool(if is_busy && random >> 63 == 0 { 0 } else { truth }),
+            ReduceOp::Max | ReduceOp::BitOr => Bool(if is_busy && random >> 63 == 0 { truth } else { 0 }),
+            _ => Bool(if random >> 63 == 0 { truth } else { 0 }),
+        }
+    }
+
+    fn rough(random: u64) -> Self {
+        Bool(random as u8 & 1)
+    }
+
+    fn combine(op: ReduceOp, left: Self, right: Self) -> Self {
+        let (left, right) = (left.0 != 0, right.0 != 0);
+        Bool(u8::from(match op {
+            ReduceOp::Min | ReduceOp::BitAnd => left && right,
+            ReduceOp::BitXor => left != right,
+            _ => left || right,
+        }))
+    }
+
+    fn divide(self, _ranks: u32) -> Self {
+        unreachable!("bool has no average")
+    }
+
+    fn multiply(self, _factor: f64) -> Self {
+        unreachable!("bool has no pre-multiplied sum")
+    }
+
+    fn normalised(self) -> Self {
+        Bool(u8::from(self.0 != 0))
+    }
+}
+
+/// Runs a body with `$T` as the Rust type of a [`unisono_communicator::DType`].
+#[macro_export]
+macro_rules! with_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::with_dtype!(@arms $dtype, $T, $body,
+            F64 f64, F32 f32, F16 f16, BF16 bf16, I8 i8, I16 i16, I32 i32, I64 i64,
+            U8 u8, U16 u16, U32 u32, U64 u64, Bool Bool)
+    };
+    (@arms $dtype:expr, $T:ident, $body:expr, $($variant:ident $rust:ident),*) => {{
+        #[allow(unused_imports, reason = "three of the types are not built in")]
+        use unisono_communicator::{Bool, DType, bf16, f16};
+        match $dtype {
+            $(DType::$variant => {
+                type $T = $rust;
+                $body
+            })*
+        }
+    }};
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_communicator::DType;
+
+    #[test]
+    fn operands_reduce_to_the_same_bits_in_any_order() {
+        for &dtype in DType::ALL {
+            let ops = ReduceOp::PLAIN.iter().copied().filter(|op| op.accepts(dtype));
+            for op in ops {
+                with_dtype!(dtype, T => for index in 0..200 {
+                    let position = Position { seed: 3, ranks: 9, rank: 0, index };
+                    let fold = |order: &mut dyn Iterator<Item = u32>| {
+                        let values = order.map(|rank| T::operand(op, &position.of(rank)));
+                        let value = values.reduce(|left, right| T::combine(op, left, right)).unwrap();
+                        normalised(&[value])
+                    };
+                    let forward = fold(&mut (0..9));
+                    assert_eq!(forward, fold(&mut (0..9).rev()), "{dtype} {op} {index}");
+                });
+            }
+        }
+    }
+
+    #[test]
+    fn rough_operands_show_the_order() {
+        let values: Vec<f32> = (0..100).map(|rank| f32::rough(mix(rank))).collect();
+        let forward = values.iter().fold(0.0, |sum, value| sum + value);
+        let backward = values.iter().rev().fold(0.0, |sum, value| sum + value);
+        assert_ne!(f32::to_bits(forward), f32::to_bits(backward));
+    }
+
+    #[test]
+    fn the_affine_operator_is_associative_and_not_commutative() {
+        let (a, b, c) = (mix(1), mix(2), mix(3));
+        assert_eq!(compose(compose(a, b), c), compose(a, compose(b, c)));
+        assert_ne!(compose(a, b), compose(b, a));
+    }
+}

@@ -1,0 +1,108 @@
+//! Wrong arguments: each is answered by an error that names it, before anything is sent.
+
+use unisono_communicator::{
+    Bool, CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Error, Peer, ReduceOp,
+    Result,
+};
+
+use crate::backend::Backend;
+use crate::world::{options, run, run_each};
+
+type Row = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
+
+/// (the argument at fault, what is done, how); for groups of two ranks and more, on rank 0.
+const WRONG: &[Row] = &[
+    ("output", "all_reduce_into of other lengths", |c| {
+        c.all_reduce_into(&[1u8; 3], &mut [0; 2], ReduceOp::Sum)
+    }),
+    ("input", "reduce_scatter of too little", |c| c.reduce_scatter(&[1u8; 3], &mut [0; 2], ReduceOp::Sum)),
+    ("buffer", "reduce_scatter_in_place that does not divide", |c| {
+        c.reduce_scatter_in_place(&mut vec![1u8; c.group().size() as usize + 1], ReduceOp::Sum)
+    }),
+    ("output", "all_gather into too little", |c| c.all_gather(&[1u8; 3], &mut [0; 3])),
+    ("output", "all_gather_list into too few", |c| c.all_gather_list(&[1u8; 3], &mut [&mut [0; 3]])),
+    ("buffer", "all_gather_in_place that does not divide", |c| {
+        c.all_gather_in_place(&mut vec![1u8; c.group().size() as usize + 1])
+    }),
+    ("input", "all_to_all that does not divide", |c| {
+        c.all_to_all(&vec![1u8; c.group().size() as usize + 1], &mut [0; 2])
+    }),
+    ("output", "all_to_all of other lengths", |c| {
+        c.all_to_all(&vec![1u8; c.group().size() as usize], &mut [0; 1])
+    }),
+    ("root", "broadcast from nobody", |c| c.broadcast(&mut [1u8], c.group().size())),
+    ("root", "reduce to nobody", |c| c.reduce(&[1u8], None, ReduceOp::Sum, u32::MAX)),
+    ("output", "reduce without place at the root", |c| c.reduce(&[1u8], None, ReduceOp::Sum, 0)),
+    ("output", "reduce with a place elsewhere", |c| c.reduce(&[1u8], Some(&mut [0]), ReduceOp::Sum, 1)),
+    ("output", "gather without place at the root", |c| c.gather(&[1u8], None, 0)),
+    ("input", "scatter of nothing at the root", |c| c.scatter(None, &mut [1u8], 0)),
+    ("input", "scatter of something elsewhere", |c| c.scatter(Some(&[1u8]), &mut [1u8], 1)),
+    ("op", "bit_and of floats", |c| c.all_reduce(&mut [1.0f32], ReduceOp::BitAnd)),
+    ("op", "sum of bool", |c| c.all_reduce(&mut [Bool(1)], ReduceOp::Sum)),
+    ("op", "pre-multiplied sum of integers", |c| c.all_reduce(&mut [1u8], ReduceOp::PreMulSum(0.5))),
+    ("op", "asynchronous bit_or of floats", |c| {
+        c.all_reduce_async(vec![1.0f64], ReduceOp::BitOr).wait().map(|_| ())
+    }),
+    ("peer", "send to nobody", |c| c.send(&[1u8], c.group().size(), 0)),
+    ("peer", "receive from nobody", |c| c.recv(&mut [1u8], Peer::Rank(u32::MAX), 0).map(|_| ())),
+    ("counts", "all_gather_v with a count missing", |c| c.all_gather_v(&[1u8], &mut [0; 1], &[1])),
+    ("input", "all_gather_v of another share", |c| {
+        c.all_gather_v(
+            &[1u8; 3],
+            &mut vec![0; c.group().size() as usize],
+            &vec![1; c.group().size() as usize],
+        )
+    }),
+    ("counts", "all_to_all_v with two shares for itself", |c| {
+        let mut lengths = vec![1; c.group().size() as usize];
+        let (input, mut output) = (vec![1u8; lengths.len()], vec![0; lengths.len() + 1]);
+        let send = lengths.clone();
+        lengths[c.group().rank() as usize] = 2;
+        c.all_to_all_v(&input, &send, &mut output, &lengths)
+    }),
+    ("count", "scatter_v of more than there can be", |c| {
+        c.scatter_v(Some(&[1u64]), &mut [0], &vec![usize::MAX; c.group().size() as usize], 0)
+    }),
+    ("label", "a label that is too long", |c| c.with(CallOptions::new().label(&"x".repeat(33))).barrier()),
+    ("algorithm", "an algorithm that does not exist", |c| {
+        c.with(CallOptions::new().algorithm("by_pigeon")).all_reduce(&mut [1u8], ReduceOp::Sum)
+    }),
+    ("algorithm", "an algorithm of another collective", |c| {
+        c.with(CallOptions::new().algorithm("dissemination")).all_reduce(&mut [1u8], ReduceOp::Sum)
+    }),
+];
+
+/// One rank alone makes the mistake; the next call of all ranks works, so nothing was sent and nothing counted.
+pub fn bad_arguments_change_nothing(backend: &dyn Backend) {
+    run_each(backend, &[2, 3, 5], |comm| {
+        for (argument, what, call) in WRONG {
+            if comm.group().rank() == 0 {
+                let error = call(comm).expect_err(what);
+                let is_named =
+                    matches!(&error, Error::InvalidArgument { argument: named, .. } if named == argument);
+                assert!(is_named && error.is_before_start(), "{what} must name {argument}: {error}");
+            }
+            let mut value = [1u32];
+            comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+            assert_eq!(value, [comm.group().size()], "after {what}");
+        }
+    });
+}
+
+/// Closing twice is allowed; calling afterwards is not.
+pub fn closed_communicators_say_so(backend: &dyn Backend) {
+    run(backend, 3, &options(), |comm| {
+        comm.barrier().unwrap();
+        comm.close().unwrap();
+        comm.close().unwrap();
+        let results = [
+            comm.barrier(),
+            comm.all_reduce_async(vec![1u8], ReduceOp::Sum).wait().map(|_| ()),
+            comm.send(&[1u8], 0, 0),
+            comm.duplicate().map(|_| ()),
+        ];
+        for result in results {
+            assert!(matches!(result, Err(Error::Closed)), "{result:?}");
+        }
+    });
+}

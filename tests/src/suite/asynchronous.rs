@@ -1,0 +1,212 @@
+//! Calls that return at once: their order, their handles, their buffers.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+use std::thread::Thread;
+use std::time::Duration;
+
+use unisono_communicator::{
+    Collectives, CollectivesAsync, Communicator, Error, OwnedBuffers, Peer, ReduceOp, TypedWork,
+};
+
+use crate::backend::Backend;
+use crate::world::{options, run, run_each};
+
+/// Every method of the asynchronous trait.
+pub fn every_typed_form(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        for count in [0, 1, 5, 2000] {
+            let sum = ranks * (ranks + 1) / 2;
+            let (own, all) = (vec![rank + 1; count], count * ranks as usize);
+            let everything: Vec<u32> = (0..ranks).flat_map(|rank| vec![rank + 1; count]).collect();
+            let wide = vec![rank + 1; all];
+            let root = ranks - 1;
+            let only_at_root = |list: Vec<u32>| if rank == root { list } else { Vec::new() };
+
+            let all_reduce = comm.all_reduce_async(own.clone(), ReduceOp::Sum);
+            let reduce_scatter = comm.reduce_scatter_async(wide.clone(), ReduceOp::Sum).unwrap();
+            let all_gather = comm.all_gather_async(own.clone());
+            let all_to_all = comm.all_to_all_async(wide).unwrap();
+            let broadcast = comm.broadcast_async(own.clone(), root);
+            let reduce = comm.reduce_async(own.clone(), ReduceOp::Max, root);
+            let gather = comm.gather_async(own.clone(), root);
+            let scatter = comm.scatter_async(only_at_root(everything.clone()), count, root);
+            let barrier = comm.barrier_async();
+
+            barrier.wait().result.unwrap();
+            assert_eq!(all_reduce.wait().unwrap(), vec![sum; count]);
+            assert_eq!(reduce_scatter.wait().unwrap(), vec![sum; count]);
+            assert_eq!(all_gather.wait().unwrap(), everything);
+            assert_eq!(all_to_all.wait().unwrap(), everything);
+            assert_eq!(broadcast.wait().unwrap(), vec![ranks; count]);
+            assert_eq!(reduce.wait().unwrap(), only_at_root(vec![ranks; count]));
+            assert_eq!(gather.wait().unwrap(), only_at_root(everything));
+            assert_eq!(scatter.wait().unwrap(), own);
+            message(comm, count);
+        }
+    });
+}
+
+fn message(comm: &dyn Communicator, count: usize) {
+    let (rank, ranks) = (comm.group().rank(), comm.group().size());
+    let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
+    let send = comm.send_async(vec![rank; count], next, 3);
+    let received = receive.wait();
+    let outcome = received.result.unwrap();
+    assert_eq!((outcome.source, outcome.tag, outcome.bytes), (Some(previous), 3, count as u64 * 4));
+    let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else { panic!("no buffers") };
+    let mut expected = vec![previous; count];
+    expected.extend([0, 0]);
+    assert_eq!(output.into_vec::<u32>().unwrap(), expected);
+    let Some(OwnedBuffers::Separate { input, .. }) = send.wait().buffers else { panic!("no buffers") };
+    assert_eq!(input.into_vec::<u32>().unwrap(), vec![rank; count]);
+}
+
+/// Asynchronous and blocking calls mixed; the handles are waited for in another order than that of issue.
+pub fn order_of_issue(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let ranks = comm.group().size();
+        for turn in 0..3 {
+            let mut handles: Vec<(u32, TypedWork<u32>)> = Vec::new();
+            for round in 1..=20u32 {
+                let length = round as usize * 37 % 400;
+                handles.push((round, comm.all_reduce_async(vec![round; length], ReduceOp::Sum)));
+                if round % 6 == 0 {
+                    let mut value = [round];
+                    comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+                    assert_eq!(value, [round * ranks]);
+                }
+            }
+            match turn {
+                0 => {}
+                1 => handles.reverse(),
+                _ => handles.rotate_left(7),
+            }
+            for (round, handle) in handles {
+                let result = handle.wait().unwrap();
+                assert_eq!(result, vec![round * ranks; round as usize * 37 % 400]);
+            }
+        }
+    });
+}
+
+/// A call ends although nobody waits for it.
+pub fn progress_without_waiting(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let handle = comm.all_reduce_async(vec![1u32; 50_000], ReduceOp::Sum);
+        while !handle.is_done() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(handle.wait().unwrap()[49_999], comm.group().size());
+    });
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// The smallest executor.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+/// Handles are futures.
+pub fn awaited(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        block_on(async {
+            for count in [0, 1, 40_000] {
+                let sums = comm.all_reduce_async(vec![rank + 1; count], ReduceOp::Sum);
+                let largest = comm.all_reduce_async(vec![rank; 3], ReduceOp::Max);
+                assert_eq!(largest.await.unwrap(), [ranks - 1; 3]);
+                assert_eq!(sums.await.unwrap(), vec![ranks * (ranks + 1) / 2; count]);
+                comm.barrier_async().await.result.unwrap();
+            }
+        });
+    });
+}
+
+/// A dropped handle's call goes on: the others still get their results, and later calls work.
+pub fn dropped_handles_detach(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        for round in 0..5 {
+            let handle = comm.all_reduce_async(vec![rank; 10_000], ReduceOp::Max);
+            match rank == round % ranks {
+                true => drop(handle),
+                false => assert_eq!(handle.wait().unwrap()[0], ranks - 1),
+            }
+        }
+        drop(comm.send_async(vec![rank; 50_000], (rank + 1) % ranks, 1));
+        let mut buffer = vec![0u32; 50_000];
+        comm.recv(&mut buffer, Peer::Any, 1).unwrap();
+        assert_eq!(buffer[49_999], (rank + ranks - 1) % ranks);
+        comm.barrier().unwrap();
+    });
+}
+
+/// Cancelling ends the call on every rank, with who did it.
+pub fn cancel_revokes(backend: &dyn Backend) {
+    for ranks in [2, 3, 5] {
+        run(backend, ranks, &options(), |comm| {
+            let rank = comm.group().rank();
+            let result = if rank == 0 {
+                // The others cannot have ended: this rank's part is a receive that nobody answers.
+                let handle = comm.recv_async(vec![0u8; 4], Peer::Rank(1), 77);
+                handle.cancel();
+                handle.wait().result.map(|_| ())
+            } else {
+                comm.all_reduce(&mut [1u32], ReduceOp::Sum)
+            };
+            let error = result.unwrap_err();
+            assert!(matches!(error.root_cause(), Error::Cancelled { by: 0, .. }), "rank {rank}: {error}");
+            let later = comm.barrier().unwrap_err();
+            assert!(
+                matches!(later.root_cause(), Error::Cancelled { by: 0, .. }),
+                "rank {rank}, later: {later}"
+            );
+        });
+    }
+    run_each(backend, &[2], |comm| {
+        let handle = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+        while !handle.is_done() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        handle.cancel();
+        assert_eq!(handle.wait().unwrap(), [2]);
+    });
+}
+
+/// The vectors come back from a failed call too, and from one that was refused.
+pub fn buffers_come_back(backend: &dyn Backend) {
+    run(backend, 2, &options(), |comm| {
+        let refused = comm.all_reduce_async(vec![1.0f32; 3], ReduceOp::BitAnd).into_work().wait();
+        assert!(matches!(refused.result, Err(Error::InvalidArgument { argument: "op", .. })));
+        let Some(OwnedBuffers::InOut(buffer)) = refused.buffers else { panic!("no buffer") };
+        assert_eq!(buffer.into_vec::<f32>(), Some(vec![1.0; 3]));
+        comm.barrier().unwrap();
+        if comm.group().rank() == 0 {
+            let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5);
+            comm.revoke(Error::invalid("test", "a cause")).unwrap();
+            let Some(OwnedBuffers::Separate { output, .. }) = work.wait().buffers else {
+                panic!("no buffers")
+            };
+            assert_eq!(output.into_vec::<u16>().map(|vec| vec.len()), Some(9));
+        }
+    });
+}

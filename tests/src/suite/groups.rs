@@ -1,0 +1,157 @@
+//! Subgroups, duplicates, and threads that share a communicator.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Peer, ReduceOp};
+
+use crate::backend::Backend;
+use crate::world::{options, run, run_each};
+
+fn sum_of_ones(comm: &dyn Communicator) -> u32 {
+    let mut value = [1u32];
+    comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+    value[0]
+}
+
+/// The even ranks and the odd ones, at the same time, with the whole group in between.
+pub fn subgroups_of_some(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let halves: Vec<Vec<u32>> =
+            [0, 1].map(|parity| (0..ranks).filter(|rank| rank % 2 == parity).collect()).into();
+        let groups: Vec<_> = halves.iter().map(|ranks| comm.subgroup(ranks).unwrap()).collect();
+        for (members, group) in halves.iter().zip(&groups) {
+            assert_eq!(group.is_some(), members.contains(&rank));
+            let Some(group) = group else { continue };
+            assert_eq!(group.group().global_ranks(), members);
+            assert_eq!(group.group().rank(), rank / 2);
+            for _ in 0..5 {
+                assert_eq!(sum_of_ones(&**group), members.len() as u32);
+            }
+        }
+        assert_eq!(sum_of_ones(comm), ranks);
+        for group in groups.iter().flatten() {
+            let mut ranks = vec![0; group.group().size() as usize];
+            group.all_gather(&[rank], &mut ranks).unwrap();
+            assert_eq!(ranks, group.group().global_ranks());
+            group.close().unwrap();
+        }
+    });
+}
+
+/// The order of the list is the order of the new ranks.
+pub fn reordered_ranks(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let backwards: Vec<u32> = (0..ranks).rev().collect();
+        let group = comm.subgroup(&backwards).unwrap().unwrap();
+        assert_eq!(group.group().rank(), ranks - 1 - rank);
+        let mut all = vec![0; ranks as usize];
+        group.all_gather(&[rank], &mut all).unwrap();
+        assert_eq!(all, backwards);
+        let mut value = [rank];
+        group.broadcast(&mut value, 0).unwrap();
+        assert_eq!(value, [ranks - 1]);
+        let sent = [rank];
+        group.send(&sent, group.group().rank(), 0).unwrap();
+        assert_eq!(group.recv(&mut value, Peer::Any, 0).unwrap().source, group.group().rank());
+    });
+}
+
+/// Each duplicate has its own order of calls, so two threads may use two of them in any order.
+pub fn duplicates_are_independent(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let rank = comm.group().rank();
+        let copies: Vec<_> = (0..3).map(|_| comm.duplicate().unwrap()).collect();
+        std::thread::scope(|scope| {
+            // Ranks start with different copies.
+            for turn in 0..copies.len() {
+                let copy = &copies[(turn + rank as usize) % copies.len()];
+                scope.spawn(move || {
+                    for _ in 0..30 {
+                        assert_eq!(sum_of_ones(&**copy), copy.group().size());
+                    }
+                });
+            }
+        });
+        copies.iter().for_each(|copy| copy.close().unwrap());
+        assert_eq!(sum_of_ones(comm), comm.group().size());
+    });
+}
+
+/// Lists that name no group are refused, and the parent stays usable.
+pub fn wrong_lists(backend: &dyn Backend) {
+    run_each(backend, &[1, 3], |comm| {
+        let ranks = comm.group().size();
+        for list in [vec![0, 0], vec![ranks], vec![0, ranks - 1, 0]] {
+            let error = comm.subgroup(&list).err().unwrap_or_else(|| panic!("{list:?} was taken"));
+            assert!(matches!(error, Error::InvalidArgument { argument: "ranks", .. }), "{list:?}: {error}");
+        }
+        assert!(comm.subgroup(&[]).unwrap().is_none());
+        assert_eq!(sum_of_ones(comm), ranks);
+    });
+}
+
+/// Subgroups of subgroups: global ranks go on meaning the job's.
+pub fn nested_subgroups(backend: &dyn Backend) {
+    run_each(backend, &[4, 8], |comm| {
+        let ranks = comm.group().size();
+        let upper: Vec<u32> = (ranks / 2..ranks).collect();
+        let Some(half) = comm.subgroup(&upper).unwrap() else { return };
+        let last = half.group().size() - 1;
+        let Some(pair) = half.subgroup(&[last, 0]).unwrap() else { return };
+        assert_eq!(pair.group().global_ranks(), [ranks - 1, ranks / 2]);
+        assert_eq!(sum_of_ones(&*pair), 2);
+        assert_eq!(sum_of_ones(&*pair.duplicate().unwrap()), 2);
+    });
+}
+
+/// Of two threads that call at once without labels, one is refused before anything is sent.
+pub fn concurrent_use_is_refused(backend: &dyn Backend) {
+    let is_refused = AtomicBool::new(false);
+    run(backend, 2, &options(), |comm| {
+        if comm.group().rank() == 1 {
+            // The first of the two calls cannot end before this.
+            while !is_refused.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            assert_eq!(sum_of_ones(comm), 2);
+        } else {
+            let call = || {
+                let result = comm.all_reduce(&mut [1u32], ReduceOp::Sum);
+                if let Err(error) = &result {
+                    assert!(matches!(error, Error::ConcurrentUse { .. }), "{error}");
+                    is_refused.store(true, Ordering::SeqCst);
+                }
+                result.is_ok()
+            };
+            let (first, second) = std::thread::scope(|scope| {
+                let other = scope.spawn(call);
+                (call(), other.join().unwrap())
+            });
+            assert!(first != second, "one of the two calls must be refused");
+        }
+        assert_eq!(sum_of_ones(comm), 2);
+        comm.close().unwrap();
+    });
+}
+
+/// Labelled calls of two threads wait for each other instead.
+pub fn labelled_threads_take_turns(backend: &dyn Backend) {
+    let turns = AtomicU32::new(0);
+    run(backend, 2, &options(), |comm| {
+        let call = || {
+            for _ in 0..50 {
+                let labelled = comm.with(CallOptions::new().label("shared"));
+                assert_eq!(sum_of_ones(&labelled), 2);
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(call);
+            call();
+        });
+        comm.close().unwrap();
+    });
+    assert_eq!(turns.load(Ordering::SeqCst), 200);
+}

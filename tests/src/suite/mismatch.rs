@@ -1,0 +1,222 @@
+//! Ranks that call different things: every rank learns of it, from that call or its next one, with both calls.
+
+use std::sync::Barrier;
+
+use unisono_communicator::{
+    CallInfo, CallOptions, Collective, Collectives, CollectivesUneven, Communicator, DType, Descriptor,
+    Error, Place, ReduceOp, Result, UserOp,
+};
+
+use crate::backend::Backend;
+use crate::world::{options, run};
+
+type Action = fn(&dyn Communicator) -> Result<()>;
+
+type Rooted = fn(&dyn Communicator, u32) -> Result<()>;
+
+/// A field in which two calls differ, the call of all ranks but one, and that of the last rank.
+struct Row {
+    field: &'static str,
+    usual: Action,
+    odd: Action,
+    usual_descriptor: Descriptor,
+    odd_descriptor: Descriptor,
+}
+
+const USUAL: Descriptor = Descriptor {
+    op: Some(ReduceOp::Sum),
+    place: Place::InPlace,
+    ..Descriptor::new(Collective::AllReduce, DType::U32, 8)
+};
+
+fn usual(comm: &dyn Communicator) -> Result<()> {
+    comm.all_reduce(&mut [1u32; 8], ReduceOp::Sum)
+}
+
+fn user(comm: &dyn Communicator, name: &'static str) -> Result<()> {
+    let op = UserOp { name, commutative: true };
+    comm.all_reduce_user(&mut [1u32; 8], op, |left, _, out| out.copy_from_slice(left))
+}
+
+fn algorithm(comm: &dyn Communicator, name: &str) -> Result<()> {
+    usual(&comm.with(CallOptions::new().algorithm(name)))
+}
+
+fn label(comm: &dyn Communicator, name: &str) -> Result<()> {
+    usual(&comm.with(CallOptions::new().label(name)))
+}
+
+/// Against the usual call, unless two calls are given.
+fn rows() -> Vec<Row> {
+    let row = |field, odd: Action, odd_descriptor| Row {
+        field,
+        usual,
+        odd,
+        usual_descriptor: USUAL,
+        odd_descriptor,
+    };
+    let named = |name| Some(ReduceOp::User(UserOp { name, commutative: true }));
+    let gather = |place| Descriptor { place, ..Descriptor::new(Collective::AllGather, DType::U8, 2) };
+    vec![
+        row("collective", |c| c.barrier(), Descriptor::new(Collective::Barrier, DType::U8, 0)),
+        row(
+            "dtype",
+            |c| c.all_reduce(&mut [1i32; 8], ReduceOp::Sum),
+            Descriptor { dtype: DType::I32, ..USUAL },
+        ),
+        row("count", |c| c.all_reduce(&mut [1u32; 9], ReduceOp::Sum), Descriptor { count: 9, ..USUAL }),
+        row("count", |c| c.all_reduce(&mut [1u32; 0], ReduceOp::Sum), Descriptor { count: 0, ..USUAL }),
+        row(
+            "op",
+            |c| c.all_reduce(&mut [1u32; 8], ReduceOp::Max),
+            Descriptor { op: Some(ReduceOp::Max), ..USUAL },
+        ),
+        row(
+            "place",
+            |c| c.all_reduce_into(&[1u32; 8], &mut [0; 8], ReduceOp::Sum),
+            Descriptor { place: Place::Separate, ..USUAL },
+        ),
+        row("label", |c| label(c, "odd"), USUAL),
+        Row { usual: |c| label(c, "usual"), ..row("label", |c| label(c, "odd"), USUAL) },
+        Row {
+            usual: |c| algorithm(c, "ring"),
+            ..row("algorithm", |c| algorithm(c, "recursive_doubling"), USUAL)
+        },
+        Row {
+            usual: |c| user(c, "first"),
+            usual_descriptor: Descriptor { op: named("user"), ..USUAL },
+            ..row("user op", |c| user(c, "second"), Descriptor { op: named("user"), ..USUAL })
+        },
+        Row {
+            usual: |c| c.all_gather(&[1u8; 2], &mut vec![0; 2 * c.group().size() as usize]),
+            usual_descriptor: gather(Place::Separate),
+            ..row(
+                "place",
+                |c| c.all_gather_in_place(&mut vec![0u8; 2 * c.group().size() as usize]),
+                gather(Place::InPlace),
+            )
+        },
+    ]
+}
+
+/// The fields that two ranks compare, as far as a header tells them.
+fn compared(descriptor: &Descriptor) -> impl PartialEq + std::fmt::Debug + use<> {
+    let op = descriptor.op.map(ReduceOp::code);
+    (descriptor.collective, descriptor.dtype, descriptor.count, op, descriptor.root, descriptor.place)
+}
+
+/// The first cause that this rank learns of, from `call` or from the call after it.
+fn first_cause(comm: &dyn Communicator, call: impl FnOnce(&dyn Communicator) -> Result<()>) -> Error {
+    let error = match call(comm) {
+        Err(error) => error,
+        Ok(()) => comm.barrier().expect_err("the call after a mismatch must tell of it"),
+    };
+    assert!(!error.is_before_start(), "{error}");
+    error
+}
+
+fn mismatch_of(error: &Error) -> (&CallInfo, &CallInfo, u32, &str) {
+    match error.root_cause() {
+        Error::Mismatch { ours, theirs, rank, difference } => (ours, theirs, *rank, difference),
+        other => panic!("not a mismatch: {other}"),
+    }
+}
+
+/// Each field of a call that must be equal, on worlds in which the last rank differs.
+pub fn every_compared_field(backend: &dyn Backend) {
+    for ranks in [2, 3, 5] {
+        for row in rows() {
+            let errors = run(backend, ranks, &options(), |comm| {
+                let is_odd = comm.group().rank() == ranks - 1;
+                first_cause(comm, |comm| if is_odd { (row.odd)(comm) } else { (row.usual)(comm) })
+            });
+            let what = format!("{} among {ranks}", row.field);
+            let expected = [compared(&row.usual_descriptor), compared(&row.odd_descriptor)];
+            let mut saw = 0;
+            for (rank, error) in errors.iter().enumerate() {
+                saw += u32::from(matches!(error, Error::Mismatch { .. }));
+                let (ours, theirs, _, difference) = mismatch_of(error);
+                let found = [compared(&ours.descriptor), compared(&theirs.descriptor)];
+                let is_both = found == expected || found[0] == expected[1] && found[1] == expected[0];
+                assert!(is_both, "{what}: rank {rank} must name both calls: {error}");
+                let name = if row.field == "place" { "in place" } else { row.field };
+                assert!(difference.contains(name), "{what}: rank {rank} says {difference}");
+            }
+            assert!(saw > 0, "{what}: somebody must have seen it");
+        }
+    }
+}
+
+/// Two roots of a reduce may share no message at all.
+pub fn different_roots(backend: &dyn Backend) {
+    let calls: [Rooted; 4] = [
+        |c, root| c.reduce_in_place(&mut [1u32; 4], ReduceOp::Sum, root),
+        |c, root| c.broadcast(&mut [1u32; 4], root),
+        |c, root| {
+            let mut output = vec![0u32; 4 * c.group().size() as usize];
+            c.gather(&[1; 4], (c.group().rank() == root).then_some(&mut output[..]), root)
+        },
+        |c, root| {
+            let input = vec![0u32; 4 * c.group().size() as usize];
+            c.scatter((c.group().rank() == root).then_some(&input[..]), &mut [0; 4], root)
+        },
+    ];
+    for ranks in [2, 3, 4, 7] {
+        for (number, call) in calls.iter().enumerate() {
+            let errors = run(backend, ranks, &options(), |comm| {
+                let root = u32::from(comm.group().rank() == ranks - 1);
+                first_cause(comm, |comm| call(comm, root))
+            });
+            for (rank, error) in errors.iter().enumerate() {
+                let (ours, theirs, ..) = mismatch_of(error);
+                let roots = [ours.descriptor.root, theirs.descriptor.root];
+                // Who went on has a next call, whose number is compared with the old one.
+                let is_next = theirs.descriptor.collective == Collective::Barrier
+                    || ours.descriptor.collective == Collective::Barrier;
+                let is_both = roots.contains(&Some(0)) && roots.contains(&Some(1));
+                assert!(is_both || is_next, "call {number} among {ranks}, rank {rank}: {error}");
+            }
+        }
+    }
+}
+
+/// Uneven counts travel as a hash of the step lengths.
+pub fn uneven_counts_differ(backend: &dyn Backend) {
+    for ranks in [2u32, 3, 5] {
+        let errors = run(backend, ranks, &options(), |comm| {
+            let rank = comm.group().rank();
+            let mut counts = vec![2usize; ranks as usize];
+            if rank == ranks - 1 {
+                counts[0] = 3;
+            }
+            let (own, all) = (counts[rank as usize], counts.iter().sum());
+            first_cause(comm, |comm| comm.all_gather_v(&vec![1u32; own], &mut vec![0; all], &counts))
+        });
+        for (rank, error) in errors.iter().enumerate() {
+            let (.., difference) = mismatch_of(error);
+            assert!(difference.contains("step lengths"), "rank {rank} of {ranks}: {error}");
+        }
+    }
+}
+
+/// A rank that closes without having made a call that the others made.
+pub fn closing_after_unequal_calls(backend: &dyn Backend) {
+    for ranks in [2, 3, 4] {
+        let together = Barrier::new(ranks as usize);
+        let results = run(backend, ranks, &options(), |comm| {
+            // A root has sent and gone on; the others never take part.
+            let result = match comm.group().rank() {
+                0 => comm.broadcast(&mut [1u32], 0),
+                _ => Ok(()),
+            };
+            together.wait();
+            result.and_then(|()| comm.close())
+        });
+        let errors: Vec<&Error> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+        // The last to come has heard from all the others.
+        assert!(!errors.is_empty(), "nobody noticed among {ranks}");
+        errors.iter().for_each(|error| {
+            mismatch_of(error);
+        });
+    }
+}

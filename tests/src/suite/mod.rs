@@ -1,0 +1,48 @@
+//! The suite, by subject. [`conformance`](crate::conformance) makes every function of it a test of one backend.
+
+pub mod algorithms;
+pub mod arguments;
+pub mod asynchronous;
+pub mod calls;
+pub mod failures;
+pub mod groups;
+pub mod mismatch;
+pub mod point_to_point;
+pub mod reductions;
+
+/// Every test of the suite for one backend: `conformance!(InProcess)`.
+#[macro_export]
+macro_rules! conformance {
+    ($backend:expr) => {
+        $crate::conformance!(@tests $backend,
+            reductions: all_reduce reduce reduce_scatter user_operators many_ranks;
+            calls: moves_of_every_dtype moves_at_every_root typed_moves lists_and_coalesced uneven typed_uneven
+                long_buffers barrier_waits_for_everybody many_ranks;
+            algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
+                every_rank_gets_the_same_bits refused_algorithms;
+            asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
+                cancel_revokes buffers_come_back;
+            point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
+                truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself;
+            groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
+                concurrent_use_is_refused labelled_threads_take_turns;
+            arguments: bad_arguments_change_nothing closed_communicators_say_so;
+            mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
+            failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
+                panics_in_user_functions;
+        );
+    };
+    (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {
+        $(mod $module {
+            use super::*;
+            $(#[test]
+            fn $test() {
+                let name = concat!(stringify!($module), "::", stringify!($test));
+                $crate::watchdog($crate::suite::SECONDS_MAX, name, || $crate::suite::$module::$test(&$backend));
+            })*
+        })*
+    };
+}
+
+/// Of one test, on a machine that is busy with others.
+pub const SECONDS_MAX: u64 = 300;

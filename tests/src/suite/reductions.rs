@@ -1,0 +1,152 @@
+//! Collectives that reduce: every dtype with every operator that it accepts.
+
+use unisono_communicator::{Collective, Collectives, DType, Place, ReduceOp};
+
+use crate::backend::Backend;
+use crate::case::{Case, assert_same};
+use crate::sample::{AFFINE, Position, Sample, compose, mix, op_of, reduced};
+use crate::with_dtype;
+use crate::world::run_each;
+
+/// Of one call: nothing, less than the ranks, not divisible, more than a vector register.
+const COUNTS: &[usize] = &[0, 1, 3, 13, 130];
+
+/// Every accepted pair.
+pub fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
+    let ops = || ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(1.0)]);
+    let all = DType::ALL.iter().flat_map(move |&dtype| ops().map(move |op| (dtype, op)));
+    all.filter(|(dtype, op)| op.accepts(*dtype))
+}
+
+fn every_pair(check: impl Fn(DType, ReduceOp, usize)) {
+    for (dtype, op) in pairs() {
+        COUNTS.iter().for_each(|&count| check(dtype, op, count));
+    }
+}
+
+fn inputs<T: Sample>(op: ReduceOp, ranks: u32, rank: u32, count: usize) -> Vec<T> {
+    let position = |index| Position { seed: 5, ranks, rank, index };
+    (0..count as u64).map(|index| T::operand(op, &position(index))).collect()
+}
+
+fn results<T: Sample>(op: ReduceOp, ranks: u32, count: usize) -> Vec<T> {
+    (0..count as u64).map(|index| reduced(op, &Position { seed: 5, ranks, rank: 0, index })).collect()
+}
+
+/// In place and into another buffer.
+pub fn all_reduce(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        every_pair(|dtype, op, count| {
+            with_dtype!(dtype, T => {
+                let what = format!("all_reduce {dtype} {op} {count} on rank {rank} of {ranks}");
+                let input: Vec<T> = inputs(op, ranks, rank, count);
+                let expected: Vec<T> = results(op, ranks, count);
+                let mut buffer = input.clone();
+                comm.all_reduce(&mut buffer, op_of(op, rank)).unwrap();
+                assert_same(&buffer, &expected, &what);
+                let (given, mut output) = (input.clone(), vec![T::any(9); count]);
+                comm.all_reduce_into(&given, &mut output, op_of(op, rank)).unwrap();
+                assert_same(&output, &expected, &what);
+                assert_same(&given, &input, &format!("input of {what}"));
+            });
+        });
+    });
+}
+
+/// To every root.
+pub fn reduce(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        every_pair(|dtype, op, count| {
+            let root = (mix(count as u64) % u64::from(ranks)) as u32;
+            with_dtype!(dtype, T => {
+                let what = format!("reduce {dtype} {op} {count} to {root} on rank {rank} of {ranks}");
+                let input: Vec<T> = inputs(op, ranks, rank, count);
+                let mut output = vec![T::any(9); count];
+                let place = (rank == root).then_some(&mut output[..]);
+                comm.reduce(&input, place, op_of(op, rank), root).unwrap();
+                let mut buffer = input.clone();
+                comm.reduce_in_place(&mut buffer, op_of(op, rank), root).unwrap();
+                if rank == root {
+                    let expected: Vec<T> = results(op, ranks, count);
+                    assert_same(&output, &expected, &what);
+                    assert_same(&buffer, &expected, &what);
+                } else {
+                    assert_same(&buffer, &input, &format!("no result of {what}"));
+                }
+            });
+        });
+    });
+}
+
+/// Separate, in place, and from a list.
+pub fn reduce_scatter(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        every_pair(|dtype, op, count| {
+            with_dtype!(dtype, T => {
+                let what = format!("reduce_scatter {dtype} {op} {count} on rank {rank} of {ranks}");
+                let input: Vec<T> = inputs(op, ranks, rank, count * ranks as usize);
+                let share = rank as usize * count..(rank as usize + 1) * count;
+                let expected = &results::<T>(op, ranks, count * ranks as usize)[share.clone()];
+                let mut output = vec![T::any(9); count];
+                comm.reduce_scatter(&input, &mut output, op_of(op, rank)).unwrap();
+                assert_same(&output, expected, &what);
+                let mut buffer = input.clone();
+                comm.reduce_scatter_in_place(&mut buffer, op_of(op, rank)).unwrap();
+                assert_same(&buffer[share], expected, &what);
+                let mut output = vec![T::any(9); count];
+                let list: Vec<&[T]> = (0..ranks as usize).map(|i| &input[i * count..(i + 1) * count]).collect();
+                comm.reduce_scatter_list(&list, &mut output, op_of(op, rank)).unwrap();
+                assert_same(&output, expected, &what);
+            });
+        });
+    });
+}
+
+/// A caller's own operator, commutative or not: the order of ranks is kept.
+pub fn user_operators(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        for count in [0, 1, 5, 1000] {
+            let input = |rank: u32| (0..count).map(move |index| mix(index ^ mix(rank.into())));
+            let mut buffer: Vec<u64> = input(rank).collect();
+            let function = |left: &[u64], right: &[u64], out: &mut [u64]| {
+                out.iter_mut().enumerate().for_each(|(i, out)| *out = compose(left[i], right[i]));
+            };
+            comm.all_reduce_user(&mut buffer, AFFINE, function).unwrap();
+            let value = |index| (0..ranks).filter_map(|rank| input(rank).nth(index)).reduce(compose);
+            let expected: Vec<u64> = (0..count as usize).filter_map(value).collect();
+            assert_eq!(buffer, expected, "{count} on rank {rank} of {ranks}");
+        }
+        for root in 0..ranks {
+            for collective in [Collective::Reduce, Collective::ReduceScatter, Collective::AllReduce] {
+                let op = Some(ReduceOp::User(AFFINE));
+                let root = if collective == Collective::Reduce { root } else { 0 };
+                let case = Case { op, root, ..Case::new(collective, DType::U64, 7) };
+                case.check(comm).unwrap();
+                Case { place: Place::InPlace, ..case }.check(comm).unwrap();
+            }
+        }
+    });
+}
+
+/// Sixteen ranks and more.
+pub fn many_ranks(backend: &dyn Backend) {
+    run_each(backend, backend.large_rank_counts(), |comm| {
+        for (dtype, op) in
+            [(DType::F32, ReduceOp::Sum), (DType::F16, ReduceOp::Avg), (DType::I8, ReduceOp::Prod)]
+        {
+            for count in [0, 1, 50, 5000] {
+                for collective in [Collective::AllReduce, Collective::Reduce, Collective::ReduceScatter] {
+                    let root = comm.group().size() / 2;
+                    let root = if collective == Collective::Reduce { root } else { 0 };
+                    let case = Case { op: Some(op), root, ..Case::new(collective, dtype, count) };
+                    case.check(comm).unwrap();
+                    Case { place: Place::InPlace, ..case }.check(comm).unwrap();
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,82 @@
+//! A deadline for every test: when it passes, what each rank is doing is printed and the process ends as a failure.
+
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// What one rank is doing, for the watchdog to print.
+#[derive(Debug)]
+pub struct Seat {
+    name: String,
+    doing: Mutex<(String, Instant)>,
+}
+
+static SEATS: Mutex<Vec<Weak<Seat>>> = Mutex::new(Vec::new());
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Seat {
+    /// A seat that the watchdog sees until it is dropped.
+    pub fn take(name: String) -> Arc<Seat> {
+        let seat = Arc::new(Seat { name, doing: Mutex::new(("starts".to_owned(), Instant::now())) });
+        let mut seats = lock(&SEATS);
+        seats.retain(|seat| seat.strong_count() > 0);
+        seats.push(Arc::downgrade(&seat));
+        seat
+    }
+
+    /// Says what is done from now on.
+    pub fn note(&self, doing: String) {
+        *lock(&self.doing) = (doing, Instant::now());
+    }
+}
+
+/// Runs a test with a deadline. `seconds` is for a busy machine: many times what the test takes.
+pub fn watchdog<R>(seconds: u64, name: &str, test: impl FnOnce() -> R) -> R {
+    let (_alive, ended) = channel::<()>();
+    let name = name.to_owned();
+    std::thread::spawn(move || {
+        if ended.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
+            report(&name, seconds);
+            std::process::abort();
+        }
+    });
+    test()
+}
+
+fn report(name: &str, seconds: u64) {
+    eprintln!("\nWATCHDOG: {name} has not ended after {seconds} s. Ranks:");
+    for seat in lock(&SEATS).iter().filter_map(Weak::upgrade) {
+        let (doing, since) = &*lock(&seat.doing);
+        eprintln!("  {}: {doing}, for {:?}", seat.name, since.elapsed());
+    }
+    // Where there is a debugger, the stacks of all threads too.
+    let process = std::process::id().to_string();
+    let arguments = ["-p", &process, "-batch", "-ex", "thread apply all backtrace 16"];
+    if let Ok(output) = Command::new("gdb").args(arguments).output() {
+        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_ends_is_left_alone_and_gives_its_result() {
+        assert_eq!(watchdog(600, "quick", || 5), 5);
+    }
+
+    #[test]
+    fn seats_are_listed_until_they_are_left() {
+        let listed = |name: &str| lock(&SEATS).iter().filter_map(Weak::upgrade).any(|seat| seat.name == name);
+        let seat = Seat::take("a seat of this test".to_owned());
+        seat.note("waits".to_owned());
+        assert!(listed("a seat of this test"));
+        drop(seat);
+        assert!(!listed("a seat of this test"));
+    }
+}

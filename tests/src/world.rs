@@ -1,0 +1,137 @@
+//! Runs a function on all ranks of a world at once.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use unisono_communicator::{
+    Call, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, Result, Shrunk, Work,
+};
+use unisono_engine::EngineOptions;
+
+use crate::backend::Backend;
+use crate::watchdog::Seat;
+
+/// Settings of a test: a deadline that a test reaches only when something is wrong, long before its watchdog.
+pub fn options() -> EngineOptions {
+    EngineOptions { timeout: Duration::from_secs(60), ..EngineOptions::default() }
+}
+
+/// Runs `body` on every rank of a new world, each on its own thread, and gives the results in rank order.
+///
+/// # Panics
+/// When `body` does on some rank; the others are revoked, so that none of them waits for it.
+pub fn run<R: Send>(
+    backend: &dyn Backend,
+    ranks: u32,
+    options: &EngineOptions,
+    body: impl Fn(&dyn Communicator) -> R + Sync,
+) -> Vec<R> {
+    let job = backend.open(ranks, options);
+    let (job, body, has_failed) = (&*job, &body, &AtomicBool::new(false));
+    let rank_thread = move |rank: u32| {
+        let seat = Seat::take(format!("{} rank {rank} of {ranks}", backend.name()));
+        let member = job.join(rank);
+        let watched = Watched { inner: member.communicator.clone(), seat };
+        let result = catch_unwind(AssertUnwindSafe(|| body(&watched)));
+        if result.is_err() {
+            let is_first = !has_failed.swap(true, Ordering::SeqCst);
+            if is_first {
+                eprintln!("the first failure was on {} rank {rank} of {ranks}", backend.name());
+            }
+            let _ = watched.revoke(Error::invalid("test", format!("rank {rank} has failed its test")));
+        }
+        watched.seat.note("has ended".to_owned());
+        drop(watched);
+        drop(member);
+        result
+    };
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let spawn = |rank| {
+            let thread = std::thread::Builder::new().name(format!("rank {rank}"));
+            thread.spawn_scoped(scope, move || rank_thread(rank)).unwrap()
+        };
+        let threads: Vec<_> = (0..ranks).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().and_then(|result| result)).collect()
+    });
+    results.into_iter().map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+}
+
+/// Runs `body` on worlds of each of these sizes, and closes them in good order.
+pub fn run_each(backend: &dyn Backend, rank_counts: &[u32], body: impl Fn(&dyn Communicator) + Sync) {
+    for &ranks in rank_counts {
+        run(backend, ranks, &options(), |comm| {
+            body(comm);
+            comm.close().unwrap();
+        });
+    }
+}
+
+/// A communicator that says what it is doing, for the watchdog.
+pub struct Watched {
+    inner: Arc<dyn Communicator>,
+    seat: Arc<Seat>,
+}
+
+impl Watched {
+    fn noted<R>(&self, doing: String, action: impl FnOnce() -> R) -> R {
+        self.seat.note(format!("in {doing}"));
+        let result = action();
+        self.seat.note(format!("after {doing}"));
+        result
+    }
+
+    fn derived(&self, inner: Arc<dyn Communicator>) -> Arc<dyn Communicator> {
+        Arc::new(Watched { inner, seat: self.seat.clone() })
+    }
+}
+
+impl Communicator for Watched {
+    fn group(&self) -> &Group {
+        self.inner.group()
+    }
+
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        self.noted(format!("{} at {}", call.descriptor, call.site), || self.inner.execute(call))
+    }
+
+    fn submit(&self, call: OwnedCall) -> Work {
+        self.noted(format!("submit of {} at {}", call.descriptor, call.site), || self.inner.submit(call))
+    }
+
+    fn backend(&self) -> &'static str {
+        self.inner.backend()
+    }
+
+    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+        self.inner.supports(descriptor)
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        let subgroup = self.noted(format!("subgroup({ranks:?})"), || self.inner.subgroup(ranks))?;
+        Ok(subgroup.map(|inner| self.derived(inner)))
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let inner = self.noted("duplicate".to_owned(), || self.inner.duplicate())?;
+        Ok(self.derived(inner))
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        let shrunk = self.noted("shrink".to_owned(), || self.inner.shrink())?;
+        Ok(Shrunk { communicator: self.derived(shrunk.communicator), ..shrunk })
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.noted("agree".to_owned(), || self.inner.agree(flag))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.inner.revoke(cause)
+    }
+
+    fn close(&self) -> Result<()> {
+        self.noted("close".to_owned(), || self.inner.close())
+    }
+}
