@@ -25,6 +25,6 @@ pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Resul
     let member = Member::new(key, group.clone(), board.clone(), (outbox, links.waker()));
     world.commands().send(Command::Register(Box::new(member)));
     let control = Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone()));
-    let options = world.options().clone();
+    let options = world.options(&group);
     Ok(EngineCommunicator::new(Parts { group, links, control, board, options, backend: BACKEND }))
 }

@@ -8,6 +8,7 @@
 //! | [`handshake`] | mutual authentication of every connection |
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
+//! | [`prices`] | what the chooser believes of the network and the machine |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
 //! | `links` | the data sockets of a communicator, as the engine's links |
@@ -21,8 +22,9 @@ pub mod config;
 mod control;
 pub mod environment;
 pub mod handshake;
-pub mod rendezvous;
 mod links;
+pub mod prices;
+pub mod rendezvous;
 pub mod secret;
 mod wire;
 mod world;

@@ -7,10 +7,11 @@ use std::time::Duration;
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{EngineOptions, PIECE_BYTES};
 
-use crate::communicator::{self, TcpCommunicator};
-use crate::config::Config;
+use crate::communicator::{self, BACKEND, TcpCommunicator};
+use crate::config::{Config, Integrity};
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
 use crate::links;
+use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
 use crate::wire::CommunicatorKey;
 
@@ -29,6 +30,7 @@ pub struct World {
 struct Shared {
     group: Group,
     options: EngineOptions,
+    prices: Prices,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
     commands: Commands,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
@@ -44,7 +46,7 @@ impl World {
     pub fn join(config: &Config) -> Result<World> {
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
-        let membership = rendezvous(config, address, Vec::new())?;
+        let membership = rendezvous(config, address, Prices::from_config(config)?.encode())?;
         World::start(membership, listener, config)
     }
 
@@ -58,12 +60,23 @@ impl World {
     }
 
     /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
-    /// [`World::listen`], at the address that the others know.
+    /// [`World::listen`], at the address that the others know; the parameters of the membership are
+    /// [`Prices::encode`]d.
     ///
     /// # Errors
+    /// [`Error::Refused`] for parameters that are not prices, [`Error::Unsupported`] for checksums on the wire,
     /// [`Error::System`] when no thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, .. } = membership;
+        let Membership { rank, world_size, job, secret, addresses, hosts, parameters } = membership;
+        if config.integrity == Integrity::On {
+            let instead = Some("UNISONO_INTEGRITY=auto, which trusts the checksums of TCP".to_owned());
+            return Err(Error::Unsupported {
+                what: "checksums of its own".to_owned(),
+                backend: BACKEND,
+                instead,
+            });
+        }
+        let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
         let settings = Settings {
@@ -77,7 +90,8 @@ impl World {
         let thread = ControlThread::start(identity, listener, settings)?;
         let shared = Shared {
             group,
-            options: engine_options(config),
+            options: engine_options(config, prices.piece_bytes()),
+            prices,
             whole: Mutex::new(None),
             commands: thread.commands(),
             _thread: thread,
@@ -109,17 +123,18 @@ impl World {
         &self.shared.commands
     }
 
-    pub(crate) fn options(&self) -> &EngineOptions {
-        &self.shared.options
+    /// The settings of the engine of one of its groups.
+    pub(crate) fn options(&self, group: &Group) -> EngineOptions {
+        EngineOptions { parameters: self.shared.prices.parameters(group), ..self.shared.options.clone() }
     }
 }
 
-fn engine_options(config: &Config) -> EngineOptions {
+fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
     EngineOptions {
         timeout: config.call_timeout,
         algorithm: config.algorithm.as_deref().map(Arc::from),
         // The usual size is shared among the scratch chunks of a schedule, a wish is taken as it is.
-        piece_bytes: Some(config.piece_bytes.into()).filter(|&bytes| bytes != PIECE_BYTES),
+        piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,
         probe_after: config.probe_delay,
         ..EngineOptions::default()

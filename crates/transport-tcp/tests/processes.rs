@@ -3,6 +3,8 @@
 //! The test starts its own program once per rank. A rank says where it listens on its standard output, learns who the
 //! others are on its standard input, and says at last how its calls ended.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 mod support;
 
 use std::io::{BufRead, BufReader, Write};
@@ -15,6 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::prices::Prices;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -55,7 +58,7 @@ fn one_rank() {
         addresses,
         hosts: vec![0; ranks as usize],
         world_size: ranks,
-        parameters: Vec::new(),
+        parameters: Prices::default().encode(),
     };
     let world = World::start(members, listener, &config).unwrap();
     let communicator = world.communicator().unwrap();

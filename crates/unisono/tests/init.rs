@@ -10,7 +10,7 @@ const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 fn config(settings: &[(&str, String)]) -> Config {
     let lookup =
         |name: &str| settings.iter().find(|setting| setting.0 == name).map(|setting| setting.1.clone());
-    Config::from_lookup(&lookup).unwrap()
+    Config::from_lookup(&lookup).expect("good settings")
 }
 
 #[test]

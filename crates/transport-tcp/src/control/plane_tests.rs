@@ -199,7 +199,7 @@ fn a_short_stop_raises_no_alarm() {
     let mut simulation = Simulation::new(6, 5);
     simulation.run(MS * 320);
     // All at once, as when the whole machine is held up: nobody has listened, so nobody may judge.
-    (0..6).for_each(|rank| drop(simulation.stopped.insert(rank, simulation.now + MS * 9000)));
+    simulation.stopped = (0..6).map(|rank| (rank, simulation.now + MS * 9000)).collect();
     simulation.run(MS * 15_000);
     simulation.assert_lost(&[], &[], "the machine was held up");
 }

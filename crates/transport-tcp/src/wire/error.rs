@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 0 | any other | none; the receiver keeps the words |
 //! | 1 | mismatch | ours call, theirs call, rank `u32`, difference text |
-//! | 2 | peer lost | count `u32` and culprits `u32`, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, reason text |
+//! | 2 | peer lost | count and culprits `u32`, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, text |
 //! | 3 | timeout | call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
 //! | 4 | cancelled | by `u32`, call |
 //! | 5 | panicked | rank `u32`, call, words text |

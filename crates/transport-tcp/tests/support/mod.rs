@@ -11,14 +11,15 @@ use unisono_communicator::Communicator;
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::prices::Prices;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
 /// No test takes longer, however busy the machine is.
-pub const TEST_TIME_MAX: Duration = Duration::from_secs(120);
+pub(crate) const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// The settings of tests: short deadlines, defaults otherwise.
-pub fn config(settings: &[(&str, &str)]) -> Config {
+pub(crate) fn config(settings: &[(&str, &str)]) -> Config {
     let lookup = |name: &str| {
         let set = settings.iter().find(|setting| setting.0 == name).map(|setting| setting.1);
         set.or((name == "UNISONO_CALL_TIMEOUT_S").then_some("60")).map(str::to_owned)
@@ -27,7 +28,7 @@ pub fn config(settings: &[(&str, &str)]) -> Config {
 }
 
 /// Listening sockets for `ranks` ranks of one host, and what every rank knows of them.
-pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
+pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, config).expect("listen")).collect();
     let members = Membership {
@@ -37,13 +38,13 @@ pub fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membership) 
         addresses: listeners.iter().map(|one| one.local_addr().expect("bound")).collect(),
         hosts: vec![0; ranks as usize],
         world_size: ranks,
-        parameters: Vec::new(),
+        parameters: Prices::from_config(config).expect("good prices").encode(),
     };
     (listeners, members)
 }
 
 /// Starts all ranks of a job in this process.
-pub fn worlds(ranks: u32, config: &Config) -> Vec<World> {
+pub(crate) fn worlds(ranks: u32, config: &Config) -> Vec<World> {
     let (listeners, members) = listeners(ranks, config);
     let start = |(rank, listener)| {
         World::start(Membership { rank, ..members.clone() }, listener, config).expect("start")
@@ -53,7 +54,7 @@ pub fn worlds(ranks: u32, config: &Config) -> Vec<World> {
 
 /// Runs `body` once per world, each on its own thread, and returns the results in rank order. Each thread drops its
 /// world at its end.
-pub fn on_each<T: Send + 'static>(
+pub(crate) fn on_each<T: Send + 'static>(
     worlds: Vec<World>,
     body: impl Fn(World, Arc<dyn Communicator>) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
@@ -83,13 +84,4 @@ pub fn on_each<T: Send + 'static>(
 
 fn ranks_of<T>(results: &[(usize, T)]) -> Vec<usize> {
     results.iter().map(|result| result.0).collect()
-}
-
-/// Waits for something that must come true, with the watchdog.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
-    let deadline = Instant::now() + TEST_TIME_MAX;
-    while !condition() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -1,0 +1,172 @@
+//! What the chooser of algorithms believes of the network and the machine: constants, or `UNISONO_PRICES`. Rank 0's
+//! travel with the rendezvous, so that ranks cannot choose differently.
+//!
+//! As text, `name=number` with commas or spaces between, any of the names below; the others keep their default. As
+//! bytes, version `u8` and then one little-endian `u64` for each name, in their order, and the piece size.
+
+use std::fmt;
+use std::str::FromStr;
+
+use unisono_communicator::{Error, Group, Result};
+use unisono_engine::Parameters;
+
+use crate::codec::{Malformed, Reader, Writer};
+use crate::config::Config;
+
+const VERSION: u8 = 1;
+
+/// Far from every overflow of a price, and slower than anything that exists.
+const PRICE_MAX: u64 = 1_000_000_000;
+
+/// Prices of links and cores, and the size of pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prices {
+    /// What does not depend on the group; the ranks per core are worked out for each.
+    parameters: Parameters,
+    /// Cores of a host.
+    cores: u64,
+}
+
+type Field = (&'static str, fn(&mut Prices) -> &mut u64);
+
+/// What a text may set.
+const FIELDS: [Field; 6] = [
+    ("latency_ns", |prices| &mut prices.parameters.latency_ns),
+    ("wire_ps_per_byte", |prices| &mut prices.parameters.wire_ps_per_byte),
+    ("reduce_ps_per_byte", |prices| &mut prices.parameters.reduce_ps_per_byte),
+    ("cpu_per_message_ns", |prices| &mut prices.parameters.cpu_per_message_ns),
+    ("cpu_ps_per_byte", |prices| &mut prices.parameters.cpu_ps_per_byte),
+    ("cores", |prices| &mut prices.cores),
+];
+
+impl Default for Prices {
+    fn default() -> Prices {
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        Prices { parameters: Parameters::LOOPBACK, cores }
+    }
+}
+
+impl Prices {
+    /// What the settings of this process say.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for a text that is not one of prices.
+    pub fn from_config(config: &Config) -> Result<Prices> {
+        let text = config.prices.as_deref().unwrap_or_default();
+        let mut prices: Prices = text.parse().map_err(|problem| Error::Configuration {
+            name: "UNISONO_PRICES".to_owned(),
+            value: text.to_owned(),
+            problem,
+        })?;
+        prices.parameters.piece_bytes = config.piece_bytes.into();
+        Ok(prices)
+    }
+
+    /// For the rendezvous.
+    pub fn encode(mut self) -> Vec<u8> {
+        let mut writer = Writer::new();
+        writer.u8(VERSION);
+        for (_, field) in FIELDS {
+            writer.u64(*field(&mut self));
+        }
+        writer.u64(self.parameters.piece_bytes).finish()
+    }
+
+    /// From the rendezvous.
+    ///
+    /// # Errors
+    /// [`Malformed`] when rank 0 is of another version, or says what [`Prices::encode`] never does.
+    pub fn decode(bytes: &[u8]) -> Result<Prices, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != VERSION {
+            return Err(Malformed { what: "prices of another version" });
+        }
+        let mut prices = Prices::default();
+        for (_, field) in FIELDS {
+            *field(&mut prices) = reader.u64()?;
+        }
+        prices.parameters.piece_bytes = reader.u64()?;
+        reader.finish()?;
+        let is_bounded = FIELDS.iter().all(|(_, field)| *field(&mut prices) <= PRICE_MAX);
+        let is_piece = (1..=PRICE_MAX.next_power_of_two()).contains(&prices.parameters.piece_bytes);
+        if is_bounded && is_piece { Ok(prices) } else { Err(Malformed { what: "a price out of range" }) }
+    }
+
+    /// The size of pieces.
+    pub fn piece_bytes(&self) -> u64 {
+        self.parameters.piece_bytes
+    }
+
+    /// What holds within a group: the host with most of its ranks decides how many share a core.
+    pub fn parameters(&self, group: &Group) -> Parameters {
+        let ranks_on = |host: &u32| group.hosts().iter().filter(|other| *other == host).count() as u64;
+        let mut hosts = group.hosts().to_vec();
+        hosts.sort_unstable();
+        hosts.dedup();
+        let most = hosts.iter().map(ranks_on).max().unwrap_or(1);
+        self.parameters.with_ranks_on_cores(most, self.cores)
+    }
+}
+
+impl FromStr for Prices {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Prices, String> {
+        let mut prices = Prices::default();
+        for part in text.split([',', ' ']).filter(|part| !part.is_empty()) {
+            let (name, value) = part.split_once('=').ok_or_else(|| format!("{part:?} is not name=number"))?;
+            let Some((_, field)) = FIELDS.iter().find(|field| field.0 == name) else {
+                let names: Vec<_> = FIELDS.iter().map(|field| field.0).collect();
+                return Err(format!("{name:?} is not one of {}", names.join(", ")));
+            };
+            let value = value.parse().ok().filter(|value| *value <= PRICE_MAX);
+            let problem = || format!("{name} needs a whole number up to {PRICE_MAX}");
+            *field(&mut prices) = value.ok_or_else(problem)?;
+        }
+        Ok(prices)
+    }
+}
+
+impl fmt::Display for Prices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut prices = *self;
+        let parts = FIELDS.map(|(name, field)| format!("{name}={}", field(&mut prices)));
+        f.write_str(&parts.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_survive_text_and_wire() {
+        let prices: Prices = "latency_ns=50000, cores=8 wire_ps_per_byte=900".parse().unwrap();
+        assert_eq!((prices.parameters.latency_ns, prices.cores), (50_000, 8));
+        assert_eq!(prices.parameters.cpu_ps_per_byte, Parameters::LOOPBACK.cpu_ps_per_byte);
+        assert_eq!(prices.to_string().parse(), Ok(prices));
+        let bytes = prices.encode();
+        assert_eq!(Prices::decode(&bytes), Ok(prices));
+        assert!((0..bytes.len()).all(|end| Prices::decode(&bytes[..end]).is_err()));
+        assert!(Prices::decode(&[&bytes[..1], &[255; 56]].concat()).is_err(), "out of range");
+        assert!(Prices::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
+    }
+
+    #[test]
+    fn bad_texts_are_refused_with_their_reason() {
+        let problem = |text: &str| text.parse::<Prices>().unwrap_err();
+        assert!(problem("latency=3").contains("cpu_per_message_ns"));
+        assert!(problem("latency_ns").contains("not name=number"));
+        assert!(problem("cores=-1").contains("a whole number up to 1000000000"));
+    }
+
+    #[test]
+    fn the_fullest_host_decides_how_crowded_a_core_is() {
+        let prices: Prices = "cores=2".parse().unwrap();
+        let group = |hosts: &[u32]| {
+            let ranks = (0..hosts.len() as u32).collect();
+            prices.parameters(&Group::new(0, ranks, hosts.into(), 0)).ranks_per_core_thousandths
+        };
+        assert_eq!([group(&[0, 0, 0]), group(&[0, 1, 0, 0, 0]), group(&[4, 5])], [1500, 2000, 500]);
+    }
+}
