@@ -70,6 +70,7 @@ struct ListedCost {
     ranks: u32,
     rounds: u64,
     messages: u64,
+    peers: u64,
     sent: String,
     received: String,
     reduced: String,
@@ -77,9 +78,9 @@ struct ListedCost {
 
 impl ListedCost {
     fn new(algorithm: &Algorithm, ranks: u32) -> ListedCost {
-        let Cost { rounds, messages, sent, received, reduced } = (algorithm.cost)(&Shape::new(ranks));
+        let Cost { rounds, messages, peers, sent, received, reduced } = (algorithm.cost)(&Shape::new(ranks));
         let [sent, received, reduced] = [sent, received, reduced].map(|fraction| fraction.to_string());
-        ListedCost { ranks, rounds, messages, sent, received, reduced }
+        ListedCost { ranks, rounds, messages, peers, sent, received, reduced }
     }
 }
 
@@ -104,10 +105,10 @@ fn list(json: bool) -> Result<()> {
     let mut text = String::new();
     for Listed { collective, name, requires, canonical, summary, source, costs } in &all {
         text += &format!("{collective}/{name}: {summary}\n");
-        for ListedCost { ranks, rounds, messages, sent, received, reduced } in costs {
+        for ListedCost { ranks, rounds, messages, peers, sent, received, reduced } in costs {
             text += &format!(
-                "    {ranks} ranks: {rounds} rounds, {messages} messages; of the vector {sent} sent, {received} \
-                 received, {reduced} reduced\n"
+                "    {ranks} ranks: {rounds} rounds, {messages} messages, {peers} peers; \
+                 of the vector {sent} sent, {received} received, {reduced} reduced\n"
             );
         }
         if !requires.is_empty() {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use clap::builder::StyledStr;
+use clap::builder::{RangedI64ValueParser, StyledStr};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 use unisono::{DType, ReduceOp};
@@ -54,7 +54,7 @@ pub(crate) enum Commands {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// How many ranks to start.
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_RANKS_MAX)))]
+    #[arg(long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Print one JSON document.
     #[arg(long)]
@@ -64,7 +64,7 @@ pub(crate) struct DemoArguments {
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
     /// How many ranks to start.
-    #[arg(short = 'n', value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_RANKS_MAX)))]
+    #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Let the other ranks go on when one fails; the exit status is still that of the first that failed.
     #[arg(long)]
@@ -83,10 +83,11 @@ pub(crate) struct BenchArguments {
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
     pub(crate) operations: Vec<Operation>,
     /// Start this many ranks here; without it, join the job this process is a rank of, else start 2.
-    #[arg(short = 'n', value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=i64::from(LOCAL_RANKS_MAX)))]
+    #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
-    /// Bytes of the larger of a rank's two buffers, rounded down to whole elements per rank; K, M and G are powers of 1024.
-    #[arg(long, value_delimiter = ',', default_value = SIZES_DEFAULT, value_parser = parse_size, allow_hyphen_values = true)]
+    /// Bytes of the larger of a rank's two buffers, with K, M or G; rounded down to whole elements per rank.
+    #[arg(long, value_delimiter = ',', default_value = SIZES_DEFAULT, value_parser = parse_size)]
+    #[arg(allow_hyphen_values = true)]
     pub(crate) sizes: Vec<u64>,
     /// The type of the elements.
     #[arg(long, default_value_t = DType::F32)]
@@ -122,7 +123,7 @@ pub(crate) enum AlgoCommands {
         /// As listed: collective/name.
         name: String,
         /// The number of ranks.
-        #[arg(short = 'n', value_name = "RANKS", value_parser = clap::value_parser!(u32).range(1..=i64::from(SCHEDULE_RANKS_MAX)))]
+        #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(SCHEDULE_RANKS_MAX))]
         ranks: u32,
         /// The root, for collectives that have one.
         #[arg(long, default_value_t = 0)]
@@ -146,6 +147,10 @@ pub(crate) enum AlgoCommands {
         #[arg(long)]
         json: bool,
     },
+}
+
+fn ranks_up_to(most: u32) -> RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(most))
 }
 
 fn parse_ranks(text: &str) -> Result<RangeInclusive<u32>, String> {

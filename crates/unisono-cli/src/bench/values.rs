@@ -1,9 +1,9 @@
 //! Inputs that make errors visible, and the results they must give: an independent reference.
 //!
-//! An element is a function of (seed, rank, index), so every rank can work out every other rank's input. What is moved is
-//! random bytes. What is reduced is random too, but such that any order of reduction gives the same bits: integers wrap;
-//! floats get small integers, or powers of two for products. Where an operator hides operands (an or of many ones), few
-//! ranks at a time differ from the neutral element.
+//! An element is a function of (seed, rank, index), so every rank can work out every other rank's input. What is moved
+//! is random bytes. What is reduced is random too, but such that any order of reduction gives the same bits: integers
+//! wrap; floats get small integers, or powers of two for products. Where an operator hides operands (an or of many
+//! ones), few ranks at a time differ from the neutral element.
 
 use unisono::{DType, ReduceOp, bf16, f16};
 

@@ -1,5 +1,5 @@
-//! Data-parallel training: every rank computes the gradient of its slice of each batch, one all-reduce adds them up, and
-//! every rank takes the same step. All ranks therefore keep bit-identical weights.
+//! Data-parallel training: every rank computes the gradient of its slice of each batch, one all-reduce adds them up,
+//! and every rank takes the same step. All ranks therefore keep bit-identical weights.
 
 use std::ops::Range;
 use std::panic::Location;
@@ -73,8 +73,8 @@ pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32))
     Ok(Trained { test_accuracy, epochs: EPOCHS, seconds, bytes_on_wire, weights_hash })
 }
 
-/// This rank's part of the mean gradient over the batch, and behind it that of the mean loss. Each image weighs the same
-/// however unevenly the batch divides among the ranks.
+/// This rank's part of the mean gradient over the batch, and behind it that of the mean loss. Each image weighs the
+/// same however unevenly the batch divides among the ranks.
 fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize]) -> Vec<f32> {
     let mut reduced = vec![0.0f32; REDUCED_ELEMENTS];
     let (gradient, loss) = reduced.split_at_mut(PARAMETERS);
@@ -104,8 +104,8 @@ fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> Result<Outcome
     comm.execute(call)
 }
 
-/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of the algorithm's schedule add up
-/// to. The frames around it are not counted; an algorithm without a schedule sends nothing.
+/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of the algorithm's schedule add
+/// up to. The frames around it are not counted; an algorithm without a schedule sends nothing.
 fn bytes_sent(algorithm: &str, ranks: u32, elements: u64) -> u64 {
     let Some(algorithm) = find(unisono_schedule::Collective::AllReduce, algorithm) else { return 0 };
     let sent_by = |rank| {

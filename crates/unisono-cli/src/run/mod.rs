@@ -70,7 +70,8 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
     launch(&job, Arc::new(Prefixed))
 }
 
-/// Runs the job to its end. Fails with the status of the first rank that failed, which has been named on standard error.
+/// Runs the job to its end. Fails with the status of the first rank that failed, which has been named on standard
+/// error.
 pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
     let meeting = Meeting::arrange(job.ranks)?;
     let (sender, events) = channel();

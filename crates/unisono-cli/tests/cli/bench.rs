@@ -97,7 +97,7 @@ fn numbers(folder: &Path, file: &str) -> Vec<i32> {
     bytes.as_chunks::<4>().0.iter().map(|&number| i32::from_le_bytes(number)).collect()
 }
 
-/// What each rank must hold in the end, from what all had at first: the definitions, once more and from the files alone.
+/// What each rank must hold in the end, from what all had at first: the definitions once more, from the files alone.
 fn judge(op: &str, root: Option<usize>, inputs: &[Vec<i32>]) -> Vec<Vec<i32>> {
     let ranks = inputs.len();
     let columns = |rows: &[Vec<i32>]| -> Vec<i32> {
