@@ -75,7 +75,7 @@ pub struct Awaited {
     pub status: String,
 }
 
-/// Any failure of a communicator.
+/// Any failure of a communicator. Ranks are group ranks, except in [`Error::PeerLost`] and [`Error::Rendezvous`].
 ///
 /// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
 /// communicator usable. After any other error the communicator is revoked on every rank, inputs are intact, outputs
@@ -124,11 +124,11 @@ pub enum Error {
     /// Ranks died or went silent.
     #[error("lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}", ranks_text(culprits), call_text(call.as_deref()))]
     PeerLost {
-        /// The ranks that are gone.
+        /// The ranks that are gone, as ranks of the job.
         culprits: Vec<u32>,
         /// The call in which it was noticed.
         call: Option<Box<CallInfo>>,
-        /// Who noticed first.
+        /// Who noticed first, as a rank of the job.
         noticed_by: u32,
         /// Closed, or merely silent.
         certainty: Certainty,

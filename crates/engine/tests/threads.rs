@@ -120,3 +120,24 @@ fn calls_of_two_threads_are_refused_unless_labelled() {
         });
     });
 }
+
+#[test]
+fn a_peer_that_left_stops_only_those_who_wait_for_it() {
+    watched(|| {
+        let mut world = in_process::world(3);
+        let (last, gone) = (world.pop().expect("rank 2"), world.pop().expect("rank 1"));
+        gone.send(&[1u8], 0, 1).expect("send");
+        world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect("recv");
+        drop(gone);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                last.send(&[2u8], 0, 1).expect("send");
+            });
+            let received = world[0].recv(&mut [0u8], Peer::Any, 1).expect("recv from whoever is left");
+            assert_eq!(received.source, 2);
+        });
+        let error = world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect_err("nobody is there");
+        assert!(matches!(&error, Error::PeerLost { culprits, .. } if culprits == &[1]), "{error}");
+    });
+}

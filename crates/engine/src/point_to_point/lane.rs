@@ -75,6 +75,7 @@ pub(super) struct Lane {
     incoming: Option<Incoming>,
     /// Long receives that have been granted.
     granted: Vec<(Message, Sink)>,
+    broken: Option<String>,
 }
 
 /// The part of the receiver's queue that a message takes.
@@ -95,7 +96,18 @@ impl Lane {
             header_bytes: 0,
             incoming: None,
             granted: Vec::new(),
+            broken: None,
         }
+    }
+
+    /// Why the stream has ended, if it has.
+    pub(super) fn broken(&self) -> Option<&str> {
+        self.broken.as_deref()
+    }
+
+    /// The stream has ended.
+    pub(super) fn set_broken(&mut self, reason: String) {
+        self.broken = Some(reason);
     }
 
     /// Queues a message: at once if it is short and there is room for it, else by asking.

@@ -166,13 +166,25 @@ impl Mail {
     }
 
     fn advance_lane<L: Links>(&mut self, peer: u32, links: &mut L) -> Result<bool> {
+        match self.lanes[peer as usize].broken() {
+            Some(reason) if self.awaits_lane(peer) => return Err(lost(peer, reason.to_owned())),
+            // A peer that left owes nothing, as long as nobody waits for it alone.
+            Some(_) => return Ok(false),
+            None => {}
+        }
         let edge = Edge { peer, lane: StreamLane::PointToPoint };
         let lane = &mut self.lanes[peer as usize];
         let may_arrive = lane.is_sending() || self.matching.awaits(peer) || lane.is_receiving();
         if lane.is_sending() && links.open(&[edge])?.is_pending() || !may_arrive || !links.is_open(edge) {
             return Ok(false);
         }
-        let mut moved = lane.flush(links.link(edge)).map_err(|reason| lost(peer, reason))?;
+        let mut moved = match lane.flush(links.link(edge)) {
+            Ok(moved) => moved,
+            Err(reason) => {
+                lane.set_broken(reason);
+                return Ok(true);
+            }
+        };
         loop {
             let matching = &mut self.matching;
             let event = self.lanes[peer as usize].receive(links.link(edge), |message| {
@@ -185,9 +197,10 @@ impl Mail {
                     Some(receive) => self.deliver_arrived(peer, arrived, receive),
                     None => self.matching.keep(peer, arrived),
                 },
-                Err(reason) if self.awaits_lane(peer) => return Err(lost(peer, reason)),
-                // A peer that left owes nothing, as long as nobody waits for it alone.
-                Err(_) => return Ok(moved),
+                Err(reason) => {
+                    self.lanes[peer as usize].set_broken(reason);
+                    return Ok(true);
+                }
             }
             moved = true;
         }
@@ -219,7 +232,7 @@ impl Mail {
             let lane = &self.lanes[peer as usize];
             let readable = lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer);
             let writable = lane.wants_to_write();
-            if peer != self.rank && (readable || writable) && links.is_open(edge) {
+            if peer != self.rank && (readable || writable) && lane.broken().is_none() && links.is_open(edge) {
                 pause.interest.push(Interest { edge, readable, writable });
             }
         }
