@@ -23,22 +23,49 @@ impl Requires {
     pub const COMMUTATIVE: Self = Self { commutative: true, ..Self::NOTHING };
 }
 
-/// What a schedule costs: each figure is the largest of any rank. The verifier counts them all.
+/// What the schedules of a group cost: of any rank the most, and of all ranks together. The verifier counts it all.
+///
+/// Bytes are fractions of the full vector, the larger of one rank's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
     /// The longest chain of messages of which each waits for the one before.
     pub rounds: u64,
-    /// Runs of consecutive sends to one peer, or of consecutive receives from one, whichever are more: about the
-    /// number of system calls of a small call.
+    /// Messages that one rank sends and receives: runs of consecutive sends to one peer, and runs of consecutive
+    /// receives from one. About the number of system calls of a small call.
     pub messages: u64,
     /// Ranks that one rank exchanges messages with.
     pub peers: u64,
-    /// Sent, as a fraction of the full vector (the larger of one rank's input and output).
+    /// Sent by one rank.
     pub sent: Fraction,
-    /// Received, as a fraction of the full vector.
+    /// Received by one rank.
     pub received: Fraction,
-    /// Reduced, as a fraction of the full vector.
+    /// Reduced by one rank.
     pub reduced: Fraction,
+    /// Of all ranks together.
+    pub all: Totals,
+}
+
+/// What all ranks together do: what counts when they share cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Totals {
+    /// Runs of consecutive sends to one peer.
+    pub messages: u64,
+    /// Sent, and received.
+    pub sent: Fraction,
+    /// Reduced.
+    pub reduced: Fraction,
+}
+
+impl Totals {
+    /// Whole messages and whole vectors; `reduced` of them are reductions.
+    pub(crate) const fn whole(messages: u64, reduced: u64) -> Self {
+        Self { messages, sent: Fraction::new(messages, 1), reduced: Fraction::new(reduced, 1) }
+    }
+
+    /// `messages` that carry `sent` vectors, of which `reduced` are reductions.
+    pub(crate) const fn new(messages: u64, sent: u64, reduced: u64) -> Self {
+        Self { messages, sent: Fraction::new(sent, 1), reduced: Fraction::new(reduced, 1) }
+    }
 }
 
 impl Cost {
@@ -50,6 +77,7 @@ impl Cost {
         sent: Fraction::ZERO,
         received: Fraction::ZERO,
         reduced: Fraction::ZERO,
+        all: Totals::whole(0, 0),
     };
 }
 

@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// Pair v is ranks 2v and 2v+1; the even one goes on as virtual rank v, the odd one waits. Later ranks go on alone.
 /// Virtual ranks keep the order of the ranks, so operators that do not commute are served too
-/// (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.5).
+/// (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section
+/// on all-reduce).
 ///
 /// ```
 /// let fold = unisono_schedule::Fold::new(6);

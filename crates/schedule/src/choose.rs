@@ -130,7 +130,7 @@ impl Chooser {
                     candidates.map(|(algorithm, _)| Candidate::new(algorithm, shape)).collect();
                 known.push((admitted, tables.len()));
                 table_of.push(tables.len());
-                tables.push(table(&candidates, parameters));
+                tables.push(table(&candidates, shape, parameters));
             }
         }
         Self { table_of, tables }
@@ -158,16 +158,16 @@ impl Candidate {
 }
 
 /// The index of the cheapest; of equally cheap ones the first.
-fn cheapest(candidates: &[Candidate], bytes: u64, parameters: &Parameters) -> usize {
-    let prices = candidates.iter().map(|one| price_of(&one.cost, one.width, bytes, parameters));
+fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, parameters: &Parameters) -> usize {
+    let prices = candidates.iter().map(|one| price_of(&one.cost, shape, one.width, bytes, parameters));
     prices.enumerate().min_by_key(|(index, price)| (*price, *index)).map_or(0, |(index, _)| index)
 }
 
-fn table(candidates: &[Candidate], parameters: &Parameters) -> Vec<BreakPoint> {
+fn table(candidates: &[Candidate], shape: &Shape, parameters: &Parameters) -> Vec<BreakPoint> {
     if candidates.is_empty() {
         return Vec::new();
     }
-    let winner = |bytes: u64| cheapest(candidates, bytes, parameters);
+    let winner = |bytes: u64| cheapest(candidates, shape, bytes, parameters);
     let (mut from, mut best) = (0, winner(0));
     let mut made = vec![(0, candidates[best].algorithm)];
     let sizes = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
@@ -248,8 +248,8 @@ mod tests {
         let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 1);
         let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, &Admit::ANY).unwrap();
         let fewest = algorithms().iter().filter(|one| one.collective == Collective::AllReduce);
-        let fewest = fewest.map(|one| (one.cost)(&shape).messages).min();
-        assert_eq!(Some((chosen.cost)(&shape).messages), fewest, "{}", chosen.name);
+        let fewest = fewest.map(|one| (one.cost)(&shape).all.messages).min();
+        assert_eq!(Some((chosen.cost)(&shape).all.messages), fewest, "{}", chosen.name);
     }
 
     #[test]
@@ -263,6 +263,11 @@ mod tests {
         assert_eq!(names(8, &loopback), ["recursive_doubling", "halving_doubling", "ring"]);
         assert_eq!(names(3, &loopback), ["recursive_doubling", "direct"]);
         assert_eq!(names(6, &loopback), ["recursive_doubling", "direct", "ring"]);
+        // As measured with 8 ranks on 2 cores: leaders to about a MiB.
+        let (shape, crowded) = (Shape::new(8).with_leaders(2), loopback.with_ranks_on_cores(8, 2));
+        let chooser = Chooser::new(&shape, &crowded);
+        let name = |bytes| chooser.choose(Collective::AllReduce, bytes, &Admit::ANY).unwrap().name;
+        assert_eq!([64, 16 << 10, 256 << 10, 16 << 20].map(name), ["leaders", "leaders", "leaders", "ring"]);
     }
 
     #[test]

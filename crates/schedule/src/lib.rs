@@ -33,7 +33,7 @@ mod shape;
 mod step;
 mod verify;
 
-pub use algorithm::{Algorithm, Cost, Requires};
+pub use algorithm::{Algorithm, Cost, Requires, Totals};
 pub use algorithms::{algorithms, find, find_by_name};
 pub use builder::{Builder, Own};
 pub use canonical::{Fold, ReductionTree, canonical_tree};

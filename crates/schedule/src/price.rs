@@ -13,9 +13,9 @@ pub struct Parameters {
     pub wire_ps_per_byte: u64,
     /// Of a byte reduced, in picoseconds.
     pub reduce_ps_per_byte: u64,
-    /// The processor's time for a message, sent or received, in nanoseconds.
+    /// The processor's time for a message at either end, in nanoseconds.
     pub cpu_per_message_ns: u64,
-    /// The processor's time for a byte, sent or received, in picoseconds.
+    /// The processor's time for a byte at either end, in picoseconds.
     pub cpu_ps_per_byte: u64,
     /// How many ranks share a core, in thousandths; below 1000 counts as 1000.
     pub ranks_per_core_thousandths: u64,
@@ -60,18 +60,20 @@ impl Default for Parameters {
 
 /// The expected time of one call, in nanoseconds.
 ///
-/// `bytes` is the full vector: the larger of one rank's input and output. With r ranks per core, at least 1:
+/// `bytes` is the full vector: the larger of one rank's input and output. With r ranks per core, at least 1, a core's
+/// work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
 ///
 /// ```text
 /// rounds * latency
-///   + max(wire * max(sent, received, rounds * one piece), r * cpu per byte * (sent + received))
+///   + max(wire * max(sent, received, rounds * one piece), cpu per byte * work(sent + received))
 ///     * (1 + per peer * (peers beyond 2))
-///   + r * (cpu per message * messages + reduce * reduced)
+///   + cpu per message * work(messages sent and received)
+///   + reduce * work(reduced)
 /// ```
 ///
 /// The link works beside the processor, hence the maximum; messages and reductions are the caller's thread's own
 /// work, hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next. When ranks
-/// share cores everything that a processor does takes r times as long, so that the fewest messages win.
+/// share cores, what counts is what all of them do together, so that the fewest messages win, not the fewest rounds.
 ///
 /// ```
 /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
@@ -81,24 +83,26 @@ impl Default for Parameters {
 /// assert!(of("all_reduce/recursive_doubling", 1 << 26) > of("all_reduce/ring", 1 << 26));
 /// ```
 pub fn price(algorithm: &Algorithm, shape: &Shape, bytes: u64, parameters: &Parameters) -> u64 {
-    price_of(&(algorithm.cost)(shape), algorithm.width(shape), bytes, parameters)
+    price_of(&(algorithm.cost)(shape), shape, algorithm.width(shape), bytes, parameters)
 }
 
 /// As [`price`], from a cost and the number of chunks that make the full vector.
-pub(crate) fn price_of(cost: &Cost, width: u32, bytes: u64, parameters: &Parameters) -> u64 {
+pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, parameters: &Parameters) -> u64 {
     let of = |part: Fraction| u128::from(part.of(bytes));
+    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
+    let work = |busiest: u128, all: u128| busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)));
     let [sent, received, reduced] = [cost.sent, cost.received, cost.reduced].map(of);
     let piece = parameters.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
     let passed_on = u128::from(cost.rounds) * u128::from(piece);
-    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
     let wire = u128::from(parameters.wire_ps_per_byte) * sent.max(received).max(passed_on);
-    let copied = u128::from(parameters.cpu_ps_per_byte) * (sent + received) * crowding / 1_000;
-    let summed = u128::from(parameters.reduce_ps_per_byte) * reduced * crowding / 1_000;
-    let handled = u128::from(cost.messages) * u128::from(parameters.cpu_per_message_ns) * crowding / 1_000;
+    let copied = u128::from(parameters.cpu_ps_per_byte) * work(sent + received, 2 * of(cost.all.sent));
+    let crowd = u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
+    let moved = wire.max(copied) * (1_000 + crowd) / 1_000;
+    let summed = u128::from(parameters.reduce_ps_per_byte) * work(reduced, of(cost.all.reduced));
+    // In thousandths, as the mean of all ranks need not be whole. Every message has two ends.
+    let messages = work(u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
+    let handled = u128::from(parameters.cpu_per_message_ns) * messages / 1_000;
     let waited = u128::from(cost.rounds) * u128::from(parameters.latency_ns);
-    let streams =
-        1_000 + u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
-    let moved = wire.max(copied) * streams / 1_000;
     let nanoseconds = waited + handled + (moved + summed) / 1_000;
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }

@@ -15,7 +15,7 @@ pub struct Shape {
     pub root: u32,
     /// The number of hosts that the ranks are spread over.
     pub hosts: u32,
-    /// The number of ranks per host that talk to other hosts.
+    /// The number of ranks per host that work for the others: on one host, as many as it has cores.
     pub leaders: u32,
 }
 
@@ -32,5 +32,11 @@ impl Shape {
     #[must_use]
     pub const fn with_root(self, root: u32) -> Self {
         Self { root, ..self }
+    }
+
+    /// The same shape with another number of leaders, at least 1.
+    #[must_use]
+    pub const fn with_leaders(self, leaders: u32) -> Self {
+        Self { leaders, ..self }
     }
 }

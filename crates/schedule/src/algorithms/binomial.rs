@@ -1,11 +1,11 @@
 //! The binomial tree: in round k everybody who has something passes it to the rank at distance 2^k from the root.
 //!
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, sections
-//! 4.1 to 4.3. Ranks are counted from the root, so that any root gives the same tree.
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section
+//! on broadcast. Ranks are counted from the root, so that any root gives the same tree.
 
 use std::ops::Range;
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape, Totals};
 
 /// ceil(log2 p) messages of the whole vector leave the root.
 pub(super) const BROADCAST: Algorithm = Algorithm {
@@ -17,7 +17,16 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     cost: |shape| {
         let (depth, children) = (depth(shape), children(shape));
         let (sent, received) = (Fraction::new(children, 1), Fraction::new(children.min(1), 1));
-        Cost { rounds: depth, messages: children, peers: children, sent, received, reduced: Fraction::ZERO }
+        let all = Totals::whole(u64::from(shape.ranks) - 1, 0);
+        Cost {
+            rounds: depth,
+            messages: children,
+            peers: children,
+            sent,
+            received,
+            reduced: Fraction::ZERO,
+            all,
+        }
     },
     canonical: false,
     build: |builder| {
@@ -29,7 +38,7 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
             builder.send(node.rank(child.start), 0);
         }
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.3",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast",
     summary: "everybody who has the vector passes it on, farthest rank first",
 };
 
@@ -43,7 +52,9 @@ pub(super) const REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let (depth, children) = (depth(shape), children(shape));
         let (sent, received) = (Fraction::new(children.min(1), 1), Fraction::new(children, 1));
-        Cost { rounds: depth, messages: children, peers: children, sent, received, reduced: received }
+        let others = u64::from(shape.ranks) - 1;
+        let all = Totals::whole(others, others);
+        Cost { rounds: depth, messages: children, peers: children, sent, received, reduced: received, all }
     },
     canonical: false,
     build: |builder| {
@@ -58,7 +69,7 @@ pub(super) const REDUCE: Algorithm = Algorithm {
             None => builder.deliver(0),
         }
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (binomial tree)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree)",
     summary: "everybody adds its children's sums, nearest first, and passes the result to its parent",
 };
 
@@ -72,7 +83,8 @@ pub(super) const GATHER: Algorithm = Algorithm {
     cost: |shape| {
         let (inner, root) = shares(shape);
         let (rounds, messages) = (depth(shape), children(shape));
-        Cost { rounds, messages, peers: messages, sent: inner, received: root, reduced: Fraction::ZERO }
+        let all = passed_on(shape);
+        Cost { rounds, messages, peers: messages, sent: inner, received: root, reduced: Fraction::ZERO, all }
     },
     canonical: false,
     build: |builder| {
@@ -86,7 +98,7 @@ pub(super) const GATHER: Algorithm = Algorithm {
             None => builder.deliver(builder.rank()),
         }
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4 (binomial gather)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (the gather of its long messages)",
     summary: "everybody passes the shares of its subtree to its parent",
 };
 
@@ -100,7 +112,8 @@ pub(super) const SCATTER: Algorithm = Algorithm {
     cost: |shape| {
         let (inner, root) = shares(shape);
         let (rounds, messages) = (depth(shape), children(shape));
-        Cost { rounds, messages, peers: messages, sent: root, received: inner, reduced: Fraction::ZERO }
+        let all = passed_on(shape);
+        Cost { rounds, messages, peers: messages, sent: root, received: inner, reduced: Fraction::ZERO, all }
     },
     canonical: false,
     build: |builder| {
@@ -114,7 +127,7 @@ pub(super) const SCATTER: Algorithm = Algorithm {
         }
         builder.deliver(builder.rank());
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.3 (binomial scatter)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast (the scatter of its long messages)",
     summary: "everybody passes on the shares of its children's subtrees, the largest subtree first",
 };
 
@@ -155,6 +168,13 @@ impl Node {
 /// The longest path: the most ones in the binary form of a number below p.
 fn depth(shape: &Shape) -> u64 {
     u64::from(shape.ranks.ilog2())
+}
+
+/// All messages of a gather or scatter: a share makes as many hops as its owner's place in the tree is deep.
+fn passed_on(shape: &Shape) -> Totals {
+    let hops: u32 = (0..shape.ranks).map(u32::count_ones).sum();
+    let sent = Fraction::new(u64::from(hops), u64::from(shape.ranks));
+    Totals { sent, ..Totals::whole(u64::from(shape.ranks) - 1, 0) }
 }
 
 /// The number of the root's children: ceil(log2 p).

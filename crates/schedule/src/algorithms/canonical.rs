@@ -1,6 +1,6 @@
 //! Reduce in the canonical tree: the same bits whatever the root.
 
-use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires};
+use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
 /// log2 p rounds of the whole vector to rank 0, then one hop to the root.
 pub(super) const REDUCE: Algorithm = Algorithm {
@@ -14,10 +14,12 @@ pub(super) const REDUCE: Algorithm = Algorithm {
         let inwards = u64::from(fold.rounds() + u32::from(fold.remainder() > 0));
         let (rounds, hop) = (u64::from(fold.rounds()), u64::from(shape.root != 0));
         let (sent, received) = (Fraction::new(inwards.min(1), 1), Fraction::new(inwards, 1));
+        let others = u64::from(shape.ranks) - 1;
+        let all = Totals::whole(others + hop, others);
         // Rank 0 talks to those it adds, the root maybe among them, and to the root.
         let added = fold.virtual_rank(shape.root).map_or(shape.root == 1, u32::is_power_of_two);
         let peers = inwards + if added { 0 } else { hop };
-        Cost { rounds: rounds + hop, messages: inwards, peers, sent, received, reduced: received }
+        Cost { rounds: rounds + hop, messages: inwards + hop, peers, sent, received, reduced: received, all }
     },
     canonical: true,
     build: |builder| {
@@ -45,6 +47,6 @@ pub(super) const REDUCE: Algorithm = Algorithm {
             _ => {}
         }
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (binomial tree on absolute ranks)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree), on absolute ranks",
     summary: "the canonical tree on absolute ranks, then one hop from rank 0 to the root",
 };

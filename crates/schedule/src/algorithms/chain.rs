@@ -1,6 +1,8 @@
 //! The chain: every rank passes the vector to the next one, as it comes in.
+//!
+//! Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", 2007.
 
-use crate::{Algorithm, Collective, Cost, Fraction, Requires};
+use crate::{Algorithm, Collective, Cost, Fraction, Requires, Totals};
 
 /// p-1 rounds; the vector is sent and received once. The engine cuts it into pieces, so the hops overlap.
 pub(super) const BROADCAST: Algorithm = Algorithm {
@@ -12,8 +14,16 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     cost: |shape| {
         let hops = u64::from(shape.ranks) - 1;
         let once = Fraction::new(hops.min(1), 1);
-        let (messages, peers) = (hops.min(1), hops.min(2));
-        Cost { rounds: hops, messages, peers, sent: once, received: once, reduced: Fraction::ZERO }
+        let peers = hops.min(2);
+        Cost {
+            rounds: hops,
+            messages: peers,
+            peers,
+            sent: once,
+            received: once,
+            reduced: Fraction::ZERO,
+            all: Totals::whole(hops, 0),
+        }
     },
     canonical: false,
     build: |builder| {
@@ -25,6 +35,6 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
             builder.send(builder.ahead(1), 0);
         }
     },
-    source: "Chan, Heimlich, Purkayastha, van de Geijn, \"Collective communication\", 2007, section 7 (pipelined)",
+    source: "Chan, Heimlich, Purkayastha, van de Geijn 2007, section on pipelined algorithms",
     summary: "each rank passes the vector to the next one as it comes in",
 };

@@ -2,7 +2,7 @@
 //!
 //! For networks where any pair of ranks has a path of its own; the two-phase all-reduce is also called two-shot.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape};
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
 /// 2 rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
@@ -14,13 +14,15 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let (others, part) = others(shape);
         let messages = 2 * others;
+        let (rounds, all) = (messages.min(2), Totals::new(messages * (others + 1), messages, others));
         Cost {
-            rounds: messages.min(2),
-            messages,
+            rounds,
+            messages: 2 * messages,
             peers: others,
             sent: part + part,
             received: part + part,
             reduced: part,
+            all,
         }
     },
     canonical: false,
@@ -28,7 +30,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         reduce_scatter(builder);
         all_gather(builder);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (direct exchange in both halves)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce, with direct exchange in both halves",
     summary: "everybody sums one chunk of everybody, then sends it to everybody",
 };
 
@@ -42,11 +44,12 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     cost: |shape| {
         let (others, part) = others(shape);
         let (rounds, messages) = (others.min(1), others);
-        Cost { rounds, messages, peers: others, sent: part, received: part, reduced: part }
+        let all = Totals::new(others * (others + 1), others, others);
+        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced: part, all }
     },
     canonical: false,
     build: reduce_scatter,
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.4 (pairwise exchange)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (pairwise exchange)",
     summary: "everybody sends each share straight to its owner",
 };
 
@@ -60,7 +63,8 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     cost: |shape| {
         let (others, part) = others(shape);
         let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
-        Cost { rounds, messages, peers: others, sent: part, received: part, reduced }
+        let all = Totals::new(others * (others + 1), others, 0);
+        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
     },
     canonical: false,
     build: all_gather,
@@ -78,7 +82,8 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     cost: |shape| {
         let (others, part) = others(shape);
         let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
-        Cost { rounds, messages, peers: others, sent: part, received: part, reduced }
+        let all = Totals::new(others * (others + 1), others, 0);
+        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
     },
     canonical: false,
     build: |builder| {
@@ -93,7 +98,7 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         }
         builder.deliver(rank * ranks + rank);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.2 (long messages)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (long messages)",
     summary: "everybody sends what it has for each rank, all at once, nearest rank first",
 };
 

@@ -1,6 +1,6 @@
 //! The dissemination barrier: in round k everybody tells the rank at distance 2^k what it knows.
 
-use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot};
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
 
 /// ceil(log2 p) rounds of one token.
 pub(super) const BARRIER: Algorithm = Algorithm {
@@ -19,7 +19,16 @@ pub(super) const BARRIER: Algorithm = Algorithm {
             _ => 0,
         };
         let peers = 2 * rounds - met;
-        Cost { rounds, messages: rounds, peers, sent: tokens, received: tokens, reduced: Fraction::ZERO }
+        let all = Totals::whole(rounds * u64::from(shape.ranks), 0);
+        Cost {
+            rounds,
+            messages: 2 * rounds,
+            peers,
+            sent: tokens,
+            received: tokens,
+            reduced: Fraction::ZERO,
+            all,
+        }
     },
     canonical: false,
     build: |builder| {
@@ -34,6 +43,6 @@ pub(super) const BARRIER: Algorithm = Algorithm {
             heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
         }
     },
-    source: "Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988, section 4",
+    source: "Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988",
     summary: "in round k everybody passes a token to the rank at distance 2^k, once it has those before",
 };

@@ -3,7 +3,7 @@
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
 /// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. Other p: one vector more to fold and to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
@@ -18,8 +18,10 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         let size = u64::from(fold.size());
         let (part, whole) = (Fraction::new(size - 1, size), Fraction::new(folded, 1));
         let (moved, reduced) = (part + part + whole, part + whole);
-        let (messages, peers) = (2 * rounds + folded, rounds + folded);
-        Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced }
+        let (messages, peers) = (4 * rounds + 2 * folded, rounds + folded);
+        let pairs = u64::from(fold.remainder());
+        let all = Totals::new(2 * (pairs + rounds * size), 2 * (pairs + size - 1), pairs + size - 1);
+        Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced, all }
     },
     canonical: true,
     build: |builder| {
@@ -41,7 +43,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         }
         builder.deliver(0);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5 (Rabenseifner's algorithm)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce (Rabenseifner's algorithm)",
     summary: "recursive halving sums the chunks, recursive doubling hands them out",
 };
 
@@ -60,9 +62,12 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
         let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
         let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
         let sent = Fraction::new(ranks - 1 + folded, ranks);
-        let messages = rounds + folded;
+        let peers = rounds + folded;
+        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
+        let all_sent = Fraction::new(ranks - 1, 1) + Fraction::new(pairs, ranks);
+        let all = Totals { sent: all_sent, ..Totals::new(2 * pairs + rounds * size, 0, ranks - 1) };
         let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages, peers: messages, sent, received, reduced: received }
+        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: received, all }
     },
     canonical: true,
     build: |builder| {
@@ -79,7 +84,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
         }
         builder.deliver(rank);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.4 (recursive halving, distance 1 first)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (recursive halving), distance 1 first",
     summary: "in round k the half of the shares that the rank at distance 2^k collects goes there",
 };
 
@@ -95,9 +100,11 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
         let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
         let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
         let received = Fraction::new(ranks - 1, ranks);
-        let messages = rounds + folded;
+        let peers = rounds + folded;
+        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
+        let all = Totals::new(2 * pairs + rounds * size, ranks - 1, 0);
         let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages, peers: messages, sent, received, reduced: Fraction::ZERO }
+        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: Fraction::ZERO, all }
     },
     canonical: false,
     build: |builder| {
@@ -119,7 +126,7 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
         }
         builder.deliver(rank);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.1 (recursive doubling)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-gather (recursive doubling)",
     summary: "in each round everybody exchanges all it has with the rank at half the last distance",
 };
 

@@ -8,6 +8,7 @@ mod chain;
 mod direct;
 mod dissemination;
 mod halving_doubling;
+mod leaders;
 mod pairwise;
 mod recursive_doubling;
 mod ring;
@@ -18,6 +19,7 @@ static ALGORITHMS: &[Algorithm] = &[
     halving_doubling::ALL_REDUCE,
     ring::ALL_REDUCE,
     direct::ALL_REDUCE,
+    leaders::ALL_REDUCE,
     halving_doubling::REDUCE_SCATTER,
     ring::REDUCE_SCATTER,
     direct::REDUCE_SCATTER,

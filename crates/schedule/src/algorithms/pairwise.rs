@@ -1,6 +1,6 @@
 //! All-to-all that may overwrite its input: of each pair one rank makes room before the other needs it.
 
-use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot};
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
 
 /// 1 round; (p-1)/p of the input sent. Right in place.
 ///
@@ -18,7 +18,8 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
         let part = Fraction::new(others, ranks);
         let (rounds, reduced) = (others.min(1), Fraction::ZERO);
-        Cost { rounds, messages: others, peers: others, sent: part, received: part, reduced }
+        let all = Totals::new(others * ranks, others, 0);
+        Cost { rounds, messages: 2 * others, peers: others, sent: part, received: part, reduced, all }
     },
     canonical: false,
     build: |builder| {
@@ -44,6 +45,6 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         }
         builder.deliver(rank * ranks + rank);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.2 (pairwise exchange)",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (pairwise exchange)",
     summary: "everybody exchanges with each rank; of each pair one receives into scratch first",
 };

@@ -1,8 +1,9 @@
 //! Recursive doubling: in round k everybody exchanges everything with the rank at distance 2^k. Fewest rounds.
 //!
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section 4.5.
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section on
+//! all-reduce.
 
-use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires};
+use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
 /// log2 p rounds of the whole vector; for other p one more to fold and one more to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
@@ -14,11 +15,13 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let fold = Fold::new(shape.ranks);
         let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let (pairs, exchanged) = (u64::from(fold.remainder()), rounds * u64::from(fold.size()));
+        let all = Totals::whole(2 * pairs + exchanged, pairs + exchanged);
         // A rank of a pair sums once more at the start, and sends once more at the end.
         let most = Fraction::new(rounds + folded, 1);
-        let messages = rounds + folded;
+        let peers = rounds + folded;
         let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages, peers: messages, sent: most, received: most, reduced: most }
+        Cost { rounds, messages: 2 * peers, peers, sent: most, received: most, reduced: most, all }
     },
     canonical: true,
     build: |builder| {
@@ -42,6 +45,6 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         }
         builder.deliver(0);
     },
-    source: "Thakur, Rabenseifner, Gropp 2005, section 4.5",
+    source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce",
     summary: "in round k everybody exchanges the whole vector with the rank at distance 2^k",
 };

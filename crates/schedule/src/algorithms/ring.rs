@@ -1,8 +1,8 @@
 //! The ring: every rank talks to its two neighbours only. Fewest bytes, most rounds.
 //!
-//! Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009, section 3.
+//! Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape};
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
 /// 2(p-1) rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
@@ -14,14 +14,23 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     cost: |shape| {
         let (hops, part) = hops(shape);
         let (rounds, peers) = (2 * hops, hops.min(2));
-        Cost { rounds, messages: rounds, peers, sent: part + part, received: part + part, reduced: part }
+        let all = Totals::new(rounds * (hops + 1), rounds, hops);
+        Cost {
+            rounds,
+            messages: 2 * rounds,
+            peers,
+            sent: part + part,
+            received: part + part,
+            reduced: part,
+            all,
+        }
     },
     canonical: false,
     build: |builder| {
         reduce_scatter(builder);
         all_gather(builder);
     },
-    source: "Patarasuk, Yuan 2009, section 3",
+    source: "Patarasuk, Yuan 2009",
     summary: "each chunk travels once around the ring to be summed and once more to be handed out",
 };
 
@@ -34,11 +43,12 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     scratch_chunks: |shape| shape.ranks.saturating_sub(2),
     cost: |shape| {
         let (hops, part) = hops(shape);
-        Cost { rounds: hops, messages: hops, peers: hops.min(2), sent: part, received: part, reduced: part }
+        let (peers, all) = (hops.min(2), Totals::new(hops * (hops + 1), hops, hops));
+        Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced: part, all }
     },
     canonical: false,
     build: reduce_scatter,
-    source: "Patarasuk, Yuan 2009, section 3",
+    source: "Patarasuk, Yuan 2009",
     summary: "each share travels once around the ring and ends, summed, at its owner",
 };
 
@@ -52,11 +62,12 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     cost: |shape| {
         let (hops, part) = hops(shape);
         let (peers, reduced) = (hops.min(2), Fraction::ZERO);
-        Cost { rounds: hops, messages: hops, peers, sent: part, received: part, reduced }
+        let all = Totals::new(hops * (hops + 1), hops, 0);
+        Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced, all }
     },
     canonical: false,
     build: all_gather,
-    source: "Patarasuk, Yuan 2009, section 3",
+    source: "Patarasuk, Yuan 2009",
     summary: "each share travels once around the ring",
 };
 

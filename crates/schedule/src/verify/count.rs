@@ -4,12 +4,13 @@ use super::case::{Case, Checked};
 use super::counterexample::Fault;
 use super::graph::{Graph, Order};
 use super::matching::{ALONE, Matching};
-use crate::{Action, Cost, Fraction};
+use crate::{Action, Cost, Fraction, Totals};
 
 /// Counts the steps of every rank; of each figure the largest.
 pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, order: &Order) -> Cost {
     let width = u64::from(case.layouts[0].width());
-    let (mut messages, mut peers, mut most) = (0, 0, [0_u64; 3]);
+    let (mut messages, mut peers, mut most, mut all) = (0, 0, [0_u64; 3], [0_u64; 3]);
+    let mut all_messages = 0;
     let mut met_by = vec![u32::MAX; case.shape.ranks as usize];
     for schedule in case.schedules {
         let (mut chunks, mut met) = ([0_u64; 3], 0);
@@ -26,12 +27,16 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, orde
             chunks[2] += u64::from(matches!(step.action, Action::RecvReduce { .. }));
             last = link;
         }
-        messages = messages.max(runs[0]).max(runs[1]);
+        messages = messages.max(runs[0] + runs[1]);
         peers = peers.max(met);
+        all_messages += runs[0];
+        all = std::array::from_fn(|kind| all[kind] + chunks[kind]);
         most = std::array::from_fn(|kind| most[kind].max(chunks[kind]));
     }
+    let [all_sent, _, all_reduced] = all.map(|count| Fraction::new(count, width.max(1)));
+    let all = Totals { messages: all_messages, sent: all_sent, reduced: all_reduced };
     let [sent, received, reduced] = most.map(|count| Fraction::new(count, width.max(1)));
-    Cost { rounds: rounds(case, matching, graph, order), messages, peers, sent, received, reduced }
+    Cost { rounds: rounds(case, matching, graph, order), messages, peers, sent, received, reduced, all }
 }
 
 /// The steps with their partners, in an order in which they can run; in a group, sends before receives.

@@ -33,6 +33,9 @@ impl fmt::Display for Counterexample {
         if self.shape.root != 0 {
             write!(formatter, ", root {}", self.shape.root)?;
         }
+        if self.shape.leaders != 1 {
+            write!(formatter, ", {} leaders", self.shape.leaders)?;
+        }
         if !self.setting.is_empty() {
             write!(formatter, " ({})", self.setting)?;
         }

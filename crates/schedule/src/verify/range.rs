@@ -71,9 +71,21 @@ pub fn verify_range(
     answers
 }
 
+/// The numbers of leaders that are tried: several where the cost of the algorithm depends on it.
+fn leaders(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
+    let cost = |leaders| (algorithm.cost)(&Shape::new(ranks).with_leaders(leaders));
+    let all: Vec<u32> = (0..=ranks.ilog2()).map(|power| 1 << power).collect();
+    if all.iter().all(|leaders| cost(*leaders) == cost(1)) { vec![1] } else { all }
+}
+
 fn shapes(algorithms: &[&Algorithm], ranks: u32) -> Vec<(usize, Shape)> {
     let all = algorithms.iter().enumerate().flat_map(|(nth, algorithm)| {
-        roots(algorithm, ranks).into_iter().rev().map(move |root| (nth, Shape::new(ranks).with_root(root)))
+        let rooted =
+            roots(algorithm, ranks).into_iter().rev().map(move |root| Shape::new(ranks).with_root(root));
+        let leaders = leaders(algorithm, ranks);
+        let led =
+            rooted.flat_map(move |shape| leaders.clone().into_iter().map(move |l| shape.with_leaders(l)));
+        led.map(move |shape| (nth, shape))
     });
     all.filter(|(nth, shape)| algorithms[*nth].supports(shape)).collect()
 }
