@@ -1,10 +1,17 @@
 //! What a backend is to the suite: worlds of any number of ranks, whose ranks are threads of the test.
 
 use std::any::Any;
-use std::sync::Arc;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex};
 
 use unisono_communicator::Communicator;
 use unisono_engine::{EngineOptions, in_process};
+use unisono_transport_tcp::World;
+use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::rendezvous::Membership;
+use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
 /// Makes worlds.
 pub trait Backend: Sync {
@@ -61,5 +68,59 @@ struct InProcessJob(Vec<Arc<in_process::InProcessCommunicator>>);
 impl Job for InProcessJob {
     fn join(&self, rank: u32) -> Member {
         Member { communicator: self.0[rank as usize].clone(), keep: Box::new(()) }
+    }
+}
+
+/// Ranks as threads that talk over loopback sockets, each with its own control plane.
+pub struct Tcp;
+
+impl Backend for Tcp {
+    fn name(&self) -> &'static str {
+        "tcp"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        let mut config = Config::from_lookup(&|_| None).unwrap();
+        config.call_timeout = options.timeout;
+        config.algorithm = options.algorithm.as_deref().map(str::to_owned);
+        if let Some(piece_bytes) = options.piece_bytes {
+            config.piece_bytes = piece_bytes as u32;
+        }
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, &config).unwrap()).collect();
+        let members = Membership {
+            rank: 0,
+            world_size: ranks,
+            job: JobId::random().unwrap(),
+            secret: Secret::take(&mut [7; SECRET_BYTES]),
+            addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
+            hosts: vec![0; ranks as usize],
+            parameters: Prices::from_config(&config).unwrap().encode(),
+        };
+        let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();
+        Box::new(TcpJob { config, members, listeners })
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1, 2, 3, 4, 5, 8]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
+}
+
+struct TcpJob {
+    config: Config,
+    members: Membership,
+    listeners: Vec<Mutex<Option<TcpListener>>>,
+}
+
+impl Job for TcpJob {
+    fn join(&self, rank: u32) -> Member {
+        let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
+        let membership = Membership { rank, ..self.members.clone() };
+        let world = World::start(membership, listener, &self.config).unwrap();
+        Member { communicator: world.communicator().unwrap(), keep: Box::new(world) }
     }
 }

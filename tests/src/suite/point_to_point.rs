@@ -118,7 +118,7 @@ pub fn truncation_is_harmless(backend: &dyn Backend) {
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         for (length, room) in [(10, 4), (1, 0), (20_000, 19_999), (400_000, 5)] {
             let works = [length, 3].map(|length| comm.send_async(message(rank, length), next, 6));
-            let mut buffer = vec![0; room];
+            let mut buffer = vec![0u32; room];
             let error = comm.recv(&mut buffer, Peer::Rank(previous), 6).unwrap_err();
             let (sent, free) = (length as u64 * 4, room as u64 * 4);
             assert!(
