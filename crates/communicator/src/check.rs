@@ -56,6 +56,7 @@ fn total(list: &[u64]) -> u64 {
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     let descriptor = &call.descriptor;
     check_root(descriptor, group)?;
+    check_place(descriptor, group)?;
     check_peer(descriptor, group)?;
     check_op(call)?;
     check_counts(call, group)?;
@@ -72,6 +73,22 @@ fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
         }
         Some(_) if !descriptor.collective.is_rooted() => {
             Err(Error::invalid("root", format!("{} has none", descriptor.collective)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_place(descriptor: &Descriptor, group: &Group) -> Result<()> {
+    match (descriptor.collective, descriptor.place) {
+        (Collective::Broadcast, Place::Separate) => {
+            Err(Error::invalid("place", "broadcast has one buffer, which is in place on every rank"))
+        }
+        (Collective::Reduce, Place::InPlace) if descriptor.root != Some(group.rank()) => Err(Error::invalid(
+            "place",
+            "only the root of a reduce has an output; the other ranks give an input",
+        )),
+        (Collective::Barrier | Collective::Send | Collective::Recv, Place::InPlace) => {
+            Err(Error::invalid("place", format!("{} is not in place", descriptor.collective)))
         }
         _ => Ok(()),
     }

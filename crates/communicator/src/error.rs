@@ -92,7 +92,7 @@ pub enum Error {
         problem: String,
     },
     /// A call this backend cannot do; nothing was sent.
-    #[error("{backend} does not support {what}{}", instead.as_deref().map(|i| format!("; instead: {i}")).unwrap_or_default())]
+    #[error("{backend} does not support {what}{}", instead_text(instead.as_deref()))]
     Unsupported {
         /// What was asked for.
         what: String,
@@ -103,7 +103,8 @@ pub enum Error {
     },
     /// Two threads issued calls on one communicator at once; nothing was sent.
     #[error(
-        "{call} was issued while another thread was inside a call on the same communicator; duplicate() gives each thread its own"
+        "{call} was issued while another thread was inside a call on the same communicator; \
+         duplicate() gives each thread its own"
     )]
     ConcurrentUse {
         /// The call that was refused.
@@ -122,7 +123,11 @@ pub enum Error {
         difference: String,
     },
     /// Ranks died or went silent.
-    #[error("lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}", ranks_text(culprits), call_text(call.as_deref()))]
+    #[error(
+        "lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}",
+        ranks_text(culprits),
+        call_text(call.as_deref())
+    )]
     PeerLost {
         /// The ranks that are gone, as ranks of the job.
         culprits: Vec<u32>,
@@ -168,7 +173,7 @@ pub enum Error {
         room_bytes: u64,
     },
     /// The job did not come together.
-    #[error("rendezvous failed: {problem}{}", if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) })]
+    #[error("rendezvous failed: {problem}{}", missing_text(missing))]
     Rendezvous {
         /// The ranks that never came.
         missing: Vec<u32>,
@@ -264,6 +269,14 @@ impl Error {
 fn ranks_text(ranks: &[u32]) -> String {
     let list: Vec<_> = ranks.iter().map(u32::to_string).collect();
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
+}
+
+fn missing_text(missing: &[u32]) -> String {
+    if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) }
+}
+
+fn instead_text(instead: Option<&str>) -> String {
+    instead.map(|instead| format!("; instead: {instead}")).unwrap_or_default()
 }
 
 fn call_text(call: Option<&CallInfo>) -> String {

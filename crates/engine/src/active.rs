@@ -9,9 +9,10 @@ use unisono_communicator::{
     Result, Segments, SegmentsMut, Site,
 };
 
+use crate::baton::Pause;
 use crate::board::Board;
 use crate::header::CallHeader;
-use crate::links::{Interest, Links};
+use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::planner::{Planned, Planner};
 use crate::reduce::Reducer;
@@ -113,15 +114,17 @@ impl ActiveCall {
         self.planned.run.is_finished()
     }
 
-    /// What must become possible.
-    pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
+    /// What to wait for.
+    pub(crate) fn pause<L: Links>(&self, links: &mut L) -> Pause {
+        let mut interest = Vec::new();
         if self.links_open {
-            self.planned.run.interest(interest);
+            self.planned.run.interest(&mut interest);
         }
+        Pause { interest, deadline: Some(self.deadline), awaited: self.awaited(links), number: self.number }
     }
 
     /// Whom the call waits for, the next one first.
-    pub(crate) fn awaited<L: Links>(&self, links: &mut L) -> Vec<u32> {
+    fn awaited<L: Links>(&self, links: &mut L) -> Vec<u32> {
         if self.links_open {
             return self.planned.run.awaited();
         }

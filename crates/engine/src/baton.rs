@@ -29,6 +29,9 @@ const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Ranks asked about one call at one time.
+const ASKED_AT_ONCE_MAX: usize = 8;
+
 /// After how long without progress a line in the log says who is awaited.
 const WARN_AFTER: Duration = Duration::from_secs(30);
 
@@ -65,7 +68,16 @@ pub(crate) enum Step {
     /// Something moved.
     Moved,
     /// Nothing can move until a link or a thread does something.
-    Idle(Pause),
+    Idle,
+}
+
+/// What a holder of the baton drives.
+pub(crate) trait Task<L> {
+    /// Moves what can move, without waiting.
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
+
+    /// What to wait for after an idle step.
+    fn pause(&mut self, engine: &mut Engine<L>) -> Pause;
 }
 
 /// What an idle holder waits for.
@@ -74,8 +86,10 @@ pub(crate) struct Pause {
     pub(crate) interest: Vec<Interest>,
     /// When the call gives up.
     pub(crate) deadline: Option<Instant>,
-    /// Whom it waits for, in which call.
-    pub(crate) awaited: Option<(u32, u64)>,
+    /// Whom the call waits for, the next one first.
+    pub(crate) awaited: Vec<u32>,
+    /// Which call it is.
+    pub(crate) number: u64,
 }
 
 impl<L: Links> Shared<L> {
@@ -158,20 +172,19 @@ impl<L: Links> Shared<L> {
 }
 
 impl<L: Links> Baton<'_, L> {
-    /// Repeats `step` until the goal is reached: without pause while something moves, then politely spinning, then
-    /// asleep.
-    pub(crate) fn drive(&mut self, mut step: impl FnMut(&mut Engine<L>) -> Result<Step>) -> Result<()> {
+    /// Steps a task until it is finished: without pause while something moves, then politely spinning, then asleep.
+    pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
         let mut idle_since: Option<Instant> = None;
         let mut asking = Asking::default();
         loop {
-            let pause = match step(self)? {
+            match task.step(self)? {
                 Step::Finished => break,
                 Step::Moved => {
                     idle_since = None;
                     continue;
                 }
-                Step::Idle(pause) => pause,
-            };
+                Step::Idle => {}
+            }
             if self.shared.is_wanted() {
                 self.let_others();
                 continue;
@@ -182,6 +195,7 @@ impl<L: Links> Baton<'_, L> {
                 std::thread::yield_now();
                 continue;
             }
+            let pause = task.pause(self);
             self.sleep(&pause, now, since, &mut asking);
         }
         self.shared.board.await_rank(None);
@@ -194,15 +208,17 @@ impl<L: Links> Baton<'_, L> {
         if let Some(deadline) = pause.deadline {
             until = until.min(deadline);
         }
-        shared.board.await_rank(pause.awaited.map(|(rank, _)| rank));
-        if let Some((rank, number)) = pause.awaited {
+        shared.board.await_rank(pause.awaited.first().copied());
+        if let Some(&next) = pause.awaited.first() {
             if now.saturating_duration_since(idle_since) >= WARN_AFTER && asking.warns() {
-                shared.warn_of_wait(rank, number);
+                shared.warn_of_wait(next, pause.number);
             }
             let due = asking.due(idle_since, shared.options.probe_after);
             if now >= due {
                 asking.asked(now);
-                shared.control.ask(rank, number);
+                for &rank in pause.awaited.iter().take(ASKED_AT_ONCE_MAX) {
+                    shared.control.ask(rank, pause.number);
+                }
             } else {
                 until = until.min(due);
             }

@@ -151,10 +151,10 @@ impl Board {
     }
 
     /// The error of a call that meets a revocation: the cause itself on the rank that saw it, else
-    /// [`Error::Revoked`].
+    /// [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
-        if revocation.by == self.rank {
+        if revocation.by == self.rank && !revocation.cause.is_before_start() {
             return Some((*revocation.cause).clone());
         }
         Some(Error::Revoked { by: revocation.by, cause: revocation.cause.clone() })
@@ -226,5 +226,8 @@ mod tests {
         assert!(board.revoke(0, Arc::new(Error::Closed)));
         assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
         assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
+        let own = Board::new(1, 2);
+        own.revoke(1, Arc::new(Error::invalid("x", "a caller's reason")));
+        assert!(own.revocation_error().is_some_and(|error| !error.is_before_start()));
     }
 }

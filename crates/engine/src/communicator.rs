@@ -11,14 +11,15 @@ use unisono_communicator::{
 use unisono_schedule::Parameters;
 
 use crate::active::{ActiveCall, Engine};
-use crate::baton::{Baton, Pause, Shared, Step};
+use crate::baton::Shared;
 use crate::board::Board;
 use crate::control::Control;
-use crate::job::{ActiveJob, Job, JobHandle, JobState, lock};
+use crate::job::{Job, JobHandle, lock};
 use crate::links::Links;
 use crate::planner::Planner;
 use crate::point_to_point::Mail;
-use crate::progress::{Progress, idle};
+use crate::progress::Progress;
+use crate::tasks::OneCollective;
 
 /// Settings of one communicator; equal on all its ranks.
 #[derive(Clone, Debug)]
@@ -88,15 +89,12 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let mut baton = shared.take_baton();
         shared.finish_queue(&mut baton)?;
         let timeout = shared.options.timeout;
-        let mut active =
-            ActiveCall::start(&mut call, &mut baton, &shared.board, shared.group.size(), timeout)?;
-        let result = baton.drive(|engine| {
-            let step = shared.step_active(&mut active, engine, &mut call.buffers)?;
-            shared.with_mail(engine, step)
-        });
-        if let Err(error) = result {
+        let active = ActiveCall::start(&mut call, &mut baton, &shared.board, shared.group.size(), timeout)?;
+        let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
+        if let Err(error) = baton.drive(&mut task) {
             return Err(shared.settle(&mut baton, error));
         }
+        let active = task.active;
         shared.board.leave(active.number);
         let bytes = buffers_bytes(&call.buffers);
         Ok(active.finish(&mut baton, bytes))
@@ -148,7 +146,7 @@ fn copy_out(mut bytes: &[u8], output: &mut SegmentsMut<'_>) {
     }
 }
 
-fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
+pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
     match buffers {
         Buffers::InOut(buffer) => buffer.bytes() as u64,
         Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
@@ -281,166 +279,5 @@ impl<L: Links + 'static> Shared<L> {
             Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
         }
-    }
-
-    /// Whether asynchronous work is not finished.
-    pub(crate) fn has_pending(&self) -> bool {
-        !lock(&self.queue).is_empty() || lock(&self.mail).is_pending()
-    }
-
-    /// One turn of one collective.
-    fn step_active(
-        &self,
-        active: &mut ActiveCall,
-        engine: &mut Engine<L>,
-        buffers: &mut Buffers<'_>,
-    ) -> Result<Step> {
-        self.check_revoked()?;
-        let moved = match active.advance(engine, buffers) {
-            Ok(moved) => moved,
-            Err(failure) => {
-                let rank = self.group.rank();
-                return Err(active.error(failure, rank, |peer| self.group.global_ranks()[peer as usize]));
-            }
-        };
-        if active.is_finished() {
-            return Ok(Step::Finished);
-        }
-        if moved {
-            return Ok(Step::Moved);
-        }
-        let now = engine.links.now();
-        if now >= active.deadline {
-            return Err(active.timeout(&mut engine.links, &self.board, now));
-        }
-        let mut pause = Pause { deadline: Some(active.deadline), ..Pause::default() };
-        active.interest(&mut pause.interest);
-        pause.awaited = active.awaited(&mut engine.links).first().map(|&rank| (rank, active.number));
-        Ok(Step::Idle(pause))
-    }
-
-    /// The same step with the posted sends and receives moved too.
-    fn with_mail(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
-        let mut mail = lock(&self.mail);
-        if !mail.is_pending() {
-            return Ok(step);
-        }
-        let moved = mail.advance(&mut engine.links).map_err(|error| self.mail_error(error))?;
-        Ok(match step {
-            Step::Idle(_) if moved => Step::Moved,
-            Step::Idle(mut pause) => {
-                mail.pause(&mut engine.links, &mut pause);
-                Step::Idle(pause)
-            }
-            other => other,
-        })
-    }
-
-    fn mail_error(&self, error: Error) -> Error {
-        match error {
-            Error::PeerLost { culprits, call, certainty, reason, .. } => Error::PeerLost {
-                culprits: culprits.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect(),
-                call,
-                noticed_by: self.group.global_ranks()[self.group.rank() as usize],
-                certainty,
-                reason,
-            },
-            other => other,
-        }
-    }
-
-    /// One turn of the head of the queue and of the mail. `Finished` when nothing is pending.
-    pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
-        let head = lock(&self.queue).front().cloned();
-        let step = match head {
-            Some(job) => self.step_job(&job, engine)?,
-            None if lock(&self.mail).is_pending() => {
-                self.check_revoked()?;
-                idle()
-            }
-            None => Step::Finished,
-        };
-        self.with_mail(engine, step)
-    }
-
-    /// One turn of one asynchronous collective; a finished one leaves the queue.
-    fn step_job(&self, job: &Arc<Job>, engine: &mut Engine<L>) -> Result<Step> {
-        let mut state = lock(&job.state);
-        if let JobState::Queued(_) = &*state {
-            let JobState::Queued(mut call) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
-                return Ok(Step::Moved);
-            };
-            let ranks = self.group.size();
-            let started =
-                ActiveCall::start(&mut call.borrow(), engine, &self.board, ranks, self.options.timeout);
-            match started {
-                Ok(active) => *state = JobState::Active(Box::new(ActiveJob { active, call })),
-                Err(error) => {
-                    drop(state);
-                    lock(&self.queue).pop_front();
-                    job.finish(Err(error), call.buffers);
-                    return Ok(Step::Moved);
-                }
-            }
-        }
-        let JobState::Active(active_job) = &mut *state else { return Ok(Step::Moved) };
-        let ActiveJob { active, call } = &mut **active_job;
-        let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
-        let Step::Finished = step else { return Ok(step) };
-        let JobState::Active(finished) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
-            return Ok(Step::Moved);
-        };
-        drop(state);
-        let ActiveJob { active, mut call } = *finished;
-        self.board.leave(active.number);
-        let bytes = buffers_bytes(&call.buffers.borrow());
-        let outcome = active.finish(engine, bytes);
-        lock(&self.queue).pop_front();
-        job.finish(Ok(outcome), call.buffers);
-        Ok(Step::Moved)
-    }
-
-    /// Runs every queued collective to its end.
-    fn finish_queue(&self, baton: &mut Baton<'_, L>) -> Result<()> {
-        if lock(&self.queue).is_empty() {
-            return Ok(());
-        }
-        let result = baton.drive(|engine| {
-            if lock(&self.queue).is_empty() { Ok(Step::Finished) } else { self.advance_pending(engine) }
-        });
-        result.map_err(|error| self.settle(baton, error))
-    }
-
-    /// One turn of everything asynchronous, without waiting.
-    pub(crate) fn advance_all(&self, baton: &mut Baton<'_, L>) -> Result<()> {
-        loop {
-            match self.advance_pending(baton) {
-                Ok(Step::Moved) => {}
-                Ok(Step::Finished | Step::Idle(_)) => return Ok(()),
-                Err(error) => return Err(self.settle(baton, error)),
-            }
-        }
-    }
-
-    /// Drives asynchronous work until `goal` is reached.
-    pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
-        let mut baton = self.take_baton();
-        let result =
-            baton.drive(|engine| if goal() { Ok(Step::Finished) } else { self.advance_pending(engine) });
-        if let Err(error) = result {
-            self.settle(&mut baton, error);
-        }
-    }
-
-    /// After a failure: makes it the first cause unless a better one is on its way, and ends all asynchronous work.
-    fn settle(&self, baton: &mut Baton<'_, L>, error: Error) -> Error {
-        if matches!(error, Error::PeerLost { .. }) {
-            baton.await_first_cause();
-        }
-        let seen = self.fail(error);
-        let jobs: Vec<_> = lock(&self.queue).drain(..).collect();
-        jobs.iter().for_each(|job| job.fail(seen.clone()));
-        lock(&self.mail).fail(&seen);
-        seen
     }
 }

@@ -24,6 +24,7 @@ mod progress;
 mod reduce;
 mod run;
 mod tapped;
+mod tasks;
 mod traced;
 
 pub use board::{Board, CALLS_REMEMBERED, CallStatus, Revocation};

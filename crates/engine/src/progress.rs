@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use unisono_communicator::Error;
 
-use crate::baton::{Pause, Shared, Step};
+use crate::baton::Shared;
 use crate::job::lock;
 use crate::links::Links;
+use crate::tasks::Pending;
 
 /// A caller that waits for its work at once must not meet this thread: so long it leaves new work alone.
 const HEAD_START: Duration = Duration::from_micros(200);
@@ -72,20 +73,14 @@ fn run<L: Links + 'static>(weak: &Weak<Shared<L>>) {
         while shared.has_pending() {
             match shared.try_baton() {
                 Some(mut baton) => {
-                    // The error, if there is one, has ended every job.
-                    let _ = baton.drive(|engine| {
-                        let step = shared.advance_pending(engine)?;
-                        Ok(if shared.is_wanted() { Step::Finished } else { step })
-                    });
+                    let goal = || shared.is_wanted();
+                    if let Err(error) = baton.drive(&mut Pending { shared: &shared, goal }) {
+                        shared.settle(&mut baton, error);
+                    }
                 }
                 None => std::thread::sleep(STAND_ASIDE),
             }
         }
         *lock(&shared.progress.has_work) = shared.has_pending();
     }
-}
-
-/// An idle holder without anything of its own to wait for.
-pub(crate) fn idle() -> Step {
-    Step::Idle(Pause::default())
 }

@@ -56,7 +56,7 @@ pub fn world_of<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<Arc<EngineCommunicator<L>>> {
     let switchboard = Arc::new(Switchboard::default());
-    let room = switchboard.room(RoomKey { parent: 0, counter: 0, members: (0..ranks).collect() });
+    let room = switchboard.room(RoomKey { parent: None, counter: 0, members: (0..ranks).collect() });
     let make =
         |rank| room.communicator(&switchboard, Group::world(rank, ranks), options, |links| wrap(rank, links));
     (0..ranks).map(make).collect()
@@ -65,7 +65,8 @@ pub fn world_of<L: Links + 'static>(
 /// Which communicator of a world: derived from which, the how-manieth, with whom.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RoomKey {
-    parent: usize,
+    /// `None` for the whole world.
+    parent: Option<usize>,
     counter: u64,
     members: Vec<u32>,
 }
@@ -244,7 +245,7 @@ impl Control for InProcessControl {
 
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
         let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
-        let key = RoomKey { parent: self.room.number, counter, members: ranks.to_vec() };
+        let key = RoomKey { parent: Some(self.room.number), counter, members: ranks.to_vec() };
         let global_ranks = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
         let hosts = ranks.iter().map(|&rank| self.group.hosts()[rank as usize]).collect();
         let group = Group::new(rank as u32, global_ranks, hosts, self.group.epoch());

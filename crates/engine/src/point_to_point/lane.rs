@@ -105,9 +105,12 @@ impl Lane {
         self.broken.as_deref()
     }
 
-    /// The stream has ended.
+    /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
     pub(super) fn set_broken(&mut self, reason: String) {
         self.broken = Some(reason);
+        self.outgoing.retain(|outgoing| outgoing.payload.is_some());
+        self.granted.retain(|(_, sink)| receive_of(sink).is_some());
+        self.incoming.take_if(|incoming| matches!(incoming.into, Into::Queue(_) | Into::Sink(Sink::Drain)));
     }
 
     /// Queues a message: at once if it is short and there is room for it, else by asking.

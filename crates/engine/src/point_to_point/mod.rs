@@ -206,9 +206,9 @@ impl Mail {
         }
     }
 
+    /// Whether an operation cannot end without this peer; a credit that it will not see does not count.
     fn awaits_lane(&self, peer: u32) -> bool {
-        let lane = &self.lanes[peer as usize];
-        lane.is_sending() || lane.is_receiving() || self.matching.awaits_only(peer)
+        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer)
     }
 
     fn check_deadlines(&mut self, now: Instant) -> Result<()> {

@@ -1,0 +1,205 @@
+//! What a holder of the baton drives: one blocking collective, or everything asynchronous.
+
+use std::sync::Arc;
+
+use unisono_communicator::{Buffers, Error, Result};
+
+use crate::active::{ActiveCall, Engine};
+use crate::baton::{Baton, Pause, Shared, Step, Task};
+use crate::communicator::buffers_bytes;
+use crate::job::{ActiveJob, Job, JobState, lock};
+use crate::links::Links;
+
+/// A blocking collective on lent memory.
+pub(crate) struct OneCollective<'c, 'b, L> {
+    pub(crate) shared: &'c Shared<L>,
+    pub(crate) active: ActiveCall,
+    pub(crate) buffers: &'c mut Buffers<'b>,
+}
+
+impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
+        let step = self.shared.step_active(&mut self.active, engine, self.buffers)?;
+        self.shared.with_mail(engine, step)
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>) -> Pause {
+        let mut pause = self.active.pause(&mut engine.links);
+        lock(&self.shared.mail).pause(&mut engine.links, &mut pause);
+        pause
+    }
+}
+
+/// The queue and the mail, until a goal is reached or nothing is left.
+pub(crate) struct Pending<'s, L, G> {
+    pub(crate) shared: &'s Shared<L>,
+    pub(crate) goal: G,
+}
+
+impl<L: Links + 'static, G: Fn() -> bool> Task<L> for Pending<'_, L, G> {
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
+        if (self.goal)() { Ok(Step::Finished) } else { self.shared.advance_pending(engine) }
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>) -> Pause {
+        let head = lock(&self.shared.queue).front().cloned();
+        let mut pause = match head.as_ref().map(|job| lock(&job.state)).as_deref() {
+            Some(JobState::Active(job)) => job.active.pause(&mut engine.links),
+            Some(JobState::Queued(_) | JobState::Finished(_)) | None => Pause::default(),
+        };
+        lock(&self.shared.mail).pause(&mut engine.links, &mut pause);
+        pause
+    }
+}
+
+impl<L: Links + 'static> Shared<L> {
+    /// Whether asynchronous work is not finished.
+    pub(crate) fn has_pending(&self) -> bool {
+        !lock(&self.queue).is_empty() || lock(&self.mail).is_pending()
+    }
+
+    /// One turn of one collective.
+    pub(crate) fn step_active(
+        &self,
+        active: &mut ActiveCall,
+        engine: &mut Engine<L>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<Step> {
+        self.check_revoked()?;
+        let moved = match active.advance(engine, buffers) {
+            Ok(moved) => moved,
+            Err(failure) => {
+                let rank = self.group.rank();
+                return Err(active.error(failure, rank, |peer| self.group.global_ranks()[peer as usize]));
+            }
+        };
+        if active.is_finished() {
+            return Ok(Step::Finished);
+        }
+        if moved {
+            return Ok(Step::Moved);
+        }
+        let now = engine.links.now();
+        if now >= active.deadline {
+            return Err(active.timeout(&mut engine.links, &self.board, now));
+        }
+        Ok(Step::Idle)
+    }
+
+    /// The same step with the posted sends and receives moved too.
+    pub(crate) fn with_mail(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
+        let mut mail = lock(&self.mail);
+        if !mail.is_pending() {
+            return Ok(step);
+        }
+        let moved = mail.advance(&mut engine.links).map_err(|error| self.mail_error(error))?;
+        Ok(match step {
+            Step::Idle if moved => Step::Moved,
+            other => other,
+        })
+    }
+
+    fn mail_error(&self, error: Error) -> Error {
+        match error {
+            Error::PeerLost { culprits, call, certainty, reason, .. } => Error::PeerLost {
+                culprits: culprits.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect(),
+                call,
+                noticed_by: self.group.global_ranks()[self.group.rank() as usize],
+                certainty,
+                reason,
+            },
+            other => other,
+        }
+    }
+
+    /// One turn of the head of the queue and of the mail. `Finished` when nothing is pending.
+    pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
+        let head = lock(&self.queue).front().cloned();
+        let step = match head {
+            Some(job) => self.step_job(&job, engine)?,
+            None if lock(&self.mail).is_pending() => {
+                self.check_revoked()?;
+                Step::Idle
+            }
+            None => Step::Finished,
+        };
+        self.with_mail(engine, step)
+    }
+
+    /// One turn of one asynchronous collective; a finished one leaves the queue.
+    fn step_job(&self, job: &Arc<Job>, engine: &mut Engine<L>) -> Result<Step> {
+        let mut state = lock(&job.state);
+        if let JobState::Queued(_) = &*state {
+            let JobState::Queued(mut call) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
+                return Ok(Step::Moved);
+            };
+            let ranks = self.group.size();
+            let started =
+                ActiveCall::start(&mut call.borrow(), engine, &self.board, ranks, self.options.timeout);
+            match started {
+                Ok(active) => *state = JobState::Active(Box::new(ActiveJob { active, call })),
+                Err(error) => {
+                    drop(state);
+                    lock(&self.queue).pop_front();
+                    job.finish(Err(error), call.buffers);
+                    return Ok(Step::Moved);
+                }
+            }
+        }
+        let JobState::Active(active_job) = &mut *state else { return Ok(Step::Moved) };
+        let ActiveJob { active, call } = &mut **active_job;
+        let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
+        let Step::Finished = step else { return Ok(step) };
+        let JobState::Active(finished) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
+            return Ok(Step::Moved);
+        };
+        drop(state);
+        let ActiveJob { active, mut call } = *finished;
+        self.board.leave(active.number);
+        let bytes = buffers_bytes(&call.buffers.borrow());
+        let outcome = active.finish(engine, bytes);
+        lock(&self.queue).pop_front();
+        job.finish(Ok(outcome), call.buffers);
+        Ok(Step::Moved)
+    }
+
+    /// Runs every queued collective to its end.
+    pub(crate) fn finish_queue(&self, baton: &mut Baton<'_, L>) -> Result<()> {
+        if lock(&self.queue).is_empty() {
+            return Ok(());
+        }
+        let mut task = Pending { shared: self, goal: || lock(&self.queue).is_empty() };
+        baton.drive(&mut task).map_err(|error| self.settle(baton, error))
+    }
+
+    /// One turn of everything asynchronous, without waiting.
+    pub(crate) fn advance_all(&self, baton: &mut Baton<'_, L>) -> Result<()> {
+        loop {
+            match self.advance_pending(baton) {
+                Ok(Step::Moved) => {}
+                Ok(Step::Finished | Step::Idle) => return Ok(()),
+                Err(error) => return Err(self.settle(baton, error)),
+            }
+        }
+    }
+
+    /// Drives asynchronous work until `goal` is reached.
+    pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
+        let mut baton = self.take_baton();
+        if let Err(error) = baton.drive(&mut Pending { shared: self, goal }) {
+            self.settle(&mut baton, error);
+        }
+    }
+
+    /// After a failure: makes it the first cause unless a better one is on its way, and ends all asynchronous work.
+    pub(crate) fn settle(&self, baton: &mut Baton<'_, L>, error: Error) -> Error {
+        if matches!(error, Error::PeerLost { .. }) {
+            baton.await_first_cause();
+        }
+        let seen = self.fail(error);
+        let jobs: Vec<_> = lock(&self.queue).drain(..).collect();
+        jobs.iter().for_each(|job| job.fail(seen.clone()));
+        lock(&self.mail).fail(&seen);
+        seen
+    }
+}
