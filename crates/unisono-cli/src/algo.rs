@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Cost, Counterexample, Schedule, Shape, Summary, algorithms, verify_range,
+    Action, Algorithm, Counterexample, Schedule, Shape, Summary, algorithms, verify_range,
 };
 
 use crate::arguments::AlgoCommands;
@@ -78,9 +78,16 @@ struct ListedCost {
 
 impl ListedCost {
     fn new(algorithm: &Algorithm, ranks: u32) -> ListedCost {
-        let Cost { rounds, messages, peers, sent, received, reduced } = (algorithm.cost)(&Shape::new(ranks));
-        let [sent, received, reduced] = [sent, received, reduced].map(|fraction| fraction.to_string());
-        ListedCost { ranks, rounds, messages, peers, sent, received, reduced }
+        let cost = (algorithm.cost)(&Shape::new(ranks));
+        ListedCost {
+            ranks,
+            rounds: cost.rounds,
+            messages: cost.messages,
+            peers: cost.peers,
+            sent: cost.sent.to_string(),
+            received: cost.received.to_string(),
+            reduced: cost.reduced.to_string(),
+        }
     }
 }
 

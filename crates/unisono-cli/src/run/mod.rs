@@ -1,5 +1,6 @@
 //! The launcher: starts ranks on this host, passes their output on, and ends all of them together.
 
+mod failure;
 pub(crate) mod guard;
 mod meeting;
 pub(crate) mod output;
@@ -19,13 +20,17 @@ use signal_hook::iterator::Signals;
 
 use crate::arguments::RunArguments;
 use crate::problem::{Problem, Result};
+use failure::{Failure, SIGNAL_STATUS, first};
 use guard::Guard;
 use meeting::Meeting;
 use output::{Prefixed, Sink};
-use rank::{Event, Rank, SIGNAL_STATUS, ending, shell_status};
+use rank::{Event, Rank};
 
 /// How long ranks may take to end after the polite signal.
 pub(crate) const GRACE_SECONDS_DEFAULT: u64 = 5;
+/// How long to watch, after the first failure is seen, whether another one was the cause; and for the others to say what
+/// they noticed.
+const SETTLING: Duration = Duration::from_millis(200);
 /// How long to wait, after the last rank has ended, for output held open by a process that left its rank's group.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 /// What a shell answers when the program cannot be started.
@@ -80,7 +85,9 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
         guard: Guard::start(meeting.folder())
             .map_err(|error| Problem::failed("starting the guard", error))?,
         ranks: Vec::new(),
-        streams_open: 0,
+        streams_open: Vec::new(),
+        signs: Vec::new(),
+        failures: Vec::new(),
         keep_going: job.keep_going,
         grace: job.grace,
         stage: Stage::Running,
@@ -98,6 +105,8 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Running,
+    /// A rank has failed; who is to blame is decided then.
+    Settling(Instant),
     /// The polite signal has been sent; the final one is due then.
     Ending(Instant),
     Killed,
@@ -109,7 +118,11 @@ struct Launcher {
     guard: Guard,
     /// `None` where the rank has ended.
     ranks: Vec<Option<Rank>>,
-    streams_open: usize,
+    /// Of each rank.
+    streams_open: Vec<u32>,
+    /// Ranks in the order in which they showed that they end.
+    signs: Vec<u32>,
+    failures: Vec<Failure>,
     keep_going: bool,
     grace: Duration,
     stage: Stage,
@@ -134,7 +147,7 @@ impl Launcher {
             })?;
             let pid = started.pid();
             self.ranks.push(Some(started));
-            self.streams_open += 2;
+            self.streams_open.push(2);
             self.guard.watch(pid).map_err(|error| Problem::failed("the guard", error))?;
         }
         Ok(())
@@ -145,58 +158,79 @@ impl Launcher {
     }
 
     fn until_all_ended(&mut self, events: &Receiver<Event>) {
-        while self.running() || self.streams_open > 0 {
+        while self.running() || self.streams_open.iter().any(|&open| open > 0) {
             let event = match self.stage {
-                Stage::Ending(due) | Stage::Draining(due) => {
+                Stage::Settling(due) | Stage::Ending(due) | Stage::Draining(due) => {
                     events.recv_timeout(due.saturating_duration_since(Instant::now())).ok()
                 }
                 Stage::Running | Stage::Killed => events.recv().ok(),
             };
             match (event, self.stage) {
                 (Some(Event::Exited(rank)), _) => self.exited(rank),
-                (Some(Event::StreamEnded), _) => self.streams_open -= 1,
+                (Some(Event::StreamEnded(rank)), _) => self.stream_ended(rank),
                 (Some(Event::Signal(signal)), _) => self.interrupted(signal),
+                (None, Stage::Settling(_)) => {
+                    self.blame();
+                    self.end();
+                }
                 (None, Stage::Draining(_)) => return,
                 (None, _) => self.kill(),
             }
         }
     }
 
+    fn stream_ended(&mut self, rank: u32) {
+        let open = &mut self.streams_open[rank as usize];
+        *open -= 1;
+        if *open == 0 {
+            self.signs.push(rank);
+        }
+    }
+
     fn exited(&mut self, rank: u32) {
         let Some(mut ended) = self.ranks[rank as usize].take() else { return };
+        self.signs.push(rank);
         // What is left of its group ends with it, while the group's number is still its own.
         ended.signal(Signal::KILL);
         self.guard.forget(ended.pid());
-        let status = ended.reap();
-        if matches!(self.stage, Stage::Running) {
-            match status {
-                Ok(status) if status.success() => {}
-                Ok(status) => self.failed(rank, &ending(status), shell_status(status)),
-                Err(error) => self.failed(rank, &format!("is lost: {error}"), u8::MAX),
-            }
+        let failure = Failure::of(rank, ended.reap());
+        if let (Some(failure), Stage::Running | Stage::Settling(_)) = (failure, self.stage) {
+            self.failed(failure);
         }
         if !self.running() {
+            self.blame();
             self.stage = Stage::Draining(Instant::now() + OUTPUT_GRACE);
         }
     }
 
-    fn failed(&mut self, rank: u32, how: &str, status: u8) {
-        if self.outcome.is_ok() {
-            self.outcome = Err(Problem::silent(status));
+    fn failed(&mut self, failure: Failure) {
+        if self.keep_going {
+            eprintln!("unisono: rank {} {}", failure.rank, failure.how);
+        } else if matches!(self.stage, Stage::Running) {
+            self.stage = Stage::Settling(Instant::now() + SETTLING);
         }
-        if self.keep_going || !self.running() {
-            eprintln!("unisono: rank {rank} {how}");
-        } else {
-            eprintln!("unisono: rank {rank} {how}; ending the other ranks");
-            self.end();
+        self.failures.push(failure);
+    }
+
+    /// Decides which rank's status is ours.
+    fn blame(&mut self) {
+        let (true, Some(failure)) = (self.outcome.is_ok(), first(&self.failures, &self.signs)) else {
+            return;
+        };
+        self.outcome = Err(Problem::silent(failure.status));
+        if !self.keep_going {
+            let rest = if self.running() { "; ending the other ranks" } else { "" };
+            eprintln!("unisono: rank {} {}{rest}", failure.rank, failure.how);
         }
     }
 
     fn interrupted(&mut self, signal: i32) {
-        let status = u8::try_from(SIGNAL_STATUS + signal).unwrap_or(u8::MAX);
-        self.outcome = Err(Problem::silent(status));
         match self.stage {
-            Stage::Running => self.end(),
+            Stage::Running | Stage::Settling(_) => {
+                let status = u8::try_from(SIGNAL_STATUS + signal).unwrap_or(u8::MAX);
+                self.outcome = Err(Problem::silent(status));
+                self.end();
+            }
             // Asked twice: the user does not want to wait.
             Stage::Ending(_) => self.kill(),
             Stage::Killed | Stage::Draining(_) => {}

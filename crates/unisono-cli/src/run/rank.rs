@@ -1,7 +1,7 @@
 //! One rank: its process, which leads a process group of its own, and the threads that watch it.
 
 use std::io;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -16,7 +16,7 @@ pub(crate) enum Event {
     /// The rank's process has ended and is yet to be reaped.
     Exited(u32),
     /// One of a rank's two streams has ended.
-    StreamEnded,
+    StreamEnded(u32),
     /// The launcher received this signal.
     Signal(i32),
 }
@@ -81,40 +81,6 @@ fn read(
     let (sink, events) = (sink.clone(), events.clone());
     thread::spawn(move || {
         forward(source, rank, stream, &*sink);
-        let _ = events.send(Event::StreamEnded);
+        let _ = events.send(Event::StreamEnded(rank));
     });
-}
-
-/// A shell's status of an ended process: its own, or 128 and the signal that ended it.
-pub(crate) fn shell_status(status: ExitStatus) -> u8 {
-    let status = status.code().unwrap_or_else(|| SIGNAL_STATUS + status.signal().unwrap_or(0));
-    u8::try_from(status).unwrap_or(u8::MAX)
-}
-
-/// What a shell adds to a signal's number.
-pub(crate) const SIGNAL_STATUS: i32 = 128;
-
-/// How a process ended, in words.
-pub(crate) fn ending(status: ExitStatus) -> String {
-    match status.signal() {
-        Some(signal) => {
-            let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
-            format!("was ended by signal {signal} ({name})")
-        }
-        None => format!("exited with status {}", status.code().unwrap_or(0)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statuses_are_those_of_a_shell() {
-        // A wait status holds the exit code in its second byte, or the signal in its first.
-        let exited = ExitStatus::from_raw(3 << 8);
-        assert_eq!((shell_status(exited), ending(exited).as_str()), (3, "exited with status 3"));
-        let killed = ExitStatus::from_raw(9);
-        assert_eq!((shell_status(killed), ending(killed).as_str()), (137, "was ended by signal 9 (SIGKILL)"));
-    }
 }

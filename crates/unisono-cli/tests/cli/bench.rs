@@ -109,11 +109,10 @@ fn judge(op: &str, root: Option<usize>, inputs: &[Vec<i32>]) -> Vec<Vec<i32>> {
         .map(|rank| match op {
             "all_reduce" => columns(inputs),
             "reduce" if root == Some(rank) => columns(inputs),
-            "reduce" => inputs[rank].clone(),
             "reduce_scatter" => share(&columns(inputs), rank),
             "all_gather" => inputs.concat(),
             "gather" if root == Some(rank) => inputs.concat(),
-            "gather" | "barrier" => Vec::new(),
+            "reduce" | "gather" | "barrier" => Vec::new(),
             "all_to_all" => (0..ranks).flat_map(|from| share(&inputs[from], rank)).collect(),
             "broadcast" => inputs[root.unwrap()].clone(),
             "scatter" => share(&inputs[root.unwrap()], rank),

@@ -83,6 +83,21 @@ fn c12_a_failing_rank_is_named_and_ends_the_others() {
     assert_eq!(done.err.lines().count(), 1, "the ranks that were ended are not to blame: {}", done.err);
 }
 
+/// The others fail as soon as the connection to the first ends, as ranks of a job do: one reads from a pipe whose only
+/// writer is the rank that dies.
+#[test]
+fn c12_the_rank_that_failed_first_is_named_not_those_that_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe").display().to_string();
+    let line = format!(
+        "mkfifo {pipe} 2>/dev/null; while [ ! -p {pipe} ]; do sleep 0.01; done
+         if [ $RANK = 1 ]; then exec 3>{pipe}; sleep 0.2; kill -KILL $$; else read line <{pipe}; exit 4; fi"
+    );
+    let done = shell("2", &[], &line);
+    assert_eq!(done.status.code(), Some(137), "{}", done.err);
+    assert!(done.err.contains("rank 1 was ended by signal 9 (SIGKILL)"), "{}", done.err);
+}
+
 #[test]
 fn c12_a_rank_ended_by_a_signal_gives_128_and_the_signal() {
     let done = shell("2", &[], "if [ $RANK = 0 ]; then kill -SEGV $$; fi; sleep 600");
