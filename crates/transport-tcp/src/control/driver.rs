@@ -142,10 +142,7 @@ impl Driver {
 
     fn register(&mut self, member: Member) {
         let key = member.key();
-        let mut news = self.plane.news_about_ranks();
-        // What was said about this communicator comes first: it was first.
-        news.splice(0..0, self.plane.news_about(key));
-        self.members.add(member, &news);
+        self.members.add(member, &self.plane.news_about(key));
         for (slot, placed) in self.slots.create(key) {
             self.on_placed(slot, placed);
         }

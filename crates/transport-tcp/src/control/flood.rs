@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::wire::{CommunicatorKey, News, Topic};
 
-/// How much news is kept.
+/// How much news about communicators is kept; what has become of ranks is kept for good.
 const KEPT_MAX: usize = 1024;
 
 /// What a rank knows of the news so far.
@@ -39,8 +39,10 @@ impl Flood {
             Some(highest) if *highest < news.sequence => *highest = news.sequence,
             _ => return false,
         }
-        if self.kept.len() == KEPT_MAX {
-            self.kept.pop_front();
+        if self.kept.len() >= KEPT_MAX
+            && let Some(oldest) = self.kept.iter().position(|news| news.topic.key().is_some())
+        {
+            self.kept.remove(oldest);
         }
         self.kept.push_back(news.clone());
         true
@@ -51,9 +53,10 @@ impl Flood {
         self.kept.iter()
     }
 
-    /// What is kept about one communicator, oldest first.
+    /// What is kept about one communicator and about ranks, oldest first.
     pub(crate) fn about(&self, key: CommunicatorKey) -> Vec<News> {
-        self.kept.iter().filter(|news| news.topic.key() == Some(key)).cloned().collect()
+        let concerns = |news: &&News| news.topic.key().is_none_or(|other| other == key);
+        self.kept.iter().filter(concerns).cloned().collect()
     }
 }
 
@@ -80,8 +83,11 @@ mod tests {
         let mut flood = Flood::new(0, 1);
         flood.publish(Topic::Revoked { key, cause: Error::Closed });
         flood.publish(Topic::Goodbye);
-        assert_eq!(flood.about(key).len(), 1);
-        (0..KEPT_MAX).for_each(|_| drop(flood.publish(Topic::Goodbye)));
-        assert_eq!((flood.kept().count(), flood.about(key).len()), (KEPT_MAX, 0));
+        let other = CommunicatorKey { id: 5, ..key };
+        let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();
+        flood.publish(Topic::Closed { key: other, calls: 1 });
+        assert_eq!(about(&flood), [1, 2]);
+        (0..KEPT_MAX).for_each(|_| drop(flood.publish(Topic::Closed { key: other, calls: 1 })));
+        assert_eq!((flood.kept().count(), about(&flood)), (KEPT_MAX, vec![2]));
     }
 }

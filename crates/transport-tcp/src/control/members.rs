@@ -115,12 +115,13 @@ impl Member {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
             Topic::Lost { rank, certainty, reason } => {
-                if self.group_rank(*rank).is_none() {
-                    return;
+                // Who has closed owes nothing; a call that still waits for it learns that by asking.
+                let is_needed = |peer: u32| self.closed[peer as usize].is_none();
+                if self.group_rank(*rank).is_some_and(is_needed) {
+                    let cause = self.peer_lost(*rank, news.origin, *certainty, reason.clone());
+                    self.revoke(news.origin, cause);
+                    self.finish_closing(Instant::now());
                 }
-                let cause = self.peer_lost(*rank, news.origin, *certainty, reason.clone());
-                self.revoke(news.origin, cause);
-                self.finish_closing(Instant::now());
             }
             Topic::Closed { key, calls } if *key == self.key => self.note_closed(news.origin, *calls),
             // Who leaves has closed everything it had, so this one it never had.
@@ -149,11 +150,8 @@ impl Member {
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
         let calls = self.closed.get(awaited as usize).copied().flatten().filter(|&calls| calls <= number)?;
-        Some(self.gone(
-            awaited,
-            Certainty::Confirmed,
-            format!("it closed the communicator after {calls} calls"),
-        ))
+        let reason = format!("it closed the communicator after {calls} calls");
+        Some(self.gone(awaited, Certainty::Confirmed, reason))
     }
 }
 
@@ -263,11 +261,8 @@ impl Members {
 
     /// When [`Members::on_time`] is due, if ever.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.members
-            .values()
-            .filter_map(|member| member.closing.as_ref())
-            .map(|closing| closing.deadline)
-            .min()
+        let closings = self.members.values().filter_map(|member| member.closing.as_ref());
+        closings.map(|closing| closing.deadline).min()
     }
 
     /// Answers those who have waited long enough.
@@ -275,3 +270,7 @@ impl Members {
         self.members.values_mut().for_each(|member| member.finish_closing(now));
     }
 }
+
+#[cfg(test)]
+#[path = "members_tests.rs"]
+mod tests;

@@ -108,14 +108,9 @@ impl Plane {
         self.presence.get(rank as usize).copied().unwrap_or(Presence::Lost)
     }
 
-    /// The news kept about one communicator.
+    /// The news that a communicator must learn when it is made.
     pub(crate) fn news_about(&self, key: CommunicatorKey) -> Vec<News> {
         self.flood.about(key)
-    }
-
-    /// The news that some rank was lost, or has left.
-    pub(crate) fn news_about_ranks(&self) -> Vec<News> {
-        self.flood.kept().filter(|news| news.topic.key().is_none()).cloned().collect()
     }
 
     /// When [`Plane::on_tick`] is due.

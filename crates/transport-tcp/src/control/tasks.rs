@@ -14,10 +14,7 @@ use super::slots::Slot;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
 use crate::links::new_socket;
 use crate::secret::Secret;
-use crate::wire::{LENGTH_BYTES, Message, decode, frame_bytes};
-
-/// What the higher rank answers to `Keep`: only then does the lower one know that nobody has given up meanwhile.
-const ACKNOWLEDGED: u8 = 6;
+use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
 /// Most bytes that are collected for one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;

@@ -1,6 +1,10 @@
 //! The messages between control planes, byte by byte. All integers are little-endian, nothing is aligned.
 //!
-//! A control connection carries frames after its handshake: `length u32` of what follows, `kind u8`, then the fields
+//! After the handshake of a data or control connection the lower rank sends its verdict (see
+//! [`crate::handshake::Verdict`]), and to `Keep` the higher rank answers one byte, [`ACKNOWLEDGED`]. Data follows as
+//! the engine lays it out.
+//!
+//! A control connection then carries frames: `length u32` of what follows, `kind u8`, then the fields
 //! of the kind. A text is `length u32` and that many bytes of UTF-8; texts longer than their cap are cut.
 //!
 //! | kind | name | fields |
@@ -38,6 +42,9 @@ pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest text in a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
+
+/// What the higher rank answers to `Keep`: only then does the lower one know that nobody has given up meanwhile.
+pub(crate) const ACKNOWLEDGED: u8 = 6;
 
 /// Bytes in front of a frame's kind.
 pub(crate) const LENGTH_BYTES: usize = 4;

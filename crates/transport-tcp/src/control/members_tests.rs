@@ -1,0 +1,127 @@
+//! What news means to a communicator.
+
+use std::panic::Location;
+use std::time::Duration;
+
+use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_communicator::{Collective, DType, Descriptor, Result};
+
+use super::*;
+use crate::wire::Role;
+
+const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
+
+/// The middle one of the ranks 2, 4 and 6 of a job.
+fn member() -> (Member, Arc<Board>, Receiver<Mail>) {
+    let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
+    let board = Arc::new(Board::new(1, 3));
+    let (outbox, inbox) = unbounded();
+    (Member::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
+}
+
+fn members() -> (Members, Arc<Board>, Receiver<Mail>) {
+    let (member, board, inbox) = member();
+    let mut members = Members::default();
+    members.add(member, &[]);
+    (members, board, inbox)
+}
+
+fn news(origin: u32, topic: Topic) -> News {
+    News { origin, sequence: 1, topic }
+}
+
+fn lost(rank: u32) -> Topic {
+    Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".into() }
+}
+
+fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
+    let (answer, answered) = bounded(1);
+    let topic = members.close(KEY, calls, Instant::now() + Duration::from_secs(60), answer);
+    assert!(matches!(topic, Some(Topic::Closed { calls: said, .. }) if said == calls));
+    // The news of a rank comes back to itself.
+    members.happened(&news(4, Topic::Closed { key: KEY, calls }));
+    answered
+}
+
+#[test]
+fn a_lost_rank_ends_the_communicators_that_need_it() {
+    let (mut members, board, _inbox) = members();
+    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), Location::caller());
+    members.happened(&news(3, lost(5)));
+    assert!(board.revocation().is_none(), "not a member");
+    members.happened(&news(3, lost(6)));
+    members.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }));
+    let Some(Error::PeerLost { culprits, call, noticed_by, .. }) = board.revocation_error() else {
+        panic!("the first cause stays, and it was seen by nobody in the group")
+    };
+    assert_eq!((culprits, noticed_by, call.map(|call| call.number)), (vec![6], 3, Some(0)));
+}
+
+#[test]
+fn who_has_closed_may_go() {
+    let (mut members, board, _inbox) = members();
+    members.happened(&news(6, Topic::Closed { key: KEY, calls: 2 }));
+    members.happened(&news(2, lost(6)));
+    assert!(board.revocation().is_none());
+    assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
+    let Some(Topic::Revoked { cause: Error::PeerLost { culprits, reason, .. }, .. }) =
+        members.before_asking(KEY, 2, 2)
+    else {
+        panic!("it will never make that call")
+    };
+    assert_eq!((culprits, reason.as_str()), (vec![6], "it closed the communicator after 2 calls"));
+    assert!(members.before_asking(KEY, 2, 2).is_none(), "told once");
+}
+
+#[test]
+fn closing_waits_for_all_and_compares() {
+    let (mut equal, _board, _inbox) = members();
+    let answered = close(&mut equal, 3);
+    equal.happened(&news(6, Topic::Closed { key: KEY, calls: 3 }));
+    assert!(answered.is_empty() && equal.due().is_some());
+    equal.happened(&news(2, Topic::Closed { key: KEY, calls: 3 }));
+    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
+    assert!(!equal.remove(KEY), "the goodbye has been said");
+
+    let (mut unequal, _board, _inbox) = members();
+    unequal.happened(&news(6, Topic::Closed { key: KEY, calls: 4 }));
+    let answered = close(&mut unequal, 3);
+    unequal.on_time(Instant::now() + Duration::from_secs(61));
+    assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { rank: 2, .. }))));
+
+    let (mut untold, _board, _inbox) = members();
+    assert!(untold.remove(KEY), "nobody has been told");
+}
+
+#[test]
+fn what_came_before_the_communicator_counts() {
+    let (member, board, _inbox) = member();
+    Members::default().add(member, &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })]);
+    assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
+}
+
+#[test]
+fn mail_names_group_ranks() {
+    let (members, _board, inbox) = members();
+    let slot = Slot { key: KEY, role: Role::First, peer: 6 };
+    let failure = Failure::Gone(Certainty::Suspected, "no answer".into());
+    members.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
+    assert!(inbox.is_empty(), "not a member");
+    members.deliver_failure(slot, failure);
+    let Ok(Mail::Failed(Error::PeerLost { culprits, noticed_by, .. })) = inbox.try_recv() else {
+        panic!("no failure")
+    };
+    assert_eq!((culprits, noticed_by), (vec![6], 4), "failures name ranks of the job");
+}
+
+#[test]
+fn other_lists_of_the_same_origin_are_a_conflict() {
+    let (members, board, _inbox) = members();
+    let other_list = Slot { key: CommunicatorKey { id: KEY.id + 1, ..KEY }, role: Role::First, peer: 6 };
+    let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
+    assert!(members.find_conflict(other_origin).is_empty());
+    assert!(members.find_conflict(Slot { peer: 3, ..other_list }).is_empty(), "a group of others");
+    let keys: Vec<_> = members.find_conflict(other_list).iter().map(Topic::key).collect();
+    assert_eq!(keys, [Some(KEY), Some(other_list.key)]);
+    assert!(matches!(board.revocation_error(), Some(Error::Refused { .. })));
+}
