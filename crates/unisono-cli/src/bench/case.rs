@@ -48,8 +48,8 @@ impl Case {
         if self.ranks == 1 { Some(0) } else { Some(self.rank ^ 1).filter(|&partner| partner < self.ranks) }
     }
 
-    /// Where the operation allows it, one buffer is input and output, as users mostly have it. Of a reduce only the root
-    /// has an output.
+    /// Where the operation allows it, one buffer is input and output, as users mostly have it. Of a reduce only the
+    /// root has an output.
     fn in_place(&self, root: Option<u32>) -> bool {
         match self.operation.collective() {
             Some(Collective::AllReduce | Collective::Broadcast) => true,

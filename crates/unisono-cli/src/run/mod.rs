@@ -28,8 +28,8 @@ use rank::{Event, Rank};
 
 /// How long ranks may take to end after the polite signal.
 pub(crate) const GRACE_SECONDS_DEFAULT: u64 = 5;
-/// How long to watch, after the first failure is seen, whether another one was the cause; and for the others to say what
-/// they noticed.
+/// How long to watch, after the first failure is seen, whether another one was the cause; and for the others to say
+/// what they noticed.
 const SETTLING: Duration = Duration::from_millis(200);
 /// How long to wait, after the last rank has ended, for output held open by a process that left its rank's group.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
