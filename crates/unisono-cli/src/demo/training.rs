@@ -69,7 +69,7 @@ pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32))
     let test_accuracy = accuracy(comm, &network, &digits.test)?;
     let weights_hash = hashes(comm, &network.parameters)?;
     let seconds = start.elapsed().as_secs_f64();
-    let bytes_on_wire = steps * bytes_sent(algorithm, comm.group().size(), REDUCED_ELEMENTS as u64);
+    let bytes_on_wire = steps * bytes_sent(algorithm, &shape(comm.group()), REDUCED_ELEMENTS as u64);
     Ok(Trained { test_accuracy, epochs: EPOCHS, seconds, bytes_on_wire, weights_hash })
 }
 
@@ -104,17 +104,23 @@ fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> Result<Outcome
     comm.execute(call)
 }
 
+/// The group as the library's algorithms see it: on one host, with as many leading ranks as there are cores.
+fn shape(group: &Group) -> Shape {
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    Shape::new(group.size()).with_leaders(cores.min(group.size()))
+}
+
 /// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of the algorithm's schedule add
 /// up to. The frames around it are not counted; an algorithm without a schedule sends nothing.
-fn bytes_sent(algorithm: &str, ranks: u32, elements: u64) -> u64 {
+fn bytes_sent(algorithm: &str, shape: &Shape, elements: u64) -> u64 {
     let Some(algorithm) = find(unisono_schedule::Collective::AllReduce, algorithm) else { return 0 };
     let sent_by = |rank| {
-        let schedule = algorithm.schedule(&Shape::new(ranks), rank);
+        let schedule = algorithm.schedule(shape, rank);
         let offset = |chunk: u32| elements * u64::from(chunk) / u64::from(schedule.chunks);
         let sends = schedule.steps.iter().filter(|step| matches!(step.action, Action::Send { .. }));
         sends.map(|step| offset(step.extent + 1) - offset(step.extent)).sum::<u64>()
     };
-    (0..ranks).map(sent_by).sum::<u64>() * size_of::<f32>() as u64
+    (0..shape.ranks).map(sent_by).sum::<u64>() * size_of::<f32>() as u64
 }
 
 fn step(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
@@ -162,9 +168,9 @@ mod tests {
 
     #[test]
     fn a_ring_sends_twice_its_vector_but_for_one_share() {
-        assert_eq!(bytes_sent("ring", 4, 1000), 4 * 2 * 750 * 4);
-        assert_eq!(bytes_sent("ring", 3, 1001), 2 * 2 * 1001 * 4);
-        assert_eq!(bytes_sent("local", 1, 1000), 0);
+        assert_eq!(bytes_sent("ring", &Shape::new(4), 1000), 4 * 2 * 750 * 4);
+        assert_eq!(bytes_sent("ring", &Shape::new(3), 1001), 2 * 2 * 1001 * 4);
+        assert_eq!(bytes_sent("local", &Shape::new(1), 1000), 0);
     }
 
     #[test]
