@@ -5,13 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
 use unisono_communicator::Communicator;
-use unisono_engine::{EngineOptions, in_process};
+use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
 use unisono_transport_tcp::prices::Prices;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+
+use crate::sample::mix;
 
 /// Makes worlds.
 pub trait Backend: Sync {
@@ -51,7 +53,7 @@ impl Backend for InProcess {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        Box::new(InProcessJob(in_process::world_of(ranks, options, |_, links| links)))
+        InProcessJob::boxed(in_process::world_of(ranks, options, |_, links| links))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -63,7 +65,38 @@ impl Backend for InProcess {
     }
 }
 
-struct InProcessJob(Vec<Arc<in_process::InProcessCommunicator>>);
+/// [`InProcess`] over links that misbehave: few bytes at a time, and not always ready.
+pub struct FaultyInProcess(pub FaultPlan);
+
+impl Backend for FaultyInProcess {
+    fn name(&self) -> &'static str {
+        "faulty in_process"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        let plan = |rank| FaultPlan { seed: mix(self.0.seed ^ mix(u64::from(rank))), ..self.0 };
+        InProcessJob::boxed(in_process::world_of(ranks, options, |rank, links| {
+            Faulty::new(links, plan(rank))
+        }))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1, 2, 3, 5, 8]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
+}
+
+struct InProcessJob(Vec<Arc<dyn Communicator>>);
+
+impl InProcessJob {
+    fn boxed<C: Communicator + 'static>(communicators: Vec<Arc<C>>) -> Box<dyn Job> {
+        let communicators = communicators.into_iter().map(|one| -> Arc<dyn Communicator> { one });
+        Box::new(InProcessJob(communicators.collect()))
+    }
+}
 
 impl Job for InProcessJob {
     fn join(&self, rank: u32) -> Member {

@@ -44,7 +44,7 @@ pub struct Case {
     pub amount: Amount,
     /// Of the rooted collectives.
     pub root: u32,
-    /// In place or not.
+    /// In place, on the ranks that can be; see [`Case::place_on`].
     pub place: Place,
     /// Cuts the buffers into lists at places that follow from this number.
     pub segments: Option<u64>,
@@ -70,6 +70,17 @@ impl Case {
             options: CallOptions::new(),
             operands: Operands::Exact,
             seed: 1,
+        }
+    }
+
+    /// Where the buffers of `rank` are: a broadcast has one buffer, a barrier none, and only the root of a reduce has an
+    /// output that could be its input.
+    fn place_on(&self, rank: u32) -> Place {
+        match self.collective {
+            Collective::Broadcast => Place::InPlace,
+            Collective::Barrier => Place::Separate,
+            Collective::Reduce if rank != self.root => Place::Separate,
+            _ => self.place,
         }
     }
 
@@ -102,7 +113,7 @@ impl Case {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let input: Vec<T> = self.input(rank, ranks);
         let output_len = self.output::<T>(rank, ranks).len();
-        if self.place == Place::Separate {
+        if self.place_on(rank) == Place::Separate {
             let mut output = vec![T::zeroed(); output_len];
             let given = input.clone();
             let buffers =
@@ -232,7 +243,7 @@ impl Case {
         Descriptor {
             op: self.op.map(|op| op_of(op, rank)),
             root: self.collective.is_rooted().then_some(self.root),
-            place: self.place,
+            place: self.place_on(rank),
             uneven: !matches!(self.amount, Amount::Even(_)),
             ..Descriptor::new(self.collective, self.dtype, count as u64)
         }

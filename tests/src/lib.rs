@@ -17,5 +17,5 @@ pub mod suite;
 pub mod watchdog;
 pub mod world;
 
-pub use backend::{Backend, InProcess, Tcp};
+pub use backend::{Backend, FaultyInProcess, InProcess, Tcp};
 pub use watchdog::watchdog;

@@ -1,8 +1,10 @@
 //! Wrong arguments: each is answered by an error that names it, before anything is sent.
 
+use std::panic::Location;
+
 use unisono_communicator::{
-    Bool, CallOptions, Collectives, CollectivesAsync, CollectivesUneven, Communicator, Error, Peer, ReduceOp,
-    Result,
+    Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
+    CollectivesUneven, Communicator, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result, check,
 };
 
 use crate::backend::Backend;
@@ -34,6 +36,15 @@ const WRONG: &[Row] = &[
     ("root", "reduce to nobody", |c| c.reduce(&[1u8], None, ReduceOp::Sum, u32::MAX)),
     ("output", "reduce without place at the root", |c| c.reduce(&[1u8], None, ReduceOp::Sum, 0)),
     ("output", "reduce with a place elsewhere", |c| c.reduce(&[1u8], Some(&mut [0]), ReduceOp::Sum, 1)),
+    ("place", "broadcast from one buffer to another", |c| {
+        let mut output = [0u8];
+        let buffers = Buffers::Separate { input: Buffer::of(&[1u8]), output: BufferMut::of(&mut output) };
+        let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
+        let (counts, options) = (Counts::Even, CallOptions::new());
+        let call =
+            Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() };
+        check(&call, c.group())
+    }),
     ("output", "gather without place at the root", |c| c.gather(&[1u8], None, 0)),
     ("input", "scatter of nothing at the root", |c| c.scatter(None, &mut [1u8], 0)),
     ("input", "scatter of something elsewhere", |c| c.scatter(Some(&[1u8]), &mut [1u8], 1)),

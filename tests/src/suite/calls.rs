@@ -23,9 +23,8 @@ const MOVES: &[Collective] = &[
 /// In place and separate, contiguous and in lists.
 fn in_every_form(case: &Case, comm: &dyn Communicator) {
     for segments in [None, Some(case.seed)] {
-        case_at(Case { segments, ..case.clone() }, comm);
-        if case.collective != Collective::Barrier {
-            case_at(Case { segments, place: Place::InPlace, ..case.clone() }, comm);
+        for place in [Place::Separate, Place::InPlace] {
+            case_at(Case { segments, place, ..case.clone() }, comm);
         }
     }
 }
