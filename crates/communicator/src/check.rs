@@ -3,6 +3,7 @@
 use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
 use crate::descriptor::{Collective, Descriptor, Peer, Place};
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::reduce_op::ReduceOp;
@@ -56,6 +57,7 @@ fn total(list: &[u64]) -> u64 {
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     let descriptor = &call.descriptor;
     check_root(descriptor, group)?;
+    check_barrier(descriptor)?;
     check_place(descriptor, group)?;
     check_peer(descriptor, group)?;
     check_op(call)?;
@@ -73,6 +75,16 @@ fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
         }
         Some(_) if !descriptor.collective.is_rooted() => {
             Err(Error::invalid("root", format!("{} has none", descriptor.collective)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_barrier(descriptor: &Descriptor) -> Result<()> {
+    match (descriptor.collective, descriptor.dtype, descriptor.count) {
+        (Collective::Barrier, DType::U8, 0) => Ok(()),
+        (Collective::Barrier, dtype, count) => {
+            Err(Error::invalid("count", format!("{count} x {dtype}, but a barrier has no data: 0 x u8")))
         }
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Certainty, Collective, Descriptor, Error, Outcome,
-    Result, Segments, SegmentsMut, Site,
+    ReduceOp, Result, Segments, SegmentsMut, Site,
 };
 
 use crate::baton::Pause;
@@ -58,7 +58,8 @@ impl ActiveCall {
     ) -> Result<ActiveCall> {
         let descriptor = call.descriptor;
         let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
-        let op = descriptor.op.unwrap_or(unisono_communicator::ReduceOp::Sum);
+        // Without an operator nothing is reduced; Max is one that every dtype has.
+        let op = descriptor.op.unwrap_or(ReduceOp::Max);
         let reducer = Reducer::new(descriptor.dtype, op, ranks, call.user_function.clone());
         let scaled = if reducer.needs_prescale() { prescale(&reducer, &mut call.buffers) } else { None };
         let plan = &planned.run.plan;

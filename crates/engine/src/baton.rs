@@ -32,9 +32,6 @@ const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Ranks asked about one call at one time.
 const ASKED_AT_ONCE_MAX: usize = 8;
 
-/// After how long without progress a line in the log says who is awaited.
-const WARN_AFTER: Duration = Duration::from_secs(30);
-
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L> {
     pub(crate) group: Group,
@@ -210,7 +207,7 @@ impl<L: Links> Baton<'_, L> {
         }
         shared.board.await_rank(pause.awaited.first().copied());
         if let Some(&next) = pause.awaited.first() {
-            if now.saturating_duration_since(idle_since) >= WARN_AFTER && asking.warns() {
+            if now.saturating_duration_since(idle_since) >= shared.options.warn_after && asking.warns() {
                 shared.warn_of_wait(next, pause.number);
             }
             let due = asking.due(idle_since, shared.options.probe_after);

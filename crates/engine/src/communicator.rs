@@ -8,7 +8,7 @@ use unisono_communicator::{
     Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
     Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Work,
 };
-use unisono_schedule::Parameters;
+use unisono_schedule::{Parameters, algorithms};
 
 use crate::active::{ActiveCall, Engine};
 use crate::baton::Shared;
@@ -34,8 +34,28 @@ pub struct EngineOptions {
     pub spin: Duration,
     /// After how long without progress the awaited rank is asked.
     pub probe_after: Duration,
+    /// After how long without progress a line in the log says who is awaited.
+    pub warn_after: Duration,
     /// What the chooser believes of the network and the machine.
     pub parameters: Parameters,
+}
+
+impl EngineOptions {
+    /// Refuses what could only be ignored.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for an algorithm that no collective has.
+    pub fn check(&self) -> Result<()> {
+        match &self.algorithm {
+            Some(name) if algorithms().iter().all(|algorithm| algorithm.name != &**name) => {
+                let mut names: Vec<_> = algorithms().iter().map(|algorithm| algorithm.name).collect();
+                names.sort_unstable();
+                names.dedup();
+                Err(Error::invalid("algorithm", format!("{name:?}, but there are: {}", names.join(", "))))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Default for EngineOptions {
@@ -46,6 +66,7 @@ impl Default for EngineOptions {
             piece_bytes: None,
             spin: Duration::from_micros(50),
             probe_after: Duration::from_millis(50),
+            warn_after: Duration::from_secs(30),
             parameters: Parameters::LOOPBACK,
         }
     }

@@ -64,7 +64,6 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_BACKEND", "auto, tcp, nccl, ccl or hccl", "auto", &[], "who does the work"),
     knob("UNISONO_ALGORITHM", "name", "", &[], "the algorithm of every call that has it, instead of the cheapest"),
     knob("UNISONO_PRICES", "text", "", &[], "what calibration printed; rank 0's is used by all"),
-    knob("UNISONO_INTEGRITY", "auto, on or off", "auto", &[], "checksums on the wire; auto: between hosts"),
     knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
     knob("UNISONO_WARN_AFTER_S", "s", "30", &[], "a call that takes longer logs whom it waits for"),
     knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
@@ -76,19 +75,7 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "2097152", &[], "send and receive buffer of a data socket"),
     knob("UNISONO_CONGESTION_CONTROL", "name", "reno", &[], "of sockets within a host; 'system' leaves them alone"),
     knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
-    knob("UNISONO_LOG", "off, error, warn, info, debug or trace", "warn", &[], "how much is logged"),
 ];
-
-/// Whether payload carries checksums.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Integrity {
-    /// Between hosts only.
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
 
 /// The interfaces to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -147,8 +134,6 @@ pub struct Config {
     pub algorithm: Option<String>,
     /// Prices as calibration printed them.
     pub prices: Option<String>,
-    /// Checksums on the wire.
-    pub integrity: Integrity,
     /// Deadline of a call.
     pub call_timeout: Duration,
     /// When a call starts to complain.
@@ -171,8 +156,6 @@ pub struct Config {
     pub congestion_control: Option<String>,
     /// The unit in which steps take turns.
     pub piece_bytes: u32,
-    /// How much is logged.
-    pub log: String,
     /// XDG_RUNTIME_DIR.
     pub runtime_directory: Option<PathBuf>,
     /// TMPDIR, else /tmp.
@@ -219,11 +202,6 @@ impl Config {
             backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
             algorithm: source.text("UNISONO_ALGORITHM"),
             prices: source.text("UNISONO_PRICES"),
-            integrity: match source.choice("UNISONO_INTEGRITY", &["auto", "on", "off"])?.as_str() {
-                "on" => Integrity::On,
-                "off" => Integrity::Off,
-                _ => Integrity::Auto,
-            },
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
@@ -235,7 +213,6 @@ impl Config {
             socket_buffer_bytes: source.bytes("UNISONO_SOCKET_BUFFER_BYTES", 4 << 10)?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
             piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
-            log: source.choice("UNISONO_LOG", &["off", "error", "warn", "info", "debug", "trace"])?,
             runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),
             temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             slurm_step,

@@ -7,8 +7,8 @@ use std::time::Duration;
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{EngineOptions, PIECE_BYTES};
 
-use crate::communicator::{self, BACKEND, TcpCommunicator};
-use crate::config::{Config, Integrity};
+use crate::communicator::{self, TcpCommunicator};
+use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
 use crate::links;
 use crate::prices::Prices;
@@ -64,18 +64,10 @@ impl World {
     /// [`Prices::encode`]d.
     ///
     /// # Errors
-    /// [`Error::Refused`] for parameters that are not prices, [`Error::Unsupported`] for checksums on the wire,
-    /// [`Error::System`] when no thread or descriptor is left.
+    /// [`Error::Refused`] for parameters that are not prices, [`Error::InvalidArgument`] for an algorithm that no
+    /// collective has, [`Error::System`] when no thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
         let Membership { rank, world_size, job, secret, addresses, hosts, parameters } = membership;
-        if config.integrity == Integrity::On {
-            let instead = Some("UNISONO_INTEGRITY=auto, which trusts the checksums of TCP".to_owned());
-            return Err(Error::Unsupported {
-                what: "checksums of its own".to_owned(),
-                backend: BACKEND,
-                instead,
-            });
-        }
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
@@ -86,11 +78,13 @@ impl World {
             buffer_bytes: config.socket_buffer_bytes,
             congestion_control: config.congestion_control.clone(),
         };
+        let options = engine_options(config, prices.piece_bytes());
+        options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
         let thread = ControlThread::start(identity, listener, settings)?;
         let shared = Shared {
             group,
-            options: engine_options(config, prices.piece_bytes()),
+            options,
             prices,
             whole: Mutex::new(None),
             commands: thread.commands(),
@@ -137,6 +131,7 @@ fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
         piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,
         probe_after: config.probe_delay,
+        warn_after: config.warn_after,
         ..EngineOptions::default()
     }
 }

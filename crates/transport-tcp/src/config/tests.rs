@@ -47,7 +47,7 @@ fn nothing_set_is_a_world_of_one_with_the_defaults() {
     assert_eq!(config.spin, Duration::from_micros(50));
     assert_eq!((config.socket_buffer_bytes, config.piece_bytes), (2 << 20, 512 << 10));
     assert_eq!(config.congestion_control.as_deref(), Some("reno"));
-    assert_eq!((config.backend.as_str(), config.integrity), ("auto", Integrity::Auto));
+    assert_eq!(config.backend, "auto");
     assert_eq!((config.store, config.job_key, config.address), (None, None, None));
 }
 
@@ -130,7 +130,7 @@ fn jobs_are_named_by_whoever_started_them() {
 
 #[test]
 fn bad_values_are_refused_by_variable_value_and_problem() {
-    let cases: [(&[(&str, &str)], &str); 16] = [
+    let cases: [(&[(&str, &str)], &str); 15] = [
         (&[("RANK", "4"), ("WORLD_SIZE", "4")], "RANK=4: a whole number from 0 to 3 is needed"),
         (&[("UNISONO_RANK", "-1"), ("RANK", "0"), ("WORLD_SIZE", "4")], "UNISONO_RANK=-1: a whole"),
         (&[("RANK", "x"), ("WORLD_SIZE", "4")], "RANK=x: a whole number"),
@@ -148,7 +148,6 @@ fn bad_values_are_refused_by_variable_value_and_problem() {
         (&[("UNISONO_HEARTBEAT_MS", "0")], "UNISONO_HEARTBEAT_MS=0: a number of ms above 0 is needed"),
         (&[("UNISONO_CALL_TIMEOUT_S", "NaN")], "UNISONO_CALL_TIMEOUT_S=NaN: a number of s above 0"),
         (&[("UNISONO_CALL_TIMEOUT_S", "inf")], "UNISONO_CALL_TIMEOUT_S=inf: a number of s above 0"),
-        (&[("UNISONO_INTEGRITY", "yes")], "UNISONO_INTEGRITY=yes: one of auto, on, off is needed"),
         (&[("UNISONO_PIECE_BYTES", "512K")], "UNISONO_PIECE_BYTES=512K: a whole number from 1"),
     ];
     for (variables, expected) in cases {
@@ -164,7 +163,6 @@ fn values_are_parsed_in_their_unit() {
         ("UNISONO_SPIN_US", "7"),
         ("UNISONO_SUSPECT_AFTER_MS", " 300 "),
         ("UNISONO_CONGESTION_CONTROL", "system"),
-        ("UNISONO_INTEGRITY", "on"),
         ("UNISONO_ADDRESS", "::1"),
         ("HOME", "/home/me"),
         ("NCCL_HOSTID", "h"),
@@ -173,7 +171,7 @@ fn values_are_parsed_in_their_unit() {
     assert_eq!(config.call_timeout, Duration::from_millis(250));
     assert_eq!(config.spin, Duration::from_micros(7));
     assert_eq!(config.suspect_after, Duration::from_millis(300));
-    assert_eq!((config.congestion_control, config.integrity), (None, Integrity::On));
+    assert_eq!(config.congestion_control, None);
     assert_eq!(config.address, Some("::1".parse().unwrap()));
     assert_eq!(config.user_secret_file, Some("/home/me/.config/unisono/secret".into()));
     assert_eq!(config.host_id.as_deref(), Some("h"));
