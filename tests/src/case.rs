@@ -240,12 +240,14 @@ impl Case {
             (_, Collective::AllToAll) => (0..ranks).map(|to| self.pair(rank, to)).sum(),
             _ => self.share(rank),
         };
+        // A barrier has no data, so no type of data either.
+        let dtype = if self.collective == Collective::Barrier { DType::U8 } else { self.dtype };
         Descriptor {
             op: self.op.map(|op| op_of(op, rank)),
             root: self.collective.is_rooted().then_some(self.root),
             place: self.place_on(rank),
             uneven: !matches!(self.amount, Amount::Even(_)),
-            ..Descriptor::new(self.collective, self.dtype, count as u64)
+            ..Descriptor::new(self.collective, dtype, count as u64)
         }
     }
 

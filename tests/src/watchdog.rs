@@ -1,5 +1,6 @@
 //! A deadline for every test: when it passes, what each rank is doing is printed and the process ends as a failure.
 
+use std::io::Write;
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -48,17 +49,23 @@ pub fn watchdog<R>(seconds: u64, name: &str, test: impl FnOnce() -> R) -> R {
 }
 
 fn report(name: &str, seconds: u64) {
-    eprintln!("\nWATCHDOG: {name} has not ended after {seconds} s. Ranks:");
+    let mut text = format!("\nWATCHDOG: {name} has not ended after {seconds} s. Ranks:\n");
     for seat in lock(&SEATS).iter().filter_map(Weak::upgrade) {
         let (doing, since) = &*lock(&seat.doing);
-        eprintln!("  {}: {doing}, for {:?}", seat.name, since.elapsed());
+        text += &format!("  {}: {doing}, for {:?}\n", seat.name, since.elapsed());
     }
+    say(&text);
     // Where there is a debugger, the stacks of all threads too.
     let process = std::process::id().to_string();
     let arguments = ["-p", &process, "-batch", "-ex", "thread apply all backtrace 16"];
     if let Ok(output) = Command::new("gdb").args(arguments).output() {
-        eprintln!("{}", String::from_utf8_lossy(&output.stdout));
+        say(&String::from_utf8_lossy(&output.stdout));
     }
+}
+
+/// Past the test harness, whose captured output is lost when the process aborts.
+fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 #[cfg(test)]
