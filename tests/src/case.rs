@@ -241,7 +241,8 @@ impl Case {
             _ => self.share(rank),
         };
         // A barrier has no data, so no type of data either.
-        let dtype = if self.collective == Collective::Barrier { DType::U8 } else { self.dtype };
+        let is_barrier = self.collective == Collective::Barrier;
+        let (dtype, count) = if is_barrier { (DType::U8, 0) } else { (self.dtype, count) };
         Descriptor {
             op: self.op.map(|op| op_of(op, rank)),
             root: self.collective.is_rooted().then_some(self.root),

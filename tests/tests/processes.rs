@@ -1,0 +1,197 @@
+//! Ranks as processes of their own that find each other as users' programs do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use tempfile::TempDir;
+use unisono_tests::suite::SECONDS_MAX;
+use unisono_tests::watchdog;
+use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
+use unisono_transport_tcp::secret::Secret;
+
+/// What one rank has to say may take as long as its watchdog.
+const LINE_TIMEOUT: Duration = Duration::from_secs(SECONDS_MAX);
+
+/// A process, ended with the test.
+struct Rank {
+    process: Child,
+    lines: Receiver<String>,
+}
+
+impl Rank {
+    fn start(scenario: &str, settings: &[(&str, &str)]) -> Rank {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
+        // Whatever started the tests must not look like the launcher of these ranks.
+        command.env_clear().envs(settings.iter().copied()).arg(scenario);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Rank { process, lines }
+    }
+
+    fn line(&self) -> String {
+        self.lines
+            .recv_timeout(LINE_TIMEOUT)
+            .unwrap_or_else(|_| panic!("rank {} says nothing", self.process.id()))
+    }
+
+    /// Lets it end by itself.
+    fn end(mut self) -> ExitStatus {
+        drop(self.process.stdin.take());
+        self.process.wait().unwrap()
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A directory that the ranks meet in, and the settings of each.
+struct Job {
+    directory: TempDir,
+    ranks: u32,
+}
+
+impl Job {
+    fn new(ranks: u32) -> Job {
+        Job { directory: tempfile::tempdir().unwrap(), ranks }
+    }
+
+    fn start(&self, scenario: &str, rank: u32, more: &[(&str, &str)]) -> Rank {
+        let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
+        let directory = self.directory.path().to_str().unwrap();
+        let mut settings = vec![
+            ("UNISONO_RANK", rank.as_str()),
+            ("UNISONO_WORLD_SIZE", &ranks),
+            ("UNISONO_LOCAL_WORLD_SIZE", &ranks),
+            ("UNISONO_JOB", "processes of a test"),
+            ("XDG_RUNTIME_DIR", directory),
+            ("TMPDIR", directory),
+            ("HOME", directory),
+        ];
+        settings.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
+        settings.extend(more);
+        Rank::start(scenario, &settings)
+    }
+
+    fn start_all(&self, scenario: &str) -> Vec<Rank> {
+        (0..self.ranks).map(|rank| self.start(scenario, rank, &[])).collect()
+    }
+}
+
+fn mixed(ranks: u32) {
+    watchdog(SECONDS_MAX, "mixed", || {
+        for (rank, process) in Job::new(ranks).start_all("mixed").into_iter().enumerate() {
+            assert_eq!(process.line(), "done", "rank {rank} of {ranks}");
+            assert!(process.end().success());
+        }
+    });
+}
+
+#[test]
+fn two_processes_run_a_mixed_program() {
+    mixed(2);
+}
+
+#[test]
+fn three_processes_run_a_mixed_program() {
+    mixed(3);
+}
+
+#[test]
+fn four_processes_run_a_mixed_program() {
+    mixed(4);
+}
+
+#[test]
+fn eight_processes_run_a_mixed_program() {
+    mixed(8);
+}
+
+#[test]
+fn every_survivor_names_the_process_that_was_killed() {
+    watchdog(SECONDS_MAX, "killed", || {
+        for (ranks, victim) in [(2, 1), (3, 0), (4, 2), (8, 5)] {
+            let job = Job::new(ranks);
+            let mut all = job.start_all("until_failure");
+            all.iter().for_each(|rank| assert_eq!(rank.line(), "joined"));
+            std::thread::sleep(Duration::from_millis(100));
+            all[victim as usize].process.kill().unwrap();
+            for (rank, process) in (0..).zip(&all).filter(|(rank, _)| *rank != victim) {
+                assert_eq!(process.line(), format!("lost [{victim}]"), "rank {rank} of {ranks}");
+            }
+            all.remove(victim as usize);
+            all.into_iter().for_each(|rank| assert!(rank.end().success()));
+        }
+    });
+}
+
+#[test]
+fn ranks_that_never_arrive_are_named() {
+    watchdog(SECONDS_MAX, "missing", || {
+        for (ranks, missing) in [(2, vec![1]), (4, vec![2]), (5, vec![0, 3])] {
+            let job = Job::new(ranks);
+            let hurry = [("UNISONO_JOIN_TIMEOUT_S", "3")];
+            let present = (0..ranks).filter(|rank| !missing.contains(rank));
+            let all: Vec<Rank> = present.map(|rank| job.start("mixed", rank, &hurry)).collect();
+            for rank in &all {
+                assert_eq!(rank.line(), format!("missing {missing:?}"));
+            }
+        }
+    });
+}
+
+/// A store of the launcher's, with its secret in a file.
+fn store(ranks: u32, directory: &Path) -> (StoreHost, String) {
+    let secret = Secret::random().unwrap();
+    let file = directory.join("secret");
+    secret.create_file(&file).unwrap();
+    // The job is named after the store's address, so its port is chosen before the store starts.
+    let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+    let job = store_job(&listen.to_string());
+    let handshake_timeout = Duration::from_secs(5);
+    let store = StoreHost::start(StoreConfig { listen, world_size: ranks, secret, job, handshake_timeout });
+    (store.unwrap(), file.to_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_wrong_secret_and_a_wrong_world_size_are_refused_and_harm_nobody() {
+    watchdog(SECONDS_MAX, "strangers", || {
+        let job = Job::new(2);
+        let (store, secret) = store(2, job.directory.path());
+        let address = store.address().to_string();
+        let other = job.directory.path().join("other");
+        Secret::random().unwrap().create_file(&other).unwrap();
+        let at_store = [("UNISONO_STORE", address.as_str()), ("UNISONO_SECRET_FILE", &secret)];
+        let hurry = ("UNISONO_JOIN_TIMEOUT_S", "3");
+
+        let first = job.start("mixed", 0, &at_store);
+        let strange = [at_store[0], ("UNISONO_SECRET_FILE", other.to_str().unwrap()), hurry];
+        let stranger = job.start("mixed", 1, &strange).line();
+        assert!(stranger.contains("secret"), "{stranger}");
+        let larger = Job { ranks: 3, directory: tempfile::tempdir().unwrap() };
+        let stranger = larger.start("mixed", 2, &[at_store[0], at_store[1], hurry]).line();
+        assert!(stranger.contains("world size") || stranger.contains("ranks"), "{stranger}");
+
+        let second = job.start("mixed", 1, &at_store);
+        for rank in [first, second] {
+            assert_eq!(rank.line(), "done");
+            assert!(rank.end().success());
+        }
+    });
+}
