@@ -243,7 +243,11 @@ pub trait Collectives: Communicator {
     fn reduce_in_place<T: Element>(&self, buffer: &mut [T], op: ReduceOp, root: u32) -> Result<()> {
         let descriptor =
             Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, buffer.len(), root) };
-        issue_in_place(self, descriptor, BufferMut::of(buffer))
+        if self.group().rank() == root {
+            issue_in_place(self, descriptor, BufferMut::of(buffer))
+        } else {
+            issue(self, descriptor, Buffer::of(buffer), BufferMut::empty())
+        }
     }
 
     /// The root's `output` (p n elements) becomes all inputs (n elements) in rank order; the other ranks give `None`.
