@@ -1,8 +1,42 @@
 //! How far a step may go: the smallest watermark of what it depends on.
 
-use super::{FINISHED, Run};
+use crate::plan::Work;
+
+use super::{FINISHED, PieceOf, Run};
+
+/// A run of bytes of one step that may be sent or stored now.
+#[derive(Clone, Copy)]
+pub(super) struct Part {
+    pub(super) step: u32,
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+}
+
+impl Part {
+    /// A place to be filled.
+    pub(super) const NONE: Part = Part { step: 0, start: 0, bytes: 0 };
+}
 
 impl Run {
+    /// What of a piece may move now, at most `room` bytes. A step without bytes is a part of its own once it may
+    /// finish; what is reduced moves in whole elements.
+    pub(super) fn part(&self, piece: PieceOf, room: u64) -> Option<Part> {
+        // A gather that comes to the next piece of a step must not start at the watermark, which is still behind.
+        let start = self.done[piece.step as usize].max(piece.start);
+        if piece.end == 0 {
+            return self.may_finish_empty(piece.step).then_some(Part {
+                step: piece.step,
+                start: 0,
+                bytes: 0,
+            });
+        }
+        let mut end = self.limit(piece.step).min(piece.end).min(start.saturating_add(room));
+        if matches!(self.plan.steps[piece.step as usize].work, Work::RecvReduce { .. }) {
+            end -= end % self.plan.element_bytes;
+        }
+        (end > start).then(|| Part { step: piece.step, start, bytes: end - start })
+    }
+
     /// The byte up to which `step` may go now.
     ///
     /// Steps of one extent have the same bytes, so their watermarks compare exactly. Others wait piece by piece:

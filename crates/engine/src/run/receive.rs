@@ -8,7 +8,8 @@ use crate::memory::Memory;
 use crate::plan::Work;
 use crate::reduce::Reducer;
 
-use super::{Failure, PieceOf, Run, Turn};
+use super::limit::Part;
+use super::{Failure, Run, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
 const DIRECT_BYTES_MIN: u64 = 16 * 1024;
@@ -16,14 +17,7 @@ const DIRECT_BYTES_MIN: u64 = 16 * 1024;
 /// Parts of one staged receive.
 const PARTS_MAX: usize = 32;
 
-/// A run of bytes of one step that may be stored now.
-#[derive(Clone, Copy)]
-struct Part {
-    step: u32,
-    start: u64,
-    bytes: u64,
-}
-
+/// The parts of one staged receive, in stream order.
 struct Parts {
     list: [Part; PARTS_MAX],
     count: usize,
@@ -40,7 +34,7 @@ impl Run {
         // A link whose first step may not store yet is not read at all: its header alone would cost a call.
         let mut cursor = self.links[link].recv;
         let Some(piece) = cursor.piece(&self.plan, &self.plan.links[link].recv) else { return Ok(false) };
-        let Some(part) = self.storable_part(piece, u64::MAX) else { return Ok(false) };
+        let Some(part) = self.part(piece, u64::MAX) else { return Ok(false) };
         let direct = match self.plan.steps[part.step as usize].work {
             Work::Recv { destination } if part.bytes >= DIRECT_BYTES_MIN => Some(destination),
             _ => None,
@@ -71,33 +65,17 @@ impl Run {
     pub(super) fn wants_receive(&self, link: usize) -> bool {
         let mut cursor = self.links[link].recv;
         let piece = cursor.piece(&self.plan, &self.plan.links[link].recv);
-        piece.is_some_and(|piece| self.storable_part(piece, u64::MAX).is_some())
-    }
-
-    fn storable_part(&self, piece: PieceOf, room: u64) -> Option<Part> {
-        let start = self.done[piece.step as usize].max(piece.start);
-        if piece.end == 0 {
-            return self.may_finish_empty(piece.step).then_some(Part {
-                step: piece.step,
-                start: 0,
-                bytes: 0,
-            });
-        }
-        let mut end = self.limit(piece.step).min(piece.end).min(start.saturating_add(room));
-        if matches!(self.plan.steps[piece.step as usize].work, Work::RecvReduce { .. }) {
-            end -= end % self.plan.element_bytes;
-        }
-        (end > start).then(|| Part { step: piece.step, start, bytes: end - start })
+        piece.is_some_and(|piece| self.part(piece, u64::MAX).is_some())
     }
 
     fn storable(&self, link: usize, room: usize) -> Parts {
         let plan = &*self.plan;
         let direction = &plan.links[link].recv;
-        let mut parts = Parts { list: [Part { step: 0, start: 0, bytes: 0 }; PARTS_MAX], count: 0, bytes: 0 };
+        let mut parts = Parts { list: [Part::NONE; PARTS_MAX], count: 0, bytes: 0 };
         let mut cursor = self.links[link].recv;
         while parts.count < PARTS_MAX && parts.bytes < room {
             let Some(piece) = cursor.piece(plan, direction) else { break };
-            let Some(part) = self.storable_part(piece, (room - parts.bytes) as u64) else { break };
+            let Some(part) = self.part(piece, (room - parts.bytes) as u64) else { break };
             let is_plain = matches!(plan.steps[part.step as usize].work, Work::Recv { .. });
             if parts.count > 0 && is_plain && part.bytes >= DIRECT_BYTES_MIN {
                 break;

@@ -7,7 +7,8 @@ use crate::links::{Link, Links};
 use crate::memory::Memory;
 use crate::plan::Work;
 
-use super::{Cursor, Failure, PieceOf, Run, Turn};
+use super::limit::Part;
+use super::{Cursor, Failure, Run, Turn};
 
 /// Bytes of one send call; more per call measured no better.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -17,14 +18,6 @@ const STAGED_SEND_BYTES_MAX: usize = 4096;
 
 /// Slices of one send call.
 const SLICES_MAX: usize = 16;
-
-/// A run of bytes of one step that may be sent now.
-#[derive(Clone, Copy)]
-struct Part {
-    step: u32,
-    start: u64,
-    bytes: u64,
-}
 
 /// The parts of one send call, in stream order.
 struct Parts {
@@ -70,12 +63,11 @@ impl Run {
     fn sendable(&self, link: usize) -> Parts {
         let plan = &*self.plan;
         let direction = &plan.links[link].send;
-        let mut parts =
-            Parts { list: [Part { step: 0, start: 0, bytes: 0 }; SLICES_MAX], count: 0, bytes: 0 };
+        let mut parts = Parts { list: [Part::NONE; SLICES_MAX], count: 0, bytes: 0 };
         let mut cursor = self.links[link].send;
         while parts.count < SLICES_MAX && parts.bytes < SEND_BYTES_MAX {
             let Some(piece) = cursor.piece(plan, direction) else { break };
-            let Some(part) = self.sendable_part(piece, SEND_BYTES_MAX - parts.bytes) else { break };
+            let Some(part) = self.part(piece, SEND_BYTES_MAX - parts.bytes) else { break };
             parts.list[parts.count] = part;
             parts.count += 1;
             parts.bytes += part.bytes;
@@ -85,20 +77,6 @@ impl Run {
             cursor.step_over();
         }
         parts
-    }
-
-    fn sendable_part(&self, piece: PieceOf, room: u64) -> Option<Part> {
-        // A gather that comes to the next piece of a step must not start at the watermark, which is still behind.
-        let start = self.done[piece.step as usize].max(piece.start);
-        if piece.end == 0 {
-            return self.may_finish_empty(piece.step).then_some(Part {
-                step: piece.step,
-                start: 0,
-                bytes: 0,
-            });
-        }
-        let end = self.limit(piece.step).min(piece.end).min(start + room);
-        (end > start).then(|| Part { step: piece.step, start, bytes: end - start })
     }
 
     fn send_parts<K: Links>(
