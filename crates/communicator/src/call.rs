@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::buffer::{Buffers, OwnedBuffers};
 use crate::descriptor::{Descriptor, Label};
@@ -10,6 +10,14 @@ use crate::reduce_op::UserFunction;
 
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
+
+/// How far away the deadline of an endless call is: as good as never, and within the range of every clock.
+const ENDLESS: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// The end of `timeout`, counted from `now`; at most a year away, so that [`Duration::MAX`] means "no timeout".
+pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
+    now + timeout.min(ENDLESS)
+}
 
 /// What a caller may ask about the order of a reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,7 +32,7 @@ pub enum Determinism {
 /// A caller's wishes for one call; see [`crate::Collectives::with`].
 ///
 /// ```
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use unisono_communicator::CallOptions;
 /// let options = CallOptions::new().timeout(Duration::from_secs(5)).algorithm("ring");
 /// ```

@@ -1,6 +1,6 @@
 //! The one place where a call's arguments are checked, before any backend sees it.
 
-use crate::buffer::Buffers;
+use crate::buffer::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 use crate::call::{Call, Counts};
 use crate::descriptor::{Collective, Descriptor, Peer, Place};
 use crate::dtype::DType;
@@ -62,6 +62,7 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_peer(descriptor, group)?;
     check_op(call)?;
     check_counts(call, group)?;
+    check_segments(call)?;
     check_lengths(call, group)
 }
 
@@ -172,10 +173,53 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
         }
         _ => return Err(Error::invalid("counts", format!("{collective} has no such uneven form"))),
     }
-    let overflow = || Error::invalid("count", "the buffer would exceed the address space");
-    let lengths = lengths(&call.descriptor, &call.counts, group);
-    let bytes = lengths.input.max(lengths.output).checked_mul(call.descriptor.dtype.bytes() as u64);
-    bytes.filter(|&bytes| bytes <= isize::MAX as u64).map(|_| ()).ok_or_else(overflow)
+    if call.descriptor.uneven == (call.counts == Counts::Even) {
+        return Err(Error::invalid(
+            "counts",
+            "the descriptor and the counts disagree on whether they are uneven",
+        ));
+    }
+    check_size(call, group)
+}
+
+/// No rank's buffer, on whichever rank it is whole, may exceed the address space.
+fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
+    let own = lengths(&call.descriptor, &call.counts, group);
+    let all = match &call.counts {
+        Counts::Even => 0,
+        Counts::PerRank(list) => total(list),
+        Counts::PerPair { send, receive } => total(send).max(total(receive)),
+    };
+    let bytes = own.input.max(own.output).max(all).checked_mul(call.descriptor.dtype.bytes() as u64);
+    match bytes.filter(|&bytes| bytes <= isize::MAX as u64) {
+        Some(_) => Ok(()),
+        None => Err(Error::invalid("count", "the buffer would exceed the address space")),
+    }
+}
+
+/// Segments hold whole elements, so that no element is in two places.
+fn check_segments(call: &Call<'_>) -> Result<()> {
+    let element = call.descriptor.dtype.bytes();
+    let (input, output) = match &call.buffers {
+        Buffers::InOut(buffer) => (None, buffer),
+        Buffers::Separate { input, output } => (Some(input), output),
+    };
+    let input: &[&[u8]] = match input {
+        Some(Buffer::Host(Segments::Many(list))) => list,
+        Some(Buffer::Host(Segments::One(_)) | Buffer::Device(_)) | None => &[],
+    };
+    let output: &[&mut [u8]] = match output {
+        BufferMut::Host(SegmentsMut::Many(list)) => list,
+        BufferMut::Host(SegmentsMut::One(_)) | BufferMut::Device(_) => &[],
+    };
+    let mut lengths = input.iter().map(|slice| slice.len()).chain(output.iter().map(|slice| slice.len()));
+    match lengths.find(|bytes| bytes % element != 0) {
+        Some(bytes) => {
+            let problem = format!("a segment of {bytes} bytes, but elements of {element}");
+            Err(Error::invalid("buffer", problem))
+        }
+        None => Ok(()),
+    }
 }
 
 fn check_lengths(call: &Call<'_>, group: &Group) -> Result<()> {

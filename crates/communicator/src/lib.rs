@@ -35,6 +35,7 @@ pub use buffer::{
 };
 pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
+    deadline_after,
 };
 pub use check::{Lengths, check, lengths};
 pub use collectives::{Collectives, Received};

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use half::{bf16, f16};
 
 use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments, SegmentsMut};
-use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall};
+use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::communicator::{Communicator, Shrunk};
 use crate::descriptor::Collective;
 use crate::dtype::DType;
@@ -58,7 +58,7 @@ impl Communicator for Solo {
             let instead = Some("a vendor's backend, or copy to the host".to_owned());
             return Err(Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead });
         }
-        let deadline = Instant::now() + call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
+        let deadline = deadline_after(Instant::now(), call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
         match call.descriptor.collective {
             Collective::Send => self.mailbox.send(call),
             Collective::Recv => self.mailbox.receive(call, deadline),
@@ -70,7 +70,10 @@ impl Communicator for Solo {
         match call.descriptor.collective {
             Collective::Recv => Work::new(PendingReceive {
                 mailbox: self.mailbox.clone(),
-                deadline: Instant::now() + call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT),
+                deadline: deadline_after(
+                    Instant::now(),
+                    call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT),
+                ),
                 state: Mutex::new((Some(call), None)),
             }),
             _ => {

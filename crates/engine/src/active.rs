@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Certainty, Collective, Descriptor, Error, Outcome,
-    ReduceOp, Result, Segments, SegmentsMut, Site,
+    ReduceOp, Result, Segments, SegmentsMut, Site, deadline_after,
 };
 
 use crate::baton::Pause;
@@ -71,8 +71,7 @@ impl ActiveCall {
         planned.run.reset(header);
         let started = engine.links.now();
         let timeout = call.options.timeout.unwrap_or(timeout);
-        // A deadline beyond the clock's range is as good as a year.
-        let deadline = started.checked_add(timeout).unwrap_or(started + Duration::from_secs(31_536_000));
+        let deadline = deadline_after(started, timeout);
         let site = call.site;
         Ok(ActiveCall {
             number,

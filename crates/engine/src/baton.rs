@@ -1,17 +1,18 @@
 //! The baton: whoever holds it moves the communicator's links, for itself and for everybody who queued work.
 //!
-//! A holder that has nothing to do hands the baton to the next thread that wants it, so that a thread that waits for
-//! a message and a thread that runs a collective both go on.
+//! The holder moves all asynchronous work, so a thread that waits for its work needs the baton only when nobody has
+//! it; until then it sleeps at the bell. A thread with a collective of its own takes the baton from a waiter.
 
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, Result};
+use unisono_communicator::{Error, Group, Result, deadline_after};
 
 use crate::active::Engine;
+use crate::bell::Bell;
 use crate::board::Board;
 use crate::communicator::EngineOptions;
 use crate::control::Control;
@@ -33,7 +34,7 @@ const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 const ASKED_AT_ONCE_MAX: usize = 8;
 
 /// What all handles and threads of one communicator share.
-pub(crate) struct Shared<L> {
+pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) group: Group,
     pub(crate) board: Arc<Board>,
     pub(crate) control: Arc<dyn Control>,
@@ -46,14 +47,15 @@ pub(crate) struct Shared<L> {
     pub(crate) order: Mutex<()>,
     pub(crate) queue: Mutex<VecDeque<Arc<Job>>>,
     pub(crate) mail: Mutex<Mail>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: Arc<Progress<L>>,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) wake: Waker,
     waiters: AtomicUsize,
     engine: Mutex<Engine<L>>,
 }
 
 /// Exclusive use of the links.
-pub(crate) struct Baton<'s, L: Links> {
+pub(crate) struct Baton<'s, L: Links + 'static> {
     shared: &'s Shared<L>,
     engine: Option<MutexGuard<'s, Engine<L>>>,
 }
@@ -89,7 +91,7 @@ pub(crate) struct Pause {
     pub(crate) number: u64,
 }
 
-impl<L: Links> Shared<L> {
+impl<L: Links + 'static> Shared<L> {
     #[allow(clippy::too_many_arguments, reason = "called once, by the communicator's constructor")]
     pub(crate) fn new(
         group: Group,
@@ -114,7 +116,8 @@ impl<L: Links> Shared<L> {
             order: Mutex::new(()),
             queue: Mutex::default(),
             mail: Mutex::new(mail),
-            progress: Progress::default(),
+            progress: Progress::new(),
+            bell: Arc::default(),
             wake,
             waiters: AtomicUsize::new(0),
             engine: Mutex::new(engine),
@@ -123,14 +126,39 @@ impl<L: Links> Shared<L> {
 
     /// Takes the baton, waking its holder if there is one.
     pub(crate) fn take_baton(&self) -> Baton<'_, L> {
-        if let Ok(engine) = self.engine.try_lock() {
-            return Baton { shared: self, engine: Some(engine) };
+        Baton { shared: self, engine: Some(self.lock_engine()) }
+    }
+
+    /// A panic under the baton was a broken invariant, and has been told; what it left is as good as any state.
+    fn try_engine(&self) -> Option<MutexGuard<'_, Engine<L>>> {
+        match self.engine.try_lock() {
+            Ok(engine) => Some(engine),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    fn lock_engine(&self) -> MutexGuard<'_, Engine<L>> {
+        if let Some(engine) = self.try_engine() {
+            return engine;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
         (self.wake)();
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
-        Baton { shared: self, engine: Some(engine) }
+        engine
+    }
+
+    /// Wakes the holder of the baton, if there is one, so that it sees new work.
+    pub(crate) fn nudge_holder(&self) {
+        if !self.is_free() {
+            (self.wake)();
+        }
+    }
+
+    /// Whether nobody holds the baton.
+    pub(crate) fn is_free(&self) -> bool {
+        self.try_engine().is_some()
     }
 
     /// Takes the baton if nobody holds or wants it.
@@ -138,7 +166,7 @@ impl<L: Links> Shared<L> {
         if self.is_wanted() {
             return None;
         }
-        self.engine.try_lock().ok().map(|engine| Baton { shared: self, engine: Some(engine) })
+        self.try_engine().map(|engine| Baton { shared: self, engine: Some(engine) })
     }
 
     /// Whether another thread waits for the baton.
@@ -168,7 +196,7 @@ impl<L: Links> Shared<L> {
     }
 }
 
-impl<L: Links> Baton<'_, L> {
+impl<L: Links + 'static> Baton<'_, L> {
     /// Steps a task until it is finished: without pause while something moves, then politely spinning, then asleep.
     pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
         let mut idle_since: Option<Instant> = None;
@@ -229,7 +257,7 @@ impl<L: Links> Baton<'_, L> {
         while self.shared.is_wanted() {
             std::thread::yield_now();
         }
-        self.engine = self.shared.take_baton().engine;
+        self.engine = Some(self.shared.lock_engine());
     }
 
     /// After a broken stream: a short wait for the reason that some other rank may already be spreading.
@@ -241,7 +269,20 @@ impl<L: Links> Baton<'_, L> {
     }
 }
 
-impl<L: Links> Deref for Baton<'_, L> {
+impl<L: Links + 'static> Drop for Shared<L> {
+    fn drop(&mut self) {
+        self.progress.end();
+    }
+}
+
+impl<L: Links + 'static> Drop for Baton<'_, L> {
+    fn drop(&mut self) {
+        self.engine = None;
+        self.shared.bell.ring();
+    }
+}
+
+impl<L: Links + 'static> Deref for Baton<'_, L> {
     type Target = Engine<L>;
 
     fn deref(&self) -> &Engine<L> {
@@ -250,7 +291,7 @@ impl<L: Links> Deref for Baton<'_, L> {
     }
 }
 
-impl<L: Links> DerefMut for Baton<'_, L> {
+impl<L: Links + 'static> DerefMut for Baton<'_, L> {
     fn deref_mut(&mut self) -> &mut Engine<L> {
         // INVARIANT: only `let_others` empties a baton, and fills it again before it returns.
         self.engine.as_mut().expect("a baton holds the engine")
@@ -270,7 +311,7 @@ impl Asking {
         match self.last {
             // Progress since the last question makes it a new wait.
             Some(last) if last >= idle_since => last + self.pause.max(first),
-            _ => idle_since + first,
+            _ => deadline_after(idle_since, first),
         }
     }
 

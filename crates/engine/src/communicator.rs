@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
     Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Work,
+    deadline_after,
 };
 use unisono_schedule::{Parameters, algorithms};
 
@@ -204,21 +205,22 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
             return refuse(call, error);
         }
         let job = if call.descriptor.collective.is_point_to_point() {
-            let now = std::time::Instant::now();
             let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
-            let job = Job::new(call);
-            lock(&self.shared.mail).post(job.clone(), now.checked_add(timeout));
+            let deadline = deadline_after(Instant::now(), timeout);
+            let job = Job::new(call, self.shared.bell.clone());
+            lock(&self.shared.mail).post(job.clone(), deadline);
             job
         } else {
             match self.shared.issue(&call.descriptor) {
                 Ok(_turn) => {
-                    let job = Job::new(call);
+                    let job = Job::new(call, self.shared.bell.clone());
                     lock(&self.shared.queue).push_back(job.clone());
                     job
                 }
                 Err(error) => return refuse(call, error),
             }
         };
+        self.shared.nudge_holder();
         if let Err(error) = Progress::notify(&self.shared) {
             self.shared.fail(error);
         }
@@ -272,7 +274,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let mut baton = shared.take_baton();
         shared.finish_queue(&mut baton)?;
         shared.check_revoked()?;
-        let deadline = baton.links.now() + shared.options.timeout;
+        let deadline = deadline_after(baton.links.now(), shared.options.timeout);
         drop(baton);
         shared.control.close(shared.board.entered(), deadline)
     }

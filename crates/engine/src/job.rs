@@ -10,6 +10,7 @@ use unisono_communicator::{
 
 use crate::active::ActiveCall;
 use crate::baton::Shared;
+use crate::bell::Bell;
 use crate::links::Links;
 
 /// An asynchronous call and its state.
@@ -17,6 +18,7 @@ pub(crate) struct Job {
     pub(crate) state: Mutex<JobState>,
     is_done: AtomicBool,
     waker: Mutex<Option<task::Waker>>,
+    bell: Arc<Bell>,
     pub(crate) descriptor: Descriptor,
     site: Site,
 }
@@ -39,8 +41,9 @@ pub(crate) struct ActiveJob {
 
 impl Job {
     /// A job that has not begun.
-    pub(crate) fn new(call: OwnedCall) -> Arc<Job> {
+    pub(crate) fn new(call: OwnedCall, bell: Arc<Bell>) -> Arc<Job> {
         Arc::new(Job {
+            bell,
             is_done: AtomicBool::new(false),
             waker: Mutex::new(None),
             descriptor: call.descriptor,
@@ -58,9 +61,12 @@ impl Job {
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
         *lock(&self.state) = JobState::Finished(Some(Finished { result, buffers: Some(buffers) }));
         self.is_done.store(true, Ordering::Release);
-        if let Some(waker) = lock(&self.waker).take() {
+        // Taken out first: a waker may ask, and register again, at once.
+        let waker = lock(&self.waker).take();
+        if let Some(waker) = waker {
             waker.wake();
         }
+        self.bell.ring();
     }
 
     /// Ends a job with an error, wherever it is.

@@ -122,11 +122,11 @@ impl Layout {
     }
 }
 
-/// Elements of the full vector, the larger of one rank's input and output; `None` when it differs by rank.
+/// Elements of the full vector, the larger of one rank's input and output; `None` when counts differ by rank.
 pub(crate) fn vector_elements(descriptor: &Descriptor, counts: &Counts, ranks: u32) -> Option<u64> {
     match (descriptor.collective, counts) {
-        (_, Counts::PerRank(list)) => Some(list.iter().sum()),
-        (_, Counts::PerPair { .. }) => None,
+        // Ranks with different lists must still meet, to find that they differ.
+        (_, Counts::PerRank(_) | Counts::PerPair { .. }) => None,
         (
             Collective::ReduceScatter
             | Collective::AllGather

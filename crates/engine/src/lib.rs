@@ -7,6 +7,7 @@
 
 mod active;
 mod baton;
+mod bell;
 mod board;
 mod communicator;
 mod control;

@@ -1,6 +1,7 @@
 //! What a holder of the baton drives: one blocking collective, or everything asynchronous.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_communicator::{Buffers, Error, Result};
 
@@ -10,8 +11,11 @@ use crate::communicator::buffers_bytes;
 use crate::job::{ActiveJob, Job, JobState, lock};
 use crate::links::Links;
 
+/// Longest sleep at the bell.
+const LISTEN_MAX: Duration = Duration::from_millis(100);
+
 /// A blocking collective on lent memory.
-pub(crate) struct OneCollective<'c, 'b, L> {
+pub(crate) struct OneCollective<'c, 'b, L: Links + 'static> {
     pub(crate) shared: &'c Shared<L>,
     pub(crate) active: ActiveCall,
     pub(crate) buffers: &'c mut Buffers<'b>,
@@ -31,7 +35,7 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
 }
 
 /// The queue and the mail, until a goal is reached or nothing is left.
-pub(crate) struct Pending<'s, L, G> {
+pub(crate) struct Pending<'s, L: Links + 'static, G> {
     pub(crate) shared: &'s Shared<L>,
     pub(crate) goal: G,
 }
@@ -183,11 +187,18 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Drives asynchronous work until `goal` is reached.
+    /// Waits until `goal` is reached: at the bell while another thread does the work, else doing it.
     pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
-        let mut baton = self.take_baton();
-        if let Err(error) = baton.drive(&mut Pending { shared: self, goal }) {
-            self.settle(&mut baton, error);
+        while !goal() {
+            match self.try_baton() {
+                Some(mut baton) => {
+                    let enough = || goal() || self.is_wanted();
+                    if let Err(error) = baton.drive(&mut Pending { shared: self, goal: enough }) {
+                        self.settle(&mut baton, error);
+                    }
+                }
+                None => self.bell.listen(|| goal() || (self.is_free() && !self.is_wanted()), LISTEN_MAX),
+            }
         }
     }
 

@@ -142,6 +142,9 @@ impl Lane {
     }
 
     fn push(&mut self, frame: Frame, payload: Option<Operation>) {
+        if self.broken.is_some() && payload.is_none() {
+            return;
+        }
         self.outgoing.push_back(Outgoing { header: frame.encode(), sent: 0, payload });
     }
 

@@ -33,7 +33,7 @@ const ALGORITHM: &str = "point_to_point";
 pub(crate) struct Operation {
     pub(crate) job: Arc<Job>,
     pub(crate) call: OwnedCall,
-    pub(crate) deadline: Option<Instant>,
+    pub(crate) deadline: Instant,
     pub(crate) started: Instant,
 }
 
@@ -87,7 +87,7 @@ impl Mail {
     }
 
     /// Adds an operation. It begins when the baton's holder comes to it.
-    pub(crate) fn post(&mut self, job: Arc<Job>, deadline: Option<Instant>) {
+    pub(crate) fn post(&mut self, job: Arc<Job>, deadline: Instant) {
         let state = std::mem::replace(&mut *lock(&job.state), JobState::Finished(None));
         if let JobState::Queued(call) = state {
             self.posted.push(Operation { job, call, deadline, started: Instant::now() });
@@ -212,7 +212,7 @@ impl Mail {
     }
 
     fn check_deadlines(&mut self, now: Instant) -> Result<()> {
-        let overdue = |operation: &&Operation| operation.deadline.is_some_and(|deadline| now >= deadline);
+        let overdue = |operation: &&Operation| now >= operation.deadline;
         let mut operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
         let Some(late) = operations.find(overdue) else { return Ok(()) };
         let (rank, status) = match (late.call.descriptor.collective, late.call.descriptor.peer) {
@@ -237,7 +237,7 @@ impl Mail {
             }
         }
         let operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
-        for deadline in operations.filter_map(|operation| operation.deadline) {
+        for deadline in operations.map(|operation| operation.deadline) {
             pause.deadline = Some(pause.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         }
     }
