@@ -1,0 +1,227 @@
+//! Rank 0 of a group whose other ranks are a recording: what a call costs, without threads, sockets or waiting.
+//!
+//! One call is run in a world of threads, and what rank 0 receives is kept. A [`Replay`] then hands out exactly these
+//! bytes again, call after call, with the number of the call written into each header, and takes whatever is sent. So
+//! the engine does all of its work, compared headers included, and never has to wait.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a benchmark that cannot run ends")]
+
+use std::collections::HashMap;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_engine::in_process::{InProcessLinks, world_of};
+use unisono_engine::{
+    Board, Control, Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links,
+    Parts, Wake, Waker,
+};
+
+/// Where a header has the number of its call.
+const NUMBER: std::ops::Range<usize> = 8..16;
+
+/// What rank 0 received in one call, by edge.
+type Heard = Arc<Mutex<HashMap<Edge, Vec<u8>>>>;
+
+/// Rank 0 of `ranks` ranks, for calls like `call`: the same collective, shape and algorithm, any number of times.
+///
+/// `call` is made once here, by all ranks, each with its own data: what the others contribute stays the same from then
+/// on.
+pub fn replay(
+    ranks: u32,
+    call: impl Fn(&dyn Communicator) -> Result<()> + Sync,
+) -> Arc<EngineCommunicator<ReplayLinks>> {
+    let heard = Heard::default();
+    let options = EngineOptions::default();
+    let world = world_of(ranks, &options, |rank, links| Recording {
+        link: RecordingLink {
+            links,
+            heard: (rank == 0).then(|| heard.clone()),
+            edge: Edge { peer: 0, lane: Lane::Small },
+        },
+    });
+    std::thread::scope(|scope| {
+        for comm in &world {
+            scope.spawn(|| call(&**comm).unwrap());
+        }
+    });
+    drop(world);
+    let replay_of = |bytes| Replay { bytes, position: 0, call: 0 };
+    let heard = std::mem::take(&mut *heard.lock().unwrap());
+    let links = heard.into_iter().map(|(edge, bytes)| (edge, replay_of(bytes))).collect();
+    let links = ReplayLinks { links, deaf: replay_of(Vec::new()) };
+    EngineCommunicator::new(Parts {
+        group: Group::world(0, ranks),
+        links,
+        control: Arc::new(NoControl),
+        board: Arc::new(Board::new(0, ranks)),
+        options,
+        backend: "replay",
+    })
+}
+
+/// In-process links whose incoming bytes are written down.
+struct Recording {
+    link: RecordingLink,
+}
+
+/// The link that was asked for last.
+struct RecordingLink {
+    links: InProcessLinks,
+    heard: Option<Heard>,
+    edge: Edge,
+}
+
+impl Link for RecordingLink {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.links.link(self.edge).try_send(bytes)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let received = self.links.link(self.edge).try_recv(into)?;
+        if let Some(heard) = &self.heard {
+            let bytes = into.iter().flat_map(|slice| slice.iter().copied()).take(received);
+            heard.lock().unwrap().entry(self.edge).or_default().extend(bytes);
+        }
+        Ok(received)
+    }
+}
+
+impl Links for Recording {
+    type L = RecordingLink;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        self.link.links.open(edges)
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.link.links.is_open(edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut RecordingLink {
+        self.link.edge = edge;
+        &mut self.link
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        self.link.links.wait(interest, until)
+    }
+
+    fn waker(&self) -> Waker {
+        self.link.links.waker()
+    }
+}
+
+/// A peer that says the same in every call.
+pub struct Replay {
+    /// One call: a header, then the payload.
+    bytes: Vec<u8>,
+    position: usize,
+    call: u64,
+}
+
+impl Link for Replay {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(bytes.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut received = 0;
+        for slice in into {
+            let mut filled = 0;
+            while filled < slice.len() && !self.bytes.is_empty() {
+                if self.position == 0 {
+                    assert!(self.bytes.len() >= HEADER_BYTES, "a recording starts with a header");
+                    self.bytes[NUMBER].copy_from_slice(&self.call.to_le_bytes());
+                }
+                let length = (slice.len() - filled).min(self.bytes.len() - self.position);
+                let source = &self.bytes[self.position..self.position + length];
+                slice[filled..filled + length].copy_from_slice(source);
+                filled += length;
+                self.position += length;
+                if self.position == self.bytes.len() {
+                    (self.position, self.call) = (0, self.call + 1);
+                }
+            }
+            received += filled;
+        }
+        if received == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(received) }
+    }
+}
+
+/// The recorded peers of rank 0.
+pub struct ReplayLinks {
+    links: HashMap<Edge, Replay>,
+    /// Of an edge on which rank 0 only sends.
+    deaf: Replay,
+}
+
+impl Links for ReplayLinks {
+    type L = Replay;
+
+    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.links.contains_key(&edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut Replay {
+        self.links.get_mut(&edge).unwrap_or(&mut self.deaf)
+    }
+
+    fn wait(&mut self, interest: &[Interest], _until: Instant) -> Wake {
+        panic!("a recorded call never waits, but this one wants {interest:?}")
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::new(|| {})
+    }
+}
+
+/// Nobody to tell or to ask.
+struct NoControl;
+
+impl Control for NoControl {
+    fn flood(&self, cause: Arc<Error>) {
+        panic!("a recorded call has failed: {cause}");
+    }
+
+    fn ask(&self, _awaited: u32, _number: u64) {}
+
+    fn close(&self, _calls: u64, _deadline: Instant) -> Result<()> {
+        Ok(())
+    }
+
+    fn derive(&self, _ranks: &[u32], _counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_communicator::{CallOptions, Collectives, ReduceOp};
+
+    #[test]
+    fn a_recording_gives_the_same_results_again_and_again() {
+        for name in ["ring", "recursive_doubling", "direct"] {
+            let call = |comm: &dyn Communicator| {
+                let input: Vec<u32> = (0..1000).map(|index| index * (comm.group().rank() + 1)).collect();
+                let mut output = vec![0; input.len()];
+                let forced = comm.with(CallOptions::new().algorithm(name));
+                forced.all_reduce_into(&input, &mut output, ReduceOp::Sum)?;
+                assert!((0..).zip(&output).all(|(index, &sum)| sum == index * 15), "{name}");
+                Ok(())
+            };
+            let comm = replay(5, call);
+            for _ in 0..10 {
+                call(&*comm).unwrap();
+            }
+        }
+    }
+}
