@@ -44,20 +44,16 @@ fn reductions(criterion: &mut Criterion) {
 
 /// The same bytes received without arithmetic, and copied without the engine.
 fn copies(criterion: &mut Criterion) {
-    let input = vec![7u8; BYTES];
-    let comm = replay(2, |comm| {
-        let mut output = vec![0; 2 * BYTES];
-        let place = (comm.group().rank() == 0).then_some(&mut output[..]);
-        comm.gather(&input, place, 0)
-    });
-    let mut output = vec![0; 2 * BYTES];
-    comm.gather(&input, Some(&mut output), 0).unwrap();
+    let comm = replay(2, |comm| comm.broadcast(&mut vec![7u8; BYTES], 1));
+    let mut output = vec![0u8; BYTES];
+    comm.broadcast(&mut output, 1).unwrap();
     assert!(output.iter().all(|&byte| byte == 7));
     let mut group = criterion.benchmark_group("receive_1_MiB");
     group.throughput(Throughput::Bytes(BYTES as u64));
-    group.bench_function("gather", |bencher| {
-        bencher.iter(|| comm.gather(&input, Some(&mut output), 0).unwrap());
+    group.bench_function("broadcast", |bencher| {
+        bencher.iter(|| comm.broadcast(&mut output, 1).unwrap());
     });
+    let input = output.clone();
     let mut copy = vec![0; BYTES];
     group.bench_function("memcpy", |bencher| {
         bencher.iter(|| black_box(&mut copy).copy_from_slice(black_box(&input)));
