@@ -16,7 +16,7 @@ use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::planner::{Planned, Planner};
 use crate::reduce::Reducer;
-use crate::run::{Failure, STAGE_BYTES, Turn, mismatch_error};
+use crate::run::{Failure, STAGE_BYTES, Turn};
 
 /// What the holder of the baton works with.
 pub(crate) struct Engine<L> {
@@ -161,7 +161,9 @@ impl ActiveCall {
                 certainty: Certainty::Confirmed,
                 reason,
             },
-            Failure::Mismatch { peer, ours, theirs } => mismatch_error(call, peer, &ours, &theirs),
+            Failure::Mismatch { peer, theirs, difference } => {
+                Error::Mismatch { ours: Box::new(call), theirs, rank: peer, difference }
+            }
             Failure::Panicked(panicked) => {
                 Error::Panicked { rank, call: Box::new(call), text: panicked.text }
             }

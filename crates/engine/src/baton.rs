@@ -47,10 +47,13 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) order: Mutex<()>,
     pub(crate) queue: Mutex<VecDeque<Arc<Job>>>,
     pub(crate) mail: Mutex<Mail>,
+    /// Whether the mail must be looked at: set at every post, so that calls without mail take no lock.
+    pub(crate) has_mail: AtomicBool,
     pub(crate) progress: Arc<Progress<L>>,
     pub(crate) bell: Arc<Bell>,
     pub(crate) wake: Waker,
     waiters: AtomicUsize,
+    is_held: AtomicBool,
     engine: Mutex<Engine<L>>,
 }
 
@@ -116,10 +119,12 @@ impl<L: Links + 'static> Shared<L> {
             order: Mutex::new(()),
             queue: Mutex::default(),
             mail: Mutex::new(mail),
+            has_mail: AtomicBool::new(false),
             progress: Progress::new(),
             bell: Arc::default(),
             wake,
             waiters: AtomicUsize::new(0),
+            is_held: AtomicBool::new(false),
             engine: Mutex::new(engine),
         }
     }
@@ -131,11 +136,13 @@ impl<L: Links + 'static> Shared<L> {
 
     /// A panic under the baton was a broken invariant, and has been told; what it left is as good as any state.
     fn try_engine(&self) -> Option<MutexGuard<'_, Engine<L>>> {
-        match self.engine.try_lock() {
-            Ok(engine) => Some(engine),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        let engine = match self.engine.try_lock() {
+            Ok(engine) => engine,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        self.is_held.store(true, Ordering::SeqCst);
+        Some(engine)
     }
 
     fn lock_engine(&self) -> MutexGuard<'_, Engine<L>> {
@@ -146,6 +153,7 @@ impl<L: Links + 'static> Shared<L> {
         (self.wake)();
         let engine = self.engine.lock().unwrap_or_else(PoisonError::into_inner);
         self.waiters.fetch_sub(1, Ordering::SeqCst);
+        self.is_held.store(true, Ordering::SeqCst);
         engine
     }
 
@@ -156,9 +164,9 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Whether nobody holds the baton.
+    /// Whether nobody holds the baton. Looks without touching it.
     pub(crate) fn is_free(&self) -> bool {
-        self.try_engine().is_some()
+        !self.is_held.load(Ordering::SeqCst)
     }
 
     /// Takes the baton if nobody holds or wants it.
@@ -202,7 +210,9 @@ impl<L: Links + 'static> Baton<'_, L> {
         let mut idle_since: Option<Instant> = None;
         let mut asking = Asking::default();
         loop {
-            match task.step(self)? {
+            let step = task.step(self)?;
+            self.shared.bell.ring_if_news();
+            match step {
                 Step::Finished => break,
                 Step::Moved => {
                     idle_since = None;
@@ -253,6 +263,7 @@ impl<L: Links + 'static> Baton<'_, L> {
 
     /// Gives the baton to whoever wants it and takes it again.
     pub(crate) fn let_others(&mut self) {
+        self.shared.is_held.store(false, Ordering::SeqCst);
         self.engine = None;
         while self.shared.is_wanted() {
             std::thread::yield_now();
@@ -277,8 +288,14 @@ impl<L: Links + 'static> Drop for Shared<L> {
 
 impl<L: Links + 'static> Drop for Baton<'_, L> {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // Streams may have stopped in the middle of a call, so nobody may go on with them.
+            let what = "a panic under the baton".to_owned();
+            self.shared.fail(Error::System { what, text: "see the log of this rank".to_owned() });
+        }
+        self.shared.is_held.store(false, Ordering::SeqCst);
         self.engine = None;
-        self.shared.bell.ring();
+        self.shared.bell.ring_after_release();
     }
 }
 

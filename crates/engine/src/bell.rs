@@ -1,25 +1,48 @@
-//! Wakes the threads that wait for their work while another thread does it.
+//! Tells of ended jobs: wakes their tasks, and the threads that wait while another thread does the work.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use crate::job::lock;
 
-/// Rung when a job has ended and when the baton is free. One atomic load when nobody listens.
+/// Rung when a job has ended and when the baton is free. A few atomic loads when nobody listens.
 #[derive(Default)]
 pub(crate) struct Bell {
+    has_news: AtomicBool,
     listeners: AtomicUsize,
-    lock: Mutex<()>,
+    /// Wakers of ended jobs. Called without any other lock held: a waker may ask, or submit, at once.
+    wakers: Mutex<Vec<Waker>>,
     signal: Condvar,
 }
 
 impl Bell {
-    /// Wakes every listener.
-    pub(crate) fn ring(&self) {
+    /// A job has ended; its waker is called at the next ring.
+    pub(crate) fn announce(&self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            lock(&self.wakers).push(waker);
+        }
+        self.has_news.store(true, Ordering::SeqCst);
+    }
+
+    /// Rings if a job has ended since the last ring.
+    pub(crate) fn ring_if_news(&self) {
+        if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
+            let wakers = std::mem::take(&mut *lock(&self.wakers));
+            wakers.into_iter().for_each(Waker::wake);
+            self.signal.notify_all();
+        }
+    }
+
+    /// Rings because the baton is free.
+    pub(crate) fn ring_after_release(&self) {
+        self.ring_if_news();
+        // Either this thread sees the listener, or the listener sees the free baton.
+        fence(Ordering::SeqCst);
         if self.listeners.load(Ordering::SeqCst) > 0 {
             // A listener that has looked but does not sleep yet holds this lock.
-            drop(lock(&self.lock));
+            drop(lock(&self.wakers));
             self.signal.notify_all();
         }
     }
@@ -27,7 +50,8 @@ impl Bell {
     /// Sleeps until the bell is rung, unless `look` finds something first.
     pub(crate) fn listen(&self, look: impl Fn() -> bool, longest: Duration) {
         self.listeners.fetch_add(1, Ordering::SeqCst);
-        let guard = lock(&self.lock);
+        fence(Ordering::SeqCst);
+        let guard = lock(&self.wakers);
         if !look() {
             drop(self.signal.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner));
         }

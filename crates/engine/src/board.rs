@@ -2,7 +2,7 @@
 //! waits for, and whether it is revoked.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use unisono_communicator::{CallInfo, Descriptor, Error, Site};
@@ -62,7 +62,6 @@ pub struct Board {
     entries: Box<[Mutex<Option<Entry>>]>,
     entered: AtomicU64,
     awaited: AtomicU32,
-    is_revoked: AtomicBool,
     revocation: OnceLock<Revocation>,
     wakers: Mutex<Vec<Waker>>,
     notes: Mutex<Vec<Option<String>>>,
@@ -76,7 +75,6 @@ impl Board {
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
             entered: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
-            is_revoked: AtomicBool::new(false),
             revocation: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -138,7 +136,6 @@ impl Board {
     pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
         let first = self.revocation.set(Revocation { by, cause }).is_ok();
         if first {
-            self.is_revoked.store(true, Ordering::Release);
             let wakers = lock(&self.wakers).clone();
             wakers.iter().for_each(|wake| wake());
         }
@@ -147,7 +144,7 @@ impl Board {
 
     /// The first cause, once there is one. One atomic load while there is none.
     pub fn revocation(&self) -> Option<&Revocation> {
-        if self.is_revoked.load(Ordering::Acquire) { self.revocation.get() } else { None }
+        self.revocation.get()
     }
 
     /// The error of a call that meets a revocation: the cause itself on the rank that saw it, else

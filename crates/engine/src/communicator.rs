@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
@@ -206,9 +206,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         }
         let job = if call.descriptor.collective.is_point_to_point() {
             let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
-            let deadline = deadline_after(Instant::now(), timeout);
             let job = Job::new(call, self.shared.bell.clone());
-            lock(&self.shared.mail).post(job.clone(), deadline);
+            let mut mail = lock(&self.shared.mail);
+            mail.post(job.clone(), timeout);
+            self.shared.has_mail.store(true, Ordering::SeqCst);
             job
         } else {
             match self.shared.issue(&call.descriptor) {
@@ -273,6 +274,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let _turn = lock(&shared.order);
         let mut baton = shared.take_baton();
         shared.finish_queue(&mut baton)?;
+        shared.finish_sends(&mut baton)?;
         shared.check_revoked()?;
         let deadline = deadline_after(baton.links.now(), shared.options.timeout);
         drop(baton);

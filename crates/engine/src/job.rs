@@ -61,12 +61,8 @@ impl Job {
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
         *lock(&self.state) = JobState::Finished(Some(Finished { result, buffers: Some(buffers) }));
         self.is_done.store(true, Ordering::Release);
-        // Taken out first: a waker may ask, and register again, at once.
         let waker = lock(&self.waker).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-        self.bell.ring();
+        self.bell.announce(waker);
     }
 
     /// Ends a job with an error, wherever it is.

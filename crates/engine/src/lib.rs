@@ -34,7 +34,7 @@ pub use control::{Control, final_numbers_error, judge_answer, mismatch, status_t
 pub use faulty::{FaultPlan, Faults, Faulty};
 pub use header::{HEADER_BYTES, HEADER_VERSION};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};
-pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES};
+pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
 pub use tapped::{Flow, Tap, Tapped, TappedLink};
 pub use traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};
 pub use unisono_schedule::Parameters;

@@ -16,6 +16,9 @@ use crate::memory::{Order, Region, Span};
 /// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
 pub const PIECE_BYTES: u64 = 512 * 1024;
 
+/// The largest piece that can be asked for.
+pub const PIECE_BYTES_MAX: u64 = 1 << 30;
+
 /// Calls of at least this many bytes use a socket for each direction.
 pub const LARGE_CALL_BYTES_MIN: u64 = 128 * 1024;
 
@@ -96,7 +99,8 @@ impl Located {
 
 /// The piece size of a call: whole elements, at least one, the windows of all scratch chunks together bounded.
 pub(crate) fn piece_bytes(wish: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
-    let bytes = wish.unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
+    let bytes =
+        wish.map(|wish| wish.min(PIECE_BYTES_MAX)).unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
     (bytes / element_bytes).max(1) * element_bytes
 }
 

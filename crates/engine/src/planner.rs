@@ -86,8 +86,9 @@ impl Planner {
         options: &CallOptions,
     ) -> Result<Planned> {
         let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
+        let plain = normalised(descriptor);
         let matches = |kept: &Planned| {
-            kept.wish.descriptor == normalised(descriptor)
+            kept.wish.descriptor == plain
                 && kept.wish.counts == *counts
                 && kept.wish.algorithm.as_ref() == algorithm
                 && kept.wish.determinism == options.determinism
@@ -96,7 +97,7 @@ impl Planner {
             return Ok(self.kept.remove(position));
         }
         let wish = Wish {
-            descriptor: normalised(descriptor),
+            descriptor: plain,
             counts: counts.clone(),
             algorithm: algorithm.cloned(),
             determinism: options.determinism,

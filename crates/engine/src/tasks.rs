@@ -1,6 +1,7 @@
 //! What a holder of the baton drives: one blocking collective, or everything asynchronous.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use unisono_communicator::{Buffers, Error, Result};
@@ -92,8 +93,12 @@ impl<L: Links + 'static> Shared<L> {
 
     /// The same step with the posted sends and receives moved too.
     pub(crate) fn with_mail(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
+        if !self.has_mail.load(Ordering::SeqCst) {
+            return Ok(step);
+        }
         let mut mail = lock(&self.mail);
         if !mail.is_pending() {
+            self.has_mail.store(false, Ordering::SeqCst);
             return Ok(step);
         }
         let moved = mail.advance(&mut engine.links).map_err(|error| self.mail_error(error))?;
@@ -173,6 +178,12 @@ impl<L: Links + 'static> Shared<L> {
             return Ok(());
         }
         let mut task = Pending { shared: self, goal: || lock(&self.queue).is_empty() };
+        baton.drive(&mut task).map_err(|error| self.settle(baton, error))
+    }
+
+    /// Sees every detached send off: the process may be about to end.
+    pub(crate) fn finish_sends(&self, baton: &mut Baton<'_, L>) -> Result<()> {
+        let mut task = Pending { shared: self, goal: || !lock(&self.mail).is_sending() };
         baton.drive(&mut task).map_err(|error| self.settle(baton, error))
     }
 

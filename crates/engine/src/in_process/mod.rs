@@ -5,6 +5,7 @@
 mod pipe;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -74,7 +75,15 @@ struct RoomKey {
 /// All communicators of one world.
 #[derive(Default)]
 struct Switchboard {
-    rooms: Mutex<HashMap<RoomKey, Arc<Room>>>,
+    /// Until every member has come for it.
+    rooms: Mutex<HashMap<RoomKey, Waiting>>,
+    made: AtomicUsize,
+}
+
+/// A communicator that some of its members have not asked for yet.
+struct Waiting {
+    room: Arc<Room>,
+    members_to_come: usize,
 }
 
 /// What the ranks of one communicator share.
@@ -91,17 +100,26 @@ struct Room {
 impl Switchboard {
     fn room(&self, key: RoomKey) -> Arc<Room> {
         let mut rooms = lock(&self.rooms);
-        let (number, ranks) = (rooms.len(), key.members.len());
-        let new = || {
-            Arc::new(Room {
-                number,
-                boards: (0..ranks as u32).map(|rank| Arc::new(Board::new(rank, ranks as u32))).collect(),
-                ends: Mutex::default(),
-                unparkers: Mutex::new(vec![None; ranks]),
-                goodbyes: Mutex::new(vec![None; ranks]),
-            })
-        };
-        rooms.entry(key).or_insert_with(new).clone()
+        if let Some(waiting) = rooms.get_mut(&key) {
+            waiting.members_to_come -= 1;
+            let room = waiting.room.clone();
+            if waiting.members_to_come == 0 {
+                rooms.remove(&key);
+            }
+            return room;
+        }
+        let (number, ranks) = (self.made.fetch_add(1, Ordering::Relaxed), key.members.len());
+        let room = Arc::new(Room {
+            number,
+            boards: (0..ranks as u32).map(|rank| Arc::new(Board::new(rank, ranks as u32))).collect(),
+            ends: Mutex::default(),
+            unparkers: Mutex::new(vec![None; ranks]),
+            goodbyes: Mutex::new(vec![None; ranks]),
+        });
+        if ranks > 1 {
+            rooms.insert(key, Waiting { room: room.clone(), members_to_come: ranks - 1 });
+        }
+        room
     }
 }
 

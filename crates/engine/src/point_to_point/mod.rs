@@ -9,11 +9,11 @@ mod lane;
 mod matching;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, CallInfo, Certainty, Collective, Completion, Error, Outcome, OwnedBuffers, OwnedCall, Peer,
-    Result, Site,
+    Result, Site, deadline_after,
 };
 
 use crate::baton::Pause;
@@ -70,7 +70,7 @@ impl Operation {
 /// All sends and receives of one communicator that are not finished.
 pub(crate) struct Mail {
     rank: u32,
-    posted: Vec<Operation>,
+    posted: Vec<(Arc<Job>, OwnedCall, Duration)>,
     lanes: Vec<Lane>,
     matching: Matching,
 }
@@ -87,10 +87,10 @@ impl Mail {
     }
 
     /// Adds an operation. It begins when the baton's holder comes to it.
-    pub(crate) fn post(&mut self, job: Arc<Job>, deadline: Instant) {
+    pub(crate) fn post(&mut self, job: Arc<Job>, timeout: Duration) {
         let state = std::mem::replace(&mut *lock(&job.state), JobState::Finished(None));
         if let JobState::Queued(call) = state {
-            self.posted.push(Operation { job, call, deadline, started: Instant::now() });
+            self.posted.push((job, call, timeout));
         }
     }
 
@@ -100,11 +100,18 @@ impl Mail {
         !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
     }
 
+    /// Whether a message of ours is not on its way yet.
+    pub(crate) fn is_sending(&self) -> bool {
+        let is_send = |call: &OwnedCall| call.descriptor.collective == Collective::Send;
+        self.posted.iter().any(|(_, call, _)| is_send(call)) || self.lanes.iter().any(Lane::is_sending)
+    }
+
     /// Moves what can move; true when something did.
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L) -> Result<bool> {
         let mut moved = !self.posted.is_empty();
-        for operation in std::mem::take(&mut self.posted) {
-            self.begin(operation);
+        for (job, call, timeout) in std::mem::take(&mut self.posted) {
+            let started = links.now();
+            self.begin(Operation { job, call, started, deadline: deadline_after(started, timeout) });
         }
         for peer in 0..self.lanes.len() as u32 {
             if peer != self.rank {
@@ -245,8 +252,10 @@ impl Mail {
     /// Ends every operation with `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
-        let all = self.posted.drain(..).chain(lanes).chain(self.matching.drain());
-        all.for_each(|operation| operation.fail(error.clone()));
+        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(error.clone()));
+        for (job, call, _) in self.posted.drain(..) {
+            job.finish(Err(error.clone()), call.buffers);
+        }
     }
 }
 

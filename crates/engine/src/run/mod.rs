@@ -35,7 +35,7 @@ pub(crate) enum Failure {
     /// The stream to a peer ended or broke.
     Lost { peer: u32, reason: String },
     /// A peer's header is not ours.
-    Mismatch { peer: u32, ours: Box<HeaderBytes>, theirs: Box<HeaderBytes> },
+    Mismatch { peer: u32, theirs: Box<CallInfo>, difference: String },
     /// A user function panicked.
     Panicked(Panicked),
 }
@@ -245,23 +245,12 @@ impl Run {
         if ours == theirs {
             return Ok(());
         }
-        Err(Failure::Mismatch { peer, ours: Box::new(ours), theirs: Box::new(theirs) })
-    }
-}
-
-/// The error that a failed header comparison means, with our call as the caller knows it.
-pub(crate) fn mismatch_error(call: CallInfo, peer: u32, ours: &HeaderBytes, theirs: &HeaderBytes) -> Error {
-    let difference = header_difference(ours, theirs).unwrap_or_default();
-    match decode(theirs) {
-        Some(theirs) => {
-            Error::Mismatch { ours: Box::new(call), theirs: Box::new(theirs), rank: peer, difference }
-        }
-        None => Error::PeerLost {
-            culprits: vec![peer],
-            call: Some(Box::new(call)),
-            noticed_by: 0,
-            certainty: unisono_communicator::Certainty::Confirmed,
-            reason: format!("sent bytes that are not a header ({difference})"),
-        },
+        let difference = header_difference(&ours, &theirs).unwrap_or_default();
+        Err(match decode(&theirs) {
+            Some(call) => Failure::Mismatch { peer, theirs: Box::new(call), difference },
+            None => {
+                Failure::Lost { peer, reason: format!("sent bytes that are not a header ({difference})") }
+            }
+        })
     }
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, IoSliceMut};
 
 use crate::header::HEADER_BYTES;
 use crate::links::{Link, Links};
-use crate::memory::Memory;
+use crate::memory::{Memory, Span};
 use crate::plan::Work;
 use crate::reduce::Reducer;
 
@@ -12,7 +12,7 @@ use super::limit::Part;
 use super::{Failure, Run, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
-const DIRECT_BYTES_MIN: u64 = 16 * 1024;
+const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
 /// Parts of one staged receive.
 const PARTS_MAX: usize = 32;
@@ -36,12 +36,14 @@ impl Run {
         let Some(piece) = cursor.piece(&self.plan, &self.plan.links[link].recv) else { return Ok(false) };
         let Some(part) = self.part(piece, u64::MAX) else { return Ok(false) };
         let direct = match self.plan.steps[part.step as usize].work {
-            Work::Recv { destination } if part.bytes >= DIRECT_BYTES_MIN => Some(destination),
+            Work::Recv { destination } => Some(destination.at(part.start, self.plan.piece_bytes)),
             _ => None,
         };
+        // Only a contiguous run is worth a call of its own, however long the part.
+        let is_long = |span: &Span| turn.memory.read(*span, part.bytes as usize).len() >= DIRECT_BYTES_MIN;
+        let direct = direct.filter(is_long);
         match direct {
-            Some(destination) => {
-                let span = destination.at(part.start, self.plan.piece_bytes);
+            Some(span) => {
                 let into = turn.memory.write(span, part.bytes as usize);
                 let edge = self.plan.links[link].edge;
                 let state = &mut self.links[link];
@@ -77,7 +79,11 @@ impl Run {
             let Some(piece) = cursor.piece(plan, direction) else { break };
             let Some(part) = self.part(piece, (room - parts.bytes) as u64) else { break };
             let is_plain = matches!(plan.steps[part.step as usize].work, Work::Recv { .. });
-            if parts.count > 0 && is_plain && part.bytes >= DIRECT_BYTES_MIN {
+            if parts.count > 0 && parts.bytes == 0 && self.links[link].header_received == HEADER_BYTES {
+                // What is done without bytes must not wait for the bytes of the next step.
+                break;
+            }
+            if parts.count > 0 && is_plain && part.bytes >= DIRECT_BYTES_MIN as u64 {
                 break;
             }
             parts.list[parts.count] = part;

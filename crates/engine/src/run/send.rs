@@ -68,6 +68,10 @@ impl Run {
         while parts.count < SLICES_MAX && parts.bytes < SEND_BYTES_MAX {
             let Some(piece) = cursor.piece(plan, direction) else { break };
             let Some(part) = self.part(piece, SEND_BYTES_MAX - parts.bytes) else { break };
+            if parts.count > 0 && parts.bytes == 0 && self.links[link].header_sent == HEADER_BYTES {
+                // What is done without bytes must not wait for the bytes of the next step.
+                break;
+            }
             parts.list[parts.count] = part;
             parts.count += 1;
             parts.bytes += part.bytes;
