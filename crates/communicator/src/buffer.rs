@@ -49,13 +49,68 @@ impl DeviceBuffer {
     }
 }
 
+/// Slices of bytes that follow each other, with their running ends, so that a byte is found in log time.
+#[derive(Clone, Debug)]
+pub struct SegmentList<S> {
+    slices: Vec<S>,
+    ends: Vec<usize>,
+}
+
+impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
+    fn from(slices: Vec<S>) -> SegmentList<S> {
+        let add = |end: &mut usize, slice: &S| {
+            *end += slice.as_ref().len();
+            Some(*end)
+        };
+        let ends = slices.iter().scan(0, add).collect();
+        SegmentList { slices, ends }
+    }
+}
+
+impl<S: AsRef<[u8]>> SegmentList<S> {
+    /// The slices in order.
+    pub fn slices(&self) -> &[S] {
+        &self.slices
+    }
+
+    /// The slices in order, to write. Their lengths are fixed.
+    pub fn slices_mut(&mut self) -> &mut [S] {
+        &mut self.slices
+    }
+
+    /// Size in bytes, all slices together.
+    pub fn bytes(&self) -> usize {
+        self.ends.last().copied().unwrap_or(0)
+    }
+
+    /// The slice that holds byte `offset`, and where in it; `None` behind the end.
+    ///
+    /// ```
+    /// use unisono_communicator::SegmentList;
+    /// let list = SegmentList::from(vec![&[1u8, 2][..], &[], &[3]]);
+    /// assert_eq!((list.locate(1), list.locate(2), list.locate(3)), (Some((0, 1)), Some((2, 0)), None));
+    /// ```
+    pub fn locate(&self, offset: usize) -> Option<(usize, usize)> {
+        let index = self.ends.partition_point(|&end| end <= offset);
+        let slice = self.slices.get(index)?.as_ref();
+        Some((index, offset + slice.len() - self.ends[index]))
+    }
+
+    /// All bytes in one vector.
+    pub fn concat(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes());
+        self.slices.iter().for_each(|slice| bytes.extend_from_slice(slice.as_ref()));
+        bytes
+    }
+}
+
 /// Host memory that is read: one slice, or a list of slices that follow each other.
 #[derive(Clone, Debug)]
 pub enum Segments<'a> {
     /// Contiguous.
     One(&'a [u8]),
     /// A list; empty segments are allowed.
-    Many(Vec<&'a [u8]>),
+    Many(SegmentList<&'a [u8]>),
 }
 
 /// Host memory that is written.
@@ -64,7 +119,7 @@ pub enum SegmentsMut<'a> {
     /// Contiguous.
     One(&'a mut [u8]),
     /// A list; empty segments are allowed.
-    Many(Vec<&'a mut [u8]>),
+    Many(SegmentList<&'a mut [u8]>),
 }
 
 impl Segments<'_> {
@@ -72,7 +127,7 @@ impl Segments<'_> {
     pub fn bytes(&self) -> usize {
         match self {
             Segments::One(slice) => slice.len(),
-            Segments::Many(list) => list.iter().map(|slice| slice.len()).sum(),
+            Segments::Many(list) => list.bytes(),
         }
     }
 }
@@ -82,7 +137,7 @@ impl SegmentsMut<'_> {
     pub fn bytes(&self) -> usize {
         match self {
             SegmentsMut::One(slice) => slice.len(),
-            SegmentsMut::Many(list) => list.iter().map(|slice| slice.len()).sum(),
+            SegmentsMut::Many(list) => list.bytes(),
         }
     }
 }
@@ -113,7 +168,8 @@ impl<'a> Buffer<'a> {
 
     /// The bytes of a list of slices.
     pub fn of_list<T: Element>(list: &[&'a [T]]) -> Buffer<'a> {
-        Buffer::Host(Segments::Many(list.iter().map(|slice| bytemuck::cast_slice(slice)).collect()))
+        let slices: Vec<&[u8]> = list.iter().map(|slice| bytemuck::cast_slice(slice)).collect();
+        Buffer::Host(Segments::Many(slices.into()))
     }
 
     /// Nothing.
@@ -139,7 +195,7 @@ impl<'a> BufferMut<'a> {
     /// The bytes of a list of slices.
     pub fn of_list<T: Element>(list: impl IntoIterator<Item = &'a mut [T]>) -> BufferMut<'a> {
         BufferMut::Host(SegmentsMut::Many(
-            list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect(),
+            list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect::<Vec<&mut [u8]>>().into(),
         ))
     }
 

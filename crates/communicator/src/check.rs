@@ -205,11 +205,11 @@ fn check_segments(call: &Call<'_>) -> Result<()> {
         Buffers::Separate { input, output } => (Some(input), output),
     };
     let input: &[&[u8]] = match input {
-        Some(Buffer::Host(Segments::Many(list))) => list,
+        Some(Buffer::Host(Segments::Many(list))) => list.slices(),
         Some(Buffer::Host(Segments::One(_)) | Buffer::Device(_)) | None => &[],
     };
     let output: &[&mut [u8]] = match output {
-        BufferMut::Host(SegmentsMut::Many(list)) => list,
+        BufferMut::Host(SegmentsMut::Many(list)) => list.slices(),
         BufferMut::Host(SegmentsMut::One(_)) | BufferMut::Device(_) => &[],
     };
     let mut lengths = input.iter().map(|slice| slice.len()).chain(output.iter().map(|slice| slice.len()));

@@ -31,7 +31,7 @@ mod solo;
 mod work;
 
 pub use buffer::{
-    Buffer, BufferMut, Buffers, DeviceBuffer, OwnedBuffer, OwnedBuffers, Segments, SegmentsMut,
+    Buffer, BufferMut, Buffers, DeviceBuffer, OwnedBuffer, OwnedBuffers, SegmentList, Segments, SegmentsMut,
 };
 pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,

@@ -146,7 +146,7 @@ fn scatter_bytes(bytes: &[u8], output: &mut SegmentsMut<'_>) {
         SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
         SegmentsMut::Many(list) => {
             let mut rest = bytes;
-            for slice in list {
+            for slice in list.slices_mut() {
                 let (now, later) = rest.split_at(slice.len().min(rest.len()));
                 slice[..now.len()].copy_from_slice(now);
                 rest = later;
@@ -166,7 +166,9 @@ fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
     let Some(factor) = factor else { return };
     match buffer {
         SegmentsMut::One(slice) => scale_slice(slice, dtype, factor),
-        SegmentsMut::Many(list) => list.iter_mut().for_each(|slice| scale_slice(slice, dtype, factor)),
+        SegmentsMut::Many(list) => {
+            list.slices_mut().iter_mut().for_each(|slice| scale_slice(slice, dtype, factor))
+        }
     }
 }
 

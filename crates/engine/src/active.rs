@@ -184,7 +184,7 @@ fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Option<Vec<u8>> {
     match buffers {
         Buffers::InOut(BufferMut::Host(SegmentsMut::One(slice))) => reducer.prescale(slice),
         Buffers::InOut(BufferMut::Host(SegmentsMut::Many(list))) => {
-            list.iter_mut().for_each(|slice| reducer.prescale(slice));
+            list.slices_mut().iter_mut().for_each(|slice| reducer.prescale(slice));
         }
         Buffers::Separate { input: Buffer::Host(input), .. } => {
             let mut copy = match input {

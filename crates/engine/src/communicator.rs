@@ -159,7 +159,7 @@ fn copy_out(mut bytes: &[u8], output: &mut SegmentsMut<'_>) {
     match output {
         SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
         SegmentsMut::Many(list) => {
-            for slice in list {
+            for slice in list.slices_mut() {
                 let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
                 slice[..now.len()].copy_from_slice(now);
                 bytes = later;

@@ -183,22 +183,11 @@ fn clip_mut(slice: &mut [u8], offset: usize, length: usize) -> &mut [u8] {
     &mut slice[offset..end]
 }
 
-/// The segment that holds byte `offset`, and where in it.
-fn locate(lengths: impl Iterator<Item = usize>, mut offset: usize) -> Option<(usize, usize)> {
-    for (index, length) in lengths.enumerate() {
-        if offset < length {
-            return Some((index, offset));
-        }
-        offset -= length;
-    }
-    None
-}
-
 fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [u8] {
     match segments {
         Segments::One(slice) => clip(slice, offset, length),
-        Segments::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
-            Some((index, within)) => clip(list[index], within, length),
+        Segments::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index], within, length),
             None => &[],
         },
     }
@@ -207,8 +196,8 @@ fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [
 fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize) -> &'s [u8] {
     match segments {
         SegmentsMut::One(slice) => clip(slice, offset, length),
-        SegmentsMut::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
-            Some((index, within)) => clip(list[index], within, length),
+        SegmentsMut::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index], within, length),
             None => &[],
         },
     }
@@ -217,8 +206,8 @@ fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize
 fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usize) -> &'s mut [u8] {
     match segments {
         SegmentsMut::One(slice) => clip_mut(slice, offset, length),
-        SegmentsMut::Many(list) => match locate(list.iter().map(|slice| slice.len()), offset) {
-            Some((index, within)) => clip_mut(list[index], within, length),
+        SegmentsMut::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip_mut(list.slices_mut()[index], within, length),
             None => &mut [],
         },
     }

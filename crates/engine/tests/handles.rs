@@ -170,7 +170,9 @@ fn segments_hold_whole_elements_or_are_refused() {
             place: Place::InPlace,
             ..Descriptor::new(Collective::AllReduce, DType::F32, 2)
         },
-        buffers: Buffers::InOut(BufferMut::Host(SegmentsMut::Many(vec![&mut head, &mut tail]))),
+        buffers: Buffers::InOut(BufferMut::Host(SegmentsMut::Many(
+            vec![&mut head[..], &mut tail[..]].into(),
+        ))),
         counts: Counts::Even,
         options: CallOptions::new(),
         user_function: None,
