@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments, SegmentsMut};
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::communicator::{Communicator, Shrunk};
-use crate::descriptor::Collective;
+use crate::descriptor::{Collective, Descriptor};
 use crate::dtype::DType;
 use crate::error::{Awaited, CallInfo, Error, Result};
 use crate::group::Group;
@@ -21,7 +21,7 @@ use crate::work::{Finished, Work, WorkSource};
 const BACKEND: &str = "solo";
 const ALGORITHM: &str = "local";
 
-/// A communicator with one rank.
+/// A communicator with one rank. Every algorithm is the same here, so a forced one is obeyed whatever its name.
 ///
 /// ```
 /// use unisono_communicator::{Collectives, ReduceOp, Solo};
@@ -195,9 +195,15 @@ struct Mailbox {
     arrived: Condvar,
 }
 
+struct Letter {
+    tag: u32,
+    dtype: DType,
+    bytes: Vec<u8>,
+}
+
 #[derive(Default)]
 struct Letters {
-    queue: VecDeque<(u32, Vec<u8>)>,
+    queue: VecDeque<Letter>,
     waiting: Vec<Waker>,
 }
 
@@ -212,24 +218,25 @@ impl Mailbox {
         };
         let letter = gather_bytes(input);
         let bytes = letter.len() as u64;
+        let Descriptor { tag, dtype, .. } = call.descriptor;
         let mut letters = self.lock();
-        letters.queue.push_back((call.descriptor.tag, letter));
+        letters.queue.push_back(Letter { tag, dtype, bytes: letter });
         letters.waiting.drain(..).for_each(Waker::wake);
         self.arrived.notify_all();
         Ok(Outcome::done(bytes, ALGORITHM))
     }
 
-    fn take(&self, tag: u32) -> Option<Vec<u8>> {
+    fn take(&self, tag: u32) -> Option<Letter> {
         let mut letters = self.lock();
-        let position = letters.queue.iter().position(|letter| letter.0 == tag)?;
-        letters.queue.remove(position).map(|letter| letter.1)
+        let position = letters.queue.iter().position(|letter| letter.tag == tag)?;
+        letters.queue.remove(position)
     }
 
-    fn wait_until(&self, tag: u32, deadline: Instant) -> Option<Vec<u8>> {
+    fn wait_until(&self, tag: u32, deadline: Instant) -> Option<Letter> {
         let mut letters = self.lock();
         loop {
-            if let Some(position) = letters.queue.iter().position(|letter| letter.0 == tag) {
-                return letters.queue.remove(position).map(|letter| letter.1);
+            if let Some(position) = letters.queue.iter().position(|letter| letter.tag == tag) {
+                return letters.queue.remove(position);
             }
             let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
             letters = self.arrived.wait_timeout(letters, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -245,8 +252,12 @@ impl Mailbox {
     }
 }
 
-fn deliver(call: Call<'_>, letter: &[u8]) -> Result<Outcome> {
-    let tag = call.descriptor.tag;
+fn deliver(call: Call<'_>, letter: &Letter) -> Result<Outcome> {
+    let Descriptor { tag, dtype, .. } = call.descriptor;
+    if dtype != letter.dtype {
+        return Err(Error::invalid("dtype", format!("{dtype}, but rank 0 sent {}", letter.dtype)));
+    }
+    let letter = &letter.bytes;
     let mut bytes = 0;
     if let Buffers::Separate { output: BufferMut::Host(mut output), .. } = call.buffers {
         bytes = letter.len() as u64;
@@ -274,7 +285,7 @@ struct PendingReceive {
 }
 
 impl PendingReceive {
-    fn finish(&self, letter: Option<Vec<u8>>) {
+    fn finish(&self, letter: Option<Letter>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut call) = state.0.take() else { return };
         let waited = call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
@@ -310,7 +321,10 @@ impl WorkSource for PendingReceive {
     }
 
     fn register(&self, waker: &Waker) {
-        self.mailbox.lock().waiting.push(waker.clone());
+        let mut letters = self.mailbox.lock();
+        if !letters.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
+            letters.waiting.push(waker.clone());
+        }
     }
 
     fn take(&self) -> Option<Finished> {

@@ -7,6 +7,8 @@
 mod limit;
 mod receive;
 mod send;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
