@@ -73,8 +73,8 @@ impl Case {
         }
     }
 
-    /// Where the buffers of `rank` are: a broadcast has one buffer, a barrier none, and only the root of a reduce has an
-    /// output that could be its input.
+    /// Where the buffers of `rank` are: a broadcast has one buffer, a barrier none, and only the root of a reduce
+    /// has an output that could be its input.
     fn place_on(&self, rank: u32) -> Place {
         match self.collective {
             Collective::Broadcast => Place::InPlace,
