@@ -1,8 +1,8 @@
 //! How far a step may go: the smallest watermark of what it depends on.
 
-use crate::plan::Work;
+use crate::plan::{Direction, Work};
 
-use super::{FINISHED, PieceOf, Run};
+use super::{Cursor, FINISHED, PieceOf, Run};
 
 /// A run of bytes of one step that may be sent or stored now.
 #[derive(Clone, Copy)]
@@ -35,6 +35,11 @@ impl Run {
             end -= end % self.plan.element_bytes;
         }
         (end > start).then(|| Part { step: piece.step, start, bytes: end - start })
+    }
+
+    /// What may move next behind a cursor, if anything may.
+    pub(super) fn next_part(&self, mut cursor: Cursor, direction: &Direction) -> Option<Part> {
+        self.part(cursor.piece(&self.plan, direction)?, u64::MAX)
     }
 
     /// The byte up to which `step` may go now.

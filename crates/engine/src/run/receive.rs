@@ -32,9 +32,8 @@ impl Run {
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
         // A link whose first step may not store yet is not read at all: its header alone would cost a call.
-        let mut cursor = self.links[link].recv;
-        let Some(piece) = cursor.piece(&self.plan, &self.plan.links[link].recv) else { return Ok(false) };
-        let Some(part) = self.part(piece, u64::MAX) else { return Ok(false) };
+        let next = self.next_part(self.links[link].recv, &self.plan.links[link].recv);
+        let Some(part) = next else { return Ok(false) };
         let direct = match self.plan.steps[part.step as usize].work {
             Work::Recv { destination } => Some(destination.at(part.start, self.plan.piece_bytes)),
             _ => None,
@@ -65,9 +64,7 @@ impl Run {
 
     /// Whether a receive is only waiting for bytes.
     pub(super) fn wants_receive(&self, link: usize) -> bool {
-        let mut cursor = self.links[link].recv;
-        let piece = cursor.piece(&self.plan, &self.plan.links[link].recv);
-        piece.is_some_and(|piece| self.part(piece, u64::MAX).is_some())
+        self.next_part(self.links[link].recv, &self.plan.links[link].recv).is_some()
     }
 
     fn storable(&self, link: usize, room: usize) -> Parts {

@@ -33,10 +33,10 @@ impl Run {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let parts = self.sendable(link);
-        if parts.count == 0 {
+        if !self.wants_send(link) {
             return Ok(false);
         }
+        let parts = self.sendable(link);
         let header_left = HEADER_BYTES - self.links[link].header_sent;
         let sent = match header_left + parts.bytes as usize {
             0 => 0,
@@ -57,7 +57,7 @@ impl Run {
 
     /// Whether a send is only waiting for room on its link.
     pub(super) fn wants_send(&self, link: usize) -> bool {
-        self.sendable(link).count > 0
+        self.next_part(self.links[link].send, &self.plan.links[link].send).is_some()
     }
 
     fn sendable(&self, link: usize) -> Parts {
