@@ -8,7 +8,6 @@
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "what a skipped test says is its result")]
 
 pub mod backend;
 pub mod case;

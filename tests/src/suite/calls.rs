@@ -238,6 +238,7 @@ pub fn barrier_waits_for_everybody(backend: &dyn Backend) {
                 let seen = arrived.load(Ordering::SeqCst);
                 assert!(seen >= round * ranks, "{seen} arrivals in round {round} of {ranks} ranks");
             }
+            comm.close().unwrap();
         });
     }
 }

@@ -113,3 +113,16 @@ pub fn panics_in_user_functions(backend: &dyn Backend) {
         });
     }
 }
+
+/// Who has ended its part may leave without a word, while the others still finish the last call.
+pub fn leaving_without_closing_harms_nobody(backend: &dyn Backend) {
+    let ranks = 8;
+    for round in 0..10 {
+        run(backend, ranks, &options(), |comm| {
+            comm.barrier().unwrap();
+            comm.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_or_else(|error| {
+                panic!("round {round}, rank {}: {error}", comm.group().rank());
+            });
+        });
+    }
+}

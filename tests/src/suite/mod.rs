@@ -29,7 +29,7 @@ macro_rules! conformance {
             arguments: bad_arguments_change_nothing closed_communicators_say_so;
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
-                panics_in_user_functions;
+                panics_in_user_functions leaving_without_closing_harms_nobody;
         );
     };
     (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {
