@@ -349,3 +349,56 @@ pub fn assert_same<T: Sample>(got: &[T], expected: &[T], what: &str) {
         expected[first]
     );
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_communicator::{Outcome, OwnedCall, SegmentsMut, Solo, Work};
+
+    /// Flips a bit of every result.
+    struct Wrong(Solo);
+
+    impl Communicator for Wrong {
+        fn group(&self) -> &unisono_communicator::Group {
+            self.0.group()
+        }
+
+        fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+            let (Buffers::InOut(output) | Buffers::Separate { output, .. }) = &mut call.buffers;
+            if let BufferMut::Host(SegmentsMut::One(bytes)) = output
+                && let Some(last) = bytes.last_mut()
+            {
+                *last ^= 1;
+            }
+            Ok(Outcome::done(0, "wrong"))
+        }
+
+        fn submit(&self, call: OwnedCall) -> Work {
+            self.0.submit(call)
+        }
+
+        fn backend(&self) -> &'static str {
+            "wrong"
+        }
+    }
+
+    #[test]
+    fn a_correct_communicator_passes() {
+        for &collective in Collective::ALL.iter().filter(|collective| !collective.is_point_to_point()) {
+            for (place, segments) in [(Place::Separate, None), (Place::InPlace, Some(5))] {
+                Case { place, segments, ..Case::new(collective, DType::F32, 9) }.check(&Solo::new()).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn a_wrong_result_is_found() {
+        for &collective in Collective::ALL.iter().filter(|collective| !collective.is_point_to_point()) {
+            if collective != Collective::Barrier {
+                let case = Case::new(collective, DType::U8, 9);
+                let checked = std::panic::catch_unwind(|| case.check(&Wrong(Solo::new())));
+                assert!(checked.is_err(), "{collective}");
+            }
+        }
+    }
+}

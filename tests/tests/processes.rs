@@ -142,6 +142,15 @@ fn every_survivor_names_the_process_that_was_killed() {
 }
 
 #[test]
+fn a_stuck_test_says_what_it_was_doing_and_fails() {
+    let output = Command::new(env!("CARGO_BIN_EXE_rank")).arg("stuck").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(text.contains("WATCHDOG: stuck has not ended after 1 s"), "{text}");
+    assert!(text.contains("the one seat: waits for nobody"), "{text}");
+}
+
+#[test]
 fn ranks_that_never_arrive_are_named() {
     watchdog(SECONDS_MAX, "missing", || {
         for (ranks, missing) in [(2, vec![1]), (4, vec![2]), (5, vec![0, 3])] {

@@ -16,10 +16,15 @@ use unisono::{
 };
 use unisono_tests::case::Case;
 use unisono_tests::suite::SECONDS_MAX;
-use unisono_tests::watchdog;
+use unisono_tests::watchdog::{Seat, watchdog};
 
 fn main() -> ExitCode {
     let scenario = std::env::args().nth(1).unwrap_or_default();
+    if scenario == "stuck" {
+        let seat = Seat::take("the one seat".to_owned());
+        seat.note("waits for nobody".to_owned());
+        watchdog(1, "stuck", std::thread::park);
+    }
     watchdog(SECONDS_MAX, &format!("rank doing {scenario:?}"), || match unisono::init() {
         Ok(comm) => act(&comm, &scenario),
         Err(Error::Rendezvous { missing, .. }) => say(&format!("missing {missing:?}")),
