@@ -32,6 +32,8 @@ const DIAL_PAUSE_MAX: Duration = Duration::from_millis(500);
 struct Wanted {
     until: Instant,
     pause: Duration,
+    /// Since when nobody has answered at that address.
+    absent_since: Option<Instant>,
 }
 
 struct Driver {
@@ -181,7 +183,10 @@ impl Driver {
             Event::Message { peer, message } => self.plane.on_message(peer, message, now),
             Event::Ended { peer, reason } => {
                 self.writers.remove(&peer);
-                self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now);
+                if self.plane.on_ended(peer, reason, now) {
+                    self.slots.release(Slot::control(peer));
+                    self.want(Slot::control(peer));
+                }
             }
             Event::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
             Event::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
@@ -265,7 +270,7 @@ impl Driver {
             return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let until = Instant::now() + self.settings.dial_timeout;
-        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN });
+        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None });
         if !self.slots.is_taken(slot) {
             self.dial(slot, Duration::ZERO);
         }
@@ -295,15 +300,30 @@ impl Driver {
     fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure) {
         match failure {
             DialFailure::Transient(problem) => self.retry(slot, problem),
-            DialFailure::Gone(problem) => self.fail(slot, Failure::Gone(Certainty::Confirmed, problem)),
+            DialFailure::Gone(problem) => self.on_absent(slot, problem),
             DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
         }
     }
 
-    /// Dials again what is still wanted and not there, until its time is up.
+    /// Nobody is there. A rank that leaves is gone before its goodbye has come round, so a goodbye gets the time of
+    /// the detector to explain this; a death is told sooner by those who were connected to the rank.
+    fn on_absent(&mut self, slot: Slot, problem: String) {
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        let since = *wanted.absent_since.get_or_insert_with(Instant::now);
+        if since.elapsed() >= self.settings.intervals.suspect {
+            self.fail(slot, Failure::Gone(Certainty::Confirmed, problem));
+        } else {
+            self.retry(slot, problem);
+        }
+    }
+
+    /// Dials again what is still wanted and not there, until its time is up or the other side has left.
     fn retry(&mut self, slot: Slot, problem: String) {
         if self.slots.is_taken(slot) {
             return;
+        }
+        if self.plane.presence(slot.peer) != Presence::Live {
+            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         if Instant::now() >= wanted.until {

@@ -73,6 +73,8 @@ pub(crate) struct Plane {
     presence: Vec<Presence>,
     connected: Vec<bool>,
     connecting: Vec<bool>,
+    /// From whom something has come on the present connection.
+    heard: Vec<bool>,
     questions: BTreeMap<u32, Vec<Message>>,
     topology: Topology,
     detector: Detector,
@@ -88,6 +90,7 @@ impl Plane {
             presence: vec![Presence::Live; size as usize],
             connected: vec![false; size as usize],
             connecting: vec![false; size as usize],
+            heard: vec![false; size as usize],
             questions: BTreeMap::new(),
             topology: Topology::new(rank, size),
             detector: Detector::new(intervals.beat, intervals.suspect, now),
@@ -127,11 +130,27 @@ impl Plane {
     pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
         self.connecting[peer as usize] = false;
         self.connected[peer as usize] = true;
+        self.heard[peer as usize] = false;
+        // The first word: an end without one says nothing about the other side.
+        self.actions.push(Action::Send(peer, Message::Beat));
         // Whatever was passed on before this connection existed.
         let known: Vec<_> = self.flood.kept().cloned().map(Message::News).collect();
         let questions = self.questions.remove(&peer).unwrap_or_default();
         self.actions.extend(known.into_iter().chain(questions).map(|message| Action::Send(peer, message)));
         self.watch(now);
+    }
+
+    /// The connection to a rank has ended. True when it ended before the first word: the rank was leaving when the
+    /// connection came about, or has died since, and dialling it again will tell.
+    pub(crate) fn on_ended(&mut self, peer: u32, reason: String, now: Instant) -> bool {
+        if self.heard[peer as usize] || self.presence(peer) != Presence::Live {
+            self.on_disconnected(peer, Certainty::Confirmed, reason, now);
+            return false;
+        }
+        self.connected[peer as usize] = false;
+        self.connecting[peer as usize] = true;
+        self.watch(now);
+        true
     }
 
     /// The connection to a rank has ended, or could not be made: `certainty` of what that says about the rank.
@@ -147,6 +166,7 @@ impl Plane {
     /// A message has come from a rank.
     pub(crate) fn on_message(&mut self, from: u32, message: Message, now: Instant) {
         self.detector.heard(from, now);
+        self.heard[from as usize] = true;
         match message {
             Message::Beat => {}
             Message::Ask { key, number } => self.actions.push(Action::Asked { from, key, number }),
