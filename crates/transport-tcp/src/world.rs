@@ -21,7 +21,8 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
-/// within 100 ms, closes all connections and ends the control thread.
+/// within 100 ms, closes all connections and ends the control thread. Right after the start it waits until the
+/// connections that carry the goodbye are there, at most as long as a handshake may take.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,

@@ -185,3 +185,31 @@ fn strangers_have_no_effect() {
     });
     assert!(!strangers.join().expect("strangers").is_empty());
 }
+
+#[test]
+fn who_leaves_at_once_waits_for_those_who_come_late() {
+    let config = config(&[]);
+    let (listeners, members) = support::listeners(3, &config);
+    let starts = (0..).zip(listeners).map(|(rank, listener)| {
+        let (members, config) = (Membership { rank, ..members.clone() }, config.clone());
+        move || World::start(members, listener, &config).expect("start")
+    });
+    let mut starts: Vec<_> = starts.collect();
+    let hasty = starts.pop().expect("three ranks");
+    let left = std::thread::spawn(move || drop(hasty()));
+    std::thread::sleep(Duration::from_millis(400));
+    let late = starts.into_iter().map(|start| start()).collect();
+    on_each(late, |_world, communicator| {
+        let other = 1 - communicator.group().rank();
+        // Longer than anybody may be silent: whoever took rank 2 for dead would have said so.
+        for pause in [0, 1500] {
+            std::thread::sleep(Duration::from_millis(pause));
+            let mut received = [0u32];
+            match other {
+                1 => communicator.send(&[7u32], other, 0).expect("send"),
+                _ => communicator.recv(&mut received, Peer::Rank(other), 0).map(drop).expect("recv"),
+            }
+        }
+    });
+    left.join().expect("rank 2");
+}

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error};
 
 use super::members::{Failure, Member, Members};
 use super::plane::{Action, Plane, Presence};
 use super::slots::{Placed, Slot, Slots};
-use super::tasks::{DialFailure, Dialler, Event, await_verdict, keep, read_messages, write_frames};
+use super::tasks::{
+    DialFailure, Dialler, Event, await_verdict, has_ended, keep, read_messages, write_frames,
+};
 use super::{Command, Identity, Settings};
 use crate::handshake::{Acceptor, Authenticated, Expected, Hello, Purpose, Verdict};
 use crate::links::set_congestion_control;
@@ -46,6 +48,8 @@ struct Driver {
     writers: BTreeMap<u32, UnboundedSender<Vec<u8>>>,
     writing: JoinSet<()>,
     tasks: JoinSet<Event>,
+    /// The tasks that wait for a verdict.
+    judged: Vec<(Slot, AbortHandle)>,
     events: UnboundedSender<Event>,
 }
 
@@ -71,19 +75,20 @@ pub(super) async fn run(
         writers: BTreeMap::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
+        judged: Vec::new(),
         events,
         identity,
         settings,
     };
     driver.act();
     let mut leave_by: Option<Instant> = None;
-    // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits a little for
-    // them, so as not to be taken for dead.
+    // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits for them as
+    // long as a connection may take: who goes without a word is taken for dead by those who still dial.
     while leave_by.is_none_or(|leave_by| !driver.plane.is_connected() && Instant::now() < leave_by) {
         let due = leave_by.map_or(driver.due(), |leave_by| leave_by.min(driver.due()));
         tokio::select! {
             Some(command) = commands.recv() => match command {
-                Command::Leave => leave_by = Some(Instant::now() + GOODBYE_WAIT),
+                Command::Leave => leave_by = Some(Instant::now() + driver.settings.handshake_timeout),
                 command => driver.on_command(command),
             },
             Some(event) = received.recv() => driver.on_event(event),
@@ -105,6 +110,7 @@ impl Driver {
         let now = Instant::now();
         if self.plane.due() <= now {
             self.plane.on_tick(now);
+            self.slots.retain_parked(|stream| !has_ended(stream));
         }
         self.members.on_time(now);
     }
@@ -121,6 +127,9 @@ impl Driver {
             Command::Unregister { key, calls } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
+                // The other side parks a connection of a communicator that it has dropped too, until it ends.
+                let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
+                self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
                 let untold = self.members.remove(key);
                 self.publish(untold.then_some(Topic::Closed { key, calls }));
             }
@@ -188,6 +197,9 @@ impl Driver {
                     self.want(Slot::control(peer));
                 }
             }
+            // Nobody is left here who would need it.
+            Event::Dialled { slot, result: Ok(_) }
+                if slot.role != Role::Control && self.members.get(slot.key).is_none() => {}
             Event::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
             Event::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
             Event::Judged { slot, result: Ok((stream, verdict)) } => match verdict {
@@ -218,7 +230,8 @@ impl Driver {
             let placed = self.slots.place(slot, stream, false);
             self.on_placed(slot, placed);
         } else {
-            self.tasks.spawn(await_verdict(slot, stream));
+            self.judged.retain(|one| !one.1.is_finished());
+            self.judged.push((slot, self.tasks.spawn(await_verdict(slot, stream))));
         }
     }
 

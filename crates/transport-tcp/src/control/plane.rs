@@ -121,9 +121,10 @@ impl Plane {
         self.detector.due()
     }
 
-    /// Whether every connection that it wants is there.
+    /// Whether every connection that it wants is there. Somebody who is taken for dead wants none.
     pub(crate) fn is_connected(&self) -> bool {
-        self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer as usize])
+        self.presence(self.rank) != Presence::Live
+            || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer as usize])
     }
 
     /// The connection to a rank is there.
@@ -212,6 +213,8 @@ impl Plane {
         // Who was taken for dead and is not has no say any more: it may have missed anything.
         let is_heard =
             self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
+        // Only we count our own news.
+        let is_heard = is_heard && news.origin != self.rank;
         if is_heard && self.flood.accept(&news) {
             self.spread(from, news, now);
         }

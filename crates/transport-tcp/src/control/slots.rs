@@ -124,6 +124,12 @@ impl<S> Slots<S> {
         self.parked.iter().map(|one| one.slot).collect()
     }
 
+    /// Lets go of the connections that wait for their communicator and are not to be kept: their other side has given
+    /// up, or both sides have dropped the communicator already.
+    pub(crate) fn retain_parked(&mut self, mut is_kept: impl FnMut(&S) -> bool) {
+        self.parked.retain(|one| is_kept(&one.stream));
+    }
+
     /// The kept connection of a slot broke before it was acknowledged: another may take its place.
     pub(crate) fn release(&mut self, slot: Slot) {
         match slot.role {
@@ -178,5 +184,7 @@ mod tests {
         }
         assert!(slots.create(slot(0).key).is_empty(), "the oldest gave way");
         assert_eq!(slots.create(slot(1).key).len(), 1);
+        slots.retain_parked(|&stream| stream != 2);
+        assert!(slots.create(slot(2).key).is_empty() && slots.create(slot(3).key).len() == 1);
     }
 }

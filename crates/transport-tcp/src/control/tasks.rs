@@ -5,6 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -82,6 +84,14 @@ impl Dialler {
 async fn connect(address: SocketAddr, buffer_bytes: u32) -> io::Result<TcpStream> {
     let socket = new_socket(address, buffer_bytes)?;
     tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
+}
+
+/// Whether the other side has closed a connection, and nothing that it sent before is left to read.
+pub(super) fn has_ended(stream: &TcpStream) -> bool {
+    match rustix::net::recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, bytes)) => bytes == 0,
+        Err(error) => !matches!(error, Errno::AGAIN | Errno::INTR | Errno::NOBUFS | Errno::NOMEM),
+    }
 }
 
 /// The higher rank waits for the lower one's decision; as long as it takes, since the communicator may not exist

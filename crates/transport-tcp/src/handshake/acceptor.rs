@@ -83,6 +83,10 @@ impl Acceptor {
     }
 
     fn begin(&mut self, mut stream: TcpStream, address: SocketAddr) {
+        // A slow one in front must not make the finished ones behind it collect.
+        if self.in_order.len() >= 2 * self.pending_max {
+            self.in_order.retain(|one| !one.is_finished());
+        }
         while self.in_order.front().is_some_and(AbortHandle::is_finished) {
             self.in_order.pop_front();
         }
