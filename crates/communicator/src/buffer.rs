@@ -130,6 +130,14 @@ impl Segments<'_> {
             Segments::Many(list) => list.bytes(),
         }
     }
+
+    /// All bytes in one vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        match self {
+            Segments::One(slice) => slice.to_vec(),
+            Segments::Many(list) => list.concat(),
+        }
+    }
 }
 
 impl SegmentsMut<'_> {
@@ -138,6 +146,23 @@ impl SegmentsMut<'_> {
         match self {
             SegmentsMut::One(slice) => slice.len(),
             SegmentsMut::Many(list) => list.bytes(),
+        }
+    }
+
+    /// Writes as many of `bytes` as fit, from the start on; the rest of the memory stays as it is.
+    pub fn write_front(&mut self, mut bytes: &[u8]) {
+        self.for_each(|slice| {
+            let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
+            slice[..now.len()].copy_from_slice(now);
+            bytes = later;
+        });
+    }
+
+    /// Calls `change` with every segment in order.
+    pub fn for_each(&mut self, mut change: impl FnMut(&mut [u8])) {
+        match self {
+            SegmentsMut::One(slice) => change(slice),
+            SegmentsMut::Many(list) => list.slices.iter_mut().for_each(|slice| change(slice)),
         }
     }
 }

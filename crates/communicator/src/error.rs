@@ -246,7 +246,8 @@ impl Error {
         Error::System { what: what.into(), text: error.to_string() }
     }
 
-    /// Whether nothing was sent and the communicator is as usable as before.
+    /// Whether the communicator is as usable as before: nothing was sent, or only the one message that a receive
+    /// could not take is gone.
     pub fn is_before_start(&self) -> bool {
         matches!(
             self,

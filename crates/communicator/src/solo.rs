@@ -134,41 +134,16 @@ fn collective(call: Call<'_>) -> Result<Outcome> {
     Ok(Outcome::done(bytes as u64, ALGORITHM))
 }
 
-fn gather_bytes(input: &Segments<'_>) -> Vec<u8> {
-    match input {
-        Segments::One(slice) => slice.to_vec(),
-        Segments::Many(list) => list.concat(),
-    }
-}
-
-fn scatter_bytes(bytes: &[u8], output: &mut SegmentsMut<'_>) {
-    match output {
-        SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
-        SegmentsMut::Many(list) => {
-            let mut rest = bytes;
-            for slice in list.slices_mut() {
-                let (now, later) = rest.split_at(slice.len().min(rest.len()));
-                slice[..now.len()].copy_from_slice(now);
-                rest = later;
-            }
-        }
-    }
-}
-
 fn copy(input: &Segments<'_>, output: &mut SegmentsMut<'_>) {
     match (input, output) {
         (Segments::One(from), SegmentsMut::One(to)) => to.copy_from_slice(from),
-        (input, output) => scatter_bytes(&gather_bytes(input), output),
+        (input, output) => output.write_front(&input.to_vec()),
     }
 }
 
 fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
-    let Some(factor) = factor else { return };
-    match buffer {
-        SegmentsMut::One(slice) => scale_slice(slice, dtype, factor),
-        SegmentsMut::Many(list) => {
-            list.slices_mut().iter_mut().for_each(|slice| scale_slice(slice, dtype, factor))
-        }
+    if let Some(factor) = factor {
+        buffer.for_each(|slice| scale_slice(slice, dtype, factor));
     }
 }
 
@@ -216,7 +191,7 @@ impl Mailbox {
         let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
             return Ok(Outcome::done(0, ALGORITHM));
         };
-        let letter = gather_bytes(input);
+        let letter = input.to_vec();
         let bytes = letter.len() as u64;
         let Descriptor { tag, dtype, .. } = call.descriptor;
         let mut letters = self.lock();
@@ -265,7 +240,7 @@ fn deliver(call: Call<'_>, letter: &Letter) -> Result<Outcome> {
         if bytes > room_bytes {
             return Err(Error::Truncated { source_rank: 0, tag, sent_bytes: bytes, room_bytes });
         }
-        scatter_bytes(letter, &mut output);
+        output.write_front(letter);
     }
     Ok(Outcome { completion: Completion::Done, source: Some(0), tag, bytes, algorithm: ALGORITHM })
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Certainty, Collective, Descriptor, Error, Outcome,
-    ReduceOp, Result, Segments, SegmentsMut, Site, deadline_after,
+    ReduceOp, Result, Segments, Site, deadline_after,
 };
 
 use crate::baton::Pause;
@@ -103,7 +103,9 @@ impl ActiveCall {
         let is_barrier = self.descriptor.collective == Collective::Barrier;
         let scaled = self.scaled.as_deref().map(Segments::One);
         let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
-        let Some(memory) = Memory::new(buffers, substitute, &mut engine.scratch) else { return Ok(false) };
+        let memory = Memory::new(buffers, substitute, &mut engine.scratch);
+        // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
+        let memory = memory.expect("host memory");
         let mut turn =
             Turn { memory, links: &mut engine.links, stage: &mut engine.stage, reducer: &self.reducer };
         run.advance(&mut turn)
@@ -182,15 +184,9 @@ impl ActiveCall {
 /// Multiplies the input by the factor: in place, or into a copy.
 fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Option<Vec<u8>> {
     match buffers {
-        Buffers::InOut(BufferMut::Host(SegmentsMut::One(slice))) => reducer.prescale(slice),
-        Buffers::InOut(BufferMut::Host(SegmentsMut::Many(list))) => {
-            list.slices_mut().iter_mut().for_each(|slice| reducer.prescale(slice));
-        }
+        Buffers::InOut(BufferMut::Host(buffer)) => buffer.for_each(|slice| reducer.prescale(slice)),
         Buffers::Separate { input: Buffer::Host(input), .. } => {
-            let mut copy = match input {
-                Segments::One(slice) => slice.to_vec(),
-                Segments::Many(list) => list.concat(),
-            };
+            let mut copy = input.to_vec();
             reducer.prescale(&mut copy);
             return Some(copy);
         }

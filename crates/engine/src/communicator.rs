@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
-    Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Work,
-    deadline_after,
+    Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Work, deadline_after,
 };
 use unisono_schedule::{Parameters, algorithms};
 
@@ -128,14 +127,10 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         else {
             return Err(device_unsupported(self.shared.backend));
         };
-        let message = match &input {
-            Segments::One(slice) => slice.to_vec(),
-            Segments::Many(list) => list.concat(),
-        };
         let owned = OwnedCall {
             descriptor: call.descriptor,
             buffers: OwnedBuffers::Separate {
-                input: OwnedBuffer::new(message),
+                input: OwnedBuffer::new(input.to_vec()),
                 output: OwnedBuffer::new(vec![0u8; output.bytes()]),
             },
             counts: call.counts,
@@ -148,23 +143,10 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
             if call.descriptor.collective == Collective::Recv {
-                copy_out(&received.bytes()[..bytes], &mut output);
+                output.write_front(&received.bytes()[..bytes]);
             }
         }
         Ok(outcome)
-    }
-}
-
-fn copy_out(mut bytes: &[u8], output: &mut SegmentsMut<'_>) {
-    match output {
-        SegmentsMut::One(slice) => slice[..bytes.len()].copy_from_slice(bytes),
-        SegmentsMut::Many(list) => {
-            for slice in list.slices_mut() {
-                let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
-                slice[..now.len()].copy_from_slice(now);
-                bytes = later;
-            }
-        }
     }
 }
 

@@ -137,6 +137,7 @@ impl<L: Links + 'static> Shared<L> {
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
     fn step_job(&self, job: &Arc<Job>, engine: &mut Engine<L>) -> Result<Step> {
+        self.check_revoked()?;
         let mut state = lock(&job.state);
         if let JobState::Queued(_) = &*state {
             let JobState::Queued(mut call) = std::mem::replace(&mut *state, JobState::Finished(None)) else {
