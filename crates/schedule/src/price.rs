@@ -2,21 +2,24 @@
 
 use crate::{Algorithm, Cost, Fraction, Shape};
 
+/// In a nanosecond.
+const FEMTOSECONDS: u128 = 1_000_000;
+
 /// The figures of a kind of link and of the ranks' cores.
 ///
-/// Times per byte are in picoseconds: 1000 of them is 1 GB/s.
+/// Times per byte are in femtoseconds: 1,000,000 of them is 1 GB/s, and 400 GB/s is still a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parameters {
     /// From the call that sends to the return of the call that receives, both ranks waiting, in nanoseconds.
     pub latency_ns: u64,
-    /// Of a byte on the link, in picoseconds.
-    pub wire_ps_per_byte: u64,
-    /// Of a byte reduced, in picoseconds.
-    pub reduce_ps_per_byte: u64,
+    /// Of a byte on the link, in femtoseconds.
+    pub wire_fs_per_byte: u64,
+    /// Of a byte reduced, in femtoseconds.
+    pub reduce_fs_per_byte: u64,
     /// The processor's time for a message at either end, in nanoseconds.
     pub cpu_per_message_ns: u64,
-    /// The processor's time for a byte at either end, in picoseconds.
-    pub cpu_ps_per_byte: u64,
+    /// The processor's time for a byte at either end, in femtoseconds.
+    pub cpu_fs_per_byte: u64,
     /// How many ranks share a core, in thousandths; below 1000 counts as 1000.
     pub ranks_per_core_thousandths: u64,
     /// How much longer bytes take for every peer of a rank beyond two, in thousandths: many streams at once disturb
@@ -30,10 +33,10 @@ impl Parameters {
     /// TCP over loopback, a core for every rank: about 4 us, 4 GB/s, 14 GB/s reduced, 2.5 us of processor per message.
     pub const LOOPBACK: Self = Self {
         latency_ns: 4_000,
-        wire_ps_per_byte: 250,
-        reduce_ps_per_byte: 71,
+        wire_fs_per_byte: 250_000,
+        reduce_fs_per_byte: 71_000,
         cpu_per_message_ns: 2_500,
-        cpu_ps_per_byte: 125,
+        cpu_fs_per_byte: 125_000,
         ranks_per_core_thousandths: 1_000,
         per_peer_thousandths: 50,
         piece_bytes: 512 << 10,
@@ -49,6 +52,47 @@ impl Parameters {
     pub const fn with_ranks_on_cores(self, ranks: u64, cores: u64) -> Self {
         let cores = if cores == 0 { 1 } else { cores };
         Self { ranks_per_core_thousandths: ranks * 1_000 / cores, ..self }
+    }
+
+    /// The same link in the textbook's model, alpha, beta and gamma alone: every rank a core of its own, whose time
+    /// costs nothing, and peers that do not disturb each other.
+    ///
+    /// ```
+    /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
+    /// let textbook = Parameters { latency_ns: 1000, wire_fs_per_byte: 1_000_000, ..Parameters::LOOPBACK.textbook() };
+    /// let textbook = Parameters { reduce_fs_per_byte: 100_000, ..textbook };
+    /// let ring = find_by_name("all_reduce/ring").unwrap();
+    /// // 6 rounds, 6/4 of the vector on the link, 3/4 reduced.
+    /// assert_eq!(price(ring, &Shape::new(4), 4000, &textbook), 6 * 1000 + 6000 + 300);
+    /// ```
+    #[must_use]
+    pub const fn textbook(self) -> Self {
+        Self {
+            cpu_per_message_ns: 0,
+            cpu_fs_per_byte: 0,
+            ranks_per_core_thousandths: 1_000,
+            per_peer_thousandths: 0,
+            ..self
+        }
+    }
+
+    /// The shape of a group whose rank r lies on host `hosts[r]`, root 0. On each host as many ranks lead as it has
+    /// cores: more would only take turns with them.
+    ///
+    /// ```
+    /// let two_cores = unisono_schedule::Parameters::LOOPBACK.with_ranks_on_cores(4, 2);
+    /// let shape = two_cores.shape(&[0, 0, 0, 0]);
+    /// assert_eq!((shape.ranks, shape.hosts, shape.leaders), (4, 1, 2));
+    /// ```
+    #[must_use]
+    pub fn shape(&self, hosts: &[u32]) -> Shape {
+        let mut runs = hosts.to_vec();
+        runs.sort_unstable();
+        let runs: Vec<u64> = runs.chunk_by(|a, b| a == b).map(|run| run.len() as u64).collect();
+        let fullest = runs.iter().copied().max().unwrap_or(1);
+        let cores = fullest * 1_000 / self.ranks_per_core_thousandths.max(1_000);
+        let leaders = cores.clamp(1, fullest) as u32;
+        Shape { hosts: runs.len().max(1) as u32, leaders, ..Shape::new(hosts.len() as u32) }
     }
 }
 
@@ -94,15 +138,15 @@ pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, param
     let [sent, received, reduced] = [cost.sent, cost.received, cost.reduced].map(of);
     let piece = parameters.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
     let passed_on = u128::from(cost.rounds) * u128::from(piece);
-    let wire = u128::from(parameters.wire_ps_per_byte) * sent.max(received).max(passed_on);
-    let copied = u128::from(parameters.cpu_ps_per_byte) * work(sent + received, 2 * of(cost.all.sent));
+    let wire = u128::from(parameters.wire_fs_per_byte) * sent.max(received).max(passed_on);
+    let copied = u128::from(parameters.cpu_fs_per_byte) * work(sent + received, 2 * of(cost.all.sent));
     let crowd = u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
     let moved = wire.max(copied) * (1_000 + crowd) / 1_000;
-    let summed = u128::from(parameters.reduce_ps_per_byte) * work(reduced, of(cost.all.reduced));
+    let summed = u128::from(parameters.reduce_fs_per_byte) * work(reduced, of(cost.all.reduced));
     // In thousandths, as the mean of all ranks need not be whole. Every message has two ends.
     let messages = work(u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
     let handled = u128::from(parameters.cpu_per_message_ns) * messages / 1_000;
     let waited = u128::from(cost.rounds) * u128::from(parameters.latency_ns);
-    let nanoseconds = waited + handled + (moved + summed) / 1_000;
+    let nanoseconds = waited + handled + (moved + summed) / FEMTOSECONDS;
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }

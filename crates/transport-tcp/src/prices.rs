@@ -13,10 +13,13 @@ use unisono_engine::Parameters;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::config::Config;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// Far from every overflow of a price, and slower than anything that exists.
-const PRICE_MAX: u64 = 1_000_000_000;
+const PRICE_MAX: u64 = 1_000_000_000_000;
+
+/// Of a piece, as [`Config::piece_bytes`] can be.
+const PIECE_BYTES_LIMIT: u64 = 1 << 32;
 
 /// Prices of links and cores, and the size of pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +35,10 @@ type Field = (&'static str, fn(&mut Prices) -> &mut u64);
 /// What a text may set.
 const FIELDS: [Field; 6] = [
     ("latency_ns", |prices| &mut prices.parameters.latency_ns),
-    ("wire_ps_per_byte", |prices| &mut prices.parameters.wire_ps_per_byte),
-    ("reduce_ps_per_byte", |prices| &mut prices.parameters.reduce_ps_per_byte),
+    ("wire_fs_per_byte", |prices| &mut prices.parameters.wire_fs_per_byte),
+    ("reduce_fs_per_byte", |prices| &mut prices.parameters.reduce_fs_per_byte),
     ("cpu_per_message_ns", |prices| &mut prices.parameters.cpu_per_message_ns),
-    ("cpu_ps_per_byte", |prices| &mut prices.parameters.cpu_ps_per_byte),
+    ("cpu_fs_per_byte", |prices| &mut prices.parameters.cpu_fs_per_byte),
     ("cores", |prices| &mut prices.cores),
 ];
 
@@ -88,7 +91,7 @@ impl Prices {
         prices.parameters.piece_bytes = reader.u64()?;
         reader.finish()?;
         let is_bounded = FIELDS.iter().all(|(_, field)| *field(&mut prices) <= PRICE_MAX);
-        let is_piece = (1..=PRICE_MAX.next_power_of_two()).contains(&prices.parameters.piece_bytes);
+        let is_piece = (1..=PIECE_BYTES_LIMIT).contains(&prices.parameters.piece_bytes);
         if is_bounded && is_piece { Ok(prices) } else { Err(Malformed { what: "a price out of range" }) }
     }
 
@@ -141,9 +144,9 @@ mod tests {
 
     #[test]
     fn prices_survive_text_and_wire() {
-        let prices: Prices = "latency_ns=50000, cores=8 wire_ps_per_byte=900".parse().unwrap();
+        let prices: Prices = "latency_ns=50000, cores=8 wire_fs_per_byte=900000".parse().unwrap();
         assert_eq!((prices.parameters.latency_ns, prices.cores), (50_000, 8));
-        assert_eq!(prices.parameters.cpu_ps_per_byte, Parameters::LOOPBACK.cpu_ps_per_byte);
+        assert_eq!(prices.parameters.cpu_fs_per_byte, Parameters::LOOPBACK.cpu_fs_per_byte);
         assert_eq!(prices.to_string().parse(), Ok(prices));
         let bytes = prices.encode();
         assert_eq!(Prices::decode(&bytes), Ok(prices));
@@ -157,7 +160,7 @@ mod tests {
         let problem = |text: &str| text.parse::<Prices>().unwrap_err();
         assert!(problem("latency=3").contains("cpu_per_message_ns"));
         assert!(problem("latency_ns").contains("not name=number"));
-        assert!(problem("cores=-1").contains("a whole number up to 1000000000"));
+        assert!(problem("cores=-1").contains("a whole number up to 1000000000000"));
     }
 
     #[test]

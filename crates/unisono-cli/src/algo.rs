@@ -1,4 +1,6 @@
-//! `unisono algo`: lists, shows and proves the algorithms.
+//! `unisono algo`: lists, shows, proves and prices the algorithms.
+
+mod price;
 
 use std::ops::RangeInclusive;
 
@@ -22,6 +24,7 @@ pub(crate) fn algo(command: AlgoCommands) -> Result<()> {
             show(&name, Shape::new(ranks).with_root(root), json)
         }
         AlgoCommands::Verify { name, all: _, ranks, json } => verify(name.as_deref(), ranks, json),
+        AlgoCommands::Price(arguments) => price::price(&arguments),
     }
 }
 

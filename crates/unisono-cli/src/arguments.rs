@@ -18,6 +18,8 @@ use crate::run::GRACE_SECONDS_DEFAULT;
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
 /// The most ranks that a schedule is shown or verified for: the work grows with their square.
 const SCHEDULE_RANKS_MAX: u32 = 1024;
+/// The most ranks that a call is priced for: an all-to-all between more has more parts than a step can name.
+const PRICED_RANKS_MAX: u32 = 1 << 15;
 
 /// Collective communication between the ranks of a job: try it, launch it, measure it, look into its algorithms.
 #[derive(Debug, Parser)]
@@ -35,7 +37,7 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
-    /// Lists, shows and proves the algorithms.
+    /// Lists, shows, proves and prices the algorithms.
     Algo {
         #[command(subcommand)]
         command: AlgoCommands,
@@ -147,6 +149,51 @@ pub(crate) enum AlgoCommands {
         #[arg(long)]
         json: bool,
     },
+    /// What a call is expected to take, and which algorithm the library would choose.
+    ///
+    /// With the figures of this machine, or of UNISONO_PRICES. Given any of alpha, beta and gamma, another network is
+    /// meant: then only rounds, bytes on the link and reductions count, and the time of processors does not.
+    Price(PriceArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PriceArguments {
+    /// As listed: collective/name, or a name alone for all collectives that have it.
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) name: Option<String>,
+    /// Every algorithm.
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// The number of ranks.
+    #[arg(long, short = 'n', value_parser = ranks_up_to(PRICED_RANKS_MAX))]
+    pub(crate) ranks: u32,
+    /// Bytes of the larger of a rank's two buffers, with K, M or G.
+    #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]
+    pub(crate) bytes: u64,
+    /// Microseconds from a send to the end of its receive.
+    #[arg(long, value_name = "A", value_parser = parse_latency, allow_hyphen_values = true)]
+    pub(crate) alpha_us: Option<f64>,
+    /// Gigabytes per second of a link.
+    #[arg(long, value_name = "B", value_parser = parse_rate, allow_hyphen_values = true)]
+    pub(crate) beta_gb_per_s: Option<f64>,
+    /// Gigabytes per second that a rank reduces.
+    #[arg(long, value_name = "G", value_parser = parse_rate, allow_hyphen_values = true)]
+    pub(crate) gamma_gb_per_s: Option<f64>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A latency in microseconds; a second is far above any.
+fn parse_latency(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|microseconds| (0.0..=1e6).contains(microseconds));
+    number.ok_or_else(|| format!("unknown latency {text:?}: microseconds from 0 to 1000000"))
+}
+
+/// A rate in GB/s, within what prices can express.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|rate| (1e-5..=1e5).contains(rate));
+    number.ok_or_else(|| format!("unknown rate {text:?}: GB/s from 0.00001 to 100000"))
 }
 
 fn ranks_up_to(most: u32) -> RangedI64ValueParser<u32> {
@@ -266,8 +313,8 @@ mod tests {
         let cases = [
             ("unisono", "a command is missing, one of: demo, run, bench, algo"),
             ("unisono dance", "unknown command \"dance\", one of: demo, run, bench, algo"),
-            ("unisono algo dance", "unknown command \"dance\", one of: list, show, verify"),
-            ("unisono algo", "a command is missing, one of: list, show, verify"),
+            ("unisono algo dance", "unknown command \"dance\", one of: list, show, verify, price"),
+            ("unisono algo", "a command is missing, one of: list, show, verify, price"),
             ("unisono bench all_reduce,fold", "one of: all_reduce, reduce_scatter"),
             ("unisono bench", "missing: <OP>"),
             ("unisono bench all_reduce --dtype f31", "one of: f64, f32"),
@@ -282,6 +329,15 @@ mod tests {
             ("unisono run sh", "-n <RANKS>"),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
+            ("unisono algo price ring --ranks 4", "--bytes"),
+            ("unisono algo price --ranks 4 --bytes 1K", "--all"),
+            ("unisono algo price ring --ranks 0 --bytes 1K", "1..=32768"),
+            ("unisono algo price ring --ranks 4 --bytes -1", "K, M or G"),
+            ("unisono algo price ring --ranks 4 --bytes 1K --alpha-us -1", "--alpha-us: unknown latency"),
+            ("unisono algo price ring --ranks 4 --bytes 1K --alpha-us nan", "from 0 to 1000000"),
+            ("unisono algo price ring --ranks 4 --bytes 1K --beta-gb-per-s 0", "--beta-gb-per-s: unknown rate"),
+            ("unisono algo price ring --ranks 4 --bytes 1K --gamma-gb-per-s -2", "GB/s from"),
+            ("unisono algo price ring --ranks 4 --bytes 1K --gamma-gb-per-s inf", "GB/s from"),
         ];
         for (line, expected) in cases {
             let problem = parsed(line).unwrap_err();

@@ -6,6 +6,7 @@ mod algo;
 mod arguments;
 mod bench;
 mod demo;
+mod forecast;
 mod print;
 mod problem;
 mod random;

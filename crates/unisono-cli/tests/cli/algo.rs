@@ -51,3 +51,50 @@ fn a_person_reads_one_line_per_step_and_per_proof() {
     let proved = unisono(&["algo", "verify", "ring", "--ranks", "2..4"]);
     assert!(proved.status.success() && proved.out.contains("all_reduce/ring: proved"), "{}", proved.out);
 }
+
+const ALL_REDUCE_4_RANKS: [&str; 7] = ["algo", "price", "--all", "--ranks", "4", "--bytes", "1M"];
+
+#[test]
+fn the_price_of_a_described_network_is_the_textbooks() {
+    let network = ["--alpha-us", "10", "--beta-gb-per-s", "12.5", "--gamma-gb-per-s", "40", "--json"];
+    let priced = json(&[&ALL_REDUCE_4_RANKS[..], &network].concat());
+    let of = |collective: &str, name: &str| {
+        let mut rows = priced.as_array().unwrap().iter();
+        rows.find(|row| row["collective"] == collective && row["name"] == name).unwrap()
+    };
+    let (bytes, close) = (f64::from(1 << 20), |a: f64, b: f64| (a - b).abs() <= 0.01);
+    let (beta, gamma) = (bytes / 12.5e3, bytes / 40e3);
+    let ring = of("all_reduce", "ring");
+    assert!(close(ring["predicted_us"].as_f64().unwrap(), 60.0 + 1.5 * beta + 0.75 * gamma), "{ring}");
+    assert_eq!((&ring["rounds"], &ring["messages"]), (&6.into(), &12.into()));
+    assert_eq!((&ring["sent_bytes"], &ring["reduced_bytes"]), (&(3 << 19).into(), &(3 << 18).into()));
+    let doubling = of("all_reduce", "recursive_doubling");
+    assert!(close(doubling["predicted_us"].as_f64().unwrap(), 20.0 + 2.0 * beta + 2.0 * gamma), "{doubling}");
+}
+
+#[test]
+fn of_each_collective_the_cheapest_is_chosen() {
+    for ranks in ["1", "4", "7", "64"] {
+        for bytes in ["0", "64", "16K", "1M", "1G"] {
+            let priced = json(&["algo", "price", "--all", "--ranks", ranks, "--bytes", bytes, "--json"]);
+            let rows = priced.as_array().unwrap();
+            for collective in rows.iter().map(|row| &row["collective"]) {
+                let same = || rows.iter().filter(|row| &row["collective"] == collective);
+                let chosen: Vec<_> = same().filter(|row| row["chosen"] == true).collect();
+                assert_eq!(chosen.len(), 1, "{collective}, {ranks} ranks, {bytes} bytes");
+                let us = |row: &Value| row["predicted_us"].as_f64().unwrap();
+                let least = same().map(us).fold(f64::INFINITY, f64::min);
+                // Near a break point the neighbour may be a nanosecond less.
+                assert!(us(chosen[0]) <= least + 0.0011, "{collective}, {ranks} ranks, {bytes} bytes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_person_reads_a_table_of_prices() {
+    let done = unisono(&ALL_REDUCE_4_RANKS);
+    assert!(done.status.success(), "{}", done.err);
+    assert!(done.out.contains("predicted (us)") && done.out.contains("alpha"), "{}", done.out);
+    assert!(done.out.lines().any(|line| line.starts_with("barrier/") && line.ends_with("chosen")));
+}

@@ -4,7 +4,7 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 17] = [
         (&[], "demo, run, bench, algo"),
         (&["fly"], "demo, run, bench, algo"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -17,6 +17,11 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
         (&["algo", "show", "magic", "-n", "4"], "all_reduce/ring"),
+        (&["algo", "price", "magic", "--ranks", "4", "--bytes", "1K"], "all_reduce/ring"),
+        (&["algo", "price", "ring", "--ranks", "0", "--bytes", "1K"], "1..=32768"),
+        (&["algo", "price", "ring", "--ranks", "4", "--bytes", "much"], "K, M or G"),
+        (&["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--beta-gb-per-s", "-1"], "GB/s from"),
+        (&["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--alpha-us", "NaN"], "microseconds from"),
     ];
     for (arguments, allowed) in cases {
         let done = unisono(arguments);

@@ -1,0 +1,123 @@
+//! `unisono algo price`: what algorithms are expected to cost, and which one the library would take.
+
+use serde::Serialize;
+use unisono::Group;
+use unisono_schedule::{Admit, Algorithm, Parameters};
+use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::prices::Prices;
+
+use super::{named, requirements};
+use crate::arguments::PriceArguments;
+use crate::forecast::Forecast;
+use crate::print;
+use crate::problem::{Problem, Result};
+
+/// One algorithm; messages and bytes are those of the rank that has the most.
+#[derive(Serialize)]
+struct Priced {
+    collective: &'static str,
+    name: &'static str,
+    ranks: u32,
+    bytes: u64,
+    rounds: u64,
+    /// Sent and received.
+    messages: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    reduced_bytes: u64,
+    predicted_us: f64,
+    /// Whether a call that names no algorithm runs this one.
+    chosen: bool,
+}
+
+impl Priced {
+    fn new(algorithm: &Algorithm, bytes: u64, forecast: &Forecast) -> Priced {
+        let cost = (algorithm.cost)(&forecast.shape);
+        let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
+        Priced {
+            collective: algorithm.collective.name(),
+            name: algorithm.name,
+            ranks: forecast.shape.ranks,
+            bytes,
+            rounds: cost.rounds,
+            messages: cost.messages,
+            sent_bytes: cost.sent.of(bytes),
+            received_bytes: cost.received.of(bytes),
+            reduced_bytes: cost.reduced.of(bytes),
+            predicted_us: forecast.microseconds(algorithm, bytes),
+            chosen: pick.is_some_and(|pick| std::ptr::eq(pick, algorithm)),
+        }
+    }
+
+    fn line(&self) -> String {
+        let Priced { rounds, messages, sent_bytes, reduced_bytes, predicted_us, .. } = self;
+        let name = format!("{}/{}", self.collective, self.name);
+        let mark = if self.chosen { "  chosen" } else { "" };
+        format!(
+            "{name:<34} {rounds:>6} {messages:>8} {sent_bytes:>14} {reduced_bytes:>14} {predicted_us:>14.3}{mark}"
+        )
+    }
+}
+
+/// `unisono algo price`.
+pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
+    let &PriceArguments { ranks, bytes, json, .. } = arguments;
+    let name = arguments.name.as_deref();
+    let parameters = parameters(arguments)?;
+    let hosts = vec![0; ranks as usize];
+    let forecast = Forecast::new(parameters.shape(&hosts), parameters);
+    let (fitting, others): (Vec<&Algorithm>, Vec<&Algorithm>) =
+        named(name)?.into_iter().partition(|algorithm| algorithm.supports(&forecast.shape));
+    if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
+        let (name, requires) = (other.qualified_name(), requirements(other).join(", "));
+        return Err(Problem::usage(format!("{name} does not fit {ranks} ranks, it requires {requires}")));
+    }
+    let priced: Vec<Priced> =
+        fitting.into_iter().map(|algorithm| Priced::new(algorithm, bytes, &forecast)).collect();
+    if json {
+        return print::document(&priced);
+    }
+    print::line(&assumptions(&parameters, ranks))?;
+    print::line(&format!(
+        "#{:<33} {:>6} {:>8} {:>14} {:>14} {:>14}",
+        "algorithm", "rounds", "messages", "sent (B)", "reduced (B)", "predicted (us)"
+    ))?;
+    priced.iter().try_for_each(|one| print::line(&one.line()))
+}
+
+/// This machine's, or those of the network that the arguments describe.
+fn parameters(arguments: &PriceArguments) -> Result<Parameters> {
+    let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
+    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks));
+    if alpha_us.is_none() && beta_gb_per_s.is_none() && gamma_gb_per_s.is_none() {
+        return Ok(here);
+    }
+    // A GB/s is 1,000,000 fs per byte.
+    let fs_per_byte = |gb_per_s: f64| (1e6 / gb_per_s).round() as u64;
+    Ok(Parameters {
+        latency_ns: alpha_us.map_or(here.latency_ns, |alpha| (alpha * 1e3).round() as u64),
+        wire_fs_per_byte: beta_gb_per_s.map_or(here.wire_fs_per_byte, fs_per_byte),
+        reduce_fs_per_byte: gamma_gb_per_s.map_or(here.reduce_fs_per_byte, fs_per_byte),
+        ..here.textbook()
+    })
+}
+
+fn assumptions(parameters: &Parameters, ranks: u32) -> String {
+    let gb_per_s = |fs_per_byte: u64| 1e6 / fs_per_byte as f64;
+    let alpha = parameters.latency_ns as f64 / 1e3;
+    let beta = gb_per_s(parameters.wire_fs_per_byte);
+    let gamma = gb_per_s(parameters.reduce_fs_per_byte);
+    let processor = match (parameters.cpu_per_message_ns, parameters.cpu_fs_per_byte) {
+        (0, 0) => "no time of processors".to_owned(),
+        (message, byte) => format!(
+            "processor {:.2} us per message and {:.2} GB/s, {:.2} ranks per core",
+            message as f64 / 1e3,
+            gb_per_s(byte),
+            parameters.ranks_per_core_thousandths.max(1_000) as f64 / 1e3
+        ),
+    };
+    format!(
+        "# {ranks} ranks; alpha {alpha:.2} us, beta {beta:.2} GB/s, gamma {gamma:.2} GB/s, {processor}; \
+         messages and bytes of the busiest rank"
+    )
+}
