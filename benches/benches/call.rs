@@ -17,7 +17,7 @@ fn all_reduce(comm: &dyn Communicator, name: &str, output: &mut [u32]) -> Result
 
 /// The engine on links that never wait.
 fn engine(criterion: &mut Criterion) {
-    for name in ["recursive_doubling", "ring"] {
+    for name in ["recursive_doubling", "ring", "direct"] {
         let mut group = criterion.benchmark_group(format!("all_reduce_{name}"));
         let algorithm = find(Collective::AllReduce, name).unwrap();
         for ranks in [2, 4, 8, 64] {

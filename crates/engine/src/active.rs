@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Certainty, Collective, Descriptor, Error, Outcome,
-    ReduceOp, Result, Segments, Site, deadline_after,
+    Result, Segments, Site, deadline_after,
 };
 
 use crate::baton::Pause;
@@ -14,34 +14,36 @@ use crate::board::Board;
 use crate::header::CallHeader;
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
-use crate::planner::{Planned, Planner};
+use crate::planner::{NO_OPERATOR, Planned, Planner};
 use crate::reduce::Reducer;
-use crate::run::{Failure, STAGE_BYTES, Turn};
+use crate::run::{Desk, Failure, Turn};
 
 /// What the holder of the baton works with.
 pub(crate) struct Engine<L> {
     pub(crate) links: L,
     pub(crate) planner: Planner,
-    stage: Vec<u8>,
+    /// Kept for the next sleep, so that sleeping allocates nothing.
+    pub(crate) pause: Pause,
+    desk: Desk,
     scratch: Vec<u8>,
 }
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner) -> Engine<L> {
-        Engine { links, planner, stage: vec![0; STAGE_BYTES], scratch: Vec::new() }
+        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new() }
     }
 }
 
 /// A collective that has its number.
 pub(crate) struct ActiveCall {
     pub(crate) number: u64,
-    pub(crate) started: Instant,
-    pub(crate) deadline: Instant,
+    /// When it first had to wait: a call that never waits reads no clock.
+    waiting_since: Option<Instant>,
+    timeout: Duration,
     descriptor: Descriptor,
     site: &'static Location<'static>,
-    planned: Planned,
-    reducer: Reducer,
+    planned: Box<Planned>,
     /// The scaled input of a PreMulSum, whose own input must stay as it is.
     scaled: Option<Vec<u8>>,
     links_open: bool,
@@ -58,10 +60,14 @@ impl ActiveCall {
     ) -> Result<ActiveCall> {
         let descriptor = call.descriptor;
         let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
-        // Without an operator nothing is reduced; Max is one that every dtype has.
-        let op = descriptor.op.unwrap_or(ReduceOp::Max);
-        let reducer = Reducer::new(descriptor.dtype, op, ranks, call.user_function.clone());
-        let scaled = if reducer.needs_prescale() { prescale(&reducer, &mut call.buffers) } else { None };
+        planned.bind(
+            descriptor.dtype,
+            descriptor.op.unwrap_or(NO_OPERATOR),
+            ranks,
+            call.user_function.clone(),
+        );
+        let reducer = &planned.reducer;
+        let scaled = if reducer.needs_prescale() { prescale(reducer, &mut call.buffers) } else { None };
         let plan = &planned.run.plan;
         if engine.scratch.len() < plan.scratch_bytes {
             engine.scratch.resize(plan.scratch_bytes, 0);
@@ -69,18 +75,13 @@ impl ActiveCall {
         let number = board.enter(&descriptor, call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         planned.run.reset(header);
-        let started = engine.links.now();
-        let timeout = call.options.timeout.unwrap_or(timeout);
-        let deadline = deadline_after(started, timeout);
-        let site = call.site;
         Ok(ActiveCall {
             number,
-            started,
-            deadline,
+            waiting_since: None,
+            timeout: call.options.timeout.unwrap_or(timeout),
             descriptor,
-            site,
+            site: call.site,
             planned,
-            reducer,
             scaled,
             links_open: false,
         })
@@ -92,7 +93,7 @@ impl ActiveCall {
         engine: &mut Engine<L>,
         buffers: &mut Buffers<'_>,
     ) -> Result<bool, Failure> {
-        let run = &mut self.planned.run;
+        let Planned { run, reducer, .. } = &mut *self.planned;
         if !self.links_open {
             match engine.links.open(&run.plan.edges) {
                 Poll::Ready(Ok(())) => self.links_open = true,
@@ -106,9 +107,7 @@ impl ActiveCall {
         let memory = Memory::new(buffers, substitute, &mut engine.scratch);
         // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
         let memory = memory.expect("host memory");
-        let mut turn =
-            Turn { memory, links: &mut engine.links, stage: &mut engine.stage, reducer: &self.reducer };
-        run.advance(&mut turn)
+        run.advance(&mut Turn { memory, links: &mut engine.links, desk: &mut engine.desk, reducer })
     }
 
     /// Whether the call is over.
@@ -116,22 +115,32 @@ impl ActiveCall {
         self.planned.run.is_finished()
     }
 
+    /// Notes that nothing moved at `now`.
+    ///
+    /// # Errors
+    /// When that is past the deadline.
+    pub(crate) fn idle<L: Links>(&mut self, links: &mut L, board: &Board, now: Instant) -> Result<()> {
+        let since = *self.waiting_since.get_or_insert(now);
+        if now < deadline_after(since, self.timeout) { Ok(()) } else { Err(self.timed_out(links, board, now)) }
+    }
+
     /// What to wait for.
-    pub(crate) fn pause<L: Links>(&self, links: &mut L) -> Pause {
-        let mut interest = Vec::new();
+    pub(crate) fn pause<L: Links>(&self, links: &mut L, pause: &mut Pause) {
         if self.links_open {
-            self.planned.run.interest(&mut interest);
+            self.planned.run.interest(&mut pause.interest);
         }
-        Pause { interest, deadline: Some(self.deadline), awaited: self.awaited(links), number: self.number }
+        pause.deadline = self.waiting_since.map(|since| deadline_after(since, self.timeout));
+        pause.number = self.number;
+        self.awaited(links, &mut pause.awaited);
     }
 
     /// Whom the call waits for, the next one first.
-    fn awaited<L: Links>(&self, links: &mut L) -> Vec<u32> {
+    fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<u32>) {
         if self.links_open {
-            return self.planned.run.awaited();
+            return self.planned.run.awaited(awaited);
         }
         let edges = self.planned.run.plan.edges.iter();
-        edges.filter(|&&edge| !links.is_open(edge)).map(|edge| edge.peer).collect()
+        awaited.extend(edges.filter(|&&edge| !links.is_open(edge)).map(|edge| edge.peer));
     }
 
     /// The call as errors name it.
@@ -172,12 +181,13 @@ impl ActiveCall {
         }
     }
 
-    /// The error of a passed deadline.
-    pub(crate) fn timeout<L: Links>(&self, links: &mut L, board: &Board, now: Instant) -> Error {
+    fn timed_out<L: Links>(&self, links: &mut L, board: &Board, now: Instant) -> Error {
+        let mut awaited = Vec::new();
+        self.awaited(links, &mut awaited);
         let status = |rank| board.note_of(rank).unwrap_or_else(|| "has not answered".to_owned());
-        let not_arrived =
-            self.awaited(links).into_iter().map(|rank| Awaited { rank, status: status(rank) }).collect();
-        Error::Timeout { call: Box::new(self.info()), waited: now - self.started, not_arrived }
+        let not_arrived = awaited.into_iter().map(|rank| Awaited { rank, status: status(rank) }).collect();
+        let waited = self.waiting_since.map_or(Duration::ZERO, |since| now - since);
+        Error::Timeout { call: Box::new(self.info()), waited, not_arrived }
     }
 }
 

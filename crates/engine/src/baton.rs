@@ -3,7 +3,6 @@
 //! The holder moves all asynchronous work, so a thread that waits for its work needs the baton only when nobody has
 //! it; until then it sleeps at the bell. A thread with a collective of its own takes the baton from a waiter.
 
-use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -16,10 +15,11 @@ use crate::bell::Bell;
 use crate::board::Board;
 use crate::communicator::EngineOptions;
 use crate::control::Control;
-use crate::job::Job;
+use crate::fork::ForkGuard;
 use crate::links::{Interest, Links, Waker};
 use crate::point_to_point::Mail;
 use crate::progress::Progress;
+use crate::queue::Queue;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -40,12 +40,12 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) control: Arc<dyn Control>,
     pub(crate) options: EngineOptions,
     pub(crate) backend: &'static str,
-    pub(crate) owner_pid: u32,
+    pub(crate) owner: ForkGuard,
     pub(crate) is_closed: AtomicBool,
     pub(crate) derived: AtomicU64,
     /// Held while a collective is issued; of a blocking one until it returns.
     pub(crate) order: Mutex<()>,
-    pub(crate) queue: Mutex<VecDeque<Arc<Job>>>,
+    pub(crate) queue: Queue,
     pub(crate) mail: Mutex<Mail>,
     /// Whether the mail must be looked at: set at every post, so that calls without mail take no lock.
     pub(crate) has_mail: AtomicBool,
@@ -78,8 +78,14 @@ pub(crate) trait Task<L> {
     /// Moves what can move, without waiting.
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
 
-    /// What to wait for after an idle step.
-    fn pause(&mut self, engine: &mut Engine<L>) -> Pause;
+    /// After an idle step, at `now`.
+    ///
+    /// # Errors
+    /// When a deadline has passed.
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()>;
+
+    /// What to wait for after an idle step, added to an empty pause.
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause);
 }
 
 /// What an idle holder waits for.
@@ -92,6 +98,15 @@ pub(crate) struct Pause {
     pub(crate) awaited: Vec<u32>,
     /// Which call it is.
     pub(crate) number: u64,
+}
+
+impl Pause {
+    /// The same room, with nothing to wait for.
+    fn emptied(mut self) -> Pause {
+        self.interest.clear();
+        self.awaited.clear();
+        Pause { deadline: None, number: 0, ..self }
+    }
 }
 
 impl<L: Links + 'static> Shared<L> {
@@ -113,11 +128,11 @@ impl<L: Links + 'static> Shared<L> {
             control,
             options,
             backend,
-            owner_pid: std::process::id(),
+            owner: ForkGuard::new(),
             is_closed: AtomicBool::new(false),
             derived: AtomicU64::new(0),
             order: Mutex::new(()),
-            queue: Mutex::default(),
+            queue: Queue::default(),
             mail: Mutex::new(mail),
             has_mail: AtomicBool::new(false),
             progress: Progress::new(),
@@ -225,13 +240,16 @@ impl<L: Links + 'static> Baton<'_, L> {
                 continue;
             }
             let now = self.links.now();
+            task.idle(self, now)?;
             let since = *idle_since.get_or_insert(now);
             if now.saturating_duration_since(since) < self.shared.options.spin {
                 std::thread::yield_now();
                 continue;
             }
-            let pause = task.pause(self);
+            let mut pause = std::mem::take(&mut self.pause).emptied();
+            task.pause(self, &mut pause);
             self.sleep(&pause, now, since, &mut asking);
+            self.pause = pause;
         }
         self.shared.board.await_rank(None);
         Ok(())

@@ -20,7 +20,6 @@ struct Entry {
     number: u64,
     descriptor: Descriptor,
     site: &'static Location<'static>,
-    done: bool,
 }
 
 /// What a rank answers when asked about its call `number`.
@@ -61,6 +60,8 @@ pub struct Board {
     rank: u32,
     entries: Box<[Mutex<Option<Entry>>]>,
     entered: AtomicU64,
+    /// How many have returned. They return in the order in which they were entered.
+    left: AtomicU64,
     awaited: AtomicU32,
     revocation: OnceLock<Revocation>,
     wakers: Mutex<Vec<Waker>>,
@@ -74,6 +75,7 @@ impl Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
             entered: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
             revocation: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
@@ -84,7 +86,7 @@ impl Board {
     /// Notes the entry into a collective and gives it its number. Calls enter one at a time.
     pub fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, site, done: false };
+        let entry = Entry { number, descriptor: *descriptor, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -92,9 +94,7 @@ impl Board {
 
     /// Notes the end of a collective.
     pub fn leave(&self, number: u64) {
-        if let Some(entry) = lock(self.slot(number)).as_mut().filter(|entry| entry.number == number) {
-            entry.done = true;
-        }
+        self.left.store(number + 1, Ordering::Release);
         self.await_rank(None);
     }
 
@@ -117,7 +117,7 @@ impl Board {
         let entry = *lock(self.slot(number));
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
-            Some(entry) if entry.done => CallStatus::Done { call: info(&entry) },
+            Some(entry) if number < self.left.load(Ordering::Acquire) => CallStatus::Done { call: info(&entry) },
             Some(entry) => CallStatus::Running { call: info(&entry), awaited: self.awaited() },
         }
     }

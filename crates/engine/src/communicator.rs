@@ -104,13 +104,13 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         Arc::new(EngineCommunicator { shared: Arc::new(shared) })
     }
 
-    fn run_collective(&self, mut call: Call<'_>) -> Result<Outcome> {
+    fn run_collective(&self, call: &mut Call<'_>) -> Result<Outcome> {
         let shared = &*self.shared;
         let _turn = shared.issue(&call.descriptor)?;
         let mut baton = shared.take_baton();
         shared.finish_queue(&mut baton)?;
         let timeout = shared.options.timeout;
-        let active = ActiveCall::start(&mut call, &mut baton, &shared.board, shared.group.size(), timeout)?;
+        let active = ActiveCall::start(call, &mut baton, &shared.board, shared.group.size(), timeout)?;
         let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
         if let Err(error) = baton.drive(&mut task) {
             return Err(shared.settle(&mut baton, error));
@@ -167,7 +167,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         &self.shared.group
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
         self.shared.admit()?;
         if call.buffers.on_device() {
             return Err(device_unsupported(self.shared.backend));
@@ -175,7 +175,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if call.descriptor.collective.is_point_to_point() {
             self.run_point_to_point(call)
         } else {
-            self.run_collective(call)
+            self.run_collective(&mut call)
         }
     }
 
@@ -197,7 +197,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
             match self.shared.issue(&call.descriptor) {
                 Ok(_turn) => {
                     let job = Job::new(call, self.shared.bell.clone());
-                    lock(&self.shared.queue).push_back(job.clone());
+                    self.shared.queue.push(job.clone());
                     job
                 }
                 Err(error) => return refuse(call, error),
@@ -267,10 +267,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 impl<L: Links + 'static> Shared<L> {
     /// Refuses what can be refused before anything happens.
     fn admit(&self) -> Result<()> {
-        let pid = std::process::id();
-        if pid != self.owner_pid {
-            return Err(Error::Forked { owner: self.owner_pid, pid });
-        }
+        self.owner.check()?;
         self.check_revoked()?;
         if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }

@@ -42,6 +42,8 @@ pub(crate) enum Located {
 pub(crate) struct BoundStep {
     pub(crate) extent: u32,
     pub(crate) bytes: u64,
+    /// Pieces; 1 for an empty step, which still has its turn.
+    pub(crate) pieces: u64,
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if it writes one.
     pub(crate) writes_scratch: Option<u32>,
@@ -126,10 +128,10 @@ impl Plan {
             .max();
         let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
         let binder =
-            Binder { layout, element_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
+            Binder { layout, element_bytes, piece_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
         let steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
         let lane = lane_of(key, group);
-        let links = bind_links(&schedule, &steps, lane, piece_bytes);
+        let links = bind_links(&schedule, &steps, lane);
         let copies = (0..steps.len() as u32)
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
             .collect();
@@ -146,15 +148,6 @@ impl Plan {
             piece_bytes,
         }
     }
-
-    /// Pieces of a step; 1 for an empty one, which still has its turn.
-    pub(crate) fn pieces(&self, step: u32) -> u64 {
-        pieces(self.steps[step as usize].bytes, self.piece_bytes)
-    }
-}
-
-fn pieces(bytes: u64, piece_bytes: u64) -> u64 {
-    bytes.div_ceil(piece_bytes).max(1)
 }
 
 /// Which stream a call uses: derived from fields that both sides compare.
@@ -182,6 +175,7 @@ fn is_scratch(slot: &Slot) -> bool {
 struct Binder {
     layout: Layout,
     element_bytes: u64,
+    piece_bytes: u64,
     slot_bytes: usize,
     in_place: bool,
 }
@@ -208,7 +202,8 @@ impl Binder {
             Some(Slot::Input | Slot::Output) | None => None,
         };
         let bytes = self.layout.length(step.extent) * self.element_bytes;
-        BoundStep { extent: step.extent, bytes, work, writes_scratch }
+        let pieces = bytes.div_ceil(self.piece_bytes).max(1);
+        BoundStep { extent: step.extent, bytes, pieces, work, writes_scratch }
     }
 
     fn locate(&self, slot: Slot, extent: u32) -> Located {
@@ -226,7 +221,7 @@ impl Binder {
     }
 }
 
-fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, piece_bytes: u64) -> Vec<PlanLink> {
+fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane) -> Vec<PlanLink> {
     let mut links: Vec<PlanLink> = Vec::new();
     let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: HASH_START };
     for (index, step) in schedule.steps.iter().enumerate() {
@@ -243,7 +238,7 @@ fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, piece_bytes:
         let direction = if sends { &mut link.send } else { &mut link.recv };
         let bytes = steps[index].bytes;
         direction.steps.push(index as u32);
-        direction.pieces = direction.pieces.max(pieces(bytes, piece_bytes));
+        direction.pieces = direction.pieces.max(steps[index].pieces);
         direction.plan_hash = hash_word(direction.plan_hash, bytes);
     }
     links

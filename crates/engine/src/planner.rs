@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallOptions, Counts, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
+    CallOptions, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result, UserFunction,
 };
 use unisono_schedule::{Admit, Algorithm, Chooser, Parameters, Schedule, Shape, algorithms, find};
 
 use crate::header::CallHeader;
 use crate::layout::vector_elements;
 use crate::plan::{Plan, PlanKey, piece_bytes};
+use crate::reduce::Reducer;
 use crate::run::Run;
 
 /// Finished runs kept for the next call of the same shape.
@@ -36,11 +37,27 @@ struct Wish {
     determinism: Determinism,
 }
 
-/// A run and what it was planned for.
+/// A run and what it was planned for. Boxed: a call moves the pointer.
 pub(crate) struct Planned {
     wish: Wish,
     pub(crate) run: Run,
+    /// The kernels that the run works with, and their operator.
+    pub(crate) reducer: Reducer,
+    op: ReduceOp,
 }
+
+impl Planned {
+    /// Binds the run to a call's operator; the kernels stay when it is the same as last time.
+    pub(crate) fn bind(&mut self, dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) {
+        if self.op != op || user.is_some() {
+            self.reducer = Reducer::new(dtype, op, ranks, user);
+            self.op = op;
+        }
+    }
+}
+
+/// An operator that every dtype has, for calls that reduce nothing.
+pub(crate) const NO_OPERATOR: ReduceOp = ReduceOp::Max;
 
 /// Chooses, builds, binds and keeps.
 pub(crate) struct Planner {
@@ -51,7 +68,7 @@ pub(crate) struct Planner {
     forced: Option<Arc<str>>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
-    kept: Vec<Planned>,
+    kept: Vec<Box<Planned>>,
 }
 
 impl Planner {
@@ -84,10 +101,10 @@ impl Planner {
         descriptor: &Descriptor,
         counts: &Counts,
         options: &CallOptions,
-    ) -> Result<Planned> {
+    ) -> Result<Box<Planned>> {
         let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
         let plain = normalised(descriptor);
-        let matches = |kept: &Planned| {
+        let matches = |kept: &Box<Planned>| {
             kept.wish.descriptor == plain
                 && kept.wish.counts == *counts
                 && kept.wish.algorithm.as_ref() == algorithm
@@ -110,11 +127,16 @@ impl Planner {
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
         let plan = Arc::new(Plan::new(algorithm, schedule, &key, &self.group, piece));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
-        Ok(Planned { wish, run: Run::new(plan, header) })
+        let reducer = Reducer::new(descriptor.dtype, NO_OPERATOR, self.group.size(), None);
+        Ok(Box::new(Planned { wish, run: Run::new(plan, header), reducer, op: NO_OPERATOR }))
     }
 
     /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
-    pub(crate) fn put_back(&mut self, planned: Planned) {
+    pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
+        if let ReduceOp::User(_) = planned.op {
+            // The function is the caller's, who may want it to be gone.
+            planned.bind(planned.wish.descriptor.dtype, NO_OPERATOR, self.group.size(), None);
+        }
         if self.kept.len() == RUNS_KEPT_MAX {
             self.kept.remove(0);
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Buffers, Error, Result};
 
@@ -28,10 +28,13 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
         self.shared.with_mail(engine, step)
     }
 
-    fn pause(&mut self, engine: &mut Engine<L>) -> Pause {
-        let mut pause = self.active.pause(&mut engine.links);
-        lock(&self.shared.mail).pause(&mut engine.links, &mut pause);
-        pause
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
+        self.active.idle(&mut engine.links, &self.shared.board, now)
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+        self.active.pause(&mut engine.links, pause);
+        lock(&self.shared.mail).pause(&mut engine.links, pause);
     }
 }
 
@@ -46,21 +49,20 @@ impl<L: Links + 'static, G: Fn() -> bool> Task<L> for Pending<'_, L, G> {
         if (self.goal)() { Ok(Step::Finished) } else { self.shared.advance_pending(engine) }
     }
 
-    fn pause(&mut self, engine: &mut Engine<L>) -> Pause {
-        let head = lock(&self.shared.queue).front().cloned();
-        let mut pause = match head.as_ref().map(|job| lock(&job.state)).as_deref() {
-            Some(JobState::Active(job)) => job.active.pause(&mut engine.links),
-            Some(JobState::Queued(_) | JobState::Finished(_)) | None => Pause::default(),
-        };
-        lock(&self.shared.mail).pause(&mut engine.links, &mut pause);
-        pause
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
+        self.shared.with_head(|job| job.active.idle(&mut engine.links, &self.shared.board, now)).unwrap_or(Ok(()))
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+        self.shared.with_head(|job| job.active.pause(&mut engine.links, pause));
+        lock(&self.shared.mail).pause(&mut engine.links, pause);
     }
 }
 
 impl<L: Links + 'static> Shared<L> {
     /// Whether asynchronous work is not finished.
     pub(crate) fn has_pending(&self) -> bool {
-        !lock(&self.queue).is_empty() || lock(&self.mail).is_pending()
+        !self.queue.is_empty() || lock(&self.mail).is_pending()
     }
 
     /// One turn of one collective.
@@ -78,17 +80,20 @@ impl<L: Links + 'static> Shared<L> {
                 return Err(active.error(failure, rank, |peer| self.group.global_ranks()[peer as usize]));
             }
         };
-        if active.is_finished() {
-            return Ok(Step::Finished);
+        Ok(match (active.is_finished(), moved) {
+            (true, _) => Step::Finished,
+            (false, true) => Step::Moved,
+            (false, false) => Step::Idle,
+        })
+    }
+
+    /// Does something with the asynchronous collective in progress, if there is one.
+    fn with_head<R>(&self, act: impl FnOnce(&mut ActiveJob) -> R) -> Option<R> {
+        let head = self.queue.head()?;
+        match &mut *lock(&head.state) {
+            JobState::Active(job) => Some(act(job)),
+            JobState::Queued(_) | JobState::Finished(_) => None,
         }
-        if moved {
-            return Ok(Step::Moved);
-        }
-        let now = engine.links.now();
-        if now >= active.deadline {
-            return Err(active.timeout(&mut engine.links, &self.board, now));
-        }
-        Ok(Step::Idle)
     }
 
     /// The same step with the posted sends and receives moved too.
@@ -123,7 +128,7 @@ impl<L: Links + 'static> Shared<L> {
 
     /// One turn of the head of the queue and of the mail. `Finished` when nothing is pending.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
-        let head = lock(&self.queue).front().cloned();
+        let head = self.queue.head();
         let step = match head {
             Some(job) => self.step_job(&job, engine)?,
             None if lock(&self.mail).is_pending() => {
@@ -150,7 +155,7 @@ impl<L: Links + 'static> Shared<L> {
                 Ok(active) => *state = JobState::Active(Box::new(ActiveJob { active, call })),
                 Err(error) => {
                     drop(state);
-                    lock(&self.queue).pop_front();
+                    self.queue.pop();
                     job.finish(Err(error), call.buffers);
                     return Ok(Step::Moved);
                 }
@@ -168,17 +173,17 @@ impl<L: Links + 'static> Shared<L> {
         self.board.leave(active.number);
         let bytes = buffers_bytes(&call.buffers.borrow());
         let outcome = active.finish(engine, bytes);
-        lock(&self.queue).pop_front();
+        self.queue.pop();
         job.finish(Ok(outcome), call.buffers);
         Ok(Step::Moved)
     }
 
     /// Runs every queued collective to its end.
     pub(crate) fn finish_queue(&self, baton: &mut Baton<'_, L>) -> Result<()> {
-        if lock(&self.queue).is_empty() {
+        if self.queue.is_empty() {
             return Ok(());
         }
-        let mut task = Pending { shared: self, goal: || lock(&self.queue).is_empty() };
+        let mut task = Pending { shared: self, goal: || self.queue.is_empty() };
         baton.drive(&mut task).map_err(|error| self.settle(baton, error))
     }
 
@@ -220,8 +225,7 @@ impl<L: Links + 'static> Shared<L> {
             baton.await_first_cause();
         }
         let seen = self.fail(error);
-        let jobs: Vec<_> = lock(&self.queue).drain(..).collect();
-        jobs.iter().for_each(|job| job.fail(seen.clone()));
+        self.queue.drain().iter().for_each(|job| job.fail(seen.clone()));
         lock(&self.mail).fail(&seen);
         seen
     }

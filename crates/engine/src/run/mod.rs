@@ -5,6 +5,7 @@
 //! earlier step that it depends on has passed byte b.
 
 mod limit;
+mod ready;
 mod receive;
 mod send;
 #[cfg(test)]
@@ -20,11 +21,17 @@ use crate::memory::Memory;
 use crate::plan::{Direction, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
 
+use limit::{Next, Part};
+use ready::{Mover, Ready};
+
 /// The watermark of a step that is finished, however long it was.
 const FINISHED: u64 = u64::MAX;
 
 /// Size of the staging area: what one receive may take before it is reduced, so that it is still in cache.
-pub(crate) const STAGE_BYTES: usize = 256 * 1024;
+const STAGE_BYTES: usize = 256 * 1024;
+
+/// Parts that one system call may move.
+const PARTS_MAX: usize = 32;
 
 /// Largest element in bytes that a receive may have to carry over in part.
 const CARRY_BYTES_MAX: usize = 16;
@@ -59,13 +66,14 @@ struct PieceOf {
 
 impl Cursor {
     /// The piece at this cursor; steps that have no such piece are skipped. `None` behind the last.
+    #[inline]
     fn piece(&mut self, plan: &Plan, direction: &Direction) -> Option<PieceOf> {
         while self.piece < direction.pieces {
             while let Some(&step) = direction.steps.get(self.position as usize) {
-                if self.piece < plan.pieces(step) {
+                let bound = &plan.steps[step as usize];
+                if self.piece < bound.pieces {
                     let start = self.piece * plan.piece_bytes;
-                    let end = plan.steps[step as usize].bytes.min(start + plan.piece_bytes);
-                    return Some(PieceOf { step, start, end });
+                    return Some(PieceOf { step, start, end: bound.bytes.min(start + plan.piece_bytes) });
                 }
                 self.position += 1;
             }
@@ -94,18 +102,57 @@ struct LinkState {
 /// A call in progress.
 pub(crate) struct Run {
     pub(crate) plan: Arc<Plan>,
+    state: State,
+}
+
+/// How far a call is.
+struct State {
     header: CallHeader,
     /// Bytes of each step's destination that are final (of a send: bytes that are on their way).
     done: Vec<u64>,
     links: Vec<LinkState>,
+    ready: Ready,
     unfinished: usize,
+}
+
+/// Memory that every run of an engine works in, one after the other.
+pub(crate) struct Desk {
+    /// Bytes that have arrived and are not yet stored, or that leave together.
+    stage: Vec<u8>,
+    /// What the next system call moves.
+    parts: Parts,
+}
+
+impl Desk {
+    /// A desk for any run.
+    pub(crate) fn new() -> Desk {
+        Desk { stage: vec![0; STAGE_BYTES], parts: Parts { list: Vec::with_capacity(PARTS_MAX), bytes: 0 } }
+    }
+}
+
+/// The parts of one system call, in stream order.
+struct Parts {
+    list: Vec<Part>,
+    bytes: u64,
+}
+
+impl Parts {
+    fn clear(&mut self) {
+        self.list.clear();
+        self.bytes = 0;
+    }
+
+    fn push(&mut self, part: Part) {
+        self.bytes += part.bytes;
+        self.list.push(part);
+    }
 }
 
 /// What a run works with for one turn.
 pub(crate) struct Turn<'t, 'a, 'b, K> {
     pub(crate) memory: Memory<'a, 'b>,
     pub(crate) links: &'t mut K,
-    pub(crate) stage: &'t mut [u8],
+    pub(crate) desk: &'t mut Desk,
     pub(crate) reducer: &'t Reducer,
 }
 
@@ -121,18 +168,21 @@ impl Run {
             carry: [0; CARRY_BYTES_MAX],
             carry_bytes: 0,
         };
-        let links = vec![fresh; plan.links.len()];
-        let mut run = Run { done: vec![0; plan.steps.len()], plan, header, links, unfinished: 0 };
+        let (links, done) = (vec![fresh; plan.links.len()], vec![0; plan.steps.len()]);
+        let state = State { done, header, links, ready: Ready::new(&plan), unfinished: 0 };
+        let mut run = Run { plan, state };
         run.reset(header);
         run
     }
 
     /// Makes a finished run ready for another call of the same plan. Allocates nothing.
     pub(crate) fn reset(&mut self, header: CallHeader) {
-        self.header = header;
-        self.done.fill(0);
-        self.unfinished = self.done.len();
-        for link in &mut self.links {
+        let Run { plan, state } = self;
+        state.header = header;
+        state.done.fill(0);
+        state.ready.reset();
+        state.unfinished = state.done.len();
+        for link in &mut state.links {
             link.send = Cursor::default();
             link.recv = Cursor::default();
             link.header_sent = 0;
@@ -140,119 +190,122 @@ impl Run {
             link.carry_bytes = 0;
         }
         // In place, a chunk's input and output are the same bytes.
-        for &copy in &self.plan.copies {
-            if let Work::Copy { source, destination } = self.plan.steps[copy as usize].work
+        for (index, &copy) in plan.copies.iter().enumerate() {
+            if let Work::Copy { source, destination } = plan.steps[copy as usize].work
                 && source == destination
             {
-                self.done[copy as usize] = FINISHED;
-                self.unfinished -= 1;
+                state.done[copy as usize] = FINISHED;
+                state.unfinished -= 1;
+                state.ready.close(Mover::Copy(index));
             }
         }
     }
 
     /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
-        self.unfinished == 0
+        self.state.unfinished == 0
     }
 
     /// Moves whatever can move now; true when something did. Never blocks.
     pub(crate) fn advance<K: Links>(&mut self, turn: &mut Turn<'_, '_, '_, K>) -> Result<bool, Failure> {
+        let Run { plan, state } = self;
         let mut moved = false;
-        for link in 0..self.links.len() {
-            moved |= self.serve_send(link, turn)?;
+        for word in 0..state.ready.sends.words() {
+            for link in state.ready.sends.members(word) {
+                moved |= state.serve_send(plan, link, turn)?;
+            }
         }
-        for link in 0..self.links.len() {
-            moved |= self.serve_receive(link, turn)?;
+        for word in 0..state.ready.receives.words() {
+            for link in state.ready.receives.members(word) {
+                moved |= state.serve_receive(plan, link, turn)?;
+            }
         }
-        moved |= self.serve_copies(turn);
+        for word in 0..state.ready.copies.words() {
+            for copy in state.ready.copies.members(word) {
+                // At most one piece of one copy in a turn, so that the links do not wait for it.
+                if state.serve_copy(plan, copy, &mut turn.memory) {
+                    return Ok(true);
+                }
+            }
+        }
         Ok(moved)
     }
 
-    /// At most one piece of one copy in a turn, so that the links do not wait for it.
-    fn serve_copies<K: Links>(&mut self, turn: &mut Turn<'_, '_, '_, K>) -> bool {
-        let plan = self.plan.clone();
-        let mut moved = false;
-        for &copy in &plan.copies {
-            let step = &plan.steps[copy as usize];
-            let Work::Copy { source, destination } = step.work else { continue };
-            let start = self.done[copy as usize];
-            if start == FINISHED {
-                continue;
-            }
-            if step.bytes == 0 {
-                moved |= self.finish_empty(copy);
-                continue;
-            }
-            let piece_end = (start / plan.piece_bytes + 1) * plan.piece_bytes;
-            let end = self.limit(copy).min(piece_end);
-            if end > start {
-                let (from, to) =
-                    (source.at(start, plan.piece_bytes), destination.at(start, plan.piece_bytes));
-                turn.memory.copy(from, to, (end - start) as usize);
-                self.pass(copy, end);
-                return true;
-            }
-        }
-        moved
-    }
-
-    /// Moves a step's watermark.
-    fn pass(&mut self, step: u32, done: u64) {
-        if done == self.plan.steps[step as usize].bytes {
-            self.done[step as usize] = FINISHED;
-            self.unfinished -= 1;
-        } else {
-            self.done[step as usize] = done;
-        }
-    }
-
-    /// Finishes a step without bytes, if it may.
-    fn finish_empty(&mut self, step: u32) -> bool {
-        let may = self.may_finish_empty(step);
-        if may {
-            self.done[step as usize] = FINISHED;
-            self.unfinished -= 1;
-        }
-        may
-    }
-
-    /// What must become possible for this run to go on. Computed from the same limits as the work itself.
+    /// What must become possible for this run to go on, after a turn in which nothing moved: whatever that turn has
+    /// left open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
-        for link in 0..self.links.len() {
-            let (readable, writable) = (self.wants_receive(link), self.wants_send(link));
+        for (link, plan_link) in self.plan.links.iter().enumerate() {
+            let (readable, writable) =
+                (self.state.ready.receives.contains(link), self.state.ready.sends.contains(link));
             if readable || writable {
-                interest.push(Interest { edge: self.plan.links[link].edge, readable, writable });
+                interest.push(Interest { edge: plan_link.edge, readable, writable });
             }
         }
     }
 
     /// The peers whose bytes this run still waits for, the next one first.
-    pub(crate) fn awaited(&self) -> Vec<u32> {
+    pub(crate) fn awaited(&self, awaited: &mut Vec<u32>) {
         let peer = |link: usize| self.plan.links[link].edge.peer;
-        let links = 0..self.links.len();
-        let mut awaited: Vec<u32> =
-            links.clone().filter(|&link| self.wants_receive(link)).map(peer).collect();
-        for link in links.filter(|&link| self.wants_send(link)) {
+        let links = 0..self.plan.links.len();
+        awaited.extend(links.clone().filter(|&link| self.state.ready.receives.contains(link)).map(peer));
+        for link in links.filter(|&link| self.state.ready.sends.contains(link)) {
             if !awaited.contains(&peer(link)) {
                 awaited.push(peer(link));
             }
         }
-        awaited
+    }
+}
+
+impl State {
+    /// One piece of a local copy; true when something moved.
+    fn serve_copy(&mut self, plan: &Plan, copy: usize, memory: &mut Memory<'_, '_>) -> bool {
+        let step = plan.copies[copy];
+        let bound = &plan.steps[step as usize];
+        let Work::Copy { source, destination } = bound.work else { return false };
+        let start = self.done[step as usize];
+        let end = bound.bytes.min((start / plan.piece_bytes + 1) * plan.piece_bytes);
+        match self.part(plan, PieceOf { step, start, end }, u64::MAX) {
+            Next::Blocked(by) => {
+                self.ready.block(Mover::Copy(copy), by);
+                false
+            }
+            Next::Part(part) => {
+                let (from, to) =
+                    (source.at(part.start, plan.piece_bytes), destination.at(part.start, plan.piece_bytes));
+                memory.copy(from, to, part.bytes as usize);
+                self.pass(plan, step, part.start + part.bytes);
+                if self.done[step as usize] == FINISHED {
+                    self.ready.close(Mover::Copy(copy));
+                }
+                true
+            }
+        }
     }
 
-    fn check_header(&self, link: usize) -> Result<(), Failure> {
-        let peer = self.plan.links[link].edge.peer;
-        let ours = self.header.with_plan_hash(self.plan.links[link].recv.plan_hash);
-        let theirs = self.links[link].header;
-        if ours == theirs {
-            return Ok(());
+    /// Moves a step's watermark.
+    #[inline]
+    fn pass(&mut self, plan: &Plan, step: u32, done: u64) {
+        if done == plan.steps[step as usize].bytes {
+            self.done[step as usize] = FINISHED;
+            self.unfinished -= 1;
+        } else {
+            self.done[step as usize] = done;
         }
-        let difference = header_difference(&ours, &theirs).unwrap_or_default();
-        Err(match decode(&theirs) {
-            Some(call) => Failure::Mismatch { peer, theirs: Box::new(call), difference },
-            None => {
-                Failure::Lost { peer, reason: format!("sent bytes that are not a header ({difference})") }
-            }
-        })
+        self.ready.wake(step);
+    }
+
+    fn check_header(&self, plan: &Plan, link: usize) -> Result<(), Failure> {
+        let ours = self.header.with_plan_hash(plan.links[link].recv.plan_hash);
+        let theirs = &self.links[link].header;
+        if ours == *theirs { Ok(()) } else { Err(refuse_header(plan.links[link].edge.peer, &ours, theirs)) }
+    }
+}
+
+#[cold]
+fn refuse_header(peer: u32, ours: &HeaderBytes, theirs: &HeaderBytes) -> Failure {
+    let difference = header_difference(ours, theirs).unwrap_or_default();
+    match decode(theirs) {
+        Some(call) => Failure::Mismatch { peer, theirs: Box::new(call), difference },
+        None => Failure::Lost { peer, reason: format!("sent bytes that are not a header ({difference})") },
     }
 }

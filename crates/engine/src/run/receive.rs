@@ -5,142 +5,160 @@ use std::io::{ErrorKind, IoSliceMut};
 use crate::header::HEADER_BYTES;
 use crate::links::{Link, Links};
 use crate::memory::{Memory, Span};
-use crate::plan::Work;
+use crate::plan::{Plan, Work};
 use crate::reduce::Reducer;
 
-use super::limit::Part;
-use super::{Failure, Run, Turn};
+use super::limit::{Next, Part};
+use super::ready::Mover;
+use super::{Desk, Failure, PARTS_MAX, Parts, State, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
-/// Parts of one staged receive.
-const PARTS_MAX: usize = 32;
-
-/// The parts of one staged receive, in stream order.
-struct Parts {
-    list: [Part; PARTS_MAX],
-    count: usize,
-    bytes: usize,
-}
-
-impl Run {
+impl State {
     /// Receives what may be stored from one link; true when something moved.
     pub(super) fn serve_receive<K: Links>(
         &mut self,
+        plan: &Plan,
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
         // A link whose first step may not store yet is not read at all: its header alone would cost a call.
-        let next = self.next_part(self.links[link].recv, &self.plan.links[link].recv);
-        let Some(part) = next else { return Ok(false) };
-        let direct = match self.plan.steps[part.step as usize].work {
-            Work::Recv { destination } => Some(destination.at(part.start, self.plan.piece_bytes)),
-            _ => None,
-        };
-        // Only a contiguous run is worth a call of its own, however long the part.
-        let is_long = |span: &Span| turn.memory.read(*span, part.bytes as usize).len() >= DIRECT_BYTES_MIN;
-        let direct = direct.filter(is_long);
-        match direct {
-            Some(span) => {
-                let into = turn.memory.write(span, part.bytes as usize);
-                let edge = self.plan.links[link].edge;
-                let state = &mut self.links[link];
-                let mut slices =
-                    [IoSliceMut::new(&mut state.header[state.header_received..]), IoSliceMut::new(into)];
-                let skip = usize::from(slices[0].is_empty());
-                let received = turn.links.link(edge).try_recv(&mut slices[skip..]);
-                match self.received(link, received)? {
-                    None => Ok(false),
-                    Some(payload) => {
-                        self.commit_receive(link, part, payload as u64);
-                        Ok(true)
+        if !self.gather_receives(plan, link, &mut turn.desk.parts) {
+            return Ok(false);
+        }
+        let first = turn.desk.parts.list[0];
+        let is_long = is_plain(plan, first.step) && first.bytes >= DIRECT_BYTES_MIN as u64;
+        match is_long.then(|| self.direct(plan, link, &turn.memory)).flatten() {
+            Some((part, span)) => self.serve_direct(plan, link, part, span, turn),
+            None => self.serve_staged(plan, link, turn),
+        }
+    }
+
+    /// Lists what may be stored now and fits the stage; false when that is nothing.
+    fn gather_receives(&mut self, plan: &Plan, link: usize, parts: &mut Parts) -> bool {
+        parts.clear();
+        let room = (super::STAGE_BYTES - HEADER_BYTES) as u64;
+        let direction = &plan.links[link].recv;
+        let header_is_there = self.links[link].header_received == HEADER_BYTES;
+        let mut cursor = self.links[link].recv;
+        while parts.list.len() < PARTS_MAX && parts.bytes < room {
+            let Some(piece) = cursor.piece(plan, direction) else {
+                if parts.list.is_empty() {
+                    self.ready.close(Mover::Receive(link));
+                }
+                break;
+            };
+            match self.part(plan, piece, room - parts.bytes) {
+                Next::Blocked(by) => {
+                    if parts.list.is_empty() {
+                        self.ready.block(Mover::Receive(link), by);
                     }
+                    break;
+                }
+                Next::Part(part) => {
+                    let is_long = is_plain(plan, part.step) && part.bytes >= DIRECT_BYTES_MIN as u64;
+                    // What is done without bytes must not wait for the bytes of the next step.
+                    let is_over = parts.bytes == 0 && header_is_there;
+                    if !parts.list.is_empty() && (is_long || is_over) {
+                        break;
+                    }
+                    parts.push(part);
+                    if !part.ends_piece {
+                        break;
+                    }
+                    cursor.step_over();
                 }
             }
-            None => self.serve_staged(link, turn),
         }
+        !parts.list.is_empty()
     }
 
-    /// Whether a receive is only waiting for bytes.
-    pub(super) fn wants_receive(&self, link: usize) -> bool {
-        self.next_part(self.links[link].recv, &self.plan.links[link].recv).is_some()
+    /// All of the next part, more than the stage would hold, and its place, when that is one long run of memory. Only a
+    /// contiguous run is worth a call of its own, however long the part.
+    fn direct(&self, plan: &Plan, link: usize, memory: &Memory<'_, '_>) -> Option<(Part, Span)> {
+        let Next::Part(part) = self.next(plan, self.links[link].recv, &plan.links[link].recv)? else {
+            return None;
+        };
+        let Work::Recv { destination } = plan.steps[part.step as usize].work else { return None };
+        let span = destination.at(part.start, plan.piece_bytes);
+        (memory.read(span, part.bytes as usize).len() >= DIRECT_BYTES_MIN).then_some((part, span))
     }
 
-    fn storable(&self, link: usize, room: usize) -> Parts {
-        let plan = &*self.plan;
-        let direction = &plan.links[link].recv;
-        let mut parts = Parts { list: [Part::NONE; PARTS_MAX], count: 0, bytes: 0 };
-        let mut cursor = self.links[link].recv;
-        while parts.count < PARTS_MAX && parts.bytes < room {
-            let Some(piece) = cursor.piece(plan, direction) else { break };
-            let Some(part) = self.part(piece, (room - parts.bytes) as u64) else { break };
-            let is_plain = matches!(plan.steps[part.step as usize].work, Work::Recv { .. });
-            if parts.count > 0 && parts.bytes == 0 && self.links[link].header_received == HEADER_BYTES {
-                // What is done without bytes must not wait for the bytes of the next step.
-                break;
-            }
-            if parts.count > 0 && is_plain && part.bytes >= DIRECT_BYTES_MIN as u64 {
-                break;
-            }
-            parts.list[parts.count] = part;
-            parts.count += 1;
-            parts.bytes += part.bytes as usize;
-            if part.start + part.bytes < piece.end {
-                break;
-            }
-            cursor.step_over();
-        }
-        parts
+    fn serve_direct<K: Links>(
+        &mut self,
+        plan: &Plan,
+        link: usize,
+        part: Part,
+        span: Span,
+        turn: &mut Turn<'_, '_, '_, K>,
+    ) -> Result<bool, Failure> {
+        let into = turn.memory.write(span, part.bytes as usize);
+        let state = &mut self.links[link];
+        let mut slices = [IoSliceMut::new(&mut state.header[state.header_received..]), IoSliceMut::new(into)];
+        let skip = usize::from(slices[0].is_empty());
+        let received = turn.links.link(plan.links[link].edge).try_recv(&mut slices[skip..]);
+        let Some(payload) = self.received(plan, link, received)? else { return Ok(false) };
+        self.commit_receive(plan, link, part, payload as u64);
+        Ok(true)
     }
 
     fn serve_staged<K: Links>(
         &mut self,
+        plan: &Plan,
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let header_left = HEADER_BYTES - self.links[link].header_received;
-        let carried = self.links[link].carry_bytes;
-        let parts = self.storable(link, turn.stage.len() - HEADER_BYTES);
+        let Desk { stage, parts } = &mut *turn.desk;
+        let state = &mut self.links[link];
+        let header_left = HEADER_BYTES - state.header_received;
+        let carried = state.carry_bytes;
         // The stage holds what is left of the header, or else the carried bytes, and then the payload.
-        let wanted = header_left + parts.bytes - carried;
+        let wanted = header_left + parts.bytes as usize - carried;
+        let mut payload = 0;
         if wanted > 0 {
-            turn.stage[..carried].copy_from_slice(&self.links[link].carry[..carried]);
-            let into = &mut turn.stage[carried..carried + wanted];
-            let edge = self.plan.links[link].edge;
-            let received = turn.links.link(edge).try_recv(&mut [IoSliceMut::new(into)]);
+            stage[..carried].copy_from_slice(&state.carry[..carried]);
+            let into = &mut stage[carried..carried + wanted];
+            let received = turn.links.link(plan.links[link].edge).try_recv(&mut [IoSliceMut::new(into)]);
             if let Ok(received) = received {
                 let header = received.min(header_left);
                 let from = HEADER_BYTES - header_left;
-                self.links[link].header[from..from + header].copy_from_slice(&turn.stage[..header]);
+                state.header[from..from + header].copy_from_slice(&stage[..header]);
             }
-            let Some(payload) = self.received(link, received)? else { return Ok(false) };
+            let Some(behind) = self.received(plan, link, received)? else { return Ok(false) };
             if self.links[link].header_received < HEADER_BYTES {
                 return Ok(true);
             }
             self.links[link].carry_bytes = 0;
-            let bytes = &turn.stage[header_left..header_left + carried + payload];
-            return self.distribute(link, &parts, bytes, &mut turn.memory, turn.reducer).map(|()| true);
+            payload = carried + behind;
         }
-        self.distribute(link, &parts, &[], &mut turn.memory, turn.reducer).map(|()| true)
+        let bytes = &stage[header_left..header_left + payload];
+        self.distribute(plan, link, parts, bytes, &mut turn.memory, turn.reducer).map(|()| true)
     }
 
     /// Takes account of what a link gave: the header first, which is compared before anything is believed. `None`
     /// when nothing came, else the bytes behind the header.
-    fn received(&mut self, link: usize, received: std::io::Result<usize>) -> Result<Option<usize>, Failure> {
-        let peer = self.plan.links[link].edge.peer;
+    #[inline]
+    fn received(
+        &mut self,
+        plan: &Plan,
+        link: usize,
+        received: std::io::Result<usize>,
+    ) -> Result<Option<usize>, Failure> {
+        let lost = |reason: String| Failure::Lost { peer: plan.links[link].edge.peer, reason };
         let received = match received {
-            Ok(0) => return Err(Failure::Lost { peer, reason: "the connection was closed".to_owned() }),
+            Ok(0) => return Err(lost("the connection was closed".to_owned())),
             Ok(received) => received,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Ok(None);
             }
-            Err(error) => return Err(Failure::Lost { peer, reason: error.to_string() }),
+            Err(error) => return Err(lost(error.to_string())),
         };
-        let header = received.min(HEADER_BYTES - self.links[link].header_received);
-        self.links[link].header_received += header;
-        if header > 0 && self.links[link].header_received == HEADER_BYTES {
-            self.check_header(link)?;
+        let state = &mut self.links[link];
+        let header = received.min(HEADER_BYTES - state.header_received);
+        state.header_received += header;
+        if header > 0 && state.header_received == HEADER_BYTES {
+            self.check_header(plan, link)?;
         }
         Ok(Some(received - header))
     }
@@ -148,21 +166,23 @@ impl Run {
     /// Stores or reduces staged bytes, part by part. Of an element that is split, the bytes are carried over.
     fn distribute(
         &mut self,
+        plan: &Plan,
         link: usize,
         parts: &Parts,
         mut bytes: &[u8],
         memory: &mut Memory<'_, '_>,
         reducer: &Reducer,
     ) -> Result<(), Failure> {
-        let plan = self.plan.clone();
-        for part in &parts.list[..parts.count] {
+        for part in &parts.list {
             let mut taken = bytes.len().min(part.bytes as usize);
             match plan.steps[part.step as usize].work {
                 Work::Recv { destination } => {
                     memory.store(destination.at(part.start, plan.piece_bytes), &bytes[..taken]);
                 }
                 Work::RecvReduce { operand, destination, order } => {
-                    taken -= taken % plan.element_bytes as usize;
+                    if taken < part.bytes as usize {
+                        taken -= taken % plan.element_bytes as usize;
+                    }
                     let operand = operand.at(part.start, plan.piece_bytes);
                     let destination = destination.at(part.start, plan.piece_bytes);
                     memory
@@ -172,7 +192,7 @@ impl Run {
                 Work::Send { .. } | Work::Copy { .. } => {}
             }
             bytes = &bytes[taken..];
-            if !self.commit_receive(link, *part, taken as u64) {
+            if !self.commit_receive(plan, link, *part, taken as u64) {
                 break;
             }
         }
@@ -183,19 +203,24 @@ impl Run {
     }
 
     /// Moves watermark and cursor; true when the part's piece is complete and the next may follow.
-    fn commit_receive(&mut self, link: usize, part: Part, bytes: u64) -> bool {
-        let plan = self.plan.clone();
+    fn commit_receive(&mut self, plan: &Plan, link: usize, part: Part, bytes: u64) -> bool {
+        let header_is_there = self.links[link].header_received == HEADER_BYTES;
         let is_empty_step = plan.steps[part.step as usize].bytes == 0;
-        if bytes > 0 || (is_empty_step && self.links[link].header_received == HEADER_BYTES) {
-            self.pass(part.step, part.start + bytes);
+        if bytes > 0 || (is_empty_step && header_is_there) {
+            self.pass(plan, part.step, part.start + bytes);
         }
         let mut cursor = self.links[link].recv;
-        let Some(piece) = cursor.piece(&plan, &plan.links[link].recv) else { return false };
-        let complete = part.start + bytes == piece.end && self.links[link].header_received == HEADER_BYTES;
+        // Skips the steps that are over, as the gathering did.
+        let Some(_) = cursor.piece(plan, &plan.links[link].recv) else { return false };
+        let complete = bytes == part.bytes && part.ends_piece && header_is_there;
         if complete {
             cursor.step_over();
         }
         self.links[link].recv = cursor;
         complete
     }
+}
+
+fn is_plain(plan: &Plan, step: u32) -> bool {
+    matches!(plan.steps[step as usize].work, Work::Recv { .. })
 }

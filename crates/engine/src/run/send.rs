@@ -5,10 +5,11 @@ use std::io::{ErrorKind, IoSlice};
 use crate::header::HEADER_BYTES;
 use crate::links::{Link, Links};
 use crate::memory::Memory;
-use crate::plan::Work;
+use crate::plan::{Plan, Work};
 
-use super::limit::Part;
-use super::{Cursor, Failure, Run, Turn};
+use super::limit::Next;
+use super::ready::Mover;
+use super::{Desk, Failure, PARTS_MAX, Parts, State, Turn};
 
 /// Bytes of one send call; more per call measured no better.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -16,151 +17,176 @@ const SEND_BYTES_MAX: u64 = 512 * 1024;
 /// Up to here header and payload are copied together, which is cheaper than a gathering call.
 const STAGED_SEND_BYTES_MAX: usize = 4096;
 
-/// Slices of one send call.
-const SLICES_MAX: usize = 16;
+/// Slices of one gathering call. Segments so short that this many hold less than [`STAGED_RUNS_BYTES_MAX`] are copied
+/// together instead.
+const SLICES_MAX: usize = 17;
 
-/// The parts of one send call, in stream order.
-struct Parts {
-    list: [Part; SLICES_MAX],
-    count: usize,
-    bytes: u64,
-}
+/// The most bytes that are copied together.
+const STAGED_RUNS_BYTES_MAX: usize = 64 * 1024;
 
-impl Run {
+impl State {
     /// Sends what may be sent on one link; true when something moved.
     pub(super) fn serve_send<K: Links>(
         &mut self,
+        plan: &Plan,
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        if !self.wants_send(link) {
+        if !self.gather_sends(plan, link, &mut turn.desk.parts) {
             return Ok(false);
         }
-        let parts = self.sendable(link);
-        let header_left = HEADER_BYTES - self.links[link].header_sent;
-        let sent = match header_left + parts.bytes as usize {
-            0 => 0,
-            _ => match self.send_parts(link, &parts, turn) {
-                Ok(sent) => sent,
-                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
-                    return Ok(false);
-                }
-                Err(error) => {
-                    let peer = self.plan.links[link].edge.peer;
-                    return Err(Failure::Lost { peer, reason: error.to_string() });
-                }
-            },
+        let sent = match self.send_parts(plan, link, turn) {
+            Ok(sent) => sent,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(false);
+            }
+            Err(error) => {
+                let peer = plan.links[link].edge.peer;
+                return Err(Failure::Lost { peer, reason: error.to_string() });
+            }
         };
-        self.commit_send(link, &parts, sent);
+        self.commit_send(plan, link, &turn.desk.parts, sent);
         Ok(true)
     }
 
-    /// Whether a send is only waiting for room on its link.
-    pub(super) fn wants_send(&self, link: usize) -> bool {
-        self.next_part(self.links[link].send, &self.plan.links[link].send).is_some()
-    }
-
-    fn sendable(&self, link: usize) -> Parts {
-        let plan = &*self.plan;
+    /// Lists what may be sent now; false when that is nothing.
+    fn gather_sends(&mut self, plan: &Plan, link: usize, parts: &mut Parts) -> bool {
+        parts.clear();
         let direction = &plan.links[link].send;
-        let mut parts = Parts { list: [Part::NONE; SLICES_MAX], count: 0, bytes: 0 };
+        let header_is_sent = self.links[link].header_sent == HEADER_BYTES;
         let mut cursor = self.links[link].send;
-        while parts.count < SLICES_MAX && parts.bytes < SEND_BYTES_MAX {
-            let Some(piece) = cursor.piece(plan, direction) else { break };
-            let Some(part) = self.part(piece, SEND_BYTES_MAX - parts.bytes) else { break };
-            if parts.count > 0 && parts.bytes == 0 && self.links[link].header_sent == HEADER_BYTES {
+        while parts.list.len() < PARTS_MAX && parts.bytes < SEND_BYTES_MAX {
+            let Some(piece) = cursor.piece(plan, direction) else {
+                if parts.list.is_empty() {
+                    self.ready.close(Mover::Send(link));
+                }
+                break;
+            };
+            match self.part(plan, piece, SEND_BYTES_MAX - parts.bytes) {
+                Next::Blocked(by) => {
+                    if parts.list.is_empty() {
+                        self.ready.block(Mover::Send(link), by);
+                    }
+                    break;
+                }
                 // What is done without bytes must not wait for the bytes of the next step.
-                break;
+                Next::Part(_) if !parts.list.is_empty() && parts.bytes == 0 && header_is_sent => break,
+                Next::Part(part) => {
+                    parts.push(part);
+                    if !part.ends_piece {
+                        break;
+                    }
+                    cursor.step_over();
+                }
             }
-            parts.list[parts.count] = part;
-            parts.count += 1;
-            parts.bytes += part.bytes;
-            if part.start + part.bytes < piece.end {
-                break;
-            }
-            cursor.step_over();
         }
-        parts
+        !parts.list.is_empty()
     }
 
+    /// One call of the link; the bytes that it took.
     fn send_parts<K: Links>(
         &self,
+        plan: &Plan,
         link: usize,
-        parts: &Parts,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> std::io::Result<usize> {
-        let plan_link = &self.plan.links[link];
+        let plan_link = &plan.links[link];
         let header_sent = self.links[link].header_sent;
-        let header = match header_sent {
-            HEADER_BYTES => None,
-            _ => Some(self.header.with_plan_hash(plan_link.send.plan_hash)),
-        };
-        let header = header.as_ref().map_or(&[][..], |header| &header[header_sent..]);
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX + 1];
-        slices[0] = IoSlice::new(header);
-        let Turn { memory, links, stage, .. } = turn;
-        let count = self.fill_slices(parts, memory, &mut slices);
-        let skip = usize::from(header.is_empty());
-        let slices = &slices[skip..count];
-        let output = links.link(plan_link.edge);
-        let total: usize = slices.iter().map(|slice| slice.len()).sum();
-        if slices.len() == 1 || total > STAGED_SEND_BYTES_MAX {
-            return output.try_send(slices);
+        let header = self.header.with_plan_hash(plan_link.send.plan_hash);
+        let header = &header[header_sent..];
+        let Turn { memory, links, desk: Desk { stage, parts }, .. } = turn;
+        let total = header.len() + parts.bytes as usize;
+        if total == 0 {
+            return Ok(0);
         }
-        let mut end = 0;
-        for slice in slices {
-            stage[end..end + slice.len()].copy_from_slice(slice);
-            end += slice.len();
-        }
-        output.try_send(&[IoSlice::new(&stage[..end])])
-    }
-
-    /// The user's own bytes of every part, as far as the slices reach.
-    fn fill_slices<'s>(
-        &self,
-        parts: &Parts,
-        memory: &'s Memory<'_, '_>,
-        slices: &mut [IoSlice<'s>; SLICES_MAX + 1],
-    ) -> usize {
-        let mut count = 1;
-        for part in &parts.list[..parts.count] {
-            let Work::Send { source } = self.plan.steps[part.step as usize].work else { continue };
-            let mut position = part.start;
-            while position < part.start + part.bytes {
-                if count == slices.len() {
-                    return count;
-                }
-                let left = (part.start + part.bytes - position) as usize;
-                let run = memory.read(source.at(position, self.plan.piece_bytes), left);
-                slices[count] = IoSlice::new(run);
-                count += 1;
-                position += run.len() as u64;
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        if total > STAGED_SEND_BYTES_MAX {
+            let (count, bytes) = fill_slices(plan, parts, memory, header, &mut slices);
+            if bytes == total || bytes > STAGED_RUNS_BYTES_MAX {
+                return links.link(plan_link.edge).try_send(&slices[..count]);
             }
         }
-        count
+        let room = total.min(STAGED_RUNS_BYTES_MAX);
+        fill_stage(plan, parts, memory, header, &mut stage[..room]);
+        links.link(plan_link.edge).try_send(&[IoSlice::new(&stage[..room])])
     }
 
-    fn commit_send(&mut self, link: usize, parts: &Parts, sent: usize) {
-        let header = sent.min(HEADER_BYTES - self.links[link].header_sent);
-        self.links[link].header_sent += header;
-        if self.links[link].header_sent < HEADER_BYTES {
+    fn commit_send(&mut self, plan: &Plan, link: usize, parts: &Parts, sent: usize) {
+        let state = &mut self.links[link];
+        let header = sent.min(HEADER_BYTES - state.header_sent);
+        state.header_sent += header;
+        if state.header_sent < HEADER_BYTES {
             return;
         }
         let mut left = (sent - header) as u64;
-        let plan = self.plan.clone();
-        let mut cursor: Cursor = self.links[link].send;
-        for part in &parts.list[..parts.count] {
+        let mut cursor = state.send;
+        for part in &parts.list {
             let bytes = part.bytes.min(left);
             left -= bytes;
-            let Some(piece) = cursor.piece(&plan, &plan.links[link].send) else { break };
+            // Skips the steps that are over, as the gathering did.
+            let Some(_) = cursor.piece(plan, &plan.links[link].send) else { break };
             if part.bytes == 0 || bytes > 0 {
-                self.pass(part.step, part.start + bytes);
+                self.pass(plan, part.step, part.start + bytes);
             }
-            if part.start + bytes < piece.end {
+            if bytes < part.bytes || !part.ends_piece {
                 break;
             }
             cursor.step_over();
         }
         self.links[link].send = cursor;
+    }
+}
+
+/// The header and as many runs as there are slices; how many that are, and their bytes.
+fn fill_slices<'m>(
+    plan: &Plan,
+    parts: &Parts,
+    memory: &'m Memory<'_, '_>,
+    header: &'m [u8],
+    slices: &mut [IoSlice<'m>; SLICES_MAX],
+) -> (usize, usize) {
+    slices[0] = IoSlice::new(header);
+    let (mut count, mut bytes) = (usize::from(!header.is_empty()), header.len());
+    for_each_run(plan, parts, memory, |run| {
+        slices[count] = IoSlice::new(run);
+        count += 1;
+        bytes += run.len();
+        count < SLICES_MAX
+    });
+    (count, bytes)
+}
+
+/// The header and the runs, one after the other, as far as they fit.
+fn fill_stage(plan: &Plan, parts: &Parts, memory: &Memory<'_, '_>, header: &[u8], stage: &mut [u8]) {
+    let (first, mut left) = stage.split_at_mut(header.len());
+    first.copy_from_slice(header);
+    for_each_run(plan, parts, memory, |run| {
+        let room = std::mem::take(&mut left);
+        let end = run.len().min(room.len());
+        let (now, later) = room.split_at_mut(end);
+        now.copy_from_slice(&run[..now.len()]);
+        left = later;
+        !left.is_empty()
+    });
+}
+
+/// The user's own bytes of every part, in contiguous runs, as long as `take` wants more.
+fn for_each_run<'m>(
+    plan: &Plan,
+    parts: &Parts,
+    memory: &'m Memory<'_, '_>,
+    mut take: impl FnMut(&'m [u8]) -> bool,
+) {
+    for part in &parts.list {
+        let Work::Send { source } = plan.steps[part.step as usize].work else { continue };
+        let end = part.start + part.bytes;
+        let mut position = part.start;
+        while position < end {
+            let run = memory.read(source.at(position, plan.piece_bytes), (end - position) as usize);
+            position += run.len() as u64;
+            if !take(run) {
+                return;
+            }
+        }
     }
 }

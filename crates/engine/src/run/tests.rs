@@ -11,7 +11,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Cost, Own, Requires, Shape};
 
-use super::{Run, STAGE_BYTES, Turn};
+use super::{Desk, Run, Turn};
 use crate::header::CallHeader;
 use crate::job::lock;
 use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
@@ -80,7 +80,7 @@ struct Rank {
     input: Vec<u32>,
     output: Vec<u32>,
     scratch: Vec<u8>,
-    stage: Vec<u8>,
+    desk: Desk,
 }
 
 impl Rank {
@@ -99,7 +99,7 @@ impl Rank {
             links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
             input: (1..=count as u32).map(|value| value * (rank + 1)).collect(),
             output: vec![0; count],
-            stage: vec![0; STAGE_BYTES],
+            desk: Desk::new(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Rank {
         let mut buffers =
             Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, stage: &mut self.stage, reducer: &reducer };
+        let mut turn = Turn { memory, links: &mut self.links, desk: &mut self.desk, reducer: &reducer };
         self.run.advance(&mut turn).expect("no failure")
     }
 }

@@ -1,0 +1,96 @@
+//! Notices that this process is a fork of the one that made a communicator, without asking the kernel at every call.
+//!
+//! One page is marked so that a fork finds it zeroed (Linux, `MADV_WIPEONFORK`); where that is not to be had, the
+//! process number is asked for each time, which costs a system call.
+
+#![allow(unsafe_code)]
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use unisono_communicator::{Error, Result};
+
+/// What the page holds in the process that made it.
+const ALIVE: u32 = 1;
+
+/// The process that may use a communicator.
+pub(crate) struct ForkGuard {
+    pid: u32,
+    page: Option<&'static AtomicU32>,
+}
+
+impl ForkGuard {
+    /// This process.
+    pub(crate) fn new() -> ForkGuard {
+        static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
+        let page = *PAGE.get_or_init(wiped_on_fork);
+        // A fork that makes a communicator of its own finds its parent's page, wiped.
+        ForkGuard { pid: std::process::id(), page: page.filter(|page| page.load(Ordering::Relaxed) == ALIVE) }
+    }
+
+    /// Refuses a fork.
+    ///
+    /// # Errors
+    /// [`Error::Forked`].
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.page {
+            Some(page) if page.load(Ordering::Relaxed) == ALIVE => Ok(()),
+            Some(_) | None => self.ask(),
+        }
+    }
+
+    #[cold]
+    fn ask(&self) -> Result<()> {
+        let pid = std::process::id();
+        if pid == self.pid { Ok(()) } else { Err(Error::Forked { owner: self.pid, pid }) }
+    }
+}
+
+/// A page for the life of the process, with [`ALIVE`] at its start until a fork sees it.
+#[cfg(target_os = "linux")]
+fn wiped_on_fork() -> Option<&'static AtomicU32> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    let bytes = rustix::param::page_size();
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
+    let page = unsafe {
+        mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+    };
+    let page = page.ok()?;
+    // SAFETY: the page is ours alone, and nothing else is in it.
+    if unsafe { madvise(page, bytes, Advice::LinuxWipeOnFork) }.is_err() {
+        // SAFETY: the page was mapped above, and nobody has its address.
+        let _ = unsafe { munmap(page, bytes) };
+        return None;
+    }
+    // SAFETY: the page is never unmapped, is aligned, zeroed, and only used as this atomic.
+    let alive = unsafe { AtomicU32::from_ptr(page.cast()) };
+    alive.store(ALIVE, Ordering::Relaxed);
+    Some(alive)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wiped_on_fork() -> Option<&'static AtomicU32> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_that_made_it_passes_and_another_number_does_not() {
+        let guard = ForkGuard::new();
+        assert!(guard.check().is_ok());
+        let stranger = ForkGuard { pid: guard.pid.wrapping_add(1), page: None };
+        assert!(matches!(stranger.check(), Err(Error::Forked { .. })));
+    }
+
+    #[test]
+    fn a_wiped_page_asks_for_the_number() {
+        static WIPED: AtomicU32 = AtomicU32::new(0);
+        let own = ForkGuard { pid: std::process::id(), page: Some(&WIPED) };
+        assert!(own.check().is_ok());
+        let child = ForkGuard { pid: std::process::id().wrapping_add(1), page: Some(&WIPED) };
+        assert!(matches!(child.check(), Err(Error::Forked { .. })));
+    }
+}

@@ -1,0 +1,160 @@
+//! Who may move: a direction or a copy that is blocked waits at one step, and is not looked at until that step moves.
+//!
+//! So a turn costs what can move, not what there is, with 2 links or with 126.
+
+use crate::plan::Plan;
+
+/// Nobody.
+const NONE: u32 = u32::MAX;
+
+const BITS: usize = u64::BITS as usize;
+
+/// What moves bytes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mover {
+    /// The sending half of a link.
+    Send(usize),
+    /// The receiving half of a link.
+    Receive(usize),
+    /// A local copy, by its place in the plan's list of copies.
+    Copy(usize),
+}
+
+/// A set of small numbers.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    words: Vec<u64>,
+}
+
+impl Set {
+    fn new(members: impl ExactSizeIterator<Item = bool>) -> Set {
+        let mut set = Set { words: vec![0; members.len().div_ceil(BITS)] };
+        members.enumerate().filter(|&(_, is_member)| is_member).for_each(|(member, _)| set.insert(member));
+        set
+    }
+
+    fn insert(&mut self, member: usize) {
+        self.words[member / BITS] |= 1 << (member % BITS);
+    }
+
+    fn remove(&mut self, member: usize) {
+        self.words[member / BITS] &= !(1 << (member % BITS));
+    }
+
+    pub(super) fn contains(&self, member: usize) -> bool {
+        self.words[member / BITS] & 1 << (member % BITS) != 0
+    }
+
+    /// How many words hold the set.
+    pub(super) fn words(&self) -> usize {
+        self.words.len()
+    }
+
+    /// The members in a word, as they are now: the set may change while they are visited.
+    pub(super) fn members(&self, word: usize) -> Members {
+        Members { bits: self.words[word], first: word * BITS }
+    }
+}
+
+/// The members of a set in ascending order.
+pub(super) struct Members {
+    bits: u64,
+    first: usize,
+}
+
+impl Iterator for Members {
+    type Item = usize;
+
+    fn next(&mut self) -> Option<usize> {
+        let lowest = self.bits.trailing_zeros() as usize;
+        (self.bits != 0).then(|| {
+            self.bits &= self.bits - 1;
+            self.first + lowest
+        })
+    }
+}
+
+/// Who may move, and at which step the others wait.
+pub(super) struct Ready {
+    pub(super) sends: Set,
+    pub(super) receives: Set,
+    pub(super) copies: Set,
+    /// By step: the first mover that waits for it.
+    first: Vec<u32>,
+    /// By mover: the next one that waits for the same step.
+    next: Vec<u32>,
+    links: usize,
+    /// What is open when a call begins.
+    fresh: [Set; 3],
+}
+
+impl Ready {
+    /// Of a run that has not begun: everything that has a step is open.
+    pub(super) fn new(plan: &Plan) -> Ready {
+        let sends = Set::new(plan.links.iter().map(|link| !link.send.steps.is_empty()));
+        let receives = Set::new(plan.links.iter().map(|link| !link.recv.steps.is_empty()));
+        let copies = Set::new(plan.copies.iter().map(|_| true));
+        Ready {
+            first: vec![NONE; plan.steps.len()],
+            next: vec![NONE; 2 * plan.links.len() + plan.copies.len()],
+            links: plan.links.len(),
+            fresh: [sends.clone(), receives.clone(), copies.clone()],
+            sends,
+            receives,
+            copies,
+        }
+    }
+
+    /// As new. Allocates nothing.
+    pub(super) fn reset(&mut self) {
+        let [sends, receives, copies] = &self.fresh;
+        self.sends.words.copy_from_slice(&sends.words);
+        self.receives.words.copy_from_slice(&receives.words);
+        self.copies.words.copy_from_slice(&copies.words);
+        self.first.fill(NONE);
+    }
+
+    /// This mover has nothing left to do.
+    pub(super) fn close(&mut self, mover: Mover) {
+        match mover {
+            Mover::Send(link) => self.sends.remove(link),
+            Mover::Receive(link) => self.receives.remove(link),
+            Mover::Copy(copy) => self.copies.remove(copy),
+        }
+    }
+
+    /// This mover cannot go on until `step` moves.
+    pub(super) fn block(&mut self, mover: Mover, step: u32) {
+        self.close(mover);
+        let index = self.index(mover);
+        self.next[index] = self.first[step as usize];
+        self.first[step as usize] = index as u32;
+    }
+
+    /// `step` has moved: who waited for it looks again.
+    pub(super) fn wake(&mut self, step: u32) {
+        let mut waiting = std::mem::replace(&mut self.first[step as usize], NONE);
+        while waiting != NONE {
+            let index = waiting as usize;
+            waiting = self.next[index];
+            self.open(index);
+        }
+    }
+
+    /// Sends first, then receives, then copies.
+    fn index(&self, mover: Mover) -> usize {
+        match mover {
+            Mover::Send(link) => link,
+            Mover::Receive(link) => self.links + link,
+            Mover::Copy(copy) => 2 * self.links + copy,
+        }
+    }
+
+    fn open(&mut self, index: usize) {
+        match index {
+            send if send < self.links => self.sends.insert(send),
+            receive if receive < 2 * self.links => self.receives.insert(receive - self.links),
+            copy => self.copies.insert(copy - 2 * self.links),
+        }
+    }
+}
