@@ -1,6 +1,6 @@
 //! Which algorithm serves a call: a table of break points, computed once per group.
 
-use crate::price::price_of;
+use crate::price::{bends, price_of};
 use crate::{Algorithm, Collective, Cost, Parameters, Shape, algorithms};
 
 /// Break points are looked for up to this many bytes; above, the last algorithm stays.
@@ -170,13 +170,17 @@ fn table(candidates: &[Candidate], shape: &Shape, parameters: &Parameters) -> Ve
     let winner = |bytes: u64| cheapest(candidates, shape, bytes, parameters);
     let (mut from, mut best) = (0, winner(0));
     let mut made = vec![(0, candidates[best].algorithm)];
-    let sizes = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
-    for size in sizes.take_while(|size| *size <= BYTES_MAX) {
+    let powers = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
+    let bends = candidates.iter().flat_map(|one| bends(&one.cost, shape, one.width, parameters));
+    let mut sizes: Vec<u64> = powers.chain(bends.flat_map(|bend| [bend, bend.saturating_add(1)])).collect();
+    sizes.retain(|size| *size <= BYTES_MAX);
+    sizes.sort_unstable();
+    for size in sizes {
         while winner(size) != best {
-            // Prices are lines with few bends: between two powers of two a winner does not come back.
+            // Prices are straight lines in between, so a winner does not come back.
             let (mut same, mut other) = (from, size);
             while same + 1 < other {
-                let middle = same + (other - same) / 2;
+                let middle = same.midpoint(other);
                 if winner(middle) == best { same = middle } else { other = middle }
             }
             best = winner(other);
@@ -262,12 +266,16 @@ mod tests {
         };
         assert_eq!(names(8, &loopback), ["recursive_doubling", "halving_doubling", "ring"]);
         assert_eq!(names(3, &loopback), ["recursive_doubling", "direct"]);
-        assert_eq!(names(6, &loopback), ["recursive_doubling", "direct", "ring"]);
-        // As measured with 8 ranks on 2 cores: leaders to about a MiB.
+        assert_eq!(names(6, &loopback), ["recursive_doubling", "circulant", "ring"]);
+        // As measured with 8 ranks on 2 cores: the fewest messages to about a MiB, the fewest bytes above.
         let (shape, crowded) = (Shape::new(8).with_leaders(2), loopback.with_ranks_on_cores(8, 2));
         let chooser = Chooser::new(&shape, &crowded);
-        let name = |bytes| chooser.choose(Collective::AllReduce, bytes, &Admit::ANY).unwrap().name;
-        assert_eq!([64, 16 << 10, 256 << 10, 16 << 20].map(name), ["leaders", "leaders", "leaders", "ring"]);
+        let cost = |bytes| {
+            let chosen = chooser.choose(Collective::AllReduce, bytes, &Admit::ANY).unwrap();
+            (chosen.cost)(&shape)
+        };
+        assert_eq!([64, 16 << 10, 256 << 10].map(|bytes| cost(bytes).all.messages), [2 * (8 - 1); 3]);
+        assert_eq!(cost(16 << 20).sent, crate::Fraction::new(2 * 7, 8));
     }
 
     #[test]
@@ -275,6 +283,6 @@ mod tests {
         let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
         let table = chooser.table(Collective::Broadcast, &Admit::ANY);
         let names: Vec<&str> = table.iter().map(|(_, algorithm)| algorithm.name).collect();
-        assert_eq!(names, ["binomial", "chain"]);
+        assert_eq!(names, ["k_nomial_4", "binomial", "chain"]);
     }
 }

@@ -150,3 +150,20 @@ pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, param
     let nanoseconds = waited + handled + (moved + summed) / FEMTOSECONDS;
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }
+
+/// Sizes in bytes between which [`price_of`] is a straight line, but for rounding: where its pieces stop to grow and
+/// where one side of a maximum overtakes the other.
+pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, parameters: &Parameters) -> Vec<u64> {
+    const UNIT: u64 = 1 << 32;
+    let of = |part: Fraction| u128::from(part.of(UNIT));
+    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
+    let mean = 2 * of(cost.all.sent) * crowding / (1_000 * u128::from(shape.ranks));
+    let copied = u128::from(parameters.cpu_fs_per_byte) * (of(cost.sent) + of(cost.received)).max(mean);
+    let wire = u128::from(parameters.wire_fs_per_byte);
+    let unit_of_pieces = u128::from(cost.rounds) * u128::from(parameters.piece_bytes) * u128::from(UNIT);
+    let passed_on = wire.saturating_mul(unit_of_pieces);
+    let overtakes = |per_unit: u128| passed_on.checked_div(per_unit).and_then(|at| u64::try_from(at).ok());
+    let whole_pieces = parameters.piece_bytes.checked_mul(u64::from(width.max(1)));
+    let found = [whole_pieces, overtakes(wire * of(cost.sent)), overtakes(wire * of(cost.received))];
+    found.into_iter().chain([overtakes(copied)]).flatten().collect()
+}

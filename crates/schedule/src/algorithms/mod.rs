@@ -2,16 +2,18 @@
 
 use crate::{Algorithm, Collective};
 
-mod binomial;
 mod canonical;
 mod chain;
+mod circulant;
 mod direct;
 mod dissemination;
 mod halving_doubling;
+mod k_nomial;
 mod leaders;
 mod pairwise;
 mod recursive_doubling;
 mod ring;
+mod rooted;
 
 /// Every algorithm, those of one collective next to each other.
 static ALGORITHMS: &[Algorithm] = &[
@@ -19,21 +21,35 @@ static ALGORITHMS: &[Algorithm] = &[
     halving_doubling::ALL_REDUCE,
     ring::ALL_REDUCE,
     direct::ALL_REDUCE,
+    circulant::ALL_REDUCE,
     leaders::ALL_REDUCE,
+    k_nomial::all_reduce::<2>("binomial"),
+    k_nomial::all_reduce::<4>("k_nomial_4"),
+    k_nomial::all_reduce::<8>("k_nomial_8"),
     halving_doubling::REDUCE_SCATTER,
     ring::REDUCE_SCATTER,
     direct::REDUCE_SCATTER,
+    circulant::REDUCE_SCATTER,
     halving_doubling::ALL_GATHER,
     ring::ALL_GATHER,
     direct::ALL_GATHER,
+    circulant::ALL_GATHER,
     direct::ALL_TO_ALL,
     pairwise::ALL_TO_ALL,
-    binomial::BROADCAST,
+    k_nomial::broadcast::<2>("binomial"),
+    k_nomial::broadcast::<4>("k_nomial_4"),
+    k_nomial::broadcast::<8>("k_nomial_8"),
     chain::BROADCAST,
-    binomial::REDUCE,
+    k_nomial::reduce::<2>("binomial"),
+    k_nomial::reduce::<4>("k_nomial_4"),
+    k_nomial::reduce::<8>("k_nomial_8"),
     canonical::REDUCE,
-    binomial::GATHER,
-    binomial::SCATTER,
+    k_nomial::gather::<2>("binomial"),
+    k_nomial::gather::<4>("k_nomial_4"),
+    k_nomial::gather::<8>("k_nomial_8"),
+    k_nomial::scatter::<2>("binomial"),
+    k_nomial::scatter::<4>("k_nomial_4"),
+    k_nomial::scatter::<8>("k_nomial_8"),
     dissemination::BARRIER,
 ];
 

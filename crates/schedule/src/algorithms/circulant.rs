@@ -1,0 +1,135 @@
+//! The circulant graph: any number of ranks in about log2 p rounds, and not one byte more than needed.
+//!
+//! Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. Distances are p halved again and
+//! again, rounded up, and everybody does the same, so that there is nothing to fold for any p.
+
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
+
+/// 2 ceil(log2 p) messages sent by each rank; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "circulant",
+    collective: Collective::AllReduce,
+    requires: Requires::COMMUTATIVE,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let once = half(shape);
+        let (moved, reduced) = (once.sent + once.sent, once.sent);
+        let others = u64::from(shape.ranks) - 1;
+        let all = Totals::new(2 * once.all.messages, 2 * others, others);
+        let (rounds, messages) = (2 * once.rounds, 2 * once.messages);
+        Cost { rounds, messages, sent: moved, received: moved, reduced, all, ..once }
+    },
+    canonical: false,
+    build: |builder| {
+        reduce_scatter(builder);
+        all_gather(builder);
+    },
+    source: "Träff 2024",
+    summary: "sums go to ranks at half the last distance, rounded up, until each chunk is at its owner; then back",
+};
+
+/// ceil(log2 p) messages sent by each rank; (p-1)/p of the vector sent, received and reduced.
+pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
+    name: "circulant",
+    collective: Collective::ReduceScatter,
+    requires: Requires::COMMUTATIVE,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |shape| (shape.ranks / 2).saturating_sub(1),
+    cost: |shape| {
+        let once = half(shape);
+        let all = Totals { reduced: once.all.sent, ..once.all };
+        Cost { reduced: once.sent, all, ..once }
+    },
+    canonical: false,
+    build: reduce_scatter,
+    source: "Träff 2024",
+    summary: "sums go to ranks at half the last distance, rounded up, until each share is at its owner",
+};
+
+/// ceil(log2 p) messages sent by each rank; (p-1)/p of the result sent and received.
+pub(super) const ALL_GATHER: Algorithm = Algorithm {
+    name: "circulant",
+    collective: Collective::AllGather,
+    requires: Requires::NOTHING,
+    chunks: |shape| shape.ranks,
+    scratch_chunks: |_| 0,
+    cost: half,
+    canonical: false,
+    build: all_gather,
+    source: "Träff 2024 (the second half of the all-reduce)",
+    summary: "everybody passes all that is missing to ranks at about twice the last distance",
+};
+
+/// Per round (d, s), the first one first: of d chunks the last d - s go to the rank s ahead, so that s are left.
+pub(super) fn rounds(ranks: u32) -> Vec<(u32, u32)> {
+    let left = std::iter::successors(Some(ranks), |chunks| Some(chunks.div_ceil(2)));
+    left.take_while(|chunks| *chunks > 1).map(|chunks| (chunks, chunks.div_ceil(2))).collect()
+}
+
+/// The most messages in a row: a chunk that is i ahead goes to the largest distance that is not above i, again and
+/// again, and chunks whose way is short meet those that come from afar only at the end.
+pub(super) fn longest_path(ranks: u32) -> u64 {
+    // Of the chunks below `below`, from the round on that `from` counts.
+    fn longest(rounds: &[(u32, u32)], below: u32, all_below: &[u64]) -> u64 {
+        let (mut below, mut hops, mut most) = (below, 0, 0);
+        for (nth, (_, distance)) in rounds.iter().enumerate() {
+            if below > *distance {
+                most = most.max(hops + all_below[nth + 1]);
+                (below, hops) = (below - distance, hops + 1);
+            }
+        }
+        most.max(hops)
+    }
+    let rounds = rounds(ranks);
+    let mut all_below = vec![0; rounds.len() + 1];
+    for nth in (0..rounds.len()).rev() {
+        all_below[nth] = longest(&rounds[nth..], rounds[nth].0, &all_below[nth..]);
+    }
+    all_below[0]
+}
+
+/// The cost of one half, without reductions.
+fn half(shape: &Shape) -> Cost {
+    let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
+    let distances: Vec<u32> = rounds(shape.ranks).into_iter().map(|(_, distance)| distance).collect();
+    let part = Fraction::new(others, ranks);
+    let messages = distances.len() as u64;
+    // Ahead and behind, which meet where two distances, or one twice, make p.
+    let behind = distances.iter().filter(|distance| !distances.contains(&(shape.ranks - **distance)));
+    let peers = messages + behind.count() as u64;
+    Cost {
+        rounds: longest_path(shape.ranks),
+        messages: 2 * messages,
+        peers,
+        sent: part,
+        received: part,
+        reduced: Fraction::ZERO,
+        all: Totals::new(messages * ranks, others, 0),
+    }
+}
+
+/// Extent r + i, the i-th of rank r, is summed while it moves to the ranks ahead, and is complete at its owner.
+fn reduce_scatter(builder: &mut Builder) {
+    let (rank, ranks) = (builder.rank(), builder.ranks());
+    let extent = |nth: u32| (rank + nth) % ranks;
+    for (chunks, distance) in rounds(ranks) {
+        builder.send_all(builder.ahead(distance), (distance..chunks).map(extent));
+        let from = builder.behind(distance);
+        for nth in 0..chunks - distance {
+            builder.recv_reduce(from, extent(nth), Own::Right, distance == 1 && nth == 0);
+        }
+    }
+    builder.deliver(rank);
+}
+
+/// The same rounds backwards.
+fn all_gather(builder: &mut Builder) {
+    let (rank, ranks) = (builder.rank(), builder.ranks());
+    let extent = |nth: u32| (rank + nth) % ranks;
+    for (chunks, distance) in rounds(ranks).into_iter().rev() {
+        builder.send_all(builder.behind(distance), (0..chunks - distance).map(extent));
+        builder.recv_all(builder.ahead(distance), (distance..chunks).map(extent));
+    }
+    builder.deliver(rank);
+}

@@ -1,0 +1,234 @@
+//! The k-nomial tree: each digit, in base k, of a rank's distance from the root is one hop. With k = 2 it is binomial.
+//!
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, for k = 2; a
+//! larger radix has fewer rounds and more messages at each inner rank, and with k >= p the root serves everybody.
+//! Ranks are counted from the root, so that any root gives the same tree.
+
+use std::ops::Range;
+
+use super::rooted::{self, Transfer};
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
+
+/// About log_k p rounds; about (k-1) log_k p messages of the whole vector leave the root.
+pub(super) const fn broadcast<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm {
+        name,
+        collective: Collective::Broadcast,
+        requires: Requires::NOTHING,
+        chunks: |_| 1,
+        scratch_chunks: |_| 0,
+        cost: broadcast_cost::<RADIX>,
+        canonical: false,
+        build: |builder| rooted::broadcast(builder, &transfers::<RADIX>(builder)),
+        source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast; k-nomial as in MPICH and UCC",
+        summary: "everybody who has the vector passes it on, farthest rank first",
+    }
+}
+
+/// About log_k p rounds; about (k-1) log_k p messages of the whole vector reach the root.
+pub(super) const fn reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm {
+        name,
+        collective: Collective::Reduce,
+        requires: Requires::COMMUTATIVE,
+        chunks: |_| 1,
+        scratch_chunks: |shape| u32::from(shape.ranks > RADIX + 1),
+        cost: |shape| rooted::reduce_cost(broadcast_cost::<RADIX>(shape)),
+        canonical: false,
+        build: |builder| rooted::reduce(builder, &transfers::<RADIX>(builder)),
+        source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree); k-nomial as in MPICH and UCC",
+        summary: "everybody adds its children's sums, nearest first, and passes the result to its parent",
+    }
+}
+
+/// The reduce to rank 0, then the broadcast: the fewest messages of any all-reduce, 2(p-1), in the order of the ranks.
+pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm {
+        name,
+        collective: Collective::AllReduce,
+        requires: Requires::NOTHING,
+        chunks: |_| 1,
+        scratch_chunks: |_| 0,
+        cost: |shape| {
+            // The root does most: everybody else has one child less at least, and a parent.
+            let once = broadcast_cost::<RADIX>(shape);
+            let others = u64::from(shape.ranks) - 1;
+            let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
+            let all = Totals::whole(2 * others, others);
+            Cost { rounds, messages, sent: most, received: most, reduced: most, all, ..once }
+        },
+        canonical: false,
+        build: |builder| {
+            let transfers = transfers::<RADIX>(builder);
+            rooted::reduce(builder, &transfers);
+            rooted::broadcast(builder, &transfers);
+            builder.deliver(0);
+        },
+        source: "folklore: the reduce and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other",
+        summary: "sums go up a tree to rank 0, the result comes back down",
+    }
+}
+
+/// About log_k p rounds; (p-1)/p of the result reaches the root.
+pub(super) const fn gather<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm {
+        name,
+        collective: Collective::Gather,
+        requires: Requires::NOTHING,
+        chunks: |shape| shape.ranks,
+        scratch_chunks: |shape| largest_subtree::<RADIX>(shape).saturating_sub(1),
+        cost: |shape| {
+            let cost = scatter_cost::<RADIX>(shape);
+            Cost { sent: cost.received, received: cost.sent, ..cost }
+        },
+        canonical: false,
+        build: |builder| {
+            let node = Node::<RADIX>::of(builder);
+            for child in node.children() {
+                let from = node.rank(child.start);
+                builder.recv_all(from, child.map(|share| node.rank(share)));
+            }
+            match node.parent().map(|parent| node.rank(parent)) {
+                Some(to) => builder.send_all(to, node.subtree().map(|share| node.rank(share))),
+                None => builder.deliver(builder.rank()),
+            }
+        },
+        source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (the gather of its long messages)",
+        summary: "everybody passes the shares of its subtree to its parent",
+    }
+}
+
+/// About log_k p rounds; (p-1)/p of the input leaves the root.
+pub(super) const fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm {
+        name,
+        collective: Collective::Scatter,
+        requires: Requires::NOTHING,
+        chunks: |shape| shape.ranks,
+        scratch_chunks: |shape| largest_subtree::<RADIX>(shape).saturating_sub(1),
+        cost: scatter_cost::<RADIX>,
+        canonical: false,
+        build: |builder| {
+            let node = Node::<RADIX>::of(builder);
+            if let Some(from) = node.parent().map(|parent| node.rank(parent)) {
+                builder.recv_all(from, node.subtree().map(|share| node.rank(share)));
+            }
+            for child in node.children().into_iter().rev() {
+                let to = node.rank(child.start);
+                builder.send_all(to, child.map(|share| node.rank(share)));
+            }
+            builder.deliver(builder.rank());
+        },
+        source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast (the scatter of its long messages)",
+        summary: "everybody passes on the shares of its children's subtrees, the largest subtree first",
+    }
+}
+
+/// One rank in the tree, counted from the root.
+struct Node<const RADIX: u32> {
+    ranks: u32,
+    root: u32,
+    relative: u32,
+}
+
+impl<const RADIX: u32> Node<RADIX> {
+    fn of(builder: &Builder) -> Self {
+        Self { ranks: builder.ranks(), root: builder.root(), relative: builder.behind(builder.root()) }
+    }
+
+    /// The rank of a relative one.
+    fn rank(&self, relative: u32) -> u32 {
+        (relative + self.root) % self.ranks
+    }
+
+    /// The place value of the lowest digit that is not 0; above all others for the root.
+    fn place(&self) -> u64 {
+        let own = u64::from(self.relative);
+        let is_zero = |place: &u64| own.is_multiple_of(place * u64::from(RADIX));
+        if own == 0 { u64::MAX } else { places::<RADIX>().find(|place| !is_zero(place)).unwrap_or(1) }
+    }
+
+    fn parent(&self) -> Option<u32> {
+        let own = u64::from(self.relative);
+        (own > 0).then(|| (own - own % (self.place() * u64::from(RADIX))) as u32)
+    }
+
+    /// The subtrees below this rank, nearest and smallest first; each starts with the child itself.
+    fn children(&self) -> Vec<Range<u32>> {
+        let (own, ranks) = (u64::from(self.relative), u64::from(self.ranks));
+        let places = places::<RADIX>().take_while(|place| *place < self.place() && own + place < ranks);
+        let starts =
+            places.flat_map(|place| (1..u64::from(RADIX)).map(move |digit| (own + digit * place, place)));
+        let held = starts.filter(|(start, _)| *start < ranks);
+        held.map(|(start, place)| start as u32..(start + place).min(ranks) as u32).collect()
+    }
+
+    /// This rank and all below it.
+    fn subtree(&self) -> Range<u32> {
+        self.relative..self.children().last().map_or(self.relative + 1, |child| child.end)
+    }
+}
+
+/// From the parent, then to the children, farthest first.
+fn transfers<const RADIX: u32>(builder: &Builder) -> Vec<Transfer> {
+    let node = Node::<RADIX>::of(builder);
+    let from = node.parent().map(|parent| Transfer::recv(node.rank(parent), 0));
+    let to = node.children().into_iter().rev().map(|child| Transfer::send(node.rank(child.start), 0));
+    from.into_iter().chain(to).collect()
+}
+
+/// 1, k, k^2, ...
+fn places<const RADIX: u32>() -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(1), |place: &u64| place.checked_mul(u64::from(RADIX)))
+}
+
+/// The longest path: the most digits other than 0 of a number below p. The least number with n of them has n ones.
+fn depth<const RADIX: u32>(shape: &Shape) -> u64 {
+    let ones = std::iter::successors(Some(1), |ones: &u64| Some(ones * u64::from(RADIX) + 1));
+    ones.take_while(|ones| *ones < u64::from(shape.ranks)).count() as u64
+}
+
+/// The number of the root's children: digits at places, below p.
+fn children<const RADIX: u32>(shape: &Shape) -> u64 {
+    let others = u64::from(shape.ranks) - 1;
+    let places = places::<RADIX>().take_while(|place| *place <= others);
+    places.map(|place| (others / place).min(u64::from(RADIX) - 1)).sum()
+}
+
+fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
+    let children = children::<RADIX>(shape);
+    Cost {
+        rounds: depth::<RADIX>(shape),
+        messages: children,
+        peers: children,
+        sent: Fraction::new(children, 1),
+        received: Fraction::new(children.min(1), 1),
+        reduced: Fraction::ZERO,
+        all: Totals::whole(u64::from(shape.ranks) - 1, 0),
+    }
+}
+
+fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
+    let children = children::<RADIX>(shape);
+    let part = |count: u32| Fraction::new(u64::from(count), u64::from(shape.ranks));
+    // A share makes as many hops as its owner's place in the tree is deep.
+    let digits = |rank: u32| places::<RADIX>().map(move |place| u64::from(rank) / place);
+    let hops =
+        |rank| digits(rank).take_while(|rest| *rest > 0).filter(|rest| rest % u64::from(RADIX) > 0).count();
+    let sent = Fraction::new((0..shape.ranks).map(hops).sum::<usize>() as u64, u64::from(shape.ranks));
+    Cost {
+        rounds: depth::<RADIX>(shape),
+        messages: children,
+        peers: children,
+        sent: part(shape.ranks - 1),
+        received: part(largest_subtree::<RADIX>(shape)),
+        reduced: Fraction::ZERO,
+        all: Totals { sent, ..Totals::whole(u64::from(shape.ranks) - 1, 0) },
+    }
+}
+
+/// The most ranks below, and with, any rank but the root.
+fn largest_subtree<const RADIX: u32>(shape: &Shape) -> u32 {
+    let root = Node::<RADIX> { ranks: shape.ranks, root: 0, relative: 0 };
+    root.children().iter().map(|child| child.end - child.start).max().unwrap_or(0)
+}

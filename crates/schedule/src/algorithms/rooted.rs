@@ -1,0 +1,56 @@
+//! A broadcast as a list of transfers; backwards it is a reduce.
+//!
+//! Backwards, whoever received a chunk sends its sum once it has the sums of all to whom it would have passed it.
+//! What holds of the one holds of the other: messages, bytes and rounds are the same, sent and received swap.
+
+use crate::{Builder, Cost, Own, Totals};
+
+/// One rank's part in passing on one chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Transfer {
+    pub(super) peer: u32,
+    pub(super) extent: u32,
+    pub(super) sends: bool,
+}
+
+impl Transfer {
+    pub(super) const fn send(peer: u32, extent: u32) -> Self {
+        Self { peer, extent, sends: true }
+    }
+
+    pub(super) const fn recv(peer: u32, extent: u32) -> Self {
+        Self { peer, extent, sends: false }
+    }
+}
+
+/// Adds the transfers in order.
+pub(super) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
+    for one in transfers {
+        match one.sends {
+            true => builder.send(one.peer, one.extent),
+            false => builder.recv(one.peer, one.extent),
+        };
+    }
+}
+
+/// Adds the transfers backwards. The rank that receives an extent from nobody ends with its sum.
+pub(super) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
+    let mut unseen = vec![true; builder.chunks() as usize];
+    let is_first = |one: &Transfer| std::mem::replace(&mut unseen[one.extent as usize], false);
+    let are_first: Vec<bool> = transfers.iter().map(is_first).collect();
+    for (one, is_first) in transfers.iter().zip(are_first).rev() {
+        match one.sends {
+            true => builder.recv_reduce(one.peer, one.extent, Own::Left, is_first),
+            false => builder.send(one.peer, one.extent),
+        };
+    }
+    if builder.rank() == builder.root() {
+        (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
+    }
+}
+
+/// The cost of the reduce whose broadcast costs `cost`.
+pub(super) fn reduce_cost(cost: Cost) -> Cost {
+    let all = Totals { reduced: cost.all.sent, ..cost.all };
+    Cost { sent: cost.received, received: cost.sent, reduced: cost.sent, all, ..cost }
+}
