@@ -97,7 +97,8 @@ pub(crate) struct BenchArguments {
     /// How all_reduce, reduce_scatter and reduce combine elements [default: sum].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
-    /// The algorithm, by a name of `unisono algo list`; auto is the cheapest.
+    /// The algorithm, by a name of `unisono algo list`; auto is the cheapest by price, all measures every one that
+    /// fits, in turns.
     #[arg(long, default_value = AUTO, value_name = "NAME")]
     pub(crate) algorithm: String,
     /// Write what the last call of each row got and gave to DIR/<row>.
@@ -111,6 +112,8 @@ pub(crate) struct BenchArguments {
 const SIZES_DEFAULT: &str = "64,4K,64K,1M";
 /// No forced algorithm.
 pub(crate) const AUTO: &str = "auto";
+/// Every algorithm, one after the other.
+pub(crate) const ALL: &str = "all";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AlgoCommands {

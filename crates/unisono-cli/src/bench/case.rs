@@ -8,6 +8,8 @@ use unisono::{
     Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
 };
 
+use unisono_schedule::Admit;
+
 use super::operations::Operation;
 use super::values::{Values, count_wrong};
 
@@ -29,12 +31,33 @@ pub(crate) struct Case {
     pub(crate) rank: u32,
 }
 
-/// A call's memory on this rank.
-#[derive(Debug, Default)]
+/// What is expected of an output is made in parts of at most this many bytes.
+const EXPECTED_BYTES_MAX: usize = 64 << 10;
+
+/// The memory of calls on this rank, enough for each of them: made once, so that nothing of an earlier call is still
+/// resident beside that of a later one.
+#[derive(Debug)]
 pub(crate) struct Memory {
-    /// Empty when the call is in place.
+    /// Empty when all calls are in place.
     pub(crate) input: Vec<u8>,
     pub(crate) output: Vec<u8>,
+}
+
+impl Memory {
+    /// Enough for all `cases`, whoever is the root; every page of it touched.
+    pub(crate) fn new(comm: &dyn Communicator, cases: &[Case]) -> Memory {
+        let roots = |case: &Case| 0..if case.operation.is_rooted() { case.ranks } else { 1 };
+        let sizes = cases.iter().flat_map(|case| {
+            roots(case).map(|root| case.bytes(comm, case.operation.is_rooted().then_some(root)))
+        });
+        let (input, output) = sizes.fold((0, 0), |most, (i, o)| (most.0.max(i), most.1.max(o)));
+        Memory { input: vec![UNWRITTEN; input], output: vec![UNWRITTEN; output] }
+    }
+
+    /// All of it.
+    pub(crate) fn bytes(&self) -> u64 {
+        (self.input.len() + self.output.len()) as u64
+    }
 }
 
 impl Case {
@@ -82,11 +105,15 @@ impl Case {
         }
     }
 
-    /// Memory that is enough whoever is the root.
-    pub(crate) fn memory(&self, comm: &dyn Communicator) -> Memory {
-        let sizes = (0..self.ranks).map(|root| self.bytes(comm, self.operation.is_rooted().then_some(root)));
-        let (input, output) = sizes.fold((0, 0), |most, (i, o)| (most.0.max(i), most.1.max(o)));
-        Memory { input: vec![0; input], output: vec![0; output] }
+    /// What an algorithm for this call must be able to do; the same on every rank.
+    pub(crate) fn admit(&self) -> Admit {
+        let commutative_operator = self.op.is_none_or(ReduceOp::is_commutative);
+        Admit { commutative_operator, in_place: self.in_place(None), ..Admit::ANY }
+    }
+
+    /// Bytes of the larger of a rank's two buffers.
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.count * self.operation.shares(self.ranks) * self.dtype.bytes() as u64
     }
 
     fn values(&self, seed: u64) -> Values {
@@ -96,7 +123,7 @@ impl Case {
     /// Sets the memory up for a call with `root`.
     pub(crate) fn fill(&self, comm: &dyn Communicator, root: Option<u32>, seed: u64, memory: &mut Memory) {
         let (input, output) = self.bytes(comm, root);
-        memory.output.fill(UNWRITTEN);
+        memory.output[..output].fill(UNWRITTEN);
         let input =
             if self.in_place(root) { &mut memory.output[..output] } else { &mut memory.input[..input] };
         self.values(seed).fill(self.rank, 0, input);
@@ -183,37 +210,46 @@ impl Case {
         comm.execute(call)
     }
 
-    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to.
+    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to. Part by part:
+    /// expectations as large as the output would count as this rank's memory.
     pub(crate) fn wrong(&self, root: Option<u32>, seed: u64, output: &[u8]) -> u64 {
-        let mut expected = vec![0; output.len()];
-        self.expect(root, seed, &mut expected);
-        count_wrong(self.dtype, output, &expected)
+        let element_bytes = self.dtype.bytes();
+        let share_bytes = match self.operation.collective() {
+            Some(Collective::AllGather | Collective::Gather | Collective::AllToAll) => {
+                self.count as usize * element_bytes
+            }
+            _ => output.len(),
+        };
+        let part_bytes = EXPECTED_BYTES_MAX / element_bytes * element_bytes;
+        let mut expected = vec![0; part_bytes.min(share_bytes)];
+        let mut wrong = 0;
+        for (share, found) in (0..).zip(output.chunks(share_bytes.max(1))) {
+            for (part, found) in (0..).zip(found.chunks(part_bytes)) {
+                let expected = &mut expected[..found.len()];
+                self.expect(root, seed, (share, part * (part_bytes / element_bytes) as u64), expected);
+                wrong += count_wrong(self.dtype, found, expected);
+            }
+        }
+        wrong
     }
 
-    fn expect(&self, root: Option<u32>, seed: u64, into: &mut [u8]) {
+    /// What must be in the output from element `first` of share `share` on, for operations whose output has one share
+    /// from each rank; from element `first` on, for the others.
+    fn expect(&self, root: Option<u32>, seed: u64, (share, first): (u32, u64), into: &mut [u8]) {
         let values = self.values(seed);
-        let own_share = u64::from(self.rank) * self.count;
-        let share_bytes = (self.count as usize * self.dtype.bytes()).max(1);
+        let own_share = u64::from(self.rank) * self.count + first;
         let collective = match (self.operation, self.partner()) {
             (Operation::Collective(collective), _) => collective,
-            (Operation::SendRecv, Some(partner)) => return values.fill(partner, 0, into),
+            (Operation::SendRecv, Some(partner)) => return values.fill(partner, first, into),
             (Operation::SendRecv, None) => return,
         };
         match collective {
-            Collective::AllReduce | Collective::Reduce => values.fill_reduced(0, into),
+            Collective::AllReduce | Collective::Reduce => values.fill_reduced(first, into),
             Collective::ReduceScatter => values.fill_reduced(own_share, into),
-            Collective::Broadcast => values.fill(root.unwrap_or(0), 0, into),
+            Collective::Broadcast => values.fill(root.unwrap_or(0), first, into),
             Collective::Scatter => values.fill(root.unwrap_or(0), own_share, into),
-            Collective::AllGather | Collective::Gather => {
-                for (rank, share) in (0..).zip(into.chunks_mut(share_bytes)) {
-                    values.fill(rank, 0, share);
-                }
-            }
-            Collective::AllToAll => {
-                for (rank, share) in (0..).zip(into.chunks_mut(share_bytes)) {
-                    values.fill(rank, own_share, share);
-                }
-            }
+            Collective::AllGather | Collective::Gather => values.fill(share, first, into),
+            Collective::AllToAll => values.fill(share, own_share, into),
             Collective::Barrier | Collective::Send | Collective::Recv => {}
         }
     }
@@ -235,7 +271,7 @@ mod tests {
         let comm = Solo::new();
         for operation in Operation::all().filter(|operation| operation.has_size()) {
             let case = case(operation, 1, 0);
-            let mut memory = case.memory(&comm);
+            let mut memory = Memory::new(&comm, std::slice::from_ref(&case));
             let root = case.root(9);
             case.fill(&comm, root, 3, &mut memory);
             case.call(&comm, root, &mut memory).unwrap();
@@ -258,7 +294,10 @@ mod tests {
                 _ => 5,
             };
             let mut bytes = vec![0; elements * 4];
-            case.expect(root, 1, &mut bytes);
+            // Of a share from each rank, or of the whole at once.
+            for (share, bytes) in (0..).zip(bytes.chunks_mut(20)) {
+                case.expect(root, 1, (share, 0), bytes);
+            }
             bytes
                 .chunks_exact(4)
                 .map(bytemuck::pod_read_unaligned::<f32>)
@@ -288,6 +327,23 @@ mod tests {
         assert_eq!(expected("scatter", 0, Some(1)), b[..5]);
         assert_eq!(expected("scatter", 1, Some(0)), a[5..]);
         assert_eq!(expected("sendrecv", 0, None), b[..5]);
+    }
+
+    /// More than one part, and a last one that is shorter.
+    #[test]
+    fn a_large_output_is_judged_to_its_end() {
+        let comm = Solo::new();
+        for name in ["all_reduce", "all_gather", "all_to_all", "broadcast", "reduce_scatter"] {
+            let case = Case { count: 40_000, ..case(name.parse().unwrap(), 1, 0) };
+            let mut memory = Memory::new(&comm, std::slice::from_ref(&case));
+            case.fill(&comm, None, 3, &mut memory);
+            case.call(&comm, case.root(0), &mut memory).unwrap();
+            assert_eq!(case.wrong(case.root(0), 3, &memory.output), 0, "{name}");
+            assert_eq!(case.wrong(case.root(0), 4, &memory.output), 40_000, "{name}");
+            *memory.output.last_mut().unwrap() ^= 1;
+            memory.output[70_000] ^= 1;
+            assert_eq!(case.wrong(case.root(0), 3, &memory.output), 2, "{name}");
+        }
     }
 
     #[test]

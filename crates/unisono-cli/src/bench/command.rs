@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Communicator, ReduceOp};
-use unisono_schedule::{Collective, Shape, algorithms, find};
+use unisono_schedule::{Shape, algorithms, find};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
 use super::operations::Operation;
-use super::report::{Row, header};
+use super::report::{Picks, Row, header};
 use super::timing::Effort;
-use super::{Plan, measure};
-use crate::arguments::{AUTO, BenchArguments};
+use super::{Algorithms, Plan, measure};
+use crate::arguments::{ALL, AUTO, BenchArguments};
 use crate::print;
 use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
@@ -85,7 +85,11 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         sizes: sizes.clone(),
         dtype: *dtype,
         op,
-        algorithm: (algorithm != AUTO).then(|| algorithm.as_str().into()),
+        algorithms: match algorithm.as_str() {
+            AUTO => Algorithms::Cheapest,
+            ALL => Algorithms::All,
+            name => Algorithms::Named(name.into()),
+        },
         dump: dump.clone(),
         effort: Effort::THOROUGH,
     };
@@ -93,26 +97,21 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
     Ok(plan)
 }
 
-fn scheduled(operation: Operation) -> Option<Collective> {
-    operation.name().parse().ok()
-}
-
 fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
-    let Some(name) = plan.algorithm.as_deref() else { return Ok(()) };
-    let collective = scheduled(operation);
+    let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
+    let collective = operation.scheduled();
     if collective.and_then(|collective| find(collective, name)).is_some() {
         return Ok(());
     }
     let fitting = algorithms().iter().filter(|algorithm| Some(algorithm.collective) == collective);
-    let names: Vec<_> = std::iter::once(AUTO).chain(fitting.map(|algorithm| algorithm.name)).collect();
+    let names: Vec<_> = [AUTO, ALL].into_iter().chain(fitting.map(|algorithm| algorithm.name)).collect();
     let problem = format!("unknown algorithm {name:?} for {operation}, one of: {}", names.join(", "));
     Err(Problem::usage(problem))
 }
 
 fn algorithm_fits(operation: Operation, plan: &Plan, ranks: u32) -> Result<()> {
-    let name = plan.algorithm.as_deref();
-    let algorithm = scheduled(operation).zip(name).and_then(|(collective, name)| find(collective, name));
-    match algorithm {
+    let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
+    match operation.scheduled().and_then(|collective| find(collective, name)) {
         Some(algorithm) if !algorithm.supports(&Shape::new(ranks)) => {
             let requires = crate::algo::requirements(algorithm).join(", ");
             let name = algorithm.qualified_name();
@@ -133,6 +132,9 @@ fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result
     };
     say(&header());
     let rows = measure(comm, plan, |_, line| say(line))?;
+    if plan.algorithms == Algorithms::All {
+        say(&Picks::of(&rows).to_string());
+    }
     if speaks && json {
         printed = print::document(&rows);
     }

@@ -5,23 +5,38 @@ pub(crate) mod command;
 mod dump;
 pub(crate) mod operations;
 pub(crate) mod report;
+mod resident;
 pub(crate) mod sizes;
 pub(crate) mod timing;
 mod values;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use unisono::{Collectives, Communicator, DType, ReduceOp};
+use unisono_schedule::find;
 
+use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
-use case::Case;
+use case::{Case, Memory};
 use dump::Dump;
 use operations::Operation;
 use report::Row;
+use resident::Watch;
 use timing::{Effort, time};
+
+/// By which algorithms.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Algorithms {
+    /// The one that the library takes.
+    Cheapest,
+    /// This one.
+    Named(Arc<str>),
+    /// Each that may serve the call, against each other.
+    All,
+}
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -30,31 +45,47 @@ pub(crate) struct Plan {
     pub(crate) sizes: Vec<u64>,
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
-    /// Forced algorithm.
-    pub(crate) algorithm: Option<Arc<str>>,
+    pub(crate) algorithms: Algorithms,
     /// Where to put what the last call of each row got and gave.
     pub(crate) dump: Option<PathBuf>,
     pub(crate) effort: Effort,
 }
 
 impl Plan {
-    fn cases(&self, comm: &dyn Communicator) -> Vec<Case> {
+    /// One list for each operation and size: the calls to measure against each other, which differ in algorithm only.
+    fn cells(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Vec<Case>> {
         let (ranks, rank) = (comm.group().size(), comm.group().rank());
-        let row = |operation: Operation, size| Case {
+        let case = |operation: Operation, size| Case {
             operation,
             // As the library itself describes a barrier.
             dtype: if operation.has_size() { self.dtype } else { DType::U8 },
             op: operation.reduces().then_some(self.op),
             count: operation.count(size, self.dtype.bytes(), ranks),
-            algorithm: self.algorithm.clone(),
+            algorithm: None,
             ranks,
             rank,
         };
         let sizes = |operation: Operation| if operation.has_size() { &self.sizes[..] } else { &[0] };
         self.operations
             .iter()
-            .flat_map(|&operation| sizes(operation).iter().map(move |&size| row(operation, size)))
+            .flat_map(|&operation| sizes(operation).iter().map(move |&size| case(operation, size)))
+            .map(|case| self.algorithms.apply(case, forecast))
             .collect()
+    }
+}
+
+impl Algorithms {
+    fn apply(&self, case: Case, forecast: &Forecast) -> Vec<Case> {
+        let with = |name: &str| Case { algorithm: Some(name.into()), ..case.clone() };
+        match (self, case.operation.scheduled()) {
+            (Algorithms::Named(name), _) => vec![with(name)],
+            // Alone, every algorithm is the same.
+            (Algorithms::All, Some(collective)) if case.ranks > 1 => {
+                let admitted = forecast.admitted(collective, &case.admit());
+                admitted.into_iter().map(|algorithm| with(algorithm.name)).collect()
+            }
+            (Algorithms::Cheapest | Algorithms::All, _) => vec![case],
+        }
     }
 }
 
@@ -65,64 +96,127 @@ pub(crate) fn measure(
     plan: &Plan,
     mut report: impl FnMut(&Row, &str),
 ) -> Result<Vec<Row>> {
+    let forecast = Forecast::of_group(comm.group())?;
+    let cells = plan.cells(comm, &forecast);
+    let mut memory = Memory::new(comm, &cells.concat());
     let mut rows = Vec::new();
-    for (index, case) in plan.cases(comm).iter().enumerate() {
-        let dump = plan.dump.as_deref().map(|directory| Dump::create(directory, index));
-        let dump = dump.transpose().map_err(|error| Problem::failed("--dump", error))?;
-        let row = measure_case(comm, case, plan.effort, index as u64, dump.as_ref())?;
-        report(&row, &row.line(case.count, case.root(0)));
-        rows.push(row);
+    for cases in &cells {
+        let cell = Cell { comm, cases, effort: plan.effort, row: rows.len(), dump: plan.dump.as_deref() };
+        let mut measured = cell.measure(&forecast, &mut memory)?;
+        if plan.algorithms == Algorithms::All {
+            let best = measured.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
+            // A call on one rank can be shorter than the clock can tell.
+            let times_best = |row: &Row| if best > 0.0 { row.median_us / best } else { 1.0 };
+            measured.iter_mut().for_each(|row| row.times_best = Some(times_best(row)));
+        }
+        for (row, case) in measured.iter().zip(cases) {
+            report(row, &row.line(case.count, case.root(0)));
+        }
+        rows.extend(measured);
     }
     Ok(rows)
 }
 
-fn measure_case(
-    comm: &dyn Communicator,
-    case: &Case,
+/// Calls that are measured against each other.
+struct Cell<'a> {
+    comm: &'a dyn Communicator,
+    cases: &'a [Case],
     effort: Effort,
-    index: u64,
-    dump: Option<&Dump>,
-) -> Result<Row> {
-    let mut memory = case.memory(comm);
-    // The first check connects and allocates, so that the clock does not see it.
-    let (mut wrong, _) = check(comm, case, 2 * index, &mut memory, None)?;
-    let timing = time(comm, effort, |call| case.call(comm, case.root(call), &mut memory).map(|_| ()))?;
-    let (wrong_after, algorithm) = check(comm, case, 2 * index + 1, &mut memory, dump)?;
-    wrong += wrong_after;
-    if !case.operation.has_size() {
-        wrong += left_early(comm)?;
+    /// The number of the first one's row.
+    row: usize,
+    dump: Option<&'a Path>,
+}
+
+impl Cell<'_> {
+    fn measure(&self, forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
+        let &Cell { comm, cases, effort, .. } = self;
+        // The first check connects and allocates, so that the clock does not see it.
+        let checks = (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
+        let before = checks.collect::<Result<Vec<_>>>()?;
+        let timings = time(comm, effort, cases.len(), |way, index| {
+            let case = &cases[way];
+            case.call(comm, case.root(index), memory).map(|_| ())
+        })?;
+        let mut rows = Vec::with_capacity(cases.len());
+        for (((case, before), timing), row) in cases.iter().zip(before).zip(timings).zip(self.row..) {
+            let dump = self.dump.map(|directory| Dump::create(directory, row));
+            let dump = dump.transpose().map_err(|error| Problem::failed("--dump", error))?;
+            let after = check(comm, case, 2 * row as u64 + 1, memory, dump.as_ref())?;
+            let checked = before.and(after).over_ranks(comm, case, memory)?;
+            rows.push(row_of(case, &checked, forecast).timed(case.operation, timing));
+        }
+        Ok(rows)
     }
-    let mut total = [wrong];
-    comm.all_reduce(&mut total, ReduceOp::Sum)?;
-    let shares = case.operation.shares(case.ranks);
-    let row = Row {
+}
+
+/// A row without times.
+fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
+    let collective = case.operation.scheduled();
+    let ran = collective.and_then(|collective| find(collective, checked.algorithm));
+    let pick = collective.and_then(|collective| forecast.pick(collective, case.size_bytes(), &case.admit()));
+    Row {
         op: case.operation.name().to_owned(),
         ranks: case.ranks,
-        bytes: case.count * shares * case.dtype.bytes() as u64,
+        bytes: case.size_bytes(),
         dtype: case.dtype.name().to_owned(),
         redop: case.op.map(|op| op.name().to_owned()),
-        algorithm: algorithm.to_owned(),
+        algorithm: checked.algorithm.to_owned(),
         median_us: 0.0,
         min_us: 0.0,
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
-        wrong: total[0],
-    };
-    Ok(row.timed(case.operation, timing))
+        predicted_us: ran.map(|ran| forecast.microseconds(ran, case.size_bytes())),
+        // Where no schedule runs there is no choice.
+        chosen: ran.is_none_or(|ran| pick.is_some_and(|pick| std::ptr::eq(pick, ran))),
+        times_best: None,
+        extra_rss_mib: checked.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        wrong: checked.wrong,
+    }
 }
 
-/// Calls once with every root, or once, on fresh inputs; gives this rank's wrong elements and the algorithm that ran.
-/// The last call goes into the dump.
+/// What the checked calls of a case came to.
+struct Checked {
+    /// Elements.
+    wrong: u64,
+    algorithm: &'static str,
+    /// The most that was resident during a call; after [`Checked::over_ranks`] without the bench's own buffers.
+    peak_bytes: Option<u64>,
+}
+
+impl Checked {
+    fn and(self, later: Checked) -> Checked {
+        Checked {
+            wrong: self.wrong + later.wrong,
+            algorithm: later.algorithm,
+            peak_bytes: self.peak_bytes.zip(later.peak_bytes).map(|(one, other)| one.max(other)),
+        }
+    }
+
+    /// All ranks' wrong elements, and the largest of their extra memories. Collective.
+    fn over_ranks(self, comm: &dyn Communicator, case: &Case, memory: &Memory) -> Result<Checked> {
+        let early = if case.operation.has_size() { 0 } else { left_early(comm)? };
+        let mut wrong = [self.wrong + early];
+        comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
+        let extra = self.peak_bytes.map(|peak| peak.saturating_sub(memory.bytes()));
+        // One rank that cannot say spoils it for all.
+        let mut most = [extra.unwrap_or(u64::MAX)];
+        comm.all_reduce(&mut most, ReduceOp::Max)?;
+        let peak_bytes = Some(most[0]).filter(|&most| most != u64::MAX);
+        Ok(Checked { wrong: wrong[0], peak_bytes, ..self })
+    }
+}
+
+/// Calls once with every root, or once, on fresh inputs. The last call goes into the dump.
 fn check(
     comm: &dyn Communicator,
     case: &Case,
     seed: u64,
-    memory: &mut case::Memory,
+    memory: &mut Memory,
     dump: Option<&Dump>,
-) -> Result<(u64, &'static str)> {
+) -> Result<Checked> {
     let dumped = |written: std::io::Result<()>| written.map_err(|error| Problem::failed("--dump", error));
     let calls = if case.operation.is_rooted() { u64::from(case.ranks) } else { 1 };
-    let (mut wrong, mut algorithm) = (0, "");
+    let mut checked = Checked { wrong: 0, algorithm: "", peak_bytes: Some(0) };
     for call in 0..calls {
         let (root, seed) = (case.root(call), seed * calls + call);
         let dump = dump.filter(|_| call + 1 == calls);
@@ -131,14 +225,16 @@ fn check(
             dumped(dump.call(case, root))?;
             dumped(dump.buffer(case.rank, "in", case.input(comm, root, memory)))?;
         }
-        algorithm = case.call(comm, root, memory)?.algorithm;
+        let watch = Watch::start();
+        let algorithm = case.call(comm, root, memory)?.algorithm;
+        let peak_bytes = watch.peak_bytes();
         let output = case.output(comm, root, memory);
-        wrong += case.wrong(root, seed, output);
+        checked = checked.and(Checked { wrong: case.wrong(root, seed, output), algorithm, peak_bytes });
         if let Some(dump) = dump {
             dumped(dump.buffer(case.rank, "out", output))?;
         }
     }
-    Ok((wrong, algorithm))
+    Ok(checked)
 }
 
 /// How long one rank stays away from the barrier that is checked.
@@ -173,7 +269,7 @@ mod tests {
             sizes: sizes.to_vec(),
             dtype: DType::I16,
             op: ReduceOp::Max,
-            algorithm: None,
+            algorithms: Algorithms::All,
             dump: None,
             effort: Effort { blocks_max: 3, time: Duration::from_millis(20) },
         }
@@ -193,5 +289,6 @@ mod tests {
         let barrier = rows.iter().find(|row| row.op == "barrier").unwrap();
         assert_eq!((barrier.bytes, barrier.busbw_gb_per_s), (0, 0.0));
         assert!(rows.iter().all(|row| row.min_us > 0.0 && row.median_us >= row.min_us));
+        assert!(rows.iter().all(|row| row.chosen && row.times_best == Some(1.0) && row.predicted_us.is_none()));
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use unisono::Collective;
+use unisono_schedule::Collective as Scheduled;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,11 @@ impl Operation {
             Operation::Collective(collective) => Some(collective),
             Operation::SendRecv => None,
         }
+    }
+
+    /// The collective whose algorithms can serve it.
+    pub(crate) fn scheduled(self) -> Option<Scheduled> {
+        self.name().parse().ok()
     }
 
     pub(crate) fn reduces(self) -> bool {

@@ -1,5 +1,7 @@
 //! A row of results: its numbers, as JSON and as a line of a table with nccl-tests' columns.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use super::operations::Operation;
@@ -24,6 +26,15 @@ pub(crate) struct Row {
     pub(crate) min_us: f64,
     pub(crate) algbw_gb_per_s: f64,
     pub(crate) busbw_gb_per_s: f64,
+    /// What the price says; nothing where no schedule ran.
+    pub(crate) predicted_us: Option<f64>,
+    /// Whether a call that names no algorithm runs this one.
+    pub(crate) chosen: bool,
+    /// The median as a multiple of the least median of all algorithms, where all were measured.
+    pub(crate) times_best: Option<f64>,
+    /// The most memory of a rank that was resident during a call, without the bench's own buffers; nothing where the
+    /// system does not say.
+    pub(crate) extra_rss_mib: Option<f64>,
     /// Wrong elements, summed over the ranks.
     pub(crate) wrong: u64,
 }
@@ -45,17 +56,21 @@ impl Row {
     /// A line of the table; `count` and `root` are as nccl-tests prints them, but that every root takes its turn.
     pub(crate) fn line(&self, count: u64, root: Option<u32>) -> String {
         let root = if root.is_some() { "all" } else { "-1" };
+        // Among several the pick is marked.
+        let mark = if self.chosen && self.times_best.is_some() { " *" } else { "" };
+        let predicted = self.predicted_us.map_or("none".to_owned(), |predicted| format!("{predicted:.1}"));
         format!(
-            "{:<14} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>8.3} {:>8.3} {:>6}",
+            "{:<14} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
             self.op,
             self.bytes,
             count,
             self.dtype,
             self.redop.as_deref().unwrap_or("none"),
             root,
-            self.algorithm,
+            format!("{}{mark}", self.algorithm),
             self.median_us,
             self.min_us,
+            predicted,
             self.algbw_gb_per_s,
             self.busbw_gb_per_s,
             self.wrong
@@ -63,11 +78,39 @@ impl Row {
     }
 }
 
+/// How often the library would have chosen well, of cells of one operation and size each, when every algorithm was
+/// measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Picks {
+    pub(crate) cells: usize,
+    /// Where the pick's median is within [`PICK_TIMES_BEST_MAX`] of the least.
+    pub(crate) good: usize,
+}
+
+/// A pick that takes longer than this many times the best is a bad one.
+pub(crate) const PICK_TIMES_BEST_MAX: f64 = 1.25;
+
+impl Picks {
+    /// Of the rows of an `--algorithm all`.
+    pub(crate) fn of(rows: &[Row]) -> Picks {
+        let picks: Vec<f64> =
+            rows.iter().filter(|row| row.chosen).filter_map(|row| row.times_best).collect();
+        let good = picks.iter().filter(|&&times_best| times_best <= PICK_TIMES_BEST_MAX).count();
+        Picks { cells: picks.len(), good }
+    }
+}
+
+impl fmt::Display for Picks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "# pick (*) within {PICK_TIMES_BEST_MAX} of best: {} of {}", self.good, self.cells)
+    }
+}
+
 /// The two lines above the table.
 pub(crate) fn header() -> String {
     format!(
-        "#{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
-         #{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>8} {:>8} {:>6}",
+        "#{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}\n\
+         #{:<13} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10} {:>10} {:>10} {:>8} {:>8} {:>6}",
         "op",
         "size",
         "count",
@@ -77,6 +120,7 @@ pub(crate) fn header() -> String {
         "algorithm",
         "time",
         "min",
+        "predicted",
         "algbw",
         "busbw",
         "#wrong",
@@ -87,6 +131,7 @@ pub(crate) fn header() -> String {
         "",
         "",
         "",
+        "(us)",
         "(us)",
         "(us)",
         "(GB/s)",
@@ -111,6 +156,10 @@ mod tests {
             min_us: 0.0,
             algbw_gb_per_s: 0.0,
             busbw_gb_per_s: 0.0,
+            predicted_us: Some(2.5),
+            chosen: true,
+            times_best: None,
+            extra_rss_mib: None,
             wrong: 0,
         };
         row.timed(name.parse().unwrap(), timing)
@@ -127,6 +176,21 @@ mod tests {
         assert_eq!(one_way.median_us, 500.0);
         assert!((one_way.busbw_gb_per_s - 8.0).abs() < 1e-9, "{one_way:?}");
         assert_eq!(row("barrier", 4, 0, timing).busbw_gb_per_s, 0.0);
+    }
+
+    #[test]
+    fn picks_are_judged_by_the_median_of_the_best() {
+        let timing = Timing { median: 1e-3, min: 5e-4 };
+        let cell = |chosen, times_best| Row { chosen, times_best, ..row("reduce", 4, 1024, timing) };
+        let rows = [
+            cell(true, Some(1.0)),
+            cell(false, Some(9.0)),
+            cell(true, Some(1.25)),
+            cell(true, Some(1.26)),
+            cell(true, None),
+        ];
+        assert_eq!(Picks::of(&rows), Picks { cells: 3, good: 2 });
+        assert_eq!(Picks::of(&rows).to_string(), "# pick (*) within 1.25 of best: 2 of 3");
     }
 
     #[test]

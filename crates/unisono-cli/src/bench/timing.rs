@@ -32,28 +32,57 @@ impl Effort {
     pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
 }
 
-/// Times `call`, whose argument counts the calls of a block from 0. It should have been called once before. Collective.
+/// Times `ways` calls against each other: `call(way, index)` makes one, `index` counts those of a block from 0. Each
+/// should have been made once before. Blocks of all ways take turns, to and fro, so that a slow moment of the machine
+/// meets all of them. Collective.
 pub(crate) fn time(
     comm: &dyn Communicator,
     effort: Effort,
-    mut call: impl FnMut(u64) -> Result<()>,
-) -> Result<Timing> {
+    ways: usize,
+    mut call: impl FnMut(usize, u64) -> Result<()>,
+) -> Result<Vec<Timing>> {
+    let mut calls = Vec::with_capacity(ways);
+    let mut turn_seconds = 0.0;
+    for way in 0..ways {
+        let (of_way, block_seconds) = calibrate(comm, |index| call(way, index))?;
+        calls.push(of_way);
+        turn_seconds += block_seconds.max(BLOCK_SECONDS);
+    }
+    let affordable = (effort.time.as_secs_f64() * ways as f64 / turn_seconds) as usize;
+    let turns = affordable.clamp(BLOCKS_MIN, effort.blocks_max.max(BLOCKS_MIN));
+    let mut seconds = vec![Vec::with_capacity(turns); ways];
+    for turn in 0..turns {
+        for place in 0..ways {
+            let way = if turn % 2 == 0 { place } else { ways - 1 - place };
+            seconds[way].push(block(comm, calls[way], &mut |index| call(way, index))?);
+        }
+    }
+    let timing = |(mut seconds, calls): (Vec<f64>, u64)| {
+        comm.all_reduce(&mut seconds, ReduceOp::Max)?;
+        seconds.sort_by(f64::total_cmp);
+        let per_call = |seconds: f64| seconds / calls as f64;
+        Ok(Timing { median: per_call(seconds[seconds.len() / 2]), min: per_call(seconds[0]) })
+    };
+    seconds.into_iter().zip(calls).map(timing).collect()
+}
+
+/// How many calls make a block, and how long it takes.
+fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -> Result<(u64, f64)> {
     let mut calls = 1;
-    let block_seconds = loop {
-        let seconds =
-            blocks(comm, CALIBRATION_BLOCKS, calls, &mut call)?.into_iter().fold(f64::INFINITY, f64::min);
-        let next = calls_for_block(calls, seconds);
+    loop {
+        let mut seconds = Vec::with_capacity(CALIBRATION_BLOCKS);
+        for _ in 0..CALIBRATION_BLOCKS {
+            seconds.push(block(comm, calls, &mut call)?);
+        }
+        // The same numbers on every rank, so all draw the same conclusion.
+        comm.all_reduce(&mut seconds, ReduceOp::Max)?;
+        let shortest = seconds.into_iter().fold(f64::INFINITY, f64::min);
+        let next = calls_for_block(calls, shortest);
         if next <= calls {
-            break seconds;
+            return Ok((calls, shortest));
         }
         calls = next;
-    };
-    let affordable = (effort.time.as_secs_f64() / block_seconds.max(BLOCK_SECONDS)) as usize;
-    let count = affordable.clamp(BLOCKS_MIN, effort.blocks_max.max(BLOCKS_MIN));
-    let mut seconds = blocks(comm, count, calls, &mut call)?;
-    seconds.sort_by(f64::total_cmp);
-    let per_call = |seconds: f64| seconds / calls as f64;
-    Ok(Timing { median: per_call(seconds[seconds.len() / 2]), min: per_call(seconds[0]) })
+    }
 }
 
 /// How many calls to try next after `calls` took `seconds`; no more than `calls` when that is long enough. At most ten
@@ -66,25 +95,14 @@ fn calls_for_block(calls: u64, seconds: f64) -> u64 {
     (wanted.ceil() as u64).min(calls * 10).min(CALLS_PER_BLOCK_MAX)
 }
 
-/// The seconds of `count` blocks of `calls` calls, those of the slowest rank: the same numbers on every rank, so all
-/// draw the same conclusions.
-fn blocks(
-    comm: &dyn Communicator,
-    count: usize,
-    calls: u64,
-    call: &mut impl FnMut(u64) -> Result<()>,
-) -> Result<Vec<f64>> {
-    let mut seconds = Vec::with_capacity(count);
-    for _ in 0..count {
-        comm.barrier()?;
-        let start = Instant::now();
-        for index in 0..calls {
-            call(index)?;
-        }
-        seconds.push(start.elapsed().as_secs_f64());
+/// The seconds of a block of `calls` calls on this rank.
+fn block(comm: &dyn Communicator, calls: u64, call: &mut impl FnMut(u64) -> Result<()>) -> Result<f64> {
+    comm.barrier()?;
+    let start = Instant::now();
+    for index in 0..calls {
+        call(index)?;
     }
-    comm.all_reduce(&mut seconds, ReduceOp::Max)?;
-    Ok(seconds)
+    Ok(start.elapsed().as_secs_f64())
 }
 
 #[cfg(test)]
@@ -106,14 +124,17 @@ mod tests {
     fn the_time_of_a_sleep_is_at_least_the_sleep() {
         let effort = Effort { blocks_max: 5, time: Duration::from_millis(50) };
         let nap = Duration::from_millis(1);
-        let mut calls = 0;
-        let timing = time(&Solo::new(), effort, |_| {
-            calls += 1;
-            std::thread::sleep(nap);
+        let mut calls = [0; 2];
+        let timings = time(&Solo::new(), effort, 2, |way, _| {
+            calls[way] += 1;
+            std::thread::sleep(nap * (1 + way as u32));
             Ok(())
         })
         .unwrap();
-        assert!(timing.min >= nap.as_secs_f64() && timing.median >= timing.min, "{timing:?}");
-        assert!(calls > 5, "{calls}");
+        assert_eq!(timings.len(), 2);
+        for (way, timing) in timings.iter().enumerate() {
+            assert!(timing.min >= (nap * (1 + way as u32)).as_secs_f64() && timing.median >= timing.min);
+        }
+        assert!(calls.iter().all(|&calls| calls > 5), "{calls:?}");
     }
 }

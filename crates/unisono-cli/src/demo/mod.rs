@@ -15,7 +15,7 @@ use unisono::{DType, ReduceOp};
 use crate::bench::operations::Operation;
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
-use crate::bench::{Plan, measure};
+use crate::bench::{Algorithms, Plan, measure};
 use crate::print;
 use crate::problem::{Problem, Result};
 pub(crate) use parent::demo;
@@ -54,7 +54,7 @@ pub(crate) fn rank() -> Result<()> {
         sizes: SIZES_BYTES.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,
-        algorithm: None,
+        algorithms: Algorithms::Cheapest,
         dump: None,
         effort: EFFORT,
     };

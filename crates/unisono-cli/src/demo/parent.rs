@@ -204,6 +204,10 @@ mod tests {
             min_us: 1.0,
             algbw_gb_per_s: 1.0,
             busbw_gb_per_s: 1.0,
+            predicted_us: None,
+            chosen: true,
+            times_best: None,
+            extra_rss_mib: None,
             wrong,
         }
     }

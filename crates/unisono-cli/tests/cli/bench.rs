@@ -73,6 +73,62 @@ fn a_forced_algorithm_is_the_one_that_runs() {
 }
 
 #[test]
+fn all_algorithms_are_measured_against_each_other_and_the_pick_is_the_one_that_runs_by_itself() {
+    let operations = "all_reduce,all_gather,reduce,barrier,sendrecv";
+    let common = ["bench", operations, "-n", "3", "--sizes", "64,32K", "--json"];
+    let all = rows(&unisono(&[&common[..], &["--algorithm", "all"]].concat()));
+    let alone = rows(&unisono(&common));
+    assert!(alone.iter().all(|row| row["chosen"] == true && row["times_best"].is_null()));
+    for by_itself in &alone {
+        let cell = || all.iter().filter(|row| row["op"] == by_itself["op"] && row["bytes"] == by_itself["bytes"]);
+        let chosen: Vec<_> = cell().filter(|row| row["chosen"] == true).collect();
+        assert_eq!(chosen.len(), 1, "{by_itself}");
+        assert_eq!(chosen[0]["algorithm"], by_itself["algorithm"]);
+        let predicted = |row: &Value| row["predicted_us"].as_f64();
+        assert_eq!(predicted(chosen[0]), predicted(by_itself), "{by_itself}");
+        assert_eq!(predicted(by_itself).is_some(), by_itself["op"] != "sendrecv", "{by_itself}");
+        let best = cell().map(|row| number(row, "median_us")).fold(f64::INFINITY, f64::min);
+        for row in cell() {
+            assert_eq!(row["wrong"], 0, "{row}");
+            assert!(close(number(row, "times_best"), number(row, "median_us") / best), "{row}");
+        }
+    }
+    let list = unisono(&["algo", "list", "--json"]);
+    let list: Vec<Value> = serde_json::from_str(&list.out).unwrap();
+    // On three ranks all run but those that need a power of two.
+    let needs = |one: &Value| one["requires"].as_array().unwrap().contains(&"a power of two of ranks".into());
+    for one in list.iter().filter(|one| one["collective"] == "all_reduce" && !needs(one)) {
+        let measured = all.iter().filter(|row| row["op"] == "all_reduce" && row["algorithm"] == one["name"]);
+        assert_eq!(measured.count(), 2, "{}", one["name"]);
+    }
+}
+
+#[test]
+fn all_algorithms_end_with_a_line_that_counts_the_good_picks() {
+    for (ranks, cells) in [("1", "of 3"), ("2", "of 3")] {
+        let arguments =
+            ["bench", "all_reduce,barrier", "-n", ranks, "--sizes", "64,4K", "--algorithm", "all"];
+        let done = unisono(&arguments);
+        assert!(done.status.success(), "{}", done.err);
+        let last = done.out.lines().last().unwrap();
+        assert!(last.starts_with("# pick (*) within 1.25 of best: ") && last.ends_with(cells), "{}", done.out);
+    }
+}
+
+/// The vector is 64 MiB; what a rank holds beside it is not.
+#[test]
+fn extra_memory_is_what_a_rank_needs_beside_the_buffers() {
+    let arguments = ["bench", "all_reduce,all_gather", "-n", "2", "--sizes", "64M,64", "--json"];
+    for row in rows(&unisono(&arguments)) {
+        // Where the system keeps no mark that can be set back, nothing is claimed.
+        let is_known = Path::new("/proc/self/clear_refs").exists();
+        assert_eq!(row["extra_rss_mib"].is_number(), is_known, "{row}");
+        let extra = row["extra_rss_mib"].as_f64().unwrap_or(1.0);
+        assert!(extra > 0.0 && extra <= 16.0, "{row}");
+    }
+}
+
+#[test]
 fn without_a_number_of_ranks_it_joins_its_job_or_starts_two() {
     let alone = rows(&unisono(&["bench", "all_reduce", "--sizes", "64", "--json"]));
     assert_eq!(alone[0]["ranks"], 2);

@@ -10,7 +10,7 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["run", "-n", "2"], "PROGRAM"),
         (&["run", "-n", "2", "--"], "PROGRAM"),
         (&["bench", "all_sum"], "all_reduce, reduce_scatter"),
-        (&["bench", "all_reduce", "--algorithm", "magic"], "auto, recursive_doubling"),
+        (&["bench", "all_reduce", "--algorithm", "magic"], "auto, all, recursive_doubling"),
         (&["bench", "sendrecv", "--algorithm", "ring"], "auto"),
         (&["bench", "all_reduce", "--dtype", "f33"], "f64, f32"),
         (&["bench", "all_reduce", "--sizes", "1Q"], "K, M or G"),
