@@ -1,9 +1,10 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules.
+//! house rules, `cargo xtask compare` measures unisono beside its peers.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
+mod compare;
 mod test;
 mod tidy;
 
@@ -15,6 +16,8 @@ usage: cargo xtask <command>
 
   test   tidy, format, clippy without warnings, every test and documentation example; fails at the first that fails
   tidy   only the house rules
+  compare [--install] [options]
+         unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
 ";
 
 fn main() -> ExitCode {
@@ -23,6 +26,7 @@ fn main() -> ExitCode {
     let passed = match words.as_slice() {
         ["test"] => test::run(repository()),
         ["tidy"] => tidy::run(repository()),
+        ["compare", options @ ..] => compare::run(repository(), options),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -6,7 +6,11 @@ use super::{Source, Violation};
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Where memory is touched without the compiler's proof, and nowhere else.
-const UNSAFE_FILES: &[&str] = &["crates/communicator/src/buffer.rs", "crates/engine/src/fork.rs", "crates/engine/src/reduce/dispatch.rs"];
+const UNSAFE_FILES: &[&str] = &[
+    "crates/communicator/src/buffer.rs",
+    "crates/engine/src/fork.rs",
+    "crates/engine/src/reduce/dispatch.rs",
+];
 
 /// The one table of settings.
 const ENVIRONMENT_FILE: &str = "crates/transport-tcp/src/config.rs";

@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
+    ("unisono-compare", &["unisono"]),
     ("xtask", LIBRARIES),
 ];
 

@@ -1,0 +1,148 @@
+//! `cargo xtask compare`: unisono and its peers over TCP, measured in the same run.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
+
+mod arguments;
+mod bootstrap;
+mod driver;
+mod instance;
+mod judge;
+mod namespace;
+mod plan;
+mod probe;
+mod problem;
+mod processes;
+mod raw;
+mod report;
+mod scheduling;
+mod systems;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Parser;
+
+use arguments::Arguments;
+use plan::{Cell, Configuration};
+use problem::{Problem, Result, While};
+use raw::{Record, Recorder};
+use systems::{Peers, System};
+
+fn main() -> ExitCode {
+    let outcome = match std::env::args().nth(1) {
+        Some(word) if word == probe::SERVER => probe::serve(),
+        _ => run(&Arguments::parse()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(problem) => {
+            eprintln!("{problem}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<()> {
+    let out = folder_of_results(arguments)?;
+    if !arguments.report.is_empty() {
+        return report::write(&read_all(&arguments.report)?, arguments.rounds, &out);
+    }
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
+    }
+    let systems = chosen_systems(arguments)?;
+    let mut recorder = Recorder::create(&out.join("raw.csv"))?;
+    let measured = measure(arguments, &systems, &out, &interrupted, &mut recorder);
+    // What was measured before a problem is worth its tables too.
+    let reported = report::write(&recorder.record, arguments.rounds, &out);
+    println!("results: {}", out.display());
+    measured.and(reported)
+}
+
+fn measure(
+    arguments: &Arguments,
+    systems: &[System],
+    out: &Path,
+    interrupted: &AtomicBool,
+    recorder: &mut Recorder,
+) -> Result<()> {
+    let logs = out.join("logs");
+    fs::create_dir_all(&logs).during(logs.display().to_string())?;
+    for (configuration, cells) in plan(arguments)? {
+        let systems = systems::fitting(systems, configuration.congestion);
+        driver::measure(arguments, configuration, cells, &systems, &logs, interrupted, recorder)?;
+    }
+    Ok(())
+}
+
+fn plan(arguments: &Arguments) -> Result<Vec<(Configuration, Vec<Cell>)>> {
+    let mut all = Vec::new();
+    for &ranks in &arguments.ranks {
+        for &scheduling in &arguments.sched {
+            for &congestion in &arguments.congestion {
+                let cells = plan::chosen_cells(ranks, &arguments.ops, &arguments.sizes);
+                if let Some(cell) =
+                    cells.iter().find(|cell| cell.bytes % cell.operation.granularity_bytes(ranks) != 0)
+                {
+                    let text = format!("{cell} cannot be shared out among {ranks} ranks in whole f32");
+                    return Err(Problem::Refused(text));
+                }
+                all.push((Configuration { ranks, scheduling, congestion }, cells));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The systems that the user names, or all; what is missing is an error, not a shorter table.
+fn chosen_systems(arguments: &Arguments) -> Result<Vec<System>> {
+    let own = std::env::current_exe().during("this program's path")?;
+    let rank_program = own.with_file_name("unisono-compare-rank");
+    let folder = std::path::absolute(&arguments.peers_dir).during("the folder of the peers")?;
+    let mut systems = systems::table(&Peers { folder }, &rank_program);
+    if !arguments.systems.is_empty() {
+        if let Some(name) = arguments.systems.iter().find(|name| systems.iter().all(|one| one.name != **name))
+        {
+            let names: Vec<&str> = systems.iter().map(|system| system.name.as_str()).collect();
+            return Err(Problem::Refused(format!("{name} is none of {}", names.join(", "))));
+        }
+        systems.retain(|system| arguments.systems.contains(&system.name));
+    }
+    systems.extend(systems::added(&rank_program, &arguments.ours, &arguments.ours_env));
+    let missing: Vec<String> = systems
+        .iter()
+        .flat_map(|system| system.command.iter().filter(|word| word.starts_with('/')))
+        .filter(|path| !Path::new(path.as_str()).exists())
+        .cloned()
+        .collect();
+    if missing.is_empty() {
+        Ok(systems)
+    } else {
+        let text =
+            format!("missing: {}; `cargo xtask compare --install` installs the peers", missing.join(", "));
+        Err(Problem::Refused(text))
+    }
+}
+
+fn read_all(files: &[PathBuf]) -> Result<Record> {
+    let mut all = Record::default();
+    for file in files {
+        let record = Record::read(file)?;
+        all.notes.extend(record.notes);
+        all.rows.extend(record.rows);
+    }
+    Ok(all)
+}
+
+fn folder_of_results(arguments: &Arguments) -> Result<PathBuf> {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let out = arguments.out.clone().unwrap_or_else(|| Path::new("target/compare").join(seconds.to_string()));
+    fs::create_dir_all(&out).during(out.display().to_string())?;
+    Ok(out)
+}

