@@ -58,12 +58,7 @@ pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorith
             Cost { rounds, messages, sent: most, received: most, reduced: most, all, ..once }
         },
         canonical: false,
-        build: |builder| {
-            let transfers = transfers::<RADIX>(builder);
-            rooted::reduce(builder, &transfers);
-            rooted::broadcast(builder, &transfers);
-            builder.deliver(0);
-        },
+        build: |builder| rooted::all_reduce(builder, &transfers::<RADIX>(builder)),
         source: "folklore: the reduce and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other",
         summary: "sums go up a tree to rank 0, the result comes back down",
     }

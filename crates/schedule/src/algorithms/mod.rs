@@ -2,11 +2,13 @@
 
 use crate::{Algorithm, Collective};
 
+mod bruck;
 mod canonical;
 mod chain;
 mod circulant;
 mod direct;
 mod dissemination;
+mod double_tree;
 mod halving_doubling;
 mod k_nomial;
 mod leaders;
@@ -14,6 +16,7 @@ mod pairwise;
 mod recursive_doubling;
 mod ring;
 mod rooted;
+mod scatter_all_gather;
 
 /// Every algorithm, those of one collective next to each other.
 static ALGORITHMS: &[Algorithm] = &[
@@ -23,6 +26,7 @@ static ALGORITHMS: &[Algorithm] = &[
     direct::ALL_REDUCE,
     circulant::ALL_REDUCE,
     leaders::ALL_REDUCE,
+    double_tree::ALL_REDUCE,
     k_nomial::all_reduce::<2>("binomial"),
     k_nomial::all_reduce::<4>("k_nomial_4"),
     k_nomial::all_reduce::<8>("k_nomial_8"),
@@ -36,10 +40,15 @@ static ALGORITHMS: &[Algorithm] = &[
     circulant::ALL_GATHER,
     direct::ALL_TO_ALL,
     pairwise::ALL_TO_ALL,
+    bruck::ALL_TO_ALL,
+    double_tree::BROADCAST,
+    scatter_all_gather::BROADCAST,
     k_nomial::broadcast::<2>("binomial"),
     k_nomial::broadcast::<4>("k_nomial_4"),
     k_nomial::broadcast::<8>("k_nomial_8"),
     chain::BROADCAST,
+    double_tree::REDUCE,
+    scatter_all_gather::REDUCE,
     k_nomial::reduce::<2>("binomial"),
     k_nomial::reduce::<4>("k_nomial_4"),
     k_nomial::reduce::<8>("k_nomial_8"),

@@ -33,8 +33,23 @@ pub(super) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
     }
 }
 
-/// Adds the transfers backwards. The rank that receives an extent from nobody ends with its sum.
+/// Adds the transfers backwards, and the root of a group of one copies.
 pub(super) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
+    backwards(builder, transfers);
+    if builder.rank() == builder.root() {
+        (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
+    }
+}
+
+/// Adds the transfers backwards, then forwards.
+pub(super) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
+    backwards(builder, transfers);
+    broadcast(builder, transfers);
+    (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
+}
+
+/// The rank that receives an extent from nobody ends with its sum.
+fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
     let mut unseen = vec![true; builder.chunks() as usize];
     let is_first = |one: &Transfer| std::mem::replace(&mut unseen[one.extent as usize], false);
     let are_first: Vec<bool> = transfers.iter().map(is_first).collect();
@@ -43,9 +58,6 @@ pub(super) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
             true => builder.recv_reduce(one.peer, one.extent, Own::Left, is_first),
             false => builder.send(one.peer, one.extent),
         };
-    }
-    if builder.rank() == builder.root() {
-        (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
     }
 }
 

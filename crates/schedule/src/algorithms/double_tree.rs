@@ -1,0 +1,170 @@
+//! Two trees, each for half of the vector; whoever passes on in one is a leaf of the other.
+//!
+//! Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
+//! tree the leaves, half of all ranks, only receive while the others send everything twice. With two trees everybody
+//! sends and receives the whole vector once, in about log2 p rounds; the engine's pieces pipeline each tree.
+
+use super::rooted::{self, Transfer};
+use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
+
+/// 2 floor(log2 p) rounds; each half goes up its tree and down again: the vector is sent and received twice.
+pub(super) const ALL_REDUCE: Algorithm = Algorithm {
+    name: "double_tree",
+    collective: Collective::AllReduce,
+    requires: Requires::COMMUTATIVE,
+    chunks: |_| 2,
+    scratch_chunks: |_| 0,
+    cost: |shape| {
+        let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
+        if others == 0 {
+            return Cost::FREE;
+        }
+        // From 4 ranks on somebody below the top has two below in one tree, and is a leaf of the other.
+        let moved = Fraction::new(ranks.min(4), 2);
+        Cost {
+            rounds: 2 * u64::from(ranks.ilog2()),
+            messages: 2 * ranks.min(4),
+            peers: others.min(3) + u64::from(ranks >= 8),
+            sent: moved,
+            received: moved,
+            reduced: Fraction::new(others.min(2), 2),
+            all: Totals::new(4 * others, 2 * others, others),
+        }
+    },
+    canonical: false,
+    build: |builder| {
+        let trees = Trees { members: builder.ranks() };
+        let transfers = trees.transfers(builder.rank() + 1, |member| member.checked_sub(1));
+        rooted::all_reduce(builder, &transfers);
+    },
+    source: "Sanders, Speck, Träff 2009; the double binary trees of NCCL 2.4",
+    summary: "each half of the vector is summed up and handed down its own tree; inner ranks of one are leaves of the other",
+};
+
+/// 1 + floor(log2(p-1)) rounds; the vector leaves the root once, and everybody else receives and sends it once.
+pub(super) const BROADCAST: Algorithm = Algorithm {
+    name: "double_tree",
+    collective: Collective::Broadcast,
+    requires: Requires::NOTHING,
+    chunks: |_| 2,
+    scratch_chunks: |_| 0,
+    cost: broadcast_cost,
+    canonical: false,
+    build: |builder| {
+        let transfers = rooted_transfers(builder);
+        rooted::broadcast(builder, &transfers);
+    },
+    source: "Sanders, Speck, Träff 2009",
+    summary: "the root sends each half of the vector down its own tree; inner ranks of one are leaves of the other",
+};
+
+/// 1 + floor(log2(p-1)) rounds; the vector reaches the root once, and everybody else sends and receives it once.
+pub(super) const REDUCE: Algorithm = Algorithm {
+    name: "double_tree",
+    collective: Collective::Reduce,
+    requires: Requires::COMMUTATIVE,
+    chunks: |_| 2,
+    scratch_chunks: |shape| u32::from(shape.ranks > 2),
+    cost: |shape| rooted::reduce_cost(broadcast_cost(shape)),
+    canonical: false,
+    build: |builder| {
+        let transfers = rooted_transfers(builder);
+        rooted::reduce(builder, &transfers);
+    },
+    source: "Sanders, Speck, Träff 2009",
+    summary: "each half of the vector is summed up its own tree to the root; inner ranks of one are leaves of the other",
+};
+
+/// Two binary trees over members 1 to n. In order, member i of the first tree has number i; odd numbers are leaves.
+/// In the second tree numbers run backwards, or, if n is odd, are one less: odd members have even numbers.
+#[derive(Clone, Copy)]
+struct Trees {
+    members: u32,
+}
+
+impl Trees {
+    fn number(self, tree: u32, member: u32) -> u32 {
+        match (tree, self.members.is_multiple_of(2)) {
+            (0, _) => member,
+            (_, true) => self.members + 1 - member,
+            (_, false) => (member + self.members - 2) % self.members + 1,
+        }
+    }
+
+    fn member(self, tree: u32, number: u32) -> u32 {
+        match (tree, self.members.is_multiple_of(2)) {
+            (0, _) => number,
+            (_, true) => self.members + 1 - number,
+            (_, false) => number % self.members + 1,
+        }
+    }
+
+    /// The number at the top: the largest power of two.
+    fn top(self) -> Option<u32> {
+        self.members.checked_ilog2().map(|bit| 1 << bit)
+    }
+
+    /// The number above; 0 for the top. A number with n zeros at its end is n levels above the leaves.
+    fn above(self, number: u32) -> u32 {
+        let level = number & number.wrapping_neg();
+        let rest = number - level;
+        if rest | (2 * level) <= self.members { rest | (2 * level) } else { rest }
+    }
+
+    /// The numbers below, lower one first. Where the right one is beyond the last, one further down takes its place.
+    fn below(self, number: u32) -> impl Iterator<Item = u32> {
+        let level = number & number.wrapping_neg();
+        let halves =
+            std::iter::successors(Some(level / 2), |half| Some(half / 2)).take_while(|half| *half > 0);
+        let right = halves.map(|half| number + half).find(|right| *right <= self.members);
+        let left = (level > 1).then(|| number - level / 2);
+        left.into_iter().chain(right)
+    }
+
+    /// What a member receives from above and sends below: half 0 in the first tree, half 1 in the second.
+    /// `rank` gives the rank of a member, and of 0, above the top.
+    fn transfers(self, member: u32, rank: impl Fn(u32) -> Option<u32>) -> Vec<Transfer> {
+        let mut made = Vec::new();
+        for tree in 0..2 {
+            let number = self.number(tree, member);
+            let above = self.above(number);
+            let from = if above == 0 { 0 } else { self.member(tree, above) };
+            made.extend(rank(from).map(|from| Transfer::recv(from, tree)));
+            let below = self.below(number).filter_map(|below| rank(self.member(tree, below)));
+            made.extend(below.map(|to| Transfer::send(to, tree)));
+        }
+        made
+    }
+}
+
+/// The members are all ranks but the root, counted from it.
+fn rooted_transfers(builder: &Builder) -> Vec<Transfer> {
+    let (root, ranks) = (builder.root(), builder.ranks());
+    let rank = |member: u32| Some((member + root) % ranks);
+    let trees = Trees { members: ranks - 1 };
+    match builder.behind(root) {
+        0 => {
+            let tops = (0..2).filter_map(|tree| Some((tree, rank(trees.member(tree, trees.top()?))?)));
+            tops.map(|(tree, to)| Transfer::send(to, tree)).collect()
+        }
+        member => trees.transfers(member, rank),
+    }
+}
+
+fn broadcast_cost(shape: &Shape) -> Cost {
+    let others = u64::from(shape.ranks) - 1;
+    if others == 0 {
+        return Cost::FREE;
+    }
+    // Two ranks have one link, on which both halves are one message.
+    let halves = others.min(2);
+    Cost {
+        rounds: 1 + u64::from(others.ilog2()),
+        messages: (2 * others - 1).min(4),
+        peers: others.min(3) + u64::from(others >= 5),
+        sent: Fraction::ONE,
+        received: Fraction::ONE,
+        reduced: Fraction::ZERO,
+        all: Totals::new(halves * others, others, 0),
+    }
+}
