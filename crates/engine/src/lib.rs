@@ -26,6 +26,7 @@ mod progress;
 mod queue;
 mod reduce;
 mod run;
+mod stream;
 mod tapped;
 mod tasks;
 mod traced;

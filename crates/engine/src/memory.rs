@@ -6,6 +6,7 @@
 use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
 use crate::reduce::{Panicked, Reducer};
+use crate::stream;
 
 /// Which memory a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,18 @@ pub(crate) struct Order {
     /// Whether the result holds every contribution.
     pub(crate) completes: bool,
 }
+
+/// Through the caches or past them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// Somebody reads it soon.
+    Cached,
+    /// Nobody does.
+    Streamed,
+}
+
+/// What a streamed reduction computes at a time, in a place that stays in the first cache.
+const BLOCK_BYTES: usize = 4096;
 
 /// The memory of one turn of the engine.
 pub(crate) struct Memory<'a, 'b> {
@@ -99,11 +112,14 @@ impl<'a, 'b> Memory<'a, 'b> {
     }
 
     /// Copies `length` bytes from one span to another.
-    pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize) {
+    pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize, store: Store) {
         while length > 0 {
             let run = self.common_run(from, to, length);
             match self.split(from, to, run) {
-                Some((source, target)) => target.copy_from_slice(source),
+                Some((source, target)) => match store {
+                    Store::Cached => target.copy_from_slice(source),
+                    Store::Streamed => stream::copy(target, source),
+                },
                 None => {
                     let bytes = self.read(from, run).to_vec();
                     self.write(to, run).copy_from_slice(&bytes);
@@ -126,16 +142,20 @@ impl<'a, 'b> Memory<'a, 'b> {
         mut destination: Span,
         mut incoming: &[u8],
         order: Order,
+        store: Store,
     ) -> Result<(), Panicked> {
         while !incoming.is_empty() {
             let run = self.common_run(operand, destination, incoming.len());
             let (now, later) = incoming.split_at(run);
             let Order { operand_is_left, completes } = order;
             if let Some((source, target)) = self.split(operand, destination, run) {
-                reducer.reduce(target, Some(source), now, operand_is_left, completes)?;
+                match store {
+                    Store::Cached => reducer.reduce(target, Some(source), now, operand_is_left, completes)?,
+                    Store::Streamed => reduce_streamed(reducer, target, source, now, order)?,
+                }
             } else {
                 if operand != destination {
-                    self.copy(operand, destination, run);
+                    self.copy(operand, destination, run, Store::Cached);
                 }
                 reducer.reduce(self.write(destination, run), None, now, operand_is_left, completes)?;
             }
@@ -172,6 +192,25 @@ impl<'a, 'b> Memory<'a, 'b> {
             }
         }
     }
+}
+
+/// `target = op(operand, incoming)`, past the caches.
+fn reduce_streamed(
+    reducer: &Reducer,
+    target: &mut [u8],
+    operand: &[u8],
+    incoming: &[u8],
+    order: Order,
+) -> Result<(), Panicked> {
+    let mut block = [0; BLOCK_BYTES];
+    let operands = operand.chunks(BLOCK_BYTES).zip(incoming.chunks(BLOCK_BYTES));
+    for (target, (operand, incoming)) in target.chunks_mut(BLOCK_BYTES).zip(operands) {
+        let block = &mut block[..target.len()];
+        let Order { operand_is_left, completes } = order;
+        reducer.reduce(block, Some(operand), incoming, operand_is_left, completes)?;
+        stream::copy(target, block);
+    }
+    Ok(())
 }
 
 fn clip(slice: &[u8], offset: usize, length: usize) -> &[u8] {

@@ -10,7 +10,7 @@ use unisono_schedule::{Action, Algorithm, Schedule, Slot};
 use crate::header::{HASH_START, hash_name, hash_word};
 use crate::layout::{Layout, vector_elements};
 use crate::links::{Edge, Lane};
-use crate::memory::{Order, Region, Span};
+use crate::memory::{Order, Region, Span, Store};
 
 /// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
 /// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
@@ -21,6 +21,9 @@ pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
 /// Calls of at least this many bytes use a socket for each direction.
 pub const LARGE_CALL_BYTES_MIN: u64 = 128 * 1024;
+
+/// From this size on, an output that no step reads again is stored past the caches: it would not fit there anyway.
+const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
 
 /// What a step does, with its places.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +50,10 @@ pub(crate) struct BoundStep {
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if it writes one.
     pub(crate) writes_scratch: Option<u32>,
+    /// How what this step writes itself is stored.
+    pub(crate) store: Store,
+    /// Of a copy: the send that reads the same bytes, which are in the cache right behind it.
+    pub(crate) behind: Option<u32>,
 }
 
 /// The steps of one link and direction, in list order.
@@ -129,7 +136,8 @@ impl Plan {
         let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
         let binder =
             Binder { layout, element_bytes, piece_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
-        let steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
+        let mut steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
+        mind_caches(&schedule, &mut steps);
         let lane = lane_of(key, group);
         let links = bind_links(&schedule, &steps, lane);
         let copies = (0..steps.len() as u32)
@@ -146,6 +154,33 @@ impl Plan {
             copies,
             element_bytes,
             piece_bytes,
+        }
+    }
+}
+
+/// Decides what is stored past the caches, and which copies follow a send.
+fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
+    let output_bytes: u64 = {
+        let written = |step: &unisono_schedule::Step| step.action.writes() == Some(Slot::Output);
+        let writes = schedule.steps.iter().zip(&*steps).filter(|(step, _)| written(step));
+        writes.map(|(_, bound)| bound.bytes).sum()
+    };
+    let is_large = output_bytes >= STREAMED_BYTES_MIN;
+    let reads_output = |step: &&unisono_schedule::Step| step.action.reads() == Some(Slot::Output);
+    let mut read_again: Vec<u32> =
+        schedule.steps.iter().filter(reads_output).map(|step| step.extent).collect();
+    read_again.sort_unstable();
+    for index in 0..steps.len() {
+        let step = &schedule.steps[index];
+        if is_large && read_again.binary_search(&step.extent).is_err() {
+            steps[index].store = Store::Streamed;
+        }
+        if let Action::Copy { source, .. } = step.action {
+            let sends_it = |other: &unisono_schedule::Step| {
+                other.extent == step.extent
+                    && matches!(other.action, Action::Send { source: sent, .. } if sent == source)
+            };
+            steps[index].behind = schedule.steps.iter().rposition(sends_it).map(|send| send as u32);
         }
     }
 }
@@ -203,7 +238,8 @@ impl Binder {
         };
         let bytes = self.layout.length(step.extent) * self.element_bytes;
         let pieces = bytes.div_ceil(self.piece_bytes).max(1);
-        BoundStep { extent: step.extent, bytes, pieces, work, writes_scratch }
+        let (store, behind) = (Store::Cached, None);
+        BoundStep { extent: step.extent, bytes, pieces, work, writes_scratch, store, behind }
     }
 
     fn locate(&self, slot: Slot, extent: u32) -> Located {

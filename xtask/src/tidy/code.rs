@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/communicator/src/buffer.rs",
     "crates/engine/src/fork.rs",
     "crates/engine/src/reduce/dispatch.rs",
+    "crates/engine/src/stream.rs",
 ];
 
 /// The one table of settings.

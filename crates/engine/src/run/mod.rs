@@ -223,7 +223,7 @@ impl Run {
         for word in 0..state.ready.copies.words() {
             for copy in state.ready.copies.members(word) {
                 // At most one piece of one copy in a turn, so that the links do not wait for it.
-                if state.serve_copy(plan, copy, &mut turn.memory) {
+                if state.serve_copy(plan, copy, moved, &mut turn.memory) {
                     return Ok(true);
                 }
             }
@@ -257,13 +257,20 @@ impl Run {
 }
 
 impl State {
-    /// One piece of a local copy; true when something moved.
-    fn serve_copy(&mut self, plan: &Plan, copy: usize, memory: &mut Memory<'_, '_>) -> bool {
+    /// One piece of a local copy; true when something moved. While the links are busy it stays behind the send of the
+    /// same bytes, which has brought them into the cache.
+    fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {
         let step = plan.copies[copy];
         let bound = &plan.steps[step as usize];
         let Work::Copy { source, destination } = bound.work else { return false };
         let start = self.done[step as usize];
-        let end = bound.bytes.min((start / plan.piece_bytes + 1) * plan.piece_bytes);
+        let mut end = bound.bytes.min((start / plan.piece_bytes + 1) * plan.piece_bytes);
+        if let Some(send) = bound.behind.filter(|_| is_busy && bound.bytes > 0) {
+            end = end.min(self.done[send as usize]);
+            if end <= start {
+                return false;
+            }
+        }
         match self.part(plan, PieceOf { step, start, end }, u64::MAX) {
             Next::Blocked(by) => {
                 self.ready.block(Mover::Copy(copy), by);
@@ -272,7 +279,7 @@ impl State {
             Next::Part(part) => {
                 let (from, to) =
                     (source.at(part.start, plan.piece_bytes), destination.at(part.start, plan.piece_bytes));
-                memory.copy(from, to, part.bytes as usize);
+                memory.copy(from, to, part.bytes as usize, bound.store);
                 self.pass(plan, step, part.start + part.bytes);
                 if self.done[step as usize] == FINISHED {
                     self.ready.close(Mover::Copy(copy));

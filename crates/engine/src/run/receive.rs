@@ -175,7 +175,8 @@ impl State {
     ) -> Result<(), Failure> {
         for part in &parts.list {
             let mut taken = bytes.len().min(part.bytes as usize);
-            match plan.steps[part.step as usize].work {
+            let bound = &plan.steps[part.step as usize];
+            match bound.work {
                 Work::Recv { destination } => {
                     memory.store(destination.at(part.start, plan.piece_bytes), &bytes[..taken]);
                 }
@@ -186,7 +187,7 @@ impl State {
                     let operand = operand.at(part.start, plan.piece_bytes);
                     let destination = destination.at(part.start, plan.piece_bytes);
                     memory
-                        .reduce(reducer, operand, destination, &bytes[..taken], order)
+                        .reduce(reducer, operand, destination, &bytes[..taken], order, bound.store)
                         .map_err(Failure::Panicked)?;
                 }
                 Work::Send { .. } | Work::Copy { .. } => {}
