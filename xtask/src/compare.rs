@@ -23,8 +23,8 @@ const SOURCES: &str = "benches/compare/peers";
 const BUILT: &str = "compare-bin";
 const OPTIMISED: &[&str] = &["-O3", "-march=native", "-Wall", "-Wextra"];
 
-/// Does what `words` ask for. With `--install`, what is absent is installed; with `--install` alone, nothing is measured.
-/// Everything else is for the comparison itself; see its `--help`.
+/// Does what `words` ask for. With `--install`, what is absent is installed; with `--install` alone, nothing is
+/// measured. Everything else is for the comparison itself; see its `--help`.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let is_install = words.contains(&"--install");
     let words: Vec<&str> = words.iter().copied().filter(|word| *word != "--install").collect();

@@ -10,8 +10,9 @@ use crate::systems::{parse_build, parse_variant};
 
 /// Measures unisono beside Open MPI, MPICH, Intel MPI, oneCCL and torch's Gloo over TCP, all in the same run.
 ///
-/// Every system is started once per session and waits for its turns, which take some 50 ms each and are taken in rotated
-/// order. A probe between turns tells slow phases of the machine; a round counts when all its probes were good.
+/// Every system is started once per session and waits for its turns, which take some 50 ms each and are taken in
+/// rotated order. A probe between turns tells slow phases of the machine; a round counts when all its probes were
+/// good.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask compare", version)]
 pub(crate) struct Arguments {

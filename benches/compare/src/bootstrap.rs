@@ -9,7 +9,8 @@ pub(crate) const CONFIDENCE: f64 = 0.9;
 /// Fixed, so that a report made again from the same figures is the same report.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// An interval that holds the median of what `values` were drawn from with a probability of [`CONFIDENCE`]; NaN of none.
+/// An interval that holds the median of what `values` were drawn from with a probability of [`CONFIDENCE`]; NaN of
+/// none.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     if values.is_empty() {
         return (f64::NAN, f64::NAN);

@@ -274,8 +274,8 @@ impl Measurement<'_> {
     }
 }
 
-/// The order of turns in a round: rotated by one from round to round, and every second round backwards, so that no system
-/// always follows the same other one.
+/// The order of turns in a round: rotated by one from round to round, and every second round backwards, so that no
+/// system always follows the same other one.
 fn order(systems: usize, round: u32) -> Vec<usize> {
     let mut order: Vec<usize> = (0..systems).collect();
     order.rotate_left(round as usize % systems.max(1));

@@ -250,8 +250,8 @@ impl Instance {
 }
 
 impl Drop for Instance {
-    /// The end of the commands lets ranks leave by themselves, so that they free what they hold in the system; whoever is
-    /// still there after that is killed.
+    /// The end of the commands lets ranks leave by themselves, so that they free what they hold in the system;
+    /// whoever is still there after that is killed.
     fn drop(&mut self) {
         self.wake();
         self.commands.clear();

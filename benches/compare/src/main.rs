@@ -4,12 +4,15 @@
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod arguments;
+mod bar;
 mod bootstrap;
 mod driver;
 mod instance;
 mod judge;
+mod machine;
 mod namespace;
 mod plan;
+mod plot;
 mod probe;
 mod problem;
 mod processes;
@@ -58,6 +61,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     }
     let systems = chosen_systems(arguments)?;
     let mut recorder = Recorder::create(&out.join("raw.csv"))?;
+    machine::facts().into_iter().try_for_each(|fact| recorder.note(fact))?;
     let measured = measure(arguments, &systems, &out, &interrupted, &mut recorder);
     // What was measured before a problem is worth its tables too.
     let reported = report::write(&recorder.record, arguments.rounds, &out);

@@ -1,7 +1,7 @@
 //! A network namespace of our own, in which the default congestion control is set without touching the machine's.
 //!
-//! A process that waits for the end of its standard input holds it; when that process and all that run inside have ended,
-//! the namespace is gone, also when this program was killed.
+//! A process that waits for the end of its standard input holds it; when that process and all that run inside have
+//! ended, the namespace is gone, also when this program was killed.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

@@ -1,9 +1,9 @@
 //! How fast the two cores exchange data right now: the probe that tells the phases of the machine apart.
 //!
 //! A virtual machine shares its caches with neighbours it cannot see. For seconds on end everything that moves data
-//! between cores takes 2 to 3 times as long, with nothing to notice inside. So between any two turns a process of its own
-//! exchanges 1 MiB both ways between two pinned threads, for about 20 ms; what was measured between two good probes was
-//! measured in a good phase.
+//! between cores takes 2 to 3 times as long, with nothing to notice inside. So between any two turns a process of its
+//! own exchanges 1 MiB both ways between two pinned threads, for about 20 ms; what was measured between two good
+//! probes was measured in a good phase.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -158,7 +158,7 @@ mod tests {
         near.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let mut memory = [1, 0, 2, 0].map(|byte| vec![byte; EXCHANGE_BYTES]);
-        let core = two_cores().map_or_else(|_| [0, 0], |cores| cores);
+        let core = two_cores().unwrap_or([0, 0]);
         let times_us = exchanges(&near, &far, core, &mut memory).unwrap();
         assert_eq!(times_us.len(), EXCHANGES);
         assert!(memory[1].iter().all(|byte| *byte == 2) && memory[3].iter().all(|byte| *byte == 1));

@@ -1,4 +1,5 @@
-//! What can go wrong in the comparison itself. What goes wrong in a system that is measured is a finding, not one of these.
+//! What can go wrong in the comparison itself. What goes wrong in a system that is measured is a finding, not one of
+//! these.
 
 use std::io;
 

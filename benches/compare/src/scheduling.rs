@@ -1,8 +1,8 @@
 //! How measured processes are scheduled, and how this program stays in charge of them.
 //!
-//! Under SCHED_RR the ranks have priority 5 and this program 6: it sleeps while they work, but must be able to stop ranks
-//! that spin. The slice is set to that of plain scheduling, so that ranks that outnumber the cores and spin hurt each
-//! other as they do there.
+//! Under SCHED_RR the ranks have priority 5 and this program 6: it sleeps while they work, but must be able to stop
+//! ranks that spin. The slice is set to that of plain scheduling, so that ranks that outnumber the cores and spin
+//! hurt each other as they do there.
 
 use std::fs;
 use std::process::{Command, Stdio};

@@ -1,4 +1,5 @@
-//! The table of systems: how each is started, and what it needs in its environment so that all its bytes go through TCP.
+//! The table of systems: how each is started, and what it needs in its environment so that all its bytes go through
+//! TCP.
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,8 @@
 //! How ranks line up outside of what is timed: through a file that all of them have open, so that the library which is
 //! measured takes no part in it.
 //!
-//! Each rank has one byte that counts the times it has arrived. A single byte is never seen half-written, and no rank can
-//! be more than one arrival ahead of another, so modulo 256 is enough.
+//! Each rank has one byte that counts the times it has arrived. A single byte is never seen half-written, and no rank
+//! can be more than one arrival ahead of another, so modulo 256 is enough.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! One rank of unisono in the comparison: `unisono-compare-rank FOLDER`, started once per rank. It takes turns exactly as
-//! the ranks of the peers do (`peers/turns.h`).
+//! One rank of unisono in the comparison: `unisono-compare-rank FOLDER`, started once per rank. It takes turns
+//! exactly as the ranks of the peers do (`peers/turns.h`).
 
 #![forbid(unsafe_code)]
 

@@ -1,0 +1,132 @@
+//! The bar: how many times faster than the best TCP peer, and than torch's Gloo, unisono is to be; and what the figures
+//! say about it.
+
+use unisono_compare::Operation;
+
+use crate::plan::Cell;
+use crate::systems::Role;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Peer time divided by our time, at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bar {
+    pub(crate) best_peer: f64,
+    pub(crate) torch: f64,
+}
+
+/// The bar of a row; none where it has none. `role` says with whose congestion control ours runs.
+pub(crate) fn bar(ranks: u32, cell: Cell, role: Role) -> Option<Bar> {
+    let (best_peer, torch) = match (cell.operation, ranks, cell.bytes) {
+        (Operation::AllReduce, 2, ..=KIB) => (1.3, 15.0),
+        (Operation::AllReduce, 4, ..=KIB) => (1.2, 15.0),
+        (Operation::AllReduce, 8, ..=MIB) => (1.2, 5.0),
+        (Operation::AllReduce, 2 | 4, ..=MIB) => (1.15, 1.5),
+        (Operation::AllReduce, 2 | 4, _) => match role {
+            Role::OursSame => (1.05, 1.1),
+            Role::OursOwn => (1.3, 1.4),
+            Role::Peer => return None,
+        },
+        (
+            Operation::ReduceScatter | Operation::AllGather | Operation::AllToAll | Operation::Reduce,
+            2 | 4,
+            bytes,
+        ) if bytes >= 16 * MIB => (1.3, 1.5),
+        (Operation::Barrier, 2, _) | (Operation::SendRecv, 2, 64) => (1.2, 8.0),
+        _ => return None,
+    };
+    Some(Bar { best_peer, torch })
+}
+
+/// What the figures say about a ratio that is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The whole interval is at or above the bar.
+    Holds,
+    /// The median is, the lower end of the interval is not.
+    HoldsInMedian,
+    FallsShort,
+    /// Too few good rounds, or no such peer.
+    NotMeasured,
+    /// Nothing is wanted here.
+    NoBar,
+}
+
+impl Verdict {
+    pub(crate) fn of(wanted: Option<f64>, ratio: Option<&Ratio>) -> Verdict {
+        match (wanted, ratio) {
+            (_, None) => Verdict::NotMeasured,
+            (None, Some(_)) => Verdict::NoBar,
+            (Some(bar), Some(ratio)) if ratio.low >= bar => Verdict::Holds,
+            (Some(bar), Some(ratio)) if ratio.median >= bar => Verdict::HoldsInMedian,
+            (Some(_), Some(_)) => Verdict::FallsShort,
+        }
+    }
+
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::HoldsInMedian => "holds in the median",
+            Verdict::FallsShort => "falls short",
+            Verdict::NotMeasured => "not measured",
+            Verdict::NoBar => "no bar",
+        }
+    }
+}
+
+/// The ratios of the good rounds, in short.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ratio {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    /// Of the interval of the median.
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::cells;
+
+    fn wanted(ranks: u32, operation: Operation, bytes: u64, role: Role) -> Option<(f64, f64)> {
+        bar(ranks, Cell { operation, bytes }, role).map(|bar| (bar.best_peer, bar.torch))
+    }
+
+    #[test]
+    fn the_rows_have_their_bars() {
+        let same = |ranks, operation, bytes| wanted(ranks, operation, bytes, Role::OursSame);
+        assert_eq!(same(2, Operation::AllReduce, 64), Some((1.3, 15.0)));
+        assert_eq!(same(4, Operation::AllReduce, KIB), Some((1.2, 15.0)));
+        assert_eq!(same(8, Operation::AllReduce, MIB), Some((1.2, 5.0)));
+        assert_eq!(same(4, Operation::AllReduce, MIB), Some((1.15, 1.5)));
+        assert_eq!(same(2, Operation::AllReduce, 16 * MIB), Some((1.05, 1.1)));
+        assert_eq!(wanted(2, Operation::AllReduce, 16 * MIB, Role::OursOwn), Some((1.3, 1.4)));
+        assert_eq!(same(4, Operation::Reduce, 64 * MIB), Some((1.3, 1.5)));
+        assert_eq!(same(2, Operation::Barrier, 0), Some((1.2, 8.0)));
+        assert_eq!(same(2, Operation::Broadcast, 16 * MIB), None);
+    }
+
+    #[test]
+    fn only_broadcast_is_measured_without_a_bar() {
+        for ranks in [2, 4, 8] {
+            for cell in cells(ranks) {
+                let has_none = bar(ranks, cell, Role::OursSame).is_none();
+                assert_eq!(has_none, cell.operation == Operation::Broadcast, "{cell} on {ranks}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_verdict_is_about_the_interval() {
+        let ratio = Ratio { median: 1.4, min: 1.0, low: 1.2, high: 1.6 };
+        let of = |bar| Verdict::of(Some(bar), Some(&ratio));
+        assert_eq!(
+            [of(1.2), of(1.3), of(1.4), of(1.41)].map(Verdict::text),
+            ["holds", "holds in the median", "holds in the median", "falls short"]
+        );
+        assert_eq!(Verdict::of(Some(0.1), None), Verdict::NotMeasured);
+        assert_eq!(Verdict::of(None, Some(&ratio)), Verdict::NoBar);
+    }
+}

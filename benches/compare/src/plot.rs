@@ -1,0 +1,231 @@
+//! A picture per configuration: for each operation, time against size, and below it bus bandwidth against size; one
+//! line per system.
+
+use std::fmt::Display;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use unisono_compare::Operation;
+
+use crate::plan::Configuration;
+use crate::problem::{Problem, Result};
+use crate::report::{Judged, size_label};
+
+const PANEL_WIDTH: u32 = 460;
+const PANEL_HEIGHT: u32 = 320;
+const COLUMNS_MAX: usize = 3;
+const HEAD_HEIGHT: u32 = 80;
+const LEGEND_STEP: i32 = 150;
+const FONT: &str = "sans-serif";
+
+/// Okabe and Ito: told apart also by eyes that see fewer colours. Ours come first and are drawn thicker.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(213, 94, 0),
+    RGBColor(0, 0, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    RGBColor(150, 140, 20),
+];
+
+/// What a panel's vertical axis is.
+#[derive(Clone, Copy)]
+enum Axis {
+    Time,
+    Bandwidth,
+}
+
+impl Axis {
+    fn title(self) -> &'static str {
+        match self {
+            Axis::Time => "time, us",
+            Axis::Bandwidth => "bus bandwidth, GB/s",
+        }
+    }
+
+    fn value(self, operation: Operation, ranks: u32, bytes: u64, time_us: f64) -> f64 {
+        match self {
+            Axis::Time => time_us,
+            Axis::Bandwidth => bytes as f64 / time_us / 1e3 * operation.bus_factor(ranks),
+        }
+    }
+}
+
+/// One system's points in a panel: the binary logarithm of the size, and the value.
+type Line = Vec<(f64, f64)>;
+
+/// Draws what was measured; nothing when that is nothing with a size.
+pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path) -> Result<()> {
+    let measured: Vec<&Judged> =
+        judged.iter().copied().filter(|one| one.cell.bytes > 0 && one.is_measured()).collect();
+    let mut operations: Vec<Operation> = measured.iter().map(|one| one.cell.operation).collect();
+    operations.dedup();
+    if operations.is_empty() {
+        return Ok(());
+    }
+    let systems = systems(&measured);
+    let columns = operations.len().min(COLUMNS_MAX);
+    let rows = operations.len().div_ceil(columns);
+    let size = (PANEL_WIDTH * columns as u32, HEAD_HEIGHT + 2 * PANEL_HEIGHT * rows as u32);
+    let root = SVGBackend::new(path, size).into_drawing_area();
+    root.fill(&WHITE).map_err(|error| undrawn(path, &error))?;
+    let (head, body) = root.split_vertically(HEAD_HEIGHT);
+    legend(&head, configuration, &systems).map_err(|error| undrawn(path, &error))?;
+    let panels = body.split_evenly((2 * rows, columns));
+    for (index, &operation) in operations.iter().enumerate() {
+        let (row, column) = (index / columns, index % columns);
+        for (below, axis) in [Axis::Time, Axis::Bandwidth].into_iter().enumerate() {
+            let panel = &panels[(2 * row + below) * columns + column];
+            let of_it = measured.iter().filter(|one| one.cell.operation == operation);
+            let lines = lines(&of_it.copied().collect::<Vec<_>>(), &systems, axis);
+            chart(panel, operation, axis, &lines).map_err(|error| undrawn(path, &error))?;
+        }
+    }
+    root.present().map_err(|error| undrawn(path, &error))
+}
+
+fn undrawn(path: &Path, error: &dyn Display) -> Problem {
+    Problem::Refused(format!("{}: {error}", path.display()))
+}
+
+/// Ours first, so that they keep their colours from picture to picture.
+fn systems<'a>(measured: &[&'a Judged]) -> Vec<&'a str> {
+    let mut names: Vec<&str> = measured.iter().flat_map(|one| one.rounds.systems()).collect();
+    names.sort_unstable_by_key(|name| (!name.starts_with("unisono"), *name));
+    names.dedup();
+    names
+}
+
+fn lines(cells: &[&Judged], systems: &[&str], axis: Axis) -> Vec<Line> {
+    let line = |name: &&str| {
+        let points = cells.iter().map(|one| {
+            let time_us = one.rounds.median_us(name);
+            let value = axis.value(one.cell.operation, one.configuration.ranks, one.cell.bytes, time_us);
+            ((one.cell.bytes as f64).log2(), value)
+        });
+        points.filter(|(_, value)| value.is_finite()).collect()
+    };
+    systems.iter().map(line).collect()
+}
+
+fn style(index: usize) -> ShapeStyle {
+    let is_ours = index < 2;
+    COLOURS[index % COLOURS.len()].stroke_width(if is_ours { 3 } else { 1 })
+}
+
+type Drawn<'a> = std::result::Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+
+fn legend<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    configuration: Configuration,
+    systems: &[&str],
+) -> Drawn<'a> {
+    let Configuration { ranks, scheduling, congestion } = configuration;
+    let title = format!("{ranks} ranks over TCP on one host, {scheduling} scheduling, {congestion}");
+    area.draw(&Text::new(title, (16, 10), (FONT, 18)))?;
+    let (width, _) = area.dim_in_pixel();
+    let per_row = (width as i32 / LEGEND_STEP).max(1) as usize;
+    for (index, name) in systems.iter().enumerate() {
+        let left = 16 + LEGEND_STEP * (index % per_row) as i32;
+        let top = 40 + 18 * (index / per_row) as i32;
+        area.draw(&PathElement::new(vec![(left, top + 6), (left + 26, top + 6)], style(index)))?;
+        area.draw(&Text::new((*name).to_owned(), (left + 32, top), (FONT, 13)))?;
+    }
+    Ok(())
+}
+
+fn chart<'a>(
+    area: &DrawingArea<SVGBackend<'a>, Shift>,
+    operation: Operation,
+    axis: Axis,
+    lines: &[Line],
+) -> Drawn<'a> {
+    let points = || lines.iter().flatten();
+    let (left, right) = range(points().map(|point| point.0));
+    let (low, high) = range(points().map(|point| point.1));
+    let mut chart = ChartBuilder::on(area)
+        .caption(operation.name(), (FONT, 15))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(62)
+        .build_cartesian_2d(left - 0.5..right + 0.5, (low / 1.3..high * 1.3).log_scale())?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE.mix(0.0))
+        .x_labels(8)
+        .x_label_formatter(&|exponent| size_label(exponent.exp2()))
+        .y_label_formatter(&|value| plain(*value))
+        .x_desc("bytes")
+        .y_desc(axis.title())
+        .draw()?;
+    for (index, line) in lines.iter().enumerate() {
+        chart.draw_series(LineSeries::new(line.iter().copied(), style(index)))?;
+        let dot = |point: &(f64, f64)| Circle::new(*point, 3, COLOURS[index % COLOURS.len()].filled());
+        chart.draw_series(line.iter().map(dot))?;
+    }
+    Ok(())
+}
+
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// Without zeros that say nothing.
+fn plain(value: f64) -> String {
+    if value >= 10.0 { format!("{value:.0}") } else { format!("{:.1$}", value, digits_after_point(value)) }
+}
+
+fn digits_after_point(value: f64) -> usize {
+    (1.0 - value.log10()).ceil().clamp(0.0, 4.0) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::raw::Record;
+    use crate::raw::tests::row;
+
+    #[test]
+    fn a_picture_has_a_line_for_every_system_and_a_panel_for_every_operation() {
+        let mut record = Record::default();
+        for (bytes, operation) in
+            [(64, Operation::AllReduce), (1 << 20, Operation::AllReduce), (64, Operation::Broadcast)]
+        {
+            for (name, time_us) in [("unisono", 5.0), ("peer", 7.0)] {
+                let mut row = row(name, 0, time_us, 300.0);
+                row.cell.bytes = bytes;
+                row.cell.operation = operation;
+                record.rows.push(row);
+            }
+        }
+        let judged = Judged::all(&record, 1);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.svg");
+        draw(record.rows[0].configuration, &judged.iter().collect::<Vec<_>>(), &path).unwrap();
+        let picture = std::fs::read_to_string(&path).unwrap();
+        for word in ["unisono", "peer", "all_reduce", "broadcast", "bus bandwidth", "64 B"] {
+            assert!(picture.contains(word), "{word}");
+        }
+        // Two systems, two cells of all_reduce and one of broadcast, time and bandwidth.
+        assert_eq!(picture.matches("<circle").count(), 2 * 3 * 2);
+    }
+
+    #[test]
+    fn nothing_measured_is_no_picture() {
+        let record = Record { notes: Vec::new(), rows: vec![row("unisono", 0, 5.0, 300.0)] };
+        let judged = Judged::all(&record, 2);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.svg");
+        draw(record.rows[0].configuration, &judged.iter().collect::<Vec<_>>(), &path).unwrap();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn axes_are_written_plainly() {
+        let written = [0.01, 0.1, 1.0, 10.0, 100.0, 100_000.0].map(plain);
+        assert_eq!(written, ["0.010", "0.10", "1.0", "10", "100", "100000"]);
+    }
+}
