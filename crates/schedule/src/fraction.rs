@@ -45,6 +45,12 @@ impl Fraction {
         self.denominator
     }
 
+    /// This fraction without `other`; nothing if `other` is more.
+    pub(crate) const fn less(self, other: Self) -> Self {
+        let (more, less) = (self.numerator * other.denominator, other.numerator * self.denominator);
+        Self::new(more.saturating_sub(less), self.denominator * other.denominator)
+    }
+
     /// This fraction of `bytes`, rounded up; saturating.
     pub const fn of(self, bytes: u64) -> u64 {
         let exact = (bytes as u128 * self.numerator as u128).div_ceil(self.denominator as u128);

@@ -28,6 +28,7 @@ mod fraction;
 mod hazards;
 mod layout;
 mod price;
+mod rooted;
 mod schedule;
 mod shape;
 mod step;

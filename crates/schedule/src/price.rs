@@ -20,6 +20,9 @@ pub struct Parameters {
     pub cpu_per_message_ns: u64,
     /// The processor's time for a byte at either end, in femtoseconds.
     pub cpu_fs_per_byte: u64,
+    /// The processor's time to pass from one rank to the next, in nanoseconds: for every message at either end, where
+    /// ranks share cores.
+    pub switch_ns: u64,
     /// How many ranks share a core, in thousandths; below 1000 counts as 1000.
     pub ranks_per_core_thousandths: u64,
     /// How much longer bytes take for every peer of a rank beyond two, in thousandths: many streams at once disturb
@@ -30,13 +33,14 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// TCP over loopback, a core for every rank: about 4 us, 4 GB/s, 14 GB/s reduced, 2.5 us of processor per message.
+    /// TCP over loopback, a core for every rank, about as `unisono calibrate` finds it on a quiet machine.
     pub const LOOPBACK: Self = Self {
         latency_ns: 4_000,
         wire_fs_per_byte: 250_000,
         reduce_fs_per_byte: 71_000,
         cpu_per_message_ns: 2_500,
         cpu_fs_per_byte: 125_000,
+        switch_ns: 1_500,
         ranks_per_core_thousandths: 1_000,
         per_peer_thousandths: 50,
         piece_bytes: 512 << 10,
@@ -70,6 +74,7 @@ impl Parameters {
         Self {
             cpu_per_message_ns: 0,
             cpu_fs_per_byte: 0,
+            switch_ns: 0,
             ranks_per_core_thousandths: 1_000,
             per_peer_thousandths: 0,
             ..self
@@ -108,15 +113,15 @@ impl Default for Parameters {
 /// work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
 ///
 /// ```text
-/// rounds * latency
+/// max(rounds * latency, (cpu per message + switch where ranks share cores) * work(messages sent and received))
 ///   + max(wire * max(sent, received, rounds * one piece), cpu per byte * work(sent + received))
 ///     * (1 + per peer * (peers beyond 2))
-///   + cpu per message * work(messages sent and received)
 ///   + reduce * work(reduced)
 /// ```
 ///
-/// The link works beside the processor, hence the maximum; messages and reductions are the caller's thread's own
-/// work, hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next. When ranks
+/// A latency holds one send and one receive: while a message is on its way, a core that has nothing else to do waits
+/// for it, and one that has handles other messages, hence the first maximum. The link works beside the processor,
+/// hence the second; reductions are the caller's thread's own work, hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next. When ranks
 /// share cores, what counts is what all of them do together, so that the fewest messages win, not the fewest rounds.
 ///
 /// ```
@@ -145,9 +150,10 @@ pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, param
     let summed = u128::from(parameters.reduce_fs_per_byte) * work(reduced, of(cost.all.reduced));
     // In thousandths, as the mean of all ranks need not be whole. Every message has two ends.
     let messages = work(u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
-    let handled = u128::from(parameters.cpu_per_message_ns) * messages / 1_000;
+    let switch = if crowding > 1_000 { parameters.switch_ns } else { 0 };
+    let handled = u128::from(parameters.cpu_per_message_ns + switch) * messages / 1_000;
     let waited = u128::from(cost.rounds) * u128::from(parameters.latency_ns);
-    let nanoseconds = waited + handled + (moved + summed) / FEMTOSECONDS;
+    let nanoseconds = waited.max(handled) + (moved + summed) / FEMTOSECONDS;
     u64::try_from(nanoseconds).unwrap_or(u64::MAX)
 }
 

@@ -1,6 +1,6 @@
 //! The circulant graph: any number of ranks in about log2 p rounds, and not one byte more than needed.
 //!
-//! Träff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. Distances are p halved again and
+//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. Distances are p halved again and
 //! again, rounded up, and everybody does the same, so that there is nothing to fold for any p.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
@@ -25,7 +25,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         reduce_scatter(builder);
         all_gather(builder);
     },
-    source: "Träff 2024",
+    source: "Traeff 2024",
     summary: "sums go to ranks at half the last distance, rounded up, until each chunk is at its owner; then back",
 };
 
@@ -43,7 +43,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     },
     canonical: false,
     build: reduce_scatter,
-    source: "Träff 2024",
+    source: "Traeff 2024",
     summary: "sums go to ranks at half the last distance, rounded up, until each share is at its owner",
 };
 
@@ -57,7 +57,7 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     cost: half,
     canonical: false,
     build: all_gather,
-    source: "Träff 2024 (the second half of the all-reduce)",
+    source: "Traeff 2024 (the second half of the all-reduce)",
     summary: "everybody passes all that is missing to ranks at about twice the last distance",
 };
 

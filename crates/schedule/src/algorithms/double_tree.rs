@@ -1,10 +1,10 @@
 //! Two trees, each for half of the vector; whoever passes on in one is a leaf of the other.
 //!
-//! Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
+//! Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
 //! tree the leaves, half of all ranks, only receive while the others send everything twice. With two trees everybody
 //! sends and receives the whole vector once, in about log2 p rounds; the engine's pieces pipeline each tree.
 
-use super::rooted::{self, Transfer};
+use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
 /// 2 floor(log2 p) rounds; each half goes up its tree and down again: the vector is sent and received twice.
@@ -37,8 +37,8 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         let transfers = trees.transfers(builder.rank() + 1, |member| member.checked_sub(1));
         rooted::all_reduce(builder, &transfers);
     },
-    source: "Sanders, Speck, Träff 2009; the double binary trees of NCCL 2.4",
-    summary: "each half of the vector is summed up and handed down its own tree; inner ranks of one are leaves of the other",
+    source: "Sanders, Speck, Traeff 2009; the double binary trees of NCCL 2.4",
+    summary: "each half goes up and down its own tree; inner ranks of one are leaves of the other",
 };
 
 /// 1 + floor(log2(p-1)) rounds; the vector leaves the root once, and everybody else receives and sends it once.
@@ -54,8 +54,8 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
         let transfers = rooted_transfers(builder);
         rooted::broadcast(builder, &transfers);
     },
-    source: "Sanders, Speck, Träff 2009",
-    summary: "the root sends each half of the vector down its own tree; inner ranks of one are leaves of the other",
+    source: "Sanders, Speck, Traeff 2009",
+    summary: "the root sends each half down its own tree; inner ranks of one are leaves of the other",
 };
 
 /// 1 + floor(log2(p-1)) rounds; the vector reaches the root once, and everybody else sends and receives it once.
@@ -71,8 +71,8 @@ pub(super) const REDUCE: Algorithm = Algorithm {
         let transfers = rooted_transfers(builder);
         rooted::reduce(builder, &transfers);
     },
-    source: "Sanders, Speck, Träff 2009",
-    summary: "each half of the vector is summed up its own tree to the root; inner ranks of one are leaves of the other",
+    source: "Sanders, Speck, Traeff 2009",
+    summary: "each half is summed up its own tree to the root; inner ranks of one are leaves of the other",
 };
 
 /// Two binary trees over members 1 to n. In order, member i of the first tree has number i; odd numbers are leaves.

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::rooted::{self, Transfer};
+use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
 /// About log_k p rounds; about (k-1) log_k p messages of the whole vector leave the root.
@@ -38,29 +38,6 @@ pub(super) const fn reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
         build: |builder| rooted::reduce(builder, &transfers::<RADIX>(builder)),
         source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree); k-nomial as in MPICH and UCC",
         summary: "everybody adds its children's sums, nearest first, and passes the result to its parent",
-    }
-}
-
-/// The reduce to rank 0, then the broadcast: the fewest messages of any all-reduce, 2(p-1), in the order of the ranks.
-pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::AllReduce,
-        requires: Requires::NOTHING,
-        chunks: |_| 1,
-        scratch_chunks: |_| 0,
-        cost: |shape| {
-            // The root does most: everybody else has one child less at least, and a parent.
-            let once = broadcast_cost::<RADIX>(shape);
-            let others = u64::from(shape.ranks) - 1;
-            let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
-            let all = Totals::whole(2 * others, others);
-            Cost { rounds, messages, sent: most, received: most, reduced: most, all, ..once }
-        },
-        canonical: false,
-        build: |builder| rooted::all_reduce(builder, &transfers::<RADIX>(builder)),
-        source: "folklore: the reduce and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other",
-        summary: "sums go up a tree to rank 0, the result comes back down",
     }
 }
 
@@ -120,19 +97,24 @@ pub(super) const fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
 }
 
 /// One rank in the tree, counted from the root.
-struct Node<const RADIX: u32> {
+pub(super) struct Node<const RADIX: u32> {
     ranks: u32,
     root: u32,
     relative: u32,
 }
 
 impl<const RADIX: u32> Node<RADIX> {
-    fn of(builder: &Builder) -> Self {
+    /// The root of a group whose root is rank 0.
+    pub(super) fn root(ranks: u32) -> Self {
+        Self { ranks, root: 0, relative: 0 }
+    }
+
+    pub(super) fn of(builder: &Builder) -> Self {
         Self { ranks: builder.ranks(), root: builder.root(), relative: builder.behind(builder.root()) }
     }
 
     /// The rank of a relative one.
-    fn rank(&self, relative: u32) -> u32 {
+    pub(super) fn rank(&self, relative: u32) -> u32 {
         (relative + self.root) % self.ranks
     }
 
@@ -143,13 +125,13 @@ impl<const RADIX: u32> Node<RADIX> {
         if own == 0 { u64::MAX } else { places::<RADIX>().find(|place| !is_zero(place)).unwrap_or(1) }
     }
 
-    fn parent(&self) -> Option<u32> {
+    pub(super) fn parent(&self) -> Option<u32> {
         let own = u64::from(self.relative);
         (own > 0).then(|| (own - own % (self.place() * u64::from(RADIX))) as u32)
     }
 
     /// The subtrees below this rank, nearest and smallest first; each starts with the child itself.
-    fn children(&self) -> Vec<Range<u32>> {
+    pub(super) fn children(&self) -> Vec<Range<u32>> {
         let (own, ranks) = (u64::from(self.relative), u64::from(self.ranks));
         let places = places::<RADIX>().take_while(|place| *place < self.place() && own + place < ranks);
         let starts =
@@ -159,13 +141,13 @@ impl<const RADIX: u32> Node<RADIX> {
     }
 
     /// This rank and all below it.
-    fn subtree(&self) -> Range<u32> {
+    pub(super) fn subtree(&self) -> Range<u32> {
         self.relative..self.children().last().map_or(self.relative + 1, |child| child.end)
     }
 }
 
 /// From the parent, then to the children, farthest first.
-fn transfers<const RADIX: u32>(builder: &Builder) -> Vec<Transfer> {
+pub(super) fn transfers<const RADIX: u32>(builder: &Builder) -> Vec<Transfer> {
     let node = Node::<RADIX>::of(builder);
     let from = node.parent().map(|parent| Transfer::recv(node.rank(parent), 0));
     let to = node.children().into_iter().rev().map(|child| Transfer::send(node.rank(child.start), 0));
@@ -178,9 +160,9 @@ fn places<const RADIX: u32>() -> impl Iterator<Item = u64> {
 }
 
 /// The longest path: the most digits other than 0 of a number below p. The least number with n of them has n ones.
-fn depth<const RADIX: u32>(shape: &Shape) -> u64 {
+pub(super) fn depth<const RADIX: u32>(ranks: u32) -> u64 {
     let ones = std::iter::successors(Some(1), |ones: &u64| Some(ones * u64::from(RADIX) + 1));
-    ones.take_while(|ones| *ones < u64::from(shape.ranks)).count() as u64
+    ones.take_while(|ones| *ones < u64::from(ranks)).count() as u64
 }
 
 /// The number of the root's children: digits at places, below p.
@@ -190,10 +172,10 @@ fn children<const RADIX: u32>(shape: &Shape) -> u64 {
     places.map(|place| (others / place).min(u64::from(RADIX) - 1)).sum()
 }
 
-fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
+pub(super) fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     let children = children::<RADIX>(shape);
     Cost {
-        rounds: depth::<RADIX>(shape),
+        rounds: depth::<RADIX>(shape.ranks),
         messages: children,
         peers: children,
         sent: Fraction::new(children, 1),
@@ -203,7 +185,7 @@ fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     }
 }
 
-fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
+pub(super) fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     let children = children::<RADIX>(shape);
     let part = |count: u32| Fraction::new(u64::from(count), u64::from(shape.ranks));
     // A share makes as many hops as its owner's place in the tree is deep.
@@ -212,7 +194,7 @@ fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
         |rank| digits(rank).take_while(|rest| *rest > 0).filter(|rest| rest % u64::from(RADIX) > 0).count();
     let sent = Fraction::new((0..shape.ranks).map(hops).sum::<usize>() as u64, u64::from(shape.ranks));
     Cost {
-        rounds: depth::<RADIX>(shape),
+        rounds: depth::<RADIX>(shape.ranks),
         messages: children,
         peers: children,
         sent: part(shape.ranks - 1),
@@ -224,6 +206,6 @@ fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
 
 /// The most ranks below, and with, any rank but the root.
 fn largest_subtree<const RADIX: u32>(shape: &Shape) -> u32 {
-    let root = Node::<RADIX> { ranks: shape.ranks, root: 0, relative: 0 };
+    let root = Node::<RADIX>::root(shape.ranks);
     root.children().iter().map(|child| child.end - child.start).max().unwrap_or(0)
 }

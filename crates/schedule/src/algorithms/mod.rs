@@ -15,8 +15,8 @@ mod leaders;
 mod pairwise;
 mod recursive_doubling;
 mod ring;
-mod rooted;
 mod scatter_all_gather;
+mod up_and_down;
 
 /// Every algorithm, those of one collective next to each other.
 static ALGORITHMS: &[Algorithm] = &[
@@ -27,17 +27,23 @@ static ALGORITHMS: &[Algorithm] = &[
     circulant::ALL_REDUCE,
     leaders::ALL_REDUCE,
     double_tree::ALL_REDUCE,
-    k_nomial::all_reduce::<2>("binomial"),
-    k_nomial::all_reduce::<4>("k_nomial_4"),
-    k_nomial::all_reduce::<8>("k_nomial_8"),
+    up_and_down::all_reduce::<2>("binomial"),
+    up_and_down::all_reduce::<4>("k_nomial_4"),
+    up_and_down::all_reduce::<8>("k_nomial_8"),
     halving_doubling::REDUCE_SCATTER,
     ring::REDUCE_SCATTER,
     direct::REDUCE_SCATTER,
     circulant::REDUCE_SCATTER,
+    up_and_down::reduce_scatter::<2>("binomial"),
+    up_and_down::reduce_scatter::<4>("k_nomial_4"),
+    up_and_down::reduce_scatter::<8>("k_nomial_8"),
     halving_doubling::ALL_GATHER,
     ring::ALL_GATHER,
     direct::ALL_GATHER,
     circulant::ALL_GATHER,
+    up_and_down::all_gather::<2>("binomial"),
+    up_and_down::all_gather::<4>("k_nomial_4"),
+    up_and_down::all_gather::<8>("k_nomial_8"),
     direct::ALL_TO_ALL,
     pairwise::ALL_TO_ALL,
     bruck::ALL_TO_ALL,
@@ -60,6 +66,9 @@ static ALGORITHMS: &[Algorithm] = &[
     k_nomial::scatter::<4>("k_nomial_4"),
     k_nomial::scatter::<8>("k_nomial_8"),
     dissemination::BARRIER,
+    up_and_down::barrier::<2>("binomial"),
+    up_and_down::barrier::<4>("k_nomial_4"),
+    up_and_down::barrier::<8>("k_nomial_8"),
 ];
 
 /// Every registered algorithm.

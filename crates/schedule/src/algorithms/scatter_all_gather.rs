@@ -4,7 +4,7 @@
 //! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. Nobody is sent what it has: in the all-gather, what
 //! came by the scatter is left out, so that all ranks together move p-1 vectors, the least there can be.
 
-use super::rooted::{self, Transfer};
+use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Requires, Shape, Totals};
 
 /// 2 log2 p - 1 rounds; twice the vector, less two shares, leaves the root. Other p: one message more to the others.

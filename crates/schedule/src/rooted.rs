@@ -7,24 +7,24 @@ use crate::{Builder, Cost, Own, Totals};
 
 /// One rank's part in passing on one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Transfer {
-    pub(super) peer: u32,
-    pub(super) extent: u32,
-    pub(super) sends: bool,
+pub(crate) struct Transfer {
+    pub(crate) peer: u32,
+    pub(crate) extent: u32,
+    pub(crate) sends: bool,
 }
 
 impl Transfer {
-    pub(super) const fn send(peer: u32, extent: u32) -> Self {
+    pub(crate) const fn send(peer: u32, extent: u32) -> Self {
         Self { peer, extent, sends: true }
     }
 
-    pub(super) const fn recv(peer: u32, extent: u32) -> Self {
+    pub(crate) const fn recv(peer: u32, extent: u32) -> Self {
         Self { peer, extent, sends: false }
     }
 }
 
 /// Adds the transfers in order.
-pub(super) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
+pub(crate) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
     for one in transfers {
         match one.sends {
             true => builder.send(one.peer, one.extent),
@@ -34,7 +34,7 @@ pub(super) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
 }
 
 /// Adds the transfers backwards, and the root of a group of one copies.
-pub(super) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
+pub(crate) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
     backwards(builder, transfers);
     if builder.rank() == builder.root() {
         (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
@@ -42,7 +42,7 @@ pub(super) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
 }
 
 /// Adds the transfers backwards, then forwards.
-pub(super) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
+pub(crate) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
     backwards(builder, transfers);
     broadcast(builder, transfers);
     (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
@@ -62,7 +62,7 @@ fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
 }
 
 /// The cost of the reduce whose broadcast costs `cost`.
-pub(super) fn reduce_cost(cost: Cost) -> Cost {
+pub(crate) fn reduce_cost(cost: Cost) -> Cost {
     let all = Totals { reduced: cost.all.sent, ..cost.all };
     Cost { sent: cost.received, received: cost.sent, reduced: cost.sent, all, ..cost }
 }
