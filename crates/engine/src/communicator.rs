@@ -5,8 +5,8 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, CALL_TIMEOUT_DEFAULT, Call, Collective, Communicator, Descriptor, Error,
-    Finished, Group, Outcome, OwnedBuffer, OwnedBuffers, OwnedCall, Result, Work, deadline_after,
+    Buffers, CALL_TIMEOUT_DEFAULT, Call, Communicator, Descriptor, Error, Finished, Group, Outcome,
+    OwnedCall, Result, Work, deadline_after,
 };
 use unisono_schedule::{Parameters, algorithms};
 
@@ -120,34 +120,6 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let bytes = buffers_bytes(&call.buffers);
         Ok(active.finish(&mut baton, bytes))
     }
-
-    fn run_point_to_point(&self, call: Call<'_>) -> Result<Outcome> {
-        let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(mut output) } =
-            call.buffers
-        else {
-            return Err(device_unsupported(self.shared.backend));
-        };
-        let owned = OwnedCall {
-            descriptor: call.descriptor,
-            buffers: OwnedBuffers::Separate {
-                input: OwnedBuffer::new(input.to_vec()),
-                output: OwnedBuffer::new(vec![0u8; output.bytes()]),
-            },
-            counts: call.counts,
-            options: call.options,
-            user_function: None,
-            site: call.site,
-        };
-        let finished = self.submit(owned).wait();
-        let outcome = finished.result?;
-        if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers {
-            let bytes = (outcome.bytes as usize).min(received.bytes().len());
-            if call.descriptor.collective == Collective::Recv {
-                output.write_front(&received.bytes()[..bytes]);
-            }
-        }
-        Ok(outcome)
-    }
 }
 
 pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
@@ -173,7 +145,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
             return Err(device_unsupported(self.shared.backend));
         }
         if call.descriptor.collective.is_point_to_point() {
-            self.run_point_to_point(call)
+            self.shared.run_point_to_point(call)
         } else {
             self.run_collective(&mut call)
         }
@@ -186,22 +158,18 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if let Err(error) = self.shared.admit() {
             return refuse(call, error);
         }
-        let job = if call.descriptor.collective.is_point_to_point() {
+        if call.descriptor.collective.is_point_to_point() {
             let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
-            let job = Job::new(call, self.shared.bell.clone());
-            let mut mail = lock(&self.shared.mail);
-            mail.post(job.clone(), timeout);
-            self.shared.has_mail.store(true, Ordering::SeqCst);
-            job
-        } else {
-            match self.shared.issue(&call.descriptor) {
-                Ok(_turn) => {
-                    let job = Job::new(call, self.shared.bell.clone());
-                    self.shared.queue.push(job.clone());
-                    job
-                }
-                Err(error) => return refuse(call, error),
+            let job = self.shared.post_mail(call, timeout);
+            return Work::new(JobHandle { job, shared: self.shared.clone() });
+        }
+        let job = match self.shared.issue(&call.descriptor) {
+            Ok(_turn) => {
+                let job = Job::new(call, self.shared.bell.clone());
+                self.shared.queue.push(job.clone());
+                job
             }
+            Err(error) => return refuse(call, error),
         };
         self.shared.nudge_holder();
         if let Err(error) = Progress::notify(&self.shared) {

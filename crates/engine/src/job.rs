@@ -75,7 +75,8 @@ impl Job {
         }
     }
 
-    fn take(&self) -> Option<Finished> {
+    /// Takes the result, once.
+    pub(crate) fn take(&self) -> Option<Finished> {
         match &mut *lock(&self.state) {
             JobState::Finished(finished) => finished.take(),
             JobState::Queued(_) | JobState::Active(_) => None,
@@ -133,6 +134,7 @@ impl<L: Links + 'static> WorkSource for JobHandle<L> {
     }
 }
 
+#[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,6 +11,7 @@ use crate::baton::{Baton, Pause, Shared, Step, Task};
 use crate::communicator::buffers_bytes;
 use crate::job::{ActiveJob, Job, JobState, lock};
 use crate::links::Links;
+use crate::point_to_point::Loan;
 
 /// Longest sleep at the bell.
 const LISTEN_MAX: Duration = Duration::from_millis(100);
@@ -106,14 +107,16 @@ impl<L: Links + 'static> Shared<L> {
             self.has_mail.store(false, Ordering::SeqCst);
             return Ok(step);
         }
-        let moved = mail.advance(&mut engine.links).map_err(|error| self.mail_error(error))?;
+        let moved =
+            mail.advance(&mut engine.links, &mut Loan::none()).map_err(|error| self.mail_error(error))?;
         Ok(match step {
             Step::Idle if moved => Step::Moved,
             other => other,
         })
     }
 
-    fn mail_error(&self, error: Error) -> Error {
+    /// The mail knows group ranks; errors name the job's.
+    pub(crate) fn mail_error(&self, error: Error) -> Error {
         match error {
             Error::PeerLost { culprits, call, certainty, reason, .. } => Error::PeerLost {
                 culprits: culprits.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect(),

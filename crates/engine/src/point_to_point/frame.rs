@@ -4,18 +4,23 @@
 //! | --- | --- | --- |
 //! | 0 | 1 | kind: 1 eager, 2 request, 3 grant, 4 data, 5 credit |
 //! | 1 | 1 | dtype of the message (eager, request) |
-//! | 2 | 2 | zero |
+//! | 2 | 1 | version of this format: 2 |
+//! | 3 | 1 | zero |
 //! | 4 | 4 | tag (eager, request) |
 //! | 8 | 8 | the sender's number of the message on this lane (grant and data name the request) |
-//! | 16 | 8 | bytes: of the message, or of the credit given back |
-//! | 24 | 8 | zero |
+//! | 16 | 8 | bytes of the message |
+//! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
 //!
-//! Eager and data frames are followed by the message's bytes.
+//! Eager and data frames are followed by the message's bytes. Version 1 gave credit back only in frames of their own,
+//! with the bytes at offset 16.
 
 use unisono_communicator::DType;
 
 /// Size of a frame header.
 pub(super) const FRAME_BYTES: usize = 32;
+
+/// The version of the format.
+const VERSION: u8 = 2;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +33,8 @@ pub(super) enum Frame {
     Grant { number: u64 },
     /// The bytes of request `number`.
     Data { number: u64, bytes: u64 },
-    /// So many bytes of the receiver's queue are free again.
-    Credit { bytes: u64 },
+    /// Nothing but credit.
+    Credit,
 }
 
 /// What identifies a message.
@@ -42,39 +47,42 @@ pub(super) struct Message {
 }
 
 impl Frame {
-    /// The header's bytes.
-    pub(super) fn encode(self) -> [u8; FRAME_BYTES] {
+    /// The header's bytes, with `credit` riding along.
+    pub(super) fn encode(self, credit: u64) -> [u8; FRAME_BYTES] {
         let (kind, dtype, tag, number, bytes) = match self {
             Frame::Eager(m) => (1, m.dtype.code(), m.tag, m.number, m.bytes),
             Frame::Request(m) => (2, m.dtype.code(), m.tag, m.number, m.bytes),
             Frame::Grant { number } => (3, 0, 0, number, 0),
             Frame::Data { number, bytes } => (4, 0, 0, number, bytes),
-            Frame::Credit { bytes } => (5, 0, 0, 0, bytes),
+            Frame::Credit => (5, 0, 0, 0, 0),
         };
         let mut header = [0; FRAME_BYTES];
         header[0] = kind;
         header[1] = dtype;
+        header[2] = VERSION;
         header[4..8].copy_from_slice(&u32::to_le_bytes(tag));
         header[8..16].copy_from_slice(&u64::to_le_bytes(number));
         header[16..24].copy_from_slice(&u64::to_le_bytes(bytes));
+        header[24..32].copy_from_slice(&u64::to_le_bytes(credit));
         header
     }
 
-    /// The frame of a header; `None` when it is none.
-    pub(super) fn decode(header: &[u8; FRAME_BYTES]) -> Option<Frame> {
+    /// The frame of a header and the credit that rides on it; `None` when it is none.
+    pub(super) fn decode(header: &[u8; FRAME_BYTES]) -> Option<(Frame, u64)> {
         let u32_at =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let (number, bytes) = (u64_at(8), u64_at(16));
         let message = || Some(Message { dtype: DType::from_code(header[1])?, tag: u32_at(4), number, bytes });
-        match header[0] {
-            1 => message().map(Frame::Eager),
-            2 => message().map(Frame::Request),
-            3 => Some(Frame::Grant { number }),
-            4 => Some(Frame::Data { number, bytes }),
-            5 => Some(Frame::Credit { bytes }),
-            _ => None,
-        }
+        let frame = match (header[2], header[0]) {
+            (VERSION, 1) => Frame::Eager(message()?),
+            (VERSION, 2) => Frame::Request(message()?),
+            (VERSION, 3) => Frame::Grant { number },
+            (VERSION, 4) => Frame::Data { number, bytes },
+            (VERSION, 5) => Frame::Credit,
+            _ => return None,
+        };
+        Some((frame, u64_at(24)))
     }
 }
 
@@ -85,15 +93,25 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let message = Message { dtype: DType::BF16, tag: 7, number: 1 << 40, bytes: 12 };
-        for frame in [
-            Frame::Eager(message),
-            Frame::Request(message),
-            Frame::Grant { number: 3 },
-            Frame::Data { number: 9, bytes: 1 << 33 },
-            Frame::Credit { bytes: 64 },
+        for (frame, credit) in [
+            (Frame::Eager(message), 0),
+            (Frame::Request(message), 1),
+            (Frame::Grant { number: 3 }, 1 << 33),
+            (Frame::Data { number: 9, bytes: 1 << 33 }, 512),
+            (Frame::Credit, u64::MAX),
         ] {
-            assert_eq!(Frame::decode(&frame.encode()), Some(frame));
+            assert_eq!(Frame::decode(&frame.encode(credit)), Some((frame, credit)));
         }
+    }
+
+    #[test]
+    fn what_is_no_frame_of_this_version_is_refused() {
         assert_eq!(Frame::decode(&[0xff; FRAME_BYTES]), None);
+        let mut older = Frame::Credit.encode(64);
+        older[2] = 0;
+        assert_eq!(Frame::decode(&older), None);
+        let mut unknown = Frame::Credit.encode(64);
+        unknown[0] = 6;
+        assert_eq!(Frame::decode(&unknown), None);
     }
 }

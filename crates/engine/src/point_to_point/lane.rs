@@ -1,13 +1,15 @@
 //! One pair's stream of frames: what is on its way out, what is arriving, and the credits of both sides.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 
 use crate::links::Link;
 
-use super::frame::{FRAME_BYTES, Frame, Message};
+use super::EAGER_BYTES_MAX;
+use super::frame::{Frame, Message};
+use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
-use super::{EAGER_BYTES_MAX, Operation, Sink};
+use super::operation::{Loan, Operation, Sink};
+use super::outgoing::{Outbox, is_pause};
 
 /// Bytes of short messages that one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
@@ -15,16 +17,11 @@ const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 /// What even an empty message costs in the queue, so that the queue is bounded.
 const QUEUED_BYTES_MIN: u64 = 256;
 
-/// Bytes of a refused message that are dropped at once.
-const DRAIN_BYTES: usize = 4096;
+/// Credit rides on frames that leave anyway; so much goes alone. A receiver that has taken everything owes less than
+/// this, so its sender has room for a short message.
+const CREDIT_BYTES_MAX: u64 = QUEUE_BYTES_MAX / 2;
 
-/// A frame on its way out.
-struct Outgoing {
-    header: [u8; FRAME_BYTES],
-    sent: usize,
-    /// The message that follows; finished when its last byte is out.
-    payload: Option<Operation>,
-}
+const _: () = assert!(CREDIT_BYTES_MAX + EAGER_BYTES_MAX <= QUEUE_BYTES_MAX);
 
 /// A message whose bytes are arriving.
 struct Incoming {
@@ -39,6 +36,31 @@ enum Into {
     Queue(Vec<u8>),
 }
 
+impl Into {
+    fn sink(&self) -> Option<&Sink> {
+        match self {
+            Into::Sink(sink) => Some(sink),
+            Into::Queue(_) => None,
+        }
+    }
+}
+
+impl Incoming {
+    fn left(&self) -> u64 {
+        self.message.bytes - self.received
+    }
+
+    /// Where its next bytes go; `None` when the message has been refused.
+    fn room<'r>(&'r mut self, loan: &'r mut Loan<'_>) -> Option<&'r mut [u8]> {
+        let (from, end) = (self.received as usize, self.message.bytes as usize);
+        match &mut self.into {
+            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(loan)[from..end]),
+            Into::Sink(Sink::Drain) => None,
+            Into::Queue(bytes) => Some(&mut bytes[from..]),
+        }
+    }
+}
+
 /// What one look at the stream gave.
 pub(super) enum Event {
     /// Nothing has arrived.
@@ -49,29 +71,19 @@ pub(super) enum Event {
     Arrived(Arrived),
 }
 
-impl Incoming {
-    /// Where its next bytes go; those of a refused message go to `drain`.
-    fn room<'r>(&'r mut self, drain: &'r mut [u8; DRAIN_BYTES]) -> &'r mut [u8] {
-        let (from, end) = (self.received as usize, self.message.bytes as usize);
-        match &mut self.into {
-            Into::Sink(Sink::Receive(receive)) => &mut receive.room()[from..end],
-            Into::Sink(Sink::Drain) => &mut drain[..DRAIN_BYTES.min(end - from)],
-            Into::Queue(bytes) => &mut bytes[from..],
-        }
-    }
-}
-
 /// One side of one pair's stream.
 pub(super) struct Lane {
     peer: u32,
-    outgoing: VecDeque<Outgoing>,
+    is_open: bool,
+    outbox: Outbox,
     /// Long sends that wait for their grant.
     asking: Vec<(u64, Operation)>,
     next_number: u64,
-    /// Bytes of ours in the peer's queue.
+    /// Bytes of ours in the peer's queue, as far as we know.
     queued_there: u64,
-    header: [u8; FRAME_BYTES],
-    header_bytes: usize,
+    /// Bytes that have left our queue and that the peer does not know of yet.
+    owed: u64,
+    input: Input,
     incoming: Option<Incoming>,
     /// Long receives that have been granted.
     granted: Vec<(Message, Sink)>,
@@ -88,16 +100,27 @@ impl Lane {
     pub(super) fn new(peer: u32) -> Lane {
         Lane {
             peer,
-            outgoing: VecDeque::new(),
+            is_open: false,
+            outbox: Outbox::default(),
             asking: Vec::new(),
             next_number: 0,
             queued_there: 0,
-            header: [0; FRAME_BYTES],
-            header_bytes: 0,
+            owed: 0,
+            input: Input::default(),
             incoming: None,
             granted: Vec::new(),
             broken: None,
         }
+    }
+
+    /// Whether the stream is known to be open. It stays so.
+    pub(super) fn is_open(&self) -> bool {
+        self.is_open
+    }
+
+    /// The stream is open.
+    pub(super) fn set_open(&mut self) {
+        self.is_open = true;
     }
 
     /// Why the stream has ended, if it has.
@@ -108,20 +131,29 @@ impl Lane {
     /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
     pub(super) fn set_broken(&mut self, reason: String) {
         self.broken = Some(reason);
-        self.outgoing.retain(|outgoing| outgoing.payload.is_some());
-        self.granted.retain(|(_, sink)| receive_of(sink).is_some());
-        self.incoming.take_if(|incoming| matches!(incoming.into, Into::Queue(_) | Into::Sink(Sink::Drain)));
+        self.outbox.keep_operations();
+        self.granted.retain(|(_, sink)| sink.receive().is_some());
+        self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
+    }
+
+    /// Whether a message need not ask, if there is room for it.
+    pub(super) fn is_short(bytes: u64) -> bool {
+        bytes <= EAGER_BYTES_MAX
+    }
+
+    /// Whether the peer's queue has room for a short message, as far as we know.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.queued_there + queued_bytes(bytes) <= QUEUE_BYTES_MAX
     }
 
     /// Queues a message: at once if it is short and there is room for it, else by asking.
-    pub(super) fn send(&mut self, operation: Operation) {
-        let descriptor = operation.call.descriptor;
-        let bytes = operation.message().len() as u64;
+    pub(super) fn send(&mut self, operation: Operation, loan: &Loan<'_>) {
+        let descriptor = operation.descriptor(loan);
+        let bytes = operation.message(loan).len() as u64;
         let message =
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
-        let is_eager = bytes <= EAGER_BYTES_MAX && self.queued_there + queued_bytes(bytes) <= QUEUE_BYTES_MAX;
-        if is_eager {
+        if Lane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
             self.push(Frame::Eager(message), Some(operation));
         } else {
@@ -136,26 +168,29 @@ impl Lane {
         self.granted.push((message, sink));
     }
 
-    /// Tells the sender that a message has left the queue.
+    /// A message has left the queue: its sender will hear of it with the next frame, or once enough is owed.
     pub(super) fn give_credit(&mut self, bytes: u64) {
-        self.push(Frame::Credit { bytes: queued_bytes(bytes) }, None);
+        self.owed += queued_bytes(bytes);
+        if self.owed >= CREDIT_BYTES_MAX {
+            self.push(Frame::Credit, None);
+        }
     }
 
     fn push(&mut self, frame: Frame, payload: Option<Operation>) {
         if self.broken.is_some() && payload.is_none() {
             return;
         }
-        self.outgoing.push_back(Outgoing { header: frame.encode(), sent: 0, payload });
+        self.outbox.push(frame, std::mem::take(&mut self.owed), payload);
     }
 
     /// Whether frames wait to be written.
     pub(super) fn wants_to_write(&self) -> bool {
-        !self.outgoing.is_empty()
+        !self.outbox.is_empty()
     }
 
     /// Whether a send, a grant or a credit is not finished.
     pub(super) fn is_sending(&self) -> bool {
-        !self.outgoing.is_empty() || !self.asking.is_empty()
+        !self.outbox.is_empty() || !self.asking.is_empty()
     }
 
     /// Whether a message has begun to arrive, or has been granted.
@@ -165,99 +200,101 @@ impl Lane {
 
     /// The operations in this lane.
     pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
-        let sends = self.outgoing.iter().filter_map(|outgoing| outgoing.payload.as_ref());
-        let granted = self.granted.iter().filter_map(|(_, sink)| receive_of(sink));
-        let incoming = self.incoming.as_ref().and_then(|incoming| match &incoming.into {
-            Into::Sink(sink) => receive_of(sink),
-            Into::Queue(_) => None,
-        });
-        sends.chain(self.asking.iter().map(|(_, operation)| operation)).chain(granted).chain(incoming)
+        let asking = self.asking.iter().map(|(_, operation)| operation);
+        let incoming = self.incoming.as_ref().and_then(|incoming| incoming.into.sink());
+        let sinks = self.granted.iter().map(|(_, sink)| sink).chain(incoming);
+        self.outbox.operations().chain(asking).chain(sinks.filter_map(Sink::receive))
     }
 
     /// Gives every operation up.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
-        let sends = self.outgoing.drain(..).filter_map(|outgoing| outgoing.payload);
         let asking = self.asking.drain(..).map(|(_, operation)| operation);
         let incoming = self.incoming.take().and_then(|incoming| match incoming.into {
             Into::Sink(sink) => Some(sink),
             Into::Queue(_) => None,
         });
         let sinks = self.granted.drain(..).map(|(_, sink)| sink).chain(incoming);
-        let receives = sinks.filter_map(|sink| match sink {
-            Sink::Receive(receive) => Some(*receive),
-            Sink::Drain => None,
+        self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
+    }
+
+    /// The lent operation, if it is in this lane, and how many bytes it has received.
+    pub(super) fn lent_mut(&mut self) -> Option<(&mut Operation, usize)> {
+        let asking = self.asking.iter_mut().map(|(_, operation)| operation);
+        let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
+        let untouched =
+            self.outbox.operations_mut().chain(asking).chain(granted).map(|operation| (operation, 0));
+        let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
+            Into::Sink(sink) => sink.receive_mut().map(|receive| (receive, incoming.received as usize)),
+            Into::Queue(_) => None,
         });
-        sends.chain(asking).chain(receives)
+        untouched.chain(incoming).find(|(operation, _)| operation.owned().is_none())
     }
 
     /// Writes what fits; true when something was written.
-    pub(super) fn flush<L: Link>(&mut self, link: &mut L) -> Result<bool, String> {
-        let mut moved = false;
-        while let Some(front) = self.outgoing.front_mut() {
-            let payload = front.payload.as_ref().map_or(&[][..], Operation::message);
-            let total = FRAME_BYTES + payload.len();
-            let header = &front.header[front.sent.min(FRAME_BYTES)..];
-            let rest = &payload[front.sent.saturating_sub(FRAME_BYTES)..];
-            let slices = [IoSlice::new(header), IoSlice::new(rest)];
-            let skip = usize::from(header.is_empty());
-            let keep = if rest.is_empty() { 1 } else { 2 };
-            match link.try_send(&slices[skip..keep]) {
-                Ok(sent) => front.sent += sent,
-                Err(error) if is_pause(&error) => return Ok(moved),
-                Err(error) => return Err(error.to_string()),
-            }
-            moved = true;
-            if front.sent == total
-                && let Some(done) = self.outgoing.pop_front().and_then(|outgoing| outgoing.payload)
-            {
-                let (tag, bytes) = (done.call.descriptor.tag, done.message().len() as u64);
-                done.finish(None, tag, bytes);
-            }
-        }
-        Ok(moved)
+    pub(super) fn flush<L: Link>(
+        &mut self,
+        link: &mut L,
+        loan: &mut Loan<'_>,
+        stage: &mut Vec<u8>,
+    ) -> Result<bool, String> {
+        self.outbox.flush(link, loan, stage)
     }
 
     /// Takes one piece of what has arrived. `receive` finds the receive of a message that begins.
     pub(super) fn receive<L: Link>(
         &mut self,
         link: &mut L,
-        receive: impl FnMut(&Message) -> Option<Sink>,
+        loan: &mut Loan<'_>,
+        receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
     ) -> Result<Event, String> {
-        if let Some(incoming) = self.incoming.take_if(|incoming| incoming.received == incoming.message.bytes)
-        {
-            return Ok(self.complete(incoming));
-        }
-        let received = match &mut self.incoming {
-            Some(incoming) => link.try_recv(&mut [IoSliceMut::new(incoming.room(&mut [0; DRAIN_BYTES]))]),
-            None => link.try_recv(&mut [IoSliceMut::new(&mut self.header[self.header_bytes..])]),
-        };
-        let received = match received {
-            Ok(0) => return Err("the connection was closed".to_owned()),
-            Ok(received) => received,
-            Err(error) if is_pause(&error) => return Ok(Event::Nothing),
-            Err(error) => return Err(error.to_string()),
-        };
-        match &mut self.incoming {
-            Some(incoming) => incoming.received += received as u64,
-            None => {
-                self.header_bytes += received;
-                if self.header_bytes == FRAME_BYTES {
-                    self.header_bytes = 0;
-                    return self.begin(receive);
+        let Some(incoming) = self.incoming.as_mut() else {
+            return match self.input.header() {
+                Some(header) => {
+                    let (frame, credit) = Frame::decode(&header).ok_or("bytes that are not a frame")?;
+                    self.queued_there =
+                        self.queued_there.checked_sub(credit).ok_or("credit that nobody took")?;
+                    self.begin(frame, loan, receive)
                 }
+                None => event_of(self.input.fill(link)),
+            };
+        };
+        let left = incoming.left();
+        if left == 0 {
+            return Ok(self.complete(loan));
+        }
+        if self.input.bytes() == 0 {
+            if left as usize > READ_AHEAD_BYTES
+                && let Some(room) = incoming.room(loan)
+            {
+                let received = link.try_recv(&mut [IoSliceMut::new(room)]);
+                incoming.received += *received.as_ref().unwrap_or(&0) as u64;
+                return event_of(received);
+            }
+            match event_of(self.input.fill(link))? {
+                Event::Moved => {}
+                other => return Ok(other),
             }
         }
+        let taken = match incoming.room(loan) {
+            Some(room) => self.input.take(room),
+            None => self.input.skip(left),
+        };
+        incoming.received += taken as u64;
         Ok(Event::Moved)
     }
 
-    fn begin(&mut self, mut receive: impl FnMut(&Message) -> Option<Sink>) -> Result<Event, String> {
-        let frame = Frame::decode(&self.header).ok_or("bytes that are not a frame")?;
+    fn begin(
+        &mut self,
+        frame: Frame,
+        loan: &mut Loan<'_>,
+        mut receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
+    ) -> Result<Event, String> {
         match frame {
-            Frame::Eager(message) if message.bytes > EAGER_BYTES_MAX => {
+            Frame::Eager(message) if !Lane::is_short(message.bytes) => {
                 return Err(format!("an eager message of {} bytes", message.bytes));
             }
             Frame::Eager(message) => {
-                let into = match receive(&message) {
+                let into = match receive(&message, loan) {
                     Some(sink) => {
                         self.give_credit(message.bytes);
                         Into::Sink(sink)
@@ -270,7 +307,7 @@ impl Lane {
             Frame::Grant { number } => {
                 let position = self.asking.iter().position(|(asked, _)| *asked == number);
                 let (_, operation) = self.asking.remove(position.ok_or("a grant that nobody asked for")?);
-                let bytes = operation.message().len() as u64;
+                let bytes = operation.message(loan).len() as u64;
                 self.push(Frame::Data { number, bytes }, Some(operation));
             }
             Frame::Data { number, bytes } => {
@@ -280,19 +317,17 @@ impl Lane {
                 let (message, sink) = self.granted.remove(position);
                 self.incoming = Some(Incoming { message, received: 0, into: Into::Sink(sink) });
             }
-            Frame::Credit { bytes } => {
-                self.queued_there = self.queued_there.checked_sub(bytes).ok_or("credit that nobody took")?;
-            }
+            Frame::Credit => {}
         }
         Ok(Event::Moved)
     }
 
-    fn complete(&mut self, incoming: Incoming) -> Event {
-        let message = incoming.message;
-        match incoming.into {
+    fn complete(&mut self, loan: &mut Loan<'_>) -> Event {
+        let Some(Incoming { message, into, .. }) = self.incoming.take() else { return Event::Moved };
+        match into {
             Into::Queue(bytes) => Event::Arrived(Arrived::Whole { message, bytes }),
             Into::Sink(Sink::Receive(receive)) => {
-                receive.finish(Some(self.peer), message.tag, message.bytes);
+                receive.finish(loan, Some(self.peer), message.tag, message.bytes);
                 Event::Moved
             }
             Into::Sink(Sink::Drain) => Event::Moved,
@@ -300,13 +335,12 @@ impl Lane {
     }
 }
 
-fn receive_of(sink: &Sink) -> Option<&Operation> {
-    match sink {
-        Sink::Receive(receive) => Some(receive),
-        Sink::Drain => None,
+/// What one read means.
+fn event_of(received: io::Result<usize>) -> Result<Event, String> {
+    match received {
+        Ok(0) => Err("the connection was closed".to_owned()),
+        Ok(_) => Ok(Event::Moved),
+        Err(error) if is_pause(&error) => Ok(Event::Nothing),
+        Err(error) => Err(error.to_string()),
     }
-}
-
-fn is_pause(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use unisono_communicator::Peer;
 
-use super::Operation;
 use super::frame::Message;
+use super::operation::{Loan, Operation};
 
 /// A message without a receive.
 pub(super) enum Arrived {
@@ -33,8 +33,8 @@ pub(super) struct Matching {
 
 impl Matching {
     /// Posts a receive, or gives it back with the first message that fits.
-    pub(super) fn post(&mut self, receive: Operation) -> Option<(u32, Arrived, Operation)> {
-        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, *source, arrived.message());
+    pub(super) fn post(&mut self, receive: Operation, loan: &Loan<'_>) -> Option<(u32, Arrived, Operation)> {
+        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, loan, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
             Some((source, arrived)) => Some((source, arrived, receive)),
             None => {
@@ -45,8 +45,13 @@ impl Matching {
     }
 
     /// Takes the first receive that fits a message.
-    pub(super) fn match_receive(&mut self, source: u32, message: &Message) -> Option<Operation> {
-        let position = self.receives.iter().position(|receive| takes(receive, source, message))?;
+    pub(super) fn match_receive(
+        &mut self,
+        source: u32,
+        message: &Message,
+        loan: &Loan<'_>,
+    ) -> Option<Operation> {
+        let position = self.receives.iter().position(|receive| takes(receive, loan, source, message))?;
         self.receives.remove(position)
     }
 
@@ -61,21 +66,26 @@ impl Matching {
     }
 
     /// Whether a receive waits that `peer` could serve.
-    pub(super) fn awaits(&self, peer: u32) -> bool {
-        self.receives.iter().any(|receive| match receive.call.descriptor.peer {
+    pub(super) fn awaits(&self, peer: u32, loan: &Loan<'_>) -> bool {
+        self.receives.iter().any(|receive| match receive.descriptor(loan).peer {
             Some(Peer::Rank(rank)) => rank == peer,
             Some(Peer::Any) | None => true,
         })
     }
 
     /// Whether a receive waits that only `peer` can serve.
-    pub(super) fn awaits_only(&self, peer: u32) -> bool {
-        self.receives.iter().any(|receive| receive.call.descriptor.peer == Some(Peer::Rank(peer)))
+    pub(super) fn awaits_only(&self, peer: u32, loan: &Loan<'_>) -> bool {
+        self.receives.iter().any(|receive| receive.descriptor(loan).peer == Some(Peer::Rank(peer)))
     }
 
     /// The receives that wait.
     pub(super) fn receives(&self) -> impl Iterator<Item = &Operation> {
         self.receives.iter()
+    }
+
+    /// The receives that wait, to change.
+    pub(super) fn receives_mut(&mut self) -> impl Iterator<Item = &mut Operation> {
+        self.receives.iter_mut()
     }
 
     /// Gives every receive up.
@@ -84,10 +94,11 @@ impl Matching {
     }
 }
 
-fn takes(receive: &Operation, source: u32, message: &Message) -> bool {
-    let from = match receive.call.descriptor.peer {
+fn takes(receive: &Operation, loan: &Loan<'_>, source: u32, message: &Message) -> bool {
+    let ours = receive.descriptor(loan);
+    let from = match ours.peer {
         Some(Peer::Rank(rank)) => rank == source,
         Some(Peer::Any) | None => true,
     };
-    from && receive.call.descriptor.tag == message.tag
+    from && ours.tag == message.tag
 }

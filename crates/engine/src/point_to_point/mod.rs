@@ -2,77 +2,49 @@
 //!
 //! A message of at most [`EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it (credits);
 //! any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever holds the
-//! baton moves all posted operations, so the order in which a program waits for them does not matter.
+//! baton moves all posted operations, so the order in which a program waits for them does not matter. A blocking call
+//! that finds the baton free lends its memory instead of copying it (`blocking.rs`).
 
+mod blocking;
 mod frame;
+mod input;
 mod lane;
 mod matching;
+mod operation;
+mod outgoing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, Certainty, Collective, Completion, Error, Outcome, OwnedBuffers, OwnedCall, Peer,
-    Result, Site, deadline_after,
-};
+use unisono_communicator::{Certainty, Collective, Error, Outcome, Peer, Result, deadline_after};
 
 use crate::baton::Pause;
-use crate::job::{Job, JobState, lock};
+use crate::job::Job;
 use crate::links::{Edge, Interest, Lane as StreamLane, Links};
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
+use operation::{Operation, Owned, Sink};
+
+pub(crate) use operation::Loan;
 
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
 
-/// The name of what moves messages, in outcomes.
-const ALGORITHM: &str = "point_to_point";
-
-/// A posted operation with the memory that it owns.
-pub(crate) struct Operation {
-    pub(crate) job: Arc<Job>,
-    pub(crate) call: OwnedCall,
-    pub(crate) deadline: Instant,
-    pub(crate) started: Instant,
-}
-
-impl Operation {
-    fn message(&self) -> &[u8] {
-        match &self.call.buffers {
-            OwnedBuffers::Separate { input, .. } => input.bytes(),
-            OwnedBuffers::InOut(_) | OwnedBuffers::None => &[],
-        }
-    }
-
-    fn room(&mut self) -> &mut [u8] {
-        match &mut self.call.buffers {
-            OwnedBuffers::Separate { output, .. } => output.bytes_mut(),
-            OwnedBuffers::InOut(_) | OwnedBuffers::None => &mut [],
-        }
-    }
-
-    fn info(&self) -> CallInfo {
-        let site = Some(Site::from(self.call.site));
-        CallInfo { number: 0, descriptor: self.call.descriptor, algorithm: None, site }
-    }
-
-    fn finish(self, source: Option<u32>, tag: u32, bytes: u64) {
-        let outcome = Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM };
-        self.job.finish(Ok(outcome), self.call.buffers);
-    }
-
-    fn fail(self, error: Error) {
-        self.job.finish(Err(error), self.call.buffers);
-    }
-}
-
 /// All sends and receives of one communicator that are not finished.
 pub(crate) struct Mail {
     rank: u32,
-    posted: Vec<(Arc<Job>, OwnedCall, Duration)>,
+    posted: Vec<(Arc<Job>, Duration)>,
     lanes: Vec<Lane>,
     matching: Matching,
+    /// Room in which short frames are put together.
+    stage: Vec<u8>,
+    /// Room for the list of what a blocked call sleeps on.
+    interest: Vec<Interest>,
+}
+
+fn edge(peer: u32) -> Edge {
+    Edge { peer, lane: StreamLane::PointToPoint }
 }
 
 impl Mail {
@@ -83,15 +55,14 @@ impl Mail {
             posted: Vec::new(),
             lanes: (0..ranks).map(Lane::new).collect(),
             matching: Matching::default(),
+            stage: Vec::new(),
+            interest: Vec::new(),
         }
     }
 
     /// Adds an operation. It begins when the baton's holder comes to it.
     pub(crate) fn post(&mut self, job: Arc<Job>, timeout: Duration) {
-        let state = std::mem::replace(&mut *lock(&job.state), JobState::Finished(None));
-        if let JobState::Queued(call) = state {
-            self.posted.push((job, call, timeout));
-        }
+        self.posted.push((job, timeout));
     }
 
     /// Whether an operation is not finished.
@@ -102,196 +73,277 @@ impl Mail {
 
     /// Whether a message of ours is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
-        let is_send = |call: &OwnedCall| call.descriptor.collective == Collective::Send;
-        self.posted.iter().any(|(_, call, _)| is_send(call)) || self.lanes.iter().any(Lane::is_sending)
+        let is_send = |job: &Job| job.descriptor.collective == Collective::Send;
+        self.posted.iter().any(|(job, _)| is_send(job)) || self.lanes.iter().any(Lane::is_sending)
     }
 
-    /// Moves what can move; true when something did.
-    pub(crate) fn advance<L: Links>(&mut self, links: &mut L) -> Result<bool> {
-        let mut moved = !self.posted.is_empty();
-        for (job, call, timeout) in std::mem::take(&mut self.posted) {
-            let started = links.now();
-            self.begin(Operation { job, call, started, deadline: deadline_after(started, timeout) });
-        }
+    /// Moves what can move, the lent operation among it; true when something did.
+    pub(crate) fn advance<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> Result<bool> {
+        let mut moved = self.begin_posted(links, loan);
+        let reads_all = self.reads_all(loan);
         for peer in 0..self.lanes.len() as u32 {
             if peer != self.rank {
-                moved |= self.advance_lane(peer, links)?;
+                moved |= self.advance_lane(peer, links, loan, reads_all)?;
             }
         }
         self.check_deadlines(links.now())?;
         Ok(moved)
     }
 
-    fn begin(&mut self, operation: Operation) {
-        match (operation.call.descriptor.collective, operation.call.descriptor.peer) {
-            (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank => self.send_to_self(operation),
-            (Collective::Send, Some(Peer::Rank(peer))) => self.lanes[peer as usize].send(operation),
+    /// Begins the lent operation, behind everything that was posted before it.
+    fn lend<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) {
+        self.begin_posted(links, loan);
+        self.begin(Operation::Lent, links, loan);
+    }
+
+    /// Moves the lent operation and looks at nothing but its own lane, if it has one.
+    fn advance_lent<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> Result<bool> {
+        match loan.descriptor.peer {
+            _ if loan.is_over() => Ok(true),
+            Some(Peer::Rank(peer)) if peer != self.rank => self.advance_lane(peer, links, loan, false),
+            Some(Peer::Rank(_) | Peer::Any) | None => self.advance(links, loan),
+        }
+    }
+
+    /// After the end of a lent operation: writes what it has left to write. True when something is still to be done.
+    fn leave<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> bool {
+        let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&loan.result, loan.descriptor.peer) else {
+            return self.is_pending();
+        };
+        let peer = match (source, peer) {
+            (Some(source), _) => *source,
+            (None, Peer::Rank(rank)) => rank,
+            (None, Peer::Any) => return self.is_pending(),
+        };
+        let lane = &mut self.lanes[peer as usize];
+        if lane.wants_to_write() && lane.is_open() {
+            // A lane that breaks here is of interest only to those who still wait for it.
+            if let Err(reason) = lane.flush(links.link(edge(peer)), loan, &mut self.stage) {
+                lane.set_broken(reason);
+            }
+        }
+        lane.is_sending() || lane.is_receiving()
+    }
+
+    /// Gives the lent operation memory of its own, in its place: that of a job.
+    fn own(&mut self, loan: &Loan<'_>, job: Arc<Job>, started: Instant, deadline: Instant) {
+        let Some(mut owned) = Owned::take(job, started, deadline) else { return };
+        let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
+        let lanes = self.lanes.iter_mut().filter_map(Lane::lent_mut);
+        let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
+        if let Some((place, received)) = places.next() {
+            owned.room()[..received].copy_from_slice(&loan.room[..received]);
+            *place = Operation::Owned(owned);
+        }
+    }
+
+    fn begin_posted<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> bool {
+        if self.posted.is_empty() {
+            return false;
+        }
+        let started = links.now();
+        for (job, timeout) in std::mem::take(&mut self.posted) {
+            if let Some(owned) = Owned::take(job, started, deadline_after(started, timeout)) {
+                self.begin(Operation::Owned(owned), links, loan);
+            }
+        }
+        true
+    }
+
+    fn begin<L: Links>(&mut self, operation: Operation, links: &mut L, loan: &mut Loan<'_>) {
+        let descriptor = operation.descriptor(loan);
+        match (descriptor.collective, descriptor.peer) {
+            (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank => {
+                self.send_to_self(operation, loan);
+            }
+            (Collective::Send, Some(Peer::Rank(peer))) => {
+                let bytes = operation.message(loan).len() as u64;
+                let lane = &self.lanes[peer as usize];
+                if Lane::is_short(bytes) && !lane.has_room(bytes) && lane.is_open() {
+                    // The credit may have come meanwhile.
+                    self.move_lane(peer, links.link(edge(peer)), loan);
+                }
+                self.lanes[peer as usize].send(operation, loan);
+            }
             _ => {
-                if let Some((source, arrived, operation)) = self.matching.post(operation) {
-                    self.deliver_arrived(source, arrived, operation);
+                if let Some((source, arrived, operation)) = self.matching.post(operation, loan) {
+                    self.deliver_arrived(source, arrived, operation, loan);
                 }
             }
         }
     }
 
     /// A message to oneself never leaves: it waits, copied, for its receive.
-    fn send_to_self(&mut self, operation: Operation) {
-        let descriptor = operation.call.descriptor;
-        let message = frame::Message {
-            dtype: descriptor.dtype,
-            tag: descriptor.tag,
-            number: 0,
-            bytes: operation.message().len() as u64,
-        };
-        let bytes = operation.message().to_vec();
-        operation.finish(None, descriptor.tag, message.bytes);
+    fn send_to_self(&mut self, operation: Operation, loan: &mut Loan<'_>) {
+        let descriptor = operation.descriptor(loan);
+        let (dtype, tag) = (descriptor.dtype, descriptor.tag);
+        let bytes = operation.message(loan).to_vec();
+        let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
+        operation.finish(loan, None, tag, message.bytes);
         let arrived = Arrived::Whole { message, bytes };
-        match self.matching.match_receive(self.rank, &message) {
-            Some(receive) => self.deliver_arrived(self.rank, arrived, receive),
+        match self.matching.match_receive(self.rank, &message, loan) {
+            Some(receive) => self.deliver_arrived(self.rank, arrived, receive, loan),
             None => self.matching.keep(self.rank, arrived),
         }
     }
 
     /// Gives a message that was there before its receive to that receive.
-    fn deliver_arrived(&mut self, source: u32, arrived: Arrived, mut receive: Operation) {
+    fn deliver_arrived(
+        &mut self,
+        source: u32,
+        arrived: Arrived,
+        mut receive: Operation,
+        loan: &mut Loan<'_>,
+    ) {
         match arrived {
             Arrived::Whole { message, bytes } => {
                 if source != self.rank {
                     self.lanes[source as usize].give_credit(message.bytes);
                 }
-                if let Some(error) = refusal(&receive, source, &message) {
-                    return receive.fail(error);
+                if let Some(error) = receive.refusal(loan, source, &message) {
+                    return receive.fail(loan, error);
                 }
-                receive.room()[..bytes.len()].copy_from_slice(&bytes);
-                receive.finish(Some(source), message.tag, message.bytes);
+                receive.room(loan)[..bytes.len()].copy_from_slice(&bytes);
+                receive.finish(loan, Some(source), message.tag, message.bytes);
             }
             Arrived::Request { message } => {
-                let sink = sink(receive, source, &message);
+                let sink = Sink::of(receive, loan, source, &message);
                 self.lanes[source as usize].grant(message, sink);
             }
         }
     }
 
-    fn advance_lane<L: Links>(&mut self, peer: u32, links: &mut L) -> Result<bool> {
-        match self.lanes[peer as usize].broken() {
-            Some(reason) if self.awaits_lane(peer) => return Err(lost(peer, reason.to_owned())),
+    /// Whether every open stream is read, also those from which nobody waits for anything: a blocked call serves all
+    /// ranks, and ranks whose streams are full must not wait for each other.
+    fn reads_all(&self, loan: &Loan<'_>) -> bool {
+        loan.is_some() || self.lanes.iter().any(Lane::wants_to_write)
+    }
+
+    /// Whether bytes from `peer` are of interest.
+    fn reads(&self, peer: u32, loan: &Loan<'_>, reads_all: bool) -> bool {
+        let lane = &self.lanes[peer as usize];
+        reads_all || lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer, loan)
+    }
+
+    fn advance_lane<L: Links>(
+        &mut self,
+        peer: u32,
+        links: &mut L,
+        loan: &mut Loan<'_>,
+        reads_all: bool,
+    ) -> Result<bool> {
+        let lane = &self.lanes[peer as usize];
+        match lane.broken() {
+            Some(reason) if self.awaits_lane(peer, loan) => return Err(lost(peer, reason.to_owned())),
             // A peer that left owes nothing, as long as nobody waits for it alone.
             Some(_) => return Ok(false),
             None => {}
         }
-        let edge = Edge { peer, lane: StreamLane::PointToPoint };
-        let lane = &mut self.lanes[peer as usize];
-        let may_arrive = lane.is_sending() || self.matching.awaits(peer) || lane.is_receiving();
-        if lane.is_sending() && links.open(&[edge])?.is_pending() || !may_arrive || !links.is_open(edge) {
+        if !self.reads(peer, loan, reads_all) {
             return Ok(false);
         }
-        let mut moved = match lane.flush(links.link(edge)) {
-            Ok(moved) => moved,
-            Err(reason) => {
-                lane.set_broken(reason);
-                return Ok(true);
+        let edge = edge(peer);
+        if !lane.is_open() {
+            if lane.is_sending() && links.open(&[edge])?.is_pending() || !links.is_open(edge) {
+                return Ok(false);
             }
-        };
+            self.lanes[peer as usize].set_open();
+        }
+        Ok(self.move_lane(peer, links.link(edge), loan))
+    }
+
+    /// Moves what can move on an open stream, until the lent operation is over; true when something did.
+    fn move_lane<K: crate::links::Link>(&mut self, peer: u32, link: &mut K, loan: &mut Loan<'_>) -> bool {
+        let written = self.lanes[peer as usize].flush(link, loan, &mut self.stage);
+        let mut moved = written != Ok(false);
+        let mut result = written.map(|_| ());
+        if !loan.is_over() {
+            // What has arrived counts, even when nothing can be sent any more.
+            let read = self.read_lane(peer, link, loan);
+            moved |= read != Ok(false);
+            result = result.and(read.map(|_| ()));
+            if result.is_ok() && moved {
+                result = self.lanes[peer as usize].flush(link, loan, &mut self.stage).map(|_| ());
+            }
+        }
+        if let Err(reason) = result {
+            self.lanes[peer as usize].set_broken(reason);
+        }
+        moved
+    }
+
+    /// Takes what has arrived, until the lent operation is over; true when something has.
+    fn read_lane<K: crate::links::Link>(
+        &mut self,
+        peer: u32,
+        link: &mut K,
+        loan: &mut Loan<'_>,
+    ) -> std::result::Result<bool, String> {
+        let mut moved = false;
         loop {
-            let matching = &mut self.matching;
-            let event = self.lanes[peer as usize].receive(links.link(edge), |message| {
-                matching.match_receive(peer, message).map(|receive| sink(receive, peer, message))
+            let (lane, matching) = (&mut self.lanes[peer as usize], &mut self.matching);
+            if loan.is_over() && !lane.is_receiving() {
+                return Ok(moved);
+            }
+            let event = lane.receive(link, loan, |message, loan| {
+                let receive = matching.match_receive(peer, message, loan)?;
+                Some(Sink::of(receive, loan, peer, message))
             });
-            match event {
-                Ok(Event::Nothing) => return Ok(moved),
-                Ok(Event::Moved) => {}
-                Ok(Event::Arrived(arrived)) => match self.matching.match_receive(peer, arrived.message()) {
-                    Some(receive) => self.deliver_arrived(peer, arrived, receive),
+            match event? {
+                Event::Nothing => return Ok(moved),
+                Event::Moved => {}
+                Event::Arrived(arrived) => match self.matching.match_receive(peer, arrived.message(), loan) {
+                    Some(receive) => self.deliver_arrived(peer, arrived, receive, loan),
                     None => self.matching.keep(peer, arrived),
                 },
-                Err(reason) => {
-                    self.lanes[peer as usize].set_broken(reason);
-                    return Ok(true);
-                }
             }
             moved = true;
         }
     }
 
     /// Whether an operation cannot end without this peer; a credit that it will not see does not count.
-    fn awaits_lane(&self, peer: u32) -> bool {
-        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer)
+    fn awaits_lane(&self, peer: u32, loan: &Loan<'_>) -> bool {
+        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer, loan)
+    }
+
+    /// The operations that own their memory.
+    fn owned(&self) -> impl Iterator<Item = &Owned> {
+        let operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
+        operations.filter_map(Operation::owned)
     }
 
     fn check_deadlines(&mut self, now: Instant) -> Result<()> {
-        let overdue = |operation: &&Operation| now >= operation.deadline;
-        let mut operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
-        let Some(late) = operations.find(overdue) else { return Ok(()) };
-        let (rank, status) = match (late.call.descriptor.collective, late.call.descriptor.peer) {
-            (Collective::Send, Some(Peer::Rank(rank))) => (rank, "has not received"),
-            (_, Some(Peer::Rank(rank))) => (rank, "has not sent"),
-            (_, Some(Peer::Any) | None) => (self.rank, "waits for any rank, and none has sent"),
-        };
-        let not_arrived = vec![Awaited { rank, status: status.to_owned() }];
-        let waited = now.saturating_duration_since(late.started);
-        Err(Error::Timeout { call: Box::new(late.info()), waited, not_arrived })
+        let mut late = self.owned().filter(|owned| now >= owned.deadline);
+        late.next().map_or(Ok(()), |late| Err(late.late(self.rank, now)))
     }
 
     /// What an idle holder of the baton waits for on behalf of the mail.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, pause: &mut Pause) {
+        self.push_interest(links, &Loan::none(), &mut pause.interest);
+        let deadlines = self.owned().map(|owned| owned.deadline);
+        pause.deadline = deadlines.chain(pause.deadline).min();
+    }
+
+    fn push_interest<L: Links>(&self, links: &mut L, loan: &Loan<'_>, interest: &mut Vec<Interest>) {
+        let reads_all = self.reads_all(loan);
         for peer in 0..self.lanes.len() as u32 {
-            let edge = Edge { peer, lane: StreamLane::PointToPoint };
             let lane = &self.lanes[peer as usize];
-            let readable = lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer);
-            let writable = lane.wants_to_write();
-            if peer != self.rank && (readable || writable) && lane.broken().is_none() && links.is_open(edge) {
-                pause.interest.push(Interest { edge, readable, writable });
+            let (readable, writable) = (self.reads(peer, loan, reads_all), lane.wants_to_write());
+            let is_of_interest = peer != self.rank && (readable || writable) && lane.broken().is_none();
+            if is_of_interest && links.is_open(edge(peer)) {
+                interest.push(Interest { edge: edge(peer), readable, writable });
             }
-        }
-        let operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
-        for deadline in operations.map(|operation| operation.deadline) {
-            pause.deadline = Some(pause.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
         }
     }
 
     /// Ends every operation with `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
+        // A lent operation's caller is the one who brings the error.
+        let loan = &mut Loan::none();
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
-        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(error.clone()));
-        for (job, call, _) in self.posted.drain(..) {
-            job.finish(Err(error.clone()), call.buffers);
-        }
+        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(loan, error.clone()));
+        self.posted.drain(..).for_each(|(job, _)| job.fail(error.clone()));
     }
-}
-
-/// Where the bytes of a matched message go.
-pub(crate) enum Sink {
-    /// Into this receive.
-    Receive(Box<Operation>),
-    /// Nowhere: the receive has been refused the message.
-    Drain,
-}
-
-/// The receive as the sink of a message, or its refusal.
-fn sink(receive: Operation, source: u32, message: &frame::Message) -> Sink {
-    match refusal(&receive, source, message) {
-        None => Sink::Receive(Box::new(receive)),
-        Some(error) => {
-            receive.fail(error);
-            Sink::Drain
-        }
-    }
-}
-
-/// Why a receive cannot take a message that matches it by source and tag.
-fn refusal(receive: &Operation, source: u32, message: &frame::Message) -> Option<Error> {
-    let ours = receive.call.descriptor;
-    let room_bytes = ours.count * ours.dtype.bytes() as u64;
-    if ours.dtype != message.dtype {
-        let problem = format!("{}, but rank {source} sent {}", ours.dtype, message.dtype);
-        return Some(Error::invalid("dtype", problem));
-    }
-    (message.bytes > room_bytes).then_some(Error::Truncated {
-        source_rank: source,
-        tag: message.tag,
-        sent_bytes: message.bytes,
-        room_bytes,
-    })
 }
 
 fn lost(peer: u32, reason: String) -> Error {

@@ -1,0 +1,139 @@
+//! One direction of a lane: the frames on their way out.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+
+use crate::links::Link;
+
+use super::frame::{FRAME_BYTES, Frame};
+use super::operation::{Loan, Operation};
+
+/// Frames that leave in one plain call, with their payloads; a longer one goes alone, in a gathering call.
+const STAGE_BYTES: usize = 4096;
+
+/// Bytes of one system call, so that the receiver copies while the sender does.
+const CALL_BYTES_MAX: usize = 512 * 1024;
+
+/// A frame on its way out.
+struct Outgoing {
+    header: [u8; FRAME_BYTES],
+    sent: usize,
+    /// The message that follows; finished when its last byte is out.
+    payload: Option<Operation>,
+}
+
+impl Outgoing {
+    /// What is not sent yet of the header and of the payload.
+    fn rest<'a>(&'a self, loan: &'a Loan<'_>) -> (&'a [u8], &'a [u8]) {
+        let payload = self.payload.as_ref().map_or(&[][..], |operation| operation.message(loan));
+        let header = &self.header[self.sent.min(FRAME_BYTES)..];
+        (header, &payload[self.sent.saturating_sub(FRAME_BYTES)..])
+    }
+}
+
+/// The frames on their way out, in order.
+#[derive(Default)]
+pub(super) struct Outbox {
+    frames: VecDeque<Outgoing>,
+}
+
+impl Outbox {
+    /// Queues a frame, and the message that follows it.
+    pub(super) fn push(&mut self, frame: Frame, credit: u64, payload: Option<Operation>) {
+        self.frames.push_back(Outgoing { header: frame.encode(credit), sent: 0, payload });
+    }
+
+    /// Whether nothing waits to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// Forgets what only the peer would have wanted.
+    pub(super) fn keep_operations(&mut self) {
+        self.frames.retain(|outgoing| outgoing.payload.is_some());
+    }
+
+    /// The sends whose bytes are on their way.
+    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
+        self.frames.iter().filter_map(|outgoing| outgoing.payload.as_ref())
+    }
+
+    /// The same, to change.
+    pub(super) fn operations_mut(&mut self) -> impl Iterator<Item = &mut Operation> {
+        self.frames.iter_mut().filter_map(|outgoing| outgoing.payload.as_mut())
+    }
+
+    /// Gives them up.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
+        self.frames.drain(..).filter_map(|outgoing| outgoing.payload)
+    }
+
+    /// Writes what fits; true when something was written. `stage` is room to work in.
+    pub(super) fn flush<L: Link>(
+        &mut self,
+        link: &mut L,
+        loan: &mut Loan<'_>,
+        stage: &mut Vec<u8>,
+    ) -> Result<bool, String> {
+        let mut moved = false;
+        while let Some(front) = self.frames.front() {
+            self.fill_stage(loan, stage);
+            let sent = if stage.is_empty() {
+                let (header, payload) = front.rest(loan);
+                send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
+            } else {
+                link.try_send(&[IoSlice::new(stage)])
+            };
+            match sent {
+                Ok(sent) => self.settle(sent, loan),
+                Err(error) if is_pause(&error) => return Ok(moved),
+                Err(error) => return Err(error.to_string()),
+            }
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Puts the first frames into the stage, as many as fit whole.
+    fn fill_stage(&self, loan: &Loan<'_>, stage: &mut Vec<u8>) {
+        stage.clear();
+        for outgoing in &self.frames {
+            let (header, payload) = outgoing.rest(loan);
+            if stage.len() + header.len() + payload.len() > STAGE_BYTES {
+                return;
+            }
+            stage.extend_from_slice(header);
+            stage.extend_from_slice(payload);
+        }
+    }
+
+    /// Accounts for `sent` bytes, which end the frames that they complete.
+    fn settle(&mut self, mut sent: usize, loan: &mut Loan<'_>) {
+        while let Some(front) = self.frames.front_mut() {
+            let (header, payload) = front.rest(loan);
+            let rest = header.len() + payload.len();
+            if sent < rest {
+                front.sent += sent;
+                return;
+            }
+            sent -= rest;
+            if let Some(done) = self.frames.pop_front().and_then(|outgoing| outgoing.payload) {
+                let (tag, bytes) = (done.descriptor(loan).tag, done.message(loan).len() as u64);
+                done.finish(loan, None, tag, bytes);
+            }
+        }
+    }
+}
+
+/// Header and payload in one call, or what is left of the payload.
+fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result<usize> {
+    match header {
+        [] => link.try_send(&[IoSlice::new(payload)]),
+        header => link.try_send(&[IoSlice::new(header), IoSlice::new(payload)]),
+    }
+}
+
+/// Whether an error only means "not now".
+pub(super) fn is_pause(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}
