@@ -237,7 +237,7 @@ fn survivors(accepts: &Judge) -> (BTreeMap<&'static str, usize>, Vec<String>) {
     for algorithm in algorithms() {
         let roots: &[u32] = if algorithm.collective.is_rooted() { &[0, 1] } else { &[0] };
         let shapes = [2, 3, 4, 5, 6, 8]
-            .map(|ranks| roots.iter().map(move |root| Shape::new(ranks).with_root(*root).with_leaders(2)));
+            .map(|ranks| roots.iter().map(move |root| Shape::new(ranks).with_root(*root).with_leaders(3)));
         for shape in shapes.into_iter().flatten() {
             let schedules: Vec<Schedule> =
                 (0..shape.ranks).map(|rank| algorithm.schedule(&shape, rank)).collect();

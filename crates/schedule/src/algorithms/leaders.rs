@@ -3,48 +3,33 @@
 //! With more ranks than cores every message costs somebody's time on a core, and fewest messages win, not fewest
 //! rounds. With as many leaders as cores each core has one rank that adds.
 
-use crate::{Algorithm, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape, Totals};
 
-/// 2(p-l) + l log2 l messages of the whole vector in all, with l leaders; 2 + log2 l rounds.
+/// 2(p-l) + l log2 l messages of the whole vector in all, with l leaders; 2 + log2 l rounds. For other l they fold.
 ///
-/// l is the largest power of two that is neither above `shape.leaders` nor above p/2.
+/// l is `shape.leaders`, but at most p/2, so that everybody leads somebody.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "leaders",
     collective: Collective::AllReduce,
     requires: Requires::NOTHING,
     chunks: |_| 1,
     scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (ranks, leaders) = (u64::from(shape.ranks), u64::from(leaders(shape)));
-        let (rounds, followers) = (u64::from(leaders.ilog2()), ranks.div_ceil(leaders) - 1);
-        let (apart, exchanged) = (ranks - leaders, leaders * rounds);
-        let all = Totals::whole(2 * apart + exchanged, apart + exchanged);
-        let peers = followers + rounds;
-        let most = Fraction::new(peers, 1);
-        let rounds = rounds + 2 * followers.min(1);
-        Cost { rounds, messages: 2 * peers, peers, sent: most, received: most, reduced: most, all }
-    },
+    cost,
     canonical: false,
     build: |builder| {
-        let (rank, ranks, leaders) = (builder.rank(), builder.ranks(), leaders(builder.shape()));
-        // Block b is ranks first(b) to first(b + 1); its first rank leads it.
-        let first = |block: u32| (u64::from(block) * u64::from(ranks) / u64::from(leaders)) as u32;
-        let own = (0..leaders).rev().find(|block| first(*block) <= rank).unwrap_or(0);
-        let followers = first(own) + 1..first(own + 1);
-        if rank != first(own) {
-            builder.send(first(own), 0);
-            builder.recv(first(own), 0);
+        let (rank, blocks) = (builder.rank(), Blocks::of(builder.shape()));
+        let fold = Fold::new(blocks.leaders);
+        let own = blocks.block(rank);
+        let (leader, followers) = (blocks.first(own), blocks.first(own) + 1..blocks.first(own + 1));
+        if rank != leader {
+            builder.send(leader, 0);
+            builder.recv(leader, 0);
             return;
         }
         for follower in followers.clone() {
-            builder.recv_reduce(follower, 0, Own::Left, leaders == 1 && follower + 1 == ranks);
+            builder.recv_reduce(follower, 0, Own::Left, follower + 1 == blocks.ranks && blocks.leaders == 1);
         }
-        for round in 0..leaders.ilog2() {
-            let other = own ^ (1 << round);
-            let side = if own < other { Own::Left } else { Own::Right };
-            builder.send(first(other), 0);
-            builder.recv_reduce(first(other), 0, side, 2 << round == leaders);
-        }
+        exchange(builder, &blocks, &fold, own);
         for follower in followers {
             builder.send(follower, 0);
         }
@@ -54,6 +39,70 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     summary: "blocks of ranks send everything to their leader, the leaders exchange, and send the sum back",
 };
 
-fn leaders(shape: &Shape) -> u32 {
-    1 << shape.leaders.min(shape.ranks / 2).max(1).ilog2()
+/// Consecutive ranks, about as many in each block; the first of a block leads it.
+struct Blocks {
+    ranks: u32,
+    leaders: u32,
+}
+
+impl Blocks {
+    fn of(shape: &Shape) -> Self {
+        Self { ranks: shape.ranks, leaders: shape.leaders.min(shape.ranks / 2).max(1) }
+    }
+
+    /// The first rank of a block.
+    fn first(&self, block: u32) -> u32 {
+        (u64::from(block) * u64::from(self.ranks) / u64::from(self.leaders)) as u32
+    }
+
+    fn block(&self, rank: u32) -> u32 {
+        (0..self.leaders).rev().find(|block| self.first(*block) <= rank).unwrap_or(0)
+    }
+}
+
+/// Recursive doubling between the leaders.
+fn exchange(builder: &mut Builder, blocks: &Blocks, fold: &Fold, own: u32) {
+    let partner = fold.partner(own).map(|partner| blocks.first(partner));
+    let Some(virtual_rank) = fold.virtual_rank(own) else {
+        if let Some(partner) = partner {
+            builder.send(partner, 0);
+            builder.recv(partner, 0);
+        }
+        return;
+    };
+    if let Some(partner) = partner {
+        builder.recv_reduce(partner, 0, Own::Left, false);
+    }
+    for round in 0..fold.rounds() {
+        let other = virtual_rank ^ (1 << round);
+        let side = if virtual_rank < other { Own::Left } else { Own::Right };
+        let peer = blocks.first(fold.rank(other));
+        builder.send(peer, 0);
+        builder.recv_reduce(peer, 0, side, round + 1 == fold.rounds());
+    }
+    if let Some(partner) = partner {
+        builder.send(partner, 0);
+    }
+}
+
+fn cost(shape: &Shape) -> Cost {
+    let blocks = Blocks::of(shape);
+    let fold = Fold::new(blocks.leaders);
+    let (ranks, leaders) = (u64::from(shape.ranks), u64::from(blocks.leaders));
+    // Of each leader, whom it talks to and what it reduces.
+    let load = |block: u32| {
+        let followers = u64::from(blocks.first(block + 1) - blocks.first(block) - 1);
+        let partners = u64::from(fold.partner(block).is_some());
+        let rounds = u64::from(fold.virtual_rank(block).map_or(0, |_| fold.rounds()));
+        let reduced = if fold.virtual_rank(block).is_some() { partners + rounds } else { 0 };
+        (followers + partners + rounds, followers + reduced)
+    };
+    let peers = (0..blocks.leaders).map(|block| load(block).0).max().unwrap_or(0);
+    let reduced = (0..blocks.leaders).map(|block| load(block).1).max().unwrap_or(0);
+    let (pairs, apart) = (u64::from(fold.remainder()), ranks - leaders);
+    let exchanged = u64::from(fold.rounds() * fold.size());
+    let all = Totals::whole(2 * (apart + pairs) + exchanged, apart + pairs + exchanged);
+    let (moved, reduced) = (Fraction::new(peers, 1), Fraction::new(reduced, 1));
+    let rounds = u64::from(fold.longest_path()) + 2 * apart.min(1);
+    Cost { rounds, messages: 2 * peers, peers, sent: moved, received: moved, reduced, all }
 }
