@@ -121,7 +121,11 @@ impl ActiveCall {
     /// When that is past the deadline.
     pub(crate) fn idle<L: Links>(&mut self, links: &mut L, board: &Board, now: Instant) -> Result<()> {
         let since = *self.waiting_since.get_or_insert(now);
-        if now < deadline_after(since, self.timeout) { Ok(()) } else { Err(self.timed_out(links, board, now)) }
+        if now < deadline_after(since, self.timeout) {
+            Ok(())
+        } else {
+            Err(self.timed_out(links, board, now))
+        }
     }
 
     /// What to wait for.

@@ -117,7 +117,9 @@ impl Board {
         let entry = *lock(self.slot(number));
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
-            Some(entry) if number < self.left.load(Ordering::Acquire) => CallStatus::Done { call: info(&entry) },
+            Some(entry) if number < self.left.load(Ordering::Acquire) => {
+                CallStatus::Done { call: info(&entry) }
+            }
             Some(entry) => CallStatus::Running { call: info(&entry), awaited: self.awaited() },
         }
     }

@@ -134,8 +134,13 @@ impl Plan {
             .map(|step| bytes_of(step.extent))
             .max();
         let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
-        let binder =
-            Binder { layout, element_bytes, piece_bytes, slot_bytes, in_place: descriptor.place == Place::InPlace };
+        let binder = Binder {
+            layout,
+            element_bytes,
+            piece_bytes,
+            slot_bytes,
+            in_place: descriptor.place == Place::InPlace,
+        };
         let mut steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
         mind_caches(&schedule, &mut steps);
         let lane = lane_of(key, group);

@@ -51,7 +51,9 @@ impl<L: Links + 'static, G: Fn() -> bool> Task<L> for Pending<'_, L, G> {
     }
 
     fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
-        self.shared.with_head(|job| job.active.idle(&mut engine.links, &self.shared.board, now)).unwrap_or(Ok(()))
+        self.shared
+            .with_head(|job| job.active.idle(&mut engine.links, &self.shared.board, now))
+            .unwrap_or(Ok(()))
     }
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {

@@ -72,7 +72,10 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
     knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[], "time without progress after which the awaited rank is asked"),
     knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
-    knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "2097152", &[], "send and receive buffer of a data socket"),
+    knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "0", &[],
+        "send and receive buffer of a data socket; 0 leaves them to the system, which lets them grow"),
+    knob("UNISONO_UNSENT_BYTES", "bytes", "131072", &[],
+        "what a data socket may hold that the kernel has not sent yet"),
     knob("UNISONO_CONGESTION_CONTROL", "name", "reno", &[], "of sockets within a host; 'system' leaves them alone"),
     knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
 ];
@@ -150,8 +153,10 @@ pub struct Config {
     pub probe_delay: Duration,
     /// How long a wait polls.
     pub spin: Duration,
-    /// Buffer of a data socket.
-    pub socket_buffer_bytes: u32,
+    /// Send and receive buffer of a data socket; `None` leaves them to the system.
+    pub socket_buffer_bytes: Option<u32>,
+    /// What a data socket may hold that the kernel has not sent yet.
+    pub unsent_bytes: u32,
     /// Congestion control of sockets within a host; `None` leaves the system's.
     pub congestion_control: Option<String>,
     /// The unit in which steps take turns.
@@ -210,7 +215,9 @@ impl Config {
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
-            socket_buffer_bytes: source.bytes("UNISONO_SOCKET_BUFFER_BYTES", 4 << 10)?,
+            socket_buffer_bytes: Some(source.bytes("UNISONO_SOCKET_BUFFER_BYTES", 0)?)
+                .filter(|&bytes| bytes > 0),
+            unsent_bytes: source.bytes("UNISONO_UNSENT_BYTES", 4 << 10)?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
             piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
             runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),

@@ -10,7 +10,7 @@ use unisono_engine::{EngineOptions, PIECE_BYTES};
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
-use crate::links;
+use crate::links::{self, SocketOptions};
 use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
 use crate::wire::CommunicatorKey;
@@ -56,7 +56,7 @@ impl World {
     /// # Errors
     /// [`Error::System`] when the address is not ours or no descriptor is left.
     pub fn listen(address: SocketAddr, config: &Config) -> Result<TcpListener> {
-        let listener = links::listen(address, config.socket_buffer_bytes);
+        let listener = links::listen(address, socket_options(config));
         listener.map_err(|error| Error::system(format!("cannot listen at {address}"), &error))
     }
 
@@ -76,7 +76,7 @@ impl World {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
-            buffer_bytes: config.socket_buffer_bytes,
+            socket_options: socket_options(config),
             congestion_control: config.congestion_control.clone(),
         };
         let options = engine_options(config, prices.piece_bytes());
@@ -122,6 +122,10 @@ impl World {
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
         EngineOptions { parameters: self.shared.prices.parameters(group), ..self.shared.options.clone() }
     }
+}
+
+fn socket_options(config: &Config) -> SocketOptions {
+    SocketOptions { buffer_bytes: config.socket_buffer_bytes, unsent_bytes: config.unsent_bytes }
 }
 
 fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {

@@ -45,7 +45,10 @@ fn nothing_set_is_a_world_of_one_with_the_defaults() {
     assert_eq!(config.handshake_timeout, Duration::from_secs(5));
     assert_eq!(config.heartbeat, Duration::from_millis(100));
     assert_eq!(config.spin, Duration::from_micros(50));
-    assert_eq!((config.socket_buffer_bytes, config.piece_bytes), (2 << 20, 512 << 10));
+    assert_eq!(
+        (config.socket_buffer_bytes, config.unsent_bytes, config.piece_bytes),
+        (None, 128 << 10, 512 << 10)
+    );
     assert_eq!(config.congestion_control.as_deref(), Some("reno"));
     assert_eq!(config.backend, "auto");
     assert_eq!((config.store, config.job_key, config.address), (None, None, None));

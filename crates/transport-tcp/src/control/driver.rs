@@ -303,7 +303,7 @@ impl Driver {
         };
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
-            buffer_bytes: self.settings.buffer_bytes,
+            socket_options: self.settings.socket_options,
             timeout: self.settings.handshake_timeout,
         };
         let address = self.identity.addresses[slot.peer as usize];

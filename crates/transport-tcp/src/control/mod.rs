@@ -27,6 +27,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_communicator::{Error, Result};
 
 use crate::handshake::JobId;
+use crate::links::SocketOptions;
 use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, Role};
 
@@ -66,8 +67,8 @@ pub(crate) struct Settings {
     pub(crate) handshake_timeout: Duration,
     /// How long a rank may be unreachable before a connection to it is given up.
     pub(crate) dial_timeout: Duration,
-    /// Both kernel buffers of every socket.
-    pub(crate) buffer_bytes: u32,
+    /// What every socket is made with.
+    pub(crate) socket_options: SocketOptions,
     /// The congestion control of data sockets within a host; `None` leaves the system's.
     pub(crate) congestion_control: Option<String>,
 }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use super::slots::Slot;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
-use crate::links::new_socket;
+use crate::links::{SocketOptions, new_socket};
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
@@ -49,7 +49,7 @@ pub(super) enum DialFailure {
 #[derive(Clone)]
 pub(super) struct Dialler {
     pub(super) secret: Secret,
-    pub(super) buffer_bytes: u32,
+    pub(super) socket_options: SocketOptions,
     pub(super) timeout: Duration,
 }
 
@@ -61,7 +61,7 @@ impl Dialler {
     }
 
     async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
-        let connected = tokio::time::timeout(self.timeout, connect(address, self.buffer_bytes)).await;
+        let connected = tokio::time::timeout(self.timeout, connect(address, self.socket_options)).await;
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -81,8 +81,8 @@ impl Dialler {
 }
 
 /// Connects a socket that has its buffers already.
-async fn connect(address: SocketAddr, buffer_bytes: u32) -> io::Result<TcpStream> {
-    let socket = new_socket(address, buffer_bytes)?;
+async fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<TcpStream> {
+    let socket = new_socket(address, options)?;
     tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 

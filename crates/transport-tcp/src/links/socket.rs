@@ -13,20 +13,35 @@ use unisono_engine::Link;
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 
+/// What sockets are made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SocketOptions {
+    /// Send and receive buffer; `None` leaves them to the system.
+    pub(crate) buffer_bytes: Option<u32>,
+    /// What may wait in a socket that the kernel has not sent. What waits there is sent when an acknowledgement comes,
+    /// within a host by the processor of the receiver, while the sender's own sends what follows: segments overtake
+    /// each other, look lost, are sent again, and the window shrinks. With little waiting, a rank sends its bytes itself.
+    pub(crate) unsent_bytes: u32,
+}
+
 /// A socket before `connect` or `listen`; buffer sizes must be set by then to take part in window scaling. What is
-/// accepted inherits them.
-pub(crate) fn new_socket(address: SocketAddr, buffer_bytes: u32) -> io::Result<Socket> {
+/// accepted inherits all options.
+pub(crate) fn new_socket(address: SocketAddr, options: SocketOptions) -> io::Result<Socket> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
-    socket.set_send_buffer_size(buffer_bytes as usize)?;
-    socket.set_recv_buffer_size(buffer_bytes as usize)?;
+    if let Some(bytes) = options.buffer_bytes {
+        socket.set_send_buffer_size(bytes as usize)?;
+        socket.set_recv_buffer_size(bytes as usize)?;
+    }
+    #[cfg(target_os = "linux")]
+    socket.set_tcp_notsent_lowat(options.unsent_bytes)?;
     Ok(socket)
 }
 
 /// A listening socket at `address`, without blocking.
-pub(crate) fn listen(address: SocketAddr, buffer_bytes: u32) -> io::Result<TcpListener> {
-    let socket = new_socket(address, buffer_bytes)?;
+pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<TcpListener> {
+    let socket = new_socket(address, options)?;
     socket.bind(&address.into())?;
     socket.listen(LISTEN_BACKLOG)?;
     Ok(socket.into())
