@@ -8,7 +8,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::canonical_tree;
 
-use crate::sample::{Position, Sample, compose, mix, normalised, op_of, reduced};
+use crate::sample::{AFFINE, Position, Sample, mix, normalised, op_of, reduced};
 use crate::with_dtype;
 
 /// How many elements.
@@ -118,14 +118,14 @@ impl Case {
             let given = input.clone();
             let buffers =
                 Buffers::Separate { input: self.buffer(&given), output: self.buffer_mut(&mut output) };
-            self.execute(comm, buffers)?;
+            self.execute::<T>(comm, buffers)?;
             assert_eq!(bytes(&given), bytes(&input), "{self:?} wrote to its input on rank {rank}");
             return Ok(output);
         }
         let (at, result_at) = self.places(rank);
         let mut buffer = vec![T::zeroed(); input.len().max(output_len)];
         buffer[at..at + input.len()].copy_from_slice(&input);
-        self.execute(comm, Buffers::InOut(self.buffer_mut(&mut buffer)))?;
+        self.execute::<T>(comm, Buffers::InOut(self.buffer_mut(&mut buffer)))?;
         let is_left_alone =
             matches!(self.collective, Collective::Reduce | Collective::Gather) && rank != self.root;
         if is_left_alone {
@@ -264,15 +264,15 @@ impl Case {
         }
     }
 
-    fn execute(&self, comm: &dyn Communicator, buffers: Buffers<'_>) -> Result<()> {
+    fn execute<T: Sample>(&self, comm: &dyn Communicator, buffers: Buffers<'_>) -> Result<()> {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        let compose: UserFunction = std::sync::Arc::new(compose_bytes);
+        let combine: UserFunction = std::sync::Arc::new(combine_bytes::<T>);
         let call = Call {
             descriptor: self.descriptor(rank, ranks),
             buffers,
             counts: self.counts(rank, ranks),
             options: self.options.clone(),
-            user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(compose),
+            user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(combine),
             site: Location::caller(),
         };
         check(&call, comm.group())?;
@@ -321,12 +321,13 @@ fn bytes<T: Sample>(values: &[T]) -> &[u8] {
     bytemuck::cast_slice(values)
 }
 
-/// [`crate::sample::AFFINE`] over bytes.
-fn compose_bytes(left: &[u8], right: &[u8], out: &mut [u8]) {
-    let element = |bytes: &[u8]| bytemuck::pod_read_unaligned::<u64>(bytes);
-    let pairs = left.chunks_exact(8).zip(right.chunks_exact(8));
-    for ((left, right), out) in pairs.zip(out.chunks_exact_mut(8)) {
-        out.copy_from_slice(bytemuck::bytes_of(&compose(element(left), element(right))));
+/// [`AFFINE`] over bytes.
+fn combine_bytes<T: Sample>(left: &[u8], right: &[u8], out: &mut [u8]) {
+    let (op, size) = (ReduceOp::User(AFFINE), size_of::<T>());
+    let element = |bytes: &[u8]| bytemuck::pod_read_unaligned::<T>(bytes);
+    let pairs = left.chunks_exact(size).zip(right.chunks_exact(size));
+    for ((left, right), out) in pairs.zip(out.chunks_exact_mut(size)) {
+        out.copy_from_slice(bytemuck::bytes_of(&T::combine(op, element(left), element(right))));
     }
 }
 

@@ -8,17 +8,21 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use unisono_communicator::{CallOptions, Collective, DType, Place, ReduceOp};
+use unisono_communicator::{CallOptions, Collective, DType, Element, Place, ReduceOp};
 use unisono_engine::{EngineOptions, FaultPlan};
 use unisono_schedule::{Algorithm, Shape, algorithms};
 use unisono_tests::case::{Amount, Case, Operands};
-use unisono_tests::sample::{AFFINE, mix};
+use unisono_tests::sample::{AFFINE, Parcel, mix};
 use unisono_tests::suite::algorithms::{collective_of, forced};
 use unisono_tests::suite::reductions::pairs;
 use unisono_tests::world::{options, run};
 use unisono_tests::{FaultyInProcess, watchdog};
 
 const RANKS_MAX: u32 = 9;
+
+/// With a caller's own function, on a type of ours and on one of its own.
+const USER_PAIRS: &[(DType, ReduceOp)] =
+    &[(DType::U64, ReduceOp::User(AFFINE)), (Parcel::DTYPE, ReduceOp::User(AFFINE))];
 
 /// What is drawn: small numbers, so that a failure shrinks to a small call.
 #[derive(Clone, Debug)]
@@ -46,7 +50,7 @@ fn draw() -> impl Strategy<Value = Draw> {
         ranks,
         algorithm: call.0.index(algorithms().len()),
         count: call.1,
-        pair: call.2.index(pairs().count() + 1),
+        pair: call.2.index(pairs().count() + USER_PAIRS.len()),
         root: call.3 % ranks,
         is_in_place: form.0,
         is_uneven: form.1,
@@ -65,9 +69,9 @@ fn draw() -> impl Strategy<Value = Draw> {
 /// The call of a draw, in the nearest form that the algorithm accepts.
 fn case_of(draw: &Draw, algorithm: &Algorithm) -> Case {
     let collective = collective_of(algorithm);
-    let user = (DType::U64, ReduceOp::User(AFFINE));
-    let (dtype, op) = match pairs().nth(draw.pair).unwrap_or(user) {
-        (dtype, ReduceOp::User(_)) if algorithm.requires.commutative => (dtype, ReduceOp::Sum),
+    let mut every_pair = pairs().chain(USER_PAIRS.iter().copied());
+    let (dtype, op) = match every_pair.nth(draw.pair).unwrap_or(USER_PAIRS[0]) {
+        (_, ReduceOp::User(_)) if algorithm.requires.commutative => (DType::U64, ReduceOp::Sum),
         pair => pair,
     };
     let is_movable = collective != Collective::Barrier;

@@ -130,13 +130,16 @@ fn check_op(call: &Call<'_>) -> Result<()> {
         Some(_) if !descriptor.collective.reduces() => {
             Err(Error::invalid("op", format!("{} has none", descriptor.collective)))
         }
-        Some(op) if !op.accepts(descriptor.dtype) => {
-            Err(Error::invalid("op", format!("{op} is not defined on {}", descriptor.dtype)))
-        }
         Some(ReduceOp::User(user)) if call.user_function.is_none() => {
             Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
         }
-        _ => Ok(()),
+        Some(op) => match op.refusal(descriptor.dtype) {
+            Some(reason) => {
+                Err(Error::invalid("op", format!("{op} is not defined on {}: {reason}", descriptor.dtype)))
+            }
+            None => Ok(()),
+        },
+        None => Ok(()),
     }
 }
 

@@ -25,6 +25,7 @@ mod communicator;
 mod descriptor;
 mod dtype;
 mod error;
+mod float8;
 mod group;
 mod reduce_op;
 mod solo;
@@ -43,7 +44,10 @@ pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
 pub use communicator::{Communicator, Shrunk, With};
 pub use descriptor::{Collective, Descriptor, LABEL_BYTES_MAX, Label, Peer, Place};
-pub use dtype::{Bool, DType, Element, bf16, f16};
+pub use dtype::{
+    Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
+    f8e5m2, f16,
+};
 pub use error::{Awaited, CallInfo, Certainty, Error, Result, Site};
 pub use group::Group;
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};

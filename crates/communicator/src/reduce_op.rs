@@ -4,18 +4,24 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::dtype::DType;
+use crate::dtype::{DType, Kind};
 
 /// How the contributions of the ranks are combined.
 ///
-/// | op | f64 f32 f16 bf16 | integers | bool |
-/// | --- | --- | --- | --- |
-/// | Sum, Prod | yes | wraps | refused: use BitOr, BitAnd |
-/// | Min, Max | NaN propagates | yes | and, or |
-/// | Avg | sum, then divided by the number of ranks | wrapping sum, division truncates to zero | refused |
-/// | PreMulSum | each rank's input times its factor, then sum | refused | refused |
-/// | BitAnd, BitOr, BitXor | refused | yes | yes (as logical operators) |
-/// | User | yes | yes | yes |
+/// | op | floats of 64 to 8 bits | complex | integers | bool | opaque |
+/// | --- | --- | --- | --- | --- | --- |
+/// | Sum | yes | by parts | wraps | refused: use BitOr | refused |
+/// | Prod | yes | (a + bi)(c + di) = (ac - bd) + (ad + bc)i | wraps | refused: use BitAnd | refused |
+/// | Min, Max | NaN propagates | refused: no order | yes | and, or | refused |
+/// | Avg | sum, then divided by the number of ranks | sum, then both parts divided | wrapping sum, division truncates to zero | refused | refused |
+/// | PreMulSum | each rank's input times its factor, then sum | both parts times the factor, then sum | refused | refused | refused |
+/// | BitAnd, BitOr, BitXor | refused | refused | yes | yes (as logical operators) | refused |
+/// | User | yes | yes | yes | yes | yes |
+///
+/// Floats narrower than f32 (f16, bf16, f8e4m3, f8e5m2) are computed in f32 and rounded to nearest, ties to even, in
+/// each step; the division of an average and the last sum before it round once. What is too large becomes an infinity,
+/// in f8e4m3, which has none, a NaN. No operation is fused with another, and there is no special treatment of
+/// infinities in complex products.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum ReduceOp {
     /// The sum.
@@ -110,11 +116,39 @@ impl ReduceOp {
 
     /// Whether this operator is defined on elements of `dtype` (the table above).
     pub const fn accepts(self, dtype: DType) -> bool {
+        self.refusal(dtype).is_none()
+    }
+
+    /// Why this operator is not defined on elements of `dtype`; `None` when it is.
+    ///
+    /// ```
+    /// use unisono_communicator::{DType, ReduceOp};
+    /// assert_eq!(ReduceOp::Max.refusal(DType::Complex64), Some("complex numbers have no order"));
+    /// assert_eq!(ReduceOp::Max.refusal(DType::F8E4M3), None);
+    /// ```
+    pub const fn refusal(self, dtype: DType) -> Option<&'static str> {
+        let kind = dtype.kind();
         match self {
-            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Avg => !matches!(dtype, DType::Bool),
-            ReduceOp::Min | ReduceOp::Max | ReduceOp::User(_) => true,
-            ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => !dtype.is_float(),
-            ReduceOp::PreMulSum(_) => dtype.is_float(),
+            ReduceOp::User(_) => None,
+            _ if matches!(kind, Kind::Opaque) => Some("only a user function can read opaque elements"),
+            ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Avg => match kind {
+                Kind::Bool => Some("truth values are no numbers; bit_or and bit_and combine them"),
+                Kind::Float(_) | Kind::Complex(_) | Kind::Signed | Kind::Unsigned | Kind::Opaque => None,
+            },
+            ReduceOp::Min | ReduceOp::Max => match kind {
+                Kind::Complex(_) => Some("complex numbers have no order"),
+                Kind::Float(_) | Kind::Signed | Kind::Unsigned | Kind::Bool | Kind::Opaque => None,
+            },
+            ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor => match kind {
+                Kind::Float(_) | Kind::Complex(_) => Some("bits are combined in integers and bool only"),
+                Kind::Signed | Kind::Unsigned | Kind::Bool | Kind::Opaque => None,
+            },
+            ReduceOp::PreMulSum(_) => match kind {
+                Kind::Signed | Kind::Unsigned | Kind::Bool => {
+                    Some("the factor is a float, the elements are not")
+                }
+                Kind::Float(_) | Kind::Complex(_) | Kind::Opaque => None,
+            },
         }
     }
 }

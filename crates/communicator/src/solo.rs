@@ -6,13 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use half::{bf16, f16};
-
 use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments, SegmentsMut};
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::communicator::{Communicator, Shrunk};
 use crate::descriptor::{Collective, Descriptor};
-use crate::dtype::DType;
+use crate::dtype::{DType, Kind};
 use crate::error::{Awaited, CallInfo, Error, Result};
 use crate::group::Group;
 use crate::reduce_op::ReduceOp;
@@ -148,19 +146,15 @@ fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
 }
 
 fn scale_slice(bytes: &mut [u8], dtype: DType, factor: f64) {
-    fn each<T: bytemuck::Pod>(bytes: &mut [u8], change: impl Fn(T) -> T) {
-        for element in bytes.chunks_exact_mut(size_of::<T>()) {
-            let value = change(bytemuck::pod_read_unaligned(element));
-            element.copy_from_slice(bytemuck::bytes_of(&value));
-        }
-    }
-    match dtype {
-        DType::F64 => each(bytes, |x: f64| x * factor),
-        DType::F32 => each(bytes, |x: f32| x * factor as f32),
-        DType::F16 => each(bytes, |x: f16| f16::from_f32(x.to_f32() * factor as f32)),
-        DType::BF16 => each(bytes, |x: bf16| bf16::from_f32(x.to_f32() * factor as f32)),
-        // INVARIANT: `ReduceOp::accepts` admits floats only, and `check` has asked it.
-        _ => unreachable!("a factor on {dtype}"),
+    // INVARIANT: `ReduceOp::accepts` admits floats and complex numbers only, and `check` has asked it.
+    let (Kind::Float(format) | Kind::Complex(format)) = dtype.kind() else {
+        unreachable!("a factor on {dtype}")
+    };
+    for float in bytes.chunks_exact_mut(format.bytes) {
+        let value = format.read(float);
+        let is_wide = format.digits > f32::MANTISSA_DIGITS;
+        let product = if is_wide { value * factor } else { f64::from(value as f32 * factor as f32) };
+        format.write(product, float);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::board::Board;
 use crate::header::CallHeader;
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
-use crate::planner::{NO_OPERATOR, Planned, Planner};
+use crate::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Desk, Failure, Turn};
 
@@ -60,12 +60,7 @@ impl ActiveCall {
     ) -> Result<ActiveCall> {
         let descriptor = call.descriptor;
         let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
-        planned.bind(
-            descriptor.dtype,
-            descriptor.op.unwrap_or(NO_OPERATOR),
-            ranks,
-            call.user_function.clone(),
-        );
+        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
         let scaled = if reducer.needs_prescale() { prescale(reducer, &mut call.buffers) } else { None };
         let plan = &planned.run.plan;

@@ -7,10 +7,9 @@
 //! | --- | --- | --- | --- |
 //! | 0 | 2 | version of this format, [`HEADER_VERSION`] | always |
 //! | 2 | 1 | collective | always |
-//! | 3 | 1 | dtype | always |
-//! | 4 | 1 | reduce op, 0 for none | always |
-//! | 5 | 1 | flags: 1 in place, 2 uneven, 4 labelled | in place: unless rooted |
-//! | 6 | 2 | zero | |
+//! | 3 | 3 | dtype: its number, and the bytes of an opaque element (0 for the others) | always |
+//! | 6 | 1 | reduce op, 0 for none | always |
+//! | 7 | 1 | flags: 1 in place, 2 uneven, 4 labelled | in place: unless rooted |
 //! | 8 | 8 | number of the collective on its communicator | always |
 //! | 16 | 8 | count | unless uneven (the plan hash covers uneven counts) |
 //! | 24 | 4 | root, all ones for none | always |
@@ -24,7 +23,7 @@
 use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
 
 /// Version of the header and of the order of pieces behind it.
-pub const HEADER_VERSION: u16 = 1;
+pub const HEADER_VERSION: u16 = 2;
 
 /// Size of a call header.
 pub const HEADER_BYTES: usize = 64;
@@ -85,9 +84,9 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
         _ => 0,
     };
     bytes[2] = descriptor.collective.code();
-    bytes[3] = descriptor.dtype.code();
-    bytes[4] = descriptor.op.map_or(0, ReduceOp::code);
-    bytes[5] = flags;
+    bytes[3..6].copy_from_slice(&descriptor.dtype.code());
+    bytes[6] = descriptor.op.map_or(0, ReduceOp::code);
+    bytes[7] = flags;
     bytes[16..24].copy_from_slice(&if descriptor.uneven { 0 } else { descriptor.count }.to_le_bytes());
     bytes[24..28].copy_from_slice(&descriptor.root.unwrap_or(NO_ROOT).to_le_bytes());
     bytes[32..36]
@@ -112,6 +111,10 @@ pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn dtype_of(bytes: &HeaderBytes) -> Option<DType> {
+    DType::from_code([bytes[3], bytes[4], bytes[5]])
 }
 
 fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
@@ -140,8 +143,8 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     let version = |h: &HeaderBytes| u16::from_le_bytes([h[0], h[1]]).to_string();
     let collective =
         |h: &HeaderBytes| Collective::from_code(h[2]).map_or(format!("#{}", h[2]), |c| c.to_string());
-    let dtype = |h: &HeaderBytes| DType::from_code(h[3]).map_or(format!("#{}", h[3]), |d| d.to_string());
-    let flag = |bit: u8| move |h: &HeaderBytes| (h[5] & bit != 0).to_string();
+    let dtype = |h: &HeaderBytes| dtype_of(h).map_or(format!("#{:02x?}", &h[3..6]), |d| d.to_string());
+    let flag = |bit: u8| move |h: &HeaderBytes| (h[7] & bit != 0).to_string();
     let hash = |at: usize| move |h: &HeaderBytes| format!("#{:08x}", u32_at(h, at));
     let root = |h: &HeaderBytes| match u32_at(h, 24) {
         NO_ROOT => "none".to_owned(),
@@ -150,7 +153,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     field("version", version(ours), version(theirs));
     field("collective", collective(ours), collective(theirs));
     field("dtype", dtype(ours), dtype(theirs));
-    field("op", op_text(ours[4]), op_text(theirs[4]));
+    field("op", op_text(ours[6]), op_text(theirs[6]));
     field("in place", flag(FLAG_IN_PLACE)(ours), flag(FLAG_IN_PLACE)(theirs));
     field("uneven", flag(FLAG_UNEVEN)(ours), flag(FLAG_UNEVEN)(theirs));
     field("labelled", flag(FLAG_LABEL)(ours), flag(FLAG_LABEL)(theirs));
@@ -183,7 +186,7 @@ fn op_text(code: u8) -> String {
 /// The call that a peer's header describes, as far as a header can tell (the probe fetches the rest). `None` when
 /// the bytes are not a header.
 pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
-    let op = match bytes[4] {
+    let op = match bytes[6] {
         0 => None,
         code => {
             let user = ReduceOp::User(UserOp { name: "user", commutative: true });
@@ -192,14 +195,14 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         }
     };
     let label =
-        (bytes[5] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
+        (bytes[7] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
     let descriptor = Descriptor {
         op,
         root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
         label,
-        place: if bytes[5] & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate },
-        uneven: bytes[5] & FLAG_UNEVEN != 0,
-        ..Descriptor::new(Collective::from_code(bytes[2])?, DType::from_code(bytes[3])?, u64_at(bytes, 16))
+        place: if bytes[7] & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate },
+        uneven: bytes[7] & FLAG_UNEVEN != 0,
+        ..Descriptor::new(Collective::from_code(bytes[2])?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
     Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm: None, site: None })
 }
@@ -217,6 +220,22 @@ mod tests {
         let bytes = CallHeader::new(&all_reduce(5), 9, 1, 4096).with_plan_hash(3);
         let call = decode(&bytes).unwrap();
         assert_eq!((call.number, call.descriptor), (9, all_reduce(5)));
+        let moved = Descriptor::new(Collective::AllGather, opaque(0x1234), 7);
+        let bytes = CallHeader::new(&moved, 9, 1, 4096).with_plan_hash(3);
+        assert_eq!(decode(&bytes).unwrap().descriptor, moved);
+    }
+
+    fn opaque(bytes: usize) -> DType {
+        DType::opaque(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_size_of_opaque_elements_is_compared() {
+        let ours = Descriptor { dtype: opaque(0x0108), ..all_reduce(5) };
+        for bytes in [0x0109, 0x0208] {
+            let difference = descriptor_difference(&ours, &Descriptor { dtype: opaque(bytes), ..ours });
+            assert_eq!(difference, Some(format!("dtype opaque[264] / opaque[{bytes}]")));
+        }
     }
 
     #[test]
@@ -224,6 +243,7 @@ mod tests {
         let ours = all_reduce(5);
         let cases = [
             (Descriptor { dtype: DType::F64, ..ours }, "dtype f32 / f64"),
+            (Descriptor { dtype: opaque(24), ..ours }, "dtype f32 / opaque[24]"),
             (Descriptor { count: 6, ..ours }, "count 5 / 6"),
             (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
             (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),

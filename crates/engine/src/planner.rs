@@ -41,23 +41,29 @@ struct Wish {
 pub(crate) struct Planned {
     wish: Wish,
     pub(crate) run: Run,
-    /// The kernels that the run works with, and their operator.
+    /// The kernels that the run works with, and their operator; `None` for calls that reduce nothing.
     pub(crate) reducer: Reducer,
-    op: ReduceOp,
+    op: Option<ReduceOp>,
 }
 
 impl Planned {
     /// Binds the run to a call's operator; the kernels stay when it is the same as last time.
-    pub(crate) fn bind(&mut self, dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) {
+    pub(crate) fn bind(
+        &mut self,
+        dtype: DType,
+        op: Option<ReduceOp>,
+        ranks: u32,
+        user: Option<UserFunction>,
+    ) {
         if self.op != op || user.is_some() {
-            self.reducer = Reducer::new(dtype, op, ranks, user);
+            self.reducer = match op {
+                Some(op) => Reducer::new(dtype, op, ranks, user),
+                None => Reducer::nothing(),
+            };
             self.op = op;
         }
     }
 }
-
-/// An operator that every dtype has, for calls that reduce nothing.
-pub(crate) const NO_OPERATOR: ReduceOp = ReduceOp::Max;
 
 /// Chooses, builds, binds and keeps.
 pub(crate) struct Planner {
@@ -127,15 +133,14 @@ impl Planner {
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
         let plan = Arc::new(Plan::new(algorithm, schedule, &key, &self.group, piece));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
-        let reducer = Reducer::new(descriptor.dtype, NO_OPERATOR, self.group.size(), None);
-        Ok(Box::new(Planned { wish, run: Run::new(plan, header), reducer, op: NO_OPERATOR }))
+        Ok(Box::new(Planned { wish, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
 
     /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
-        if let ReduceOp::User(_) = planned.op {
+        if let Some(ReduceOp::User(_)) = planned.op {
             // The function is the caller's, who may want it to be gone.
-            planned.bind(planned.wish.descriptor.dtype, NO_OPERATOR, self.group.size(), None);
+            planned.bind(planned.wish.descriptor.dtype, None, self.group.size(), None);
         }
         if self.kept.len() == RUNS_KEPT_MAX {
             self.kept.remove(0);

@@ -1,7 +1,7 @@
 //! Forced algorithms, and what the order of reduction promises.
 
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, Communicator, DType, Determinism, Error, Place, ReduceOp,
+    CallOptions, Collective, Collectives, Communicator, DType, Determinism, Error, Kind, Place, ReduceOp,
 };
 use unisono_engine::EngineOptions;
 use unisono_schedule::{Algorithm, Shape, algorithms};
@@ -12,7 +12,9 @@ use crate::sample::AFFINE;
 use crate::world::{options, run, run_each};
 
 /// Dtypes whose sums round.
-const ROUNDING: &[DType] = &[DType::F64, DType::F32, DType::F16, DType::BF16];
+fn rounding() -> impl Iterator<Item = DType> {
+    DType::ALL.iter().copied().filter(|dtype| matches!(dtype.kind(), Kind::Float(_) | Kind::Complex(_)))
+}
 
 /// The vocabulary's name of a schedule's collective.
 pub fn collective_of(algorithm: &Algorithm) -> Collective {
@@ -117,9 +119,7 @@ fn fixed(collective: Collective, dtype: DType, op: ReduceOp, count: usize) -> Ca
 /// The fixed order gives the canonical tree's bits, chosen or forced, at every root.
 pub fn fixed_order_is_canonical(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        for (&dtype, op) in
-            ROUNDING.iter().flat_map(|dtype| [(dtype, ReduceOp::Sum), (dtype, ReduceOp::Prod)])
-        {
+        for (dtype, op) in rounding().flat_map(|dtype| [(dtype, ReduceOp::Sum), (dtype, ReduceOp::Prod)]) {
             fixed_everywhere(comm, dtype, op, &[1, 29, 3000]);
         }
     });
@@ -166,8 +166,8 @@ pub fn every_rank_gets_the_same_bits(backend: &dyn Backend) {
             let here = supported(ranks).filter(|algorithm| collective_of(algorithm) == Collective::AllReduce);
             let mut results = Vec::new();
             for algorithm in here {
-                for (&dtype, op) in
-                    ROUNDING.iter().flat_map(|dtype| [ReduceOp::Sum, ReduceOp::Avg].map(|op| (dtype, op)))
+                for (dtype, op) in
+                    rounding().flat_map(|dtype| [ReduceOp::Sum, ReduceOp::Avg].map(|op| (dtype, op)))
                 {
                     let case =
                         Case { op: Some(op), operands: Operands::Rough, ..forced(algorithm, dtype, 777) };

@@ -2,12 +2,15 @@
 
 use std::panic::Location;
 
+use bytemuck::Zeroable;
 use unisono_communicator::{
     Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result, check,
+    CollectivesUneven, Communicator, Complex, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result,
+    check,
 };
 
 use crate::backend::Backend;
+use crate::sample::Parcel;
 use crate::world::{options, run, run_each};
 
 type Row = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
@@ -50,6 +53,14 @@ const WRONG: &[Row] = &[
     ("input", "scatter of something elsewhere", |c| c.scatter(Some(&[1u8]), &mut [1u8], 1)),
     ("op", "bit_and of floats", |c| c.all_reduce(&mut [1.0f32], ReduceOp::BitAnd)),
     ("op", "sum of bool", |c| c.all_reduce(&mut [Bool(1)], ReduceOp::Sum)),
+    ("op", "sum of opaque elements", |c| c.all_reduce(&mut [Parcel::zeroed()], ReduceOp::Sum)),
+    ("op", "maximum of complex numbers", |c| {
+        c.all_reduce(&mut [Complex::new(1.0f32, 2.0)], ReduceOp::Max).inspect_err(|error| {
+            assert!(
+                error.to_string().contains("max is not defined on complex64: complex numbers have no order")
+            );
+        })
+    }),
     ("op", "pre-multiplied sum of integers", |c| c.all_reduce(&mut [1u8], ReduceOp::PreMulSum(0.5))),
     ("op", "asynchronous bit_or of floats", |c| {
         c.all_reduce_async(vec![1.0f64], ReduceOp::BitOr).wait().map(|_| ())

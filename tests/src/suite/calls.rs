@@ -8,7 +8,7 @@ use unisono_communicator::{
 
 use crate::backend::Backend;
 use crate::case::{Amount, Case, assert_same};
-use crate::sample::{Position, Sample};
+use crate::sample::{Position, Sample, dtypes};
 use crate::world::{options, run, run_each};
 
 const MOVES: &[Collective] = &[
@@ -36,7 +36,7 @@ fn case_at(case: Case, comm: &dyn Communicator) {
 /// Any bytes of any element type arrive as they are.
 pub fn moves_of_every_dtype(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        for &dtype in DType::ALL {
+        for dtype in dtypes() {
             for &collective in MOVES {
                 in_every_form(&Case::new(collective, dtype, 5), comm);
             }

@@ -2,12 +2,14 @@
 
 use std::sync::Barrier;
 
+use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{
     CallInfo, CallOptions, Collective, Collectives, CollectivesUneven, Communicator, DType, Descriptor,
-    Error, Place, ReduceOp, Result, UserOp,
+    Element, Error, Place, ReduceOp, Result, UserOp,
 };
 
 use crate::backend::Backend;
+use crate::sample::Parcel;
 use crate::world::{options, run};
 
 type Action = fn(&dyn Communicator) -> Result<()>;
@@ -46,6 +48,15 @@ fn label(comm: &dyn Communicator, name: &str) -> Result<()> {
     usual(&comm.with(CallOptions::new().label(name)))
 }
 
+/// An opaque element of another size than [`Parcel`].
+#[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+#[repr(transparent)]
+struct Other([u8; 20]);
+
+impl Element for Other {
+    const DTYPE: DType = DType::opaque_of::<Other>();
+}
+
 /// Against the usual call, unless two calls are given.
 fn rows() -> Vec<Row> {
     let row = |field, odd: Action, odd_descriptor| Row {
@@ -64,6 +75,17 @@ fn rows() -> Vec<Row> {
             |c| c.all_reduce(&mut [1i32; 8], ReduceOp::Sum),
             Descriptor { dtype: DType::I32, ..USUAL },
         ),
+        Row {
+            usual: |c| {
+                c.all_gather(&[Parcel::zeroed()], &mut vec![Parcel::zeroed(); c.group().size() as usize])
+            },
+            usual_descriptor: Descriptor::new(Collective::AllGather, Parcel::DTYPE, 1),
+            ..row(
+                "dtype",
+                |c| c.all_gather(&[Other::zeroed()], &mut vec![Other::zeroed(); c.group().size() as usize]),
+                Descriptor::new(Collective::AllGather, Other::DTYPE, 1),
+            )
+        },
         row("count", |c| c.all_reduce(&mut [1u32; 9], ReduceOp::Sum), Descriptor { count: 9, ..USUAL }),
         row("count", |c| c.all_reduce(&mut [1u32; 0], ReduceOp::Sum), Descriptor { count: 0, ..USUAL }),
         row(

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use unisono_communicator::{Collectives, CollectivesAsync, Error, Peer, ReduceOp, Work};
+use unisono_communicator::{Collectives, CollectivesAsync, Element, Error, Peer, ReduceOp, Work};
 
 use crate::backend::Backend;
+use crate::sample::{Parcel, Sample};
 use crate::world::run_each;
 
 /// Nothing, little, more than travels without asking, several buffers full.
@@ -193,6 +194,27 @@ pub fn messages_to_oneself(backend: &dyn Backend) {
             comm.recv(&mut buffer, Peer::Any, 10).unwrap();
             assert!(buffer == message(rank, length));
             work.wait().result.unwrap();
+        }
+    });
+}
+
+/// Elements of another type or size are refused and dropped; the next message arrives.
+pub fn elements_of_another_size(backend: &dyn Backend) {
+    run_each(backend, &[2], |comm| {
+        for length in [3, 40_000] {
+            let parcels: Vec<Parcel> = (0..length).map(|index| Parcel::any(index as u64)).collect();
+            if comm.group().rank() == 0 {
+                comm.send(&parcels, 1, 1).unwrap();
+                comm.send(&parcels, 1, 2).unwrap();
+                continue;
+            }
+            let mut buffer = vec![0u8; size_of_val(&parcels[..])];
+            let error = comm.recv(&mut buffer, Peer::Rank(0), 1).unwrap_err();
+            let named = matches!(&error, Error::InvalidArgument { argument: "dtype", .. });
+            assert!(named && error.to_string().contains(&format!("sent {}", Parcel::DTYPE)), "{error}");
+            let mut buffer = vec![Parcel::any(9); length];
+            assert_eq!(comm.recv(&mut buffer, Peer::Rank(0), 2).unwrap().count, length);
+            assert_eq!(buffer, parcels);
         }
     });
 }

@@ -1,10 +1,16 @@
 //! Collectives that reduce: every dtype with every operator that it accepts.
 
-use unisono_communicator::{Collective, Collectives, DType, Place, ReduceOp};
+use std::panic::Location;
+use std::sync::Arc;
+
+use unisono_communicator::{
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Counts, DType, Descriptor, Element,
+    OPAQUE_BYTES_MAX, Place, ReduceOp, UserFunction, UserOp, check,
+};
 
 use crate::backend::Backend;
 use crate::case::{Case, assert_same};
-use crate::sample::{AFFINE, Position, Sample, compose, mix, op_of, reduced};
+use crate::sample::{AFFINE, Parcel, Position, Sample, compose, mix, op_of, reduced};
 use crate::with_dtype;
 use crate::world::run_each;
 
@@ -120,14 +126,66 @@ pub fn user_operators(backend: &dyn Backend) {
             let expected: Vec<u64> = (0..count as usize).filter_map(value).collect();
             assert_eq!(buffer, expected, "{count} on rank {rank} of {ranks}");
         }
-        for root in 0..ranks {
+        let mut parcels: Vec<Parcel> = parcels_of(rank, ranks);
+        let op = UserOp { name: "parcels", commutative: false };
+        comm.all_reduce_user(&mut parcels, op, |left: &[Parcel], right: &[Parcel], out: &mut [Parcel]| {
+            for (out, (left, right)) in out.iter_mut().zip(left.iter().zip(right)) {
+                *out = Parcel::combine(ReduceOp::User(AFFINE), *left, *right);
+            }
+        })
+        .unwrap();
+        assert_same(&parcels, &results(ReduceOp::User(AFFINE), ranks, parcels.len()), "parcels");
+        for (root, dtype) in (0..ranks).flat_map(|root| [(root, DType::U64), (root, Parcel::DTYPE)]) {
             for collective in [Collective::Reduce, Collective::ReduceScatter, Collective::AllReduce] {
                 let op = Some(ReduceOp::User(AFFINE));
                 let root = if collective == Collective::Reduce { root } else { 0 };
-                let case = Case { op, root, ..Case::new(collective, DType::U64, 7) };
+                let case = Case { op, root, ..Case::new(collective, dtype, 7) };
                 case.check(comm).unwrap();
                 Case { place: Place::InPlace, ..case }.check(comm).unwrap();
             }
+        }
+    });
+}
+
+fn parcels_of(rank: u32, ranks: u32) -> Vec<Parcel> {
+    inputs(ReduceOp::User(AFFINE), ranks, rank, 5000)
+}
+
+/// Elements whose size is known at run time only, up to the largest: by a call that says so, on plain bytes.
+pub fn opaque_bytes(backend: &dyn Backend) {
+    /// Left's first half, right's second half: not commutative.
+    fn halves(size: usize, left: &[u8], right: &[u8], out: &mut [u8]) {
+        let half = size / 2;
+        assert!(out.len().is_multiple_of(size), "{} bytes of elements of {size}", out.len());
+        for (index, out) in out.iter_mut().enumerate() {
+            *out = if index % size < half { left[index] } else { right[index] };
+        }
+    }
+    run_each(backend, &[2, 3, 4], |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        for size in [1, 3, 1000, 4097, OPAQUE_BYTES_MAX] {
+            let count = (200_000 / size).min(100) + 2;
+            let input = |rank: u32| -> Vec<u8> {
+                (0..count * size).map(|index| mix(index as u64 ^ mix(rank.into())) as u8).collect()
+            };
+            let mut buffer = input(rank);
+            let function: UserFunction = Arc::new(move |left, right, out| halves(size, left, right, out));
+            let op = Some(ReduceOp::User(UserOp { name: "halves", commutative: false }));
+            let dtype = DType::opaque(size).unwrap();
+            let descriptor = Descriptor::new(Collective::AllReduce, dtype, count as u64);
+            let call = Call {
+                descriptor: Descriptor { op, place: Place::InPlace, ..descriptor },
+                buffers: Buffers::InOut(BufferMut::of(&mut buffer)),
+                counts: Counts::Even,
+                options: CallOptions::new(),
+                user_function: Some(function),
+                site: Location::caller(),
+            };
+            check(&call, comm.group()).unwrap();
+            comm.execute(call).unwrap();
+            let mut expected = vec![0; count * size];
+            halves(size, &input(0), &input(ranks - 1), &mut expected);
+            assert!(buffer == expected, "elements of {size} bytes on rank {rank} of {ranks}");
         }
     });
 }

@@ -2,25 +2,26 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind: 1 eager, 2 request, 3 grant, 4 data, 5 credit |
-//! | 1 | 1 | dtype of the message (eager, request) |
-//! | 2 | 1 | version of this format: 2 |
-//! | 3 | 1 | zero |
+//! | 0 | 1 | kind in the low 4 bits: 1 eager, 2 request, 3 grant, 4 data, 5 credit; version of this format above: 3 |
+//! | 1 | 3 | dtype of the message: its number, and the bytes of an opaque element (eager, request) |
 //! | 4 | 4 | tag (eager, request) |
 //! | 8 | 8 | the sender's number of the message on this lane (grant and data name the request) |
 //! | 16 | 8 | bytes of the message |
 //! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
 //!
-//! Eager and data frames are followed by the message's bytes. Version 1 gave credit back only in frames of their own,
-//! with the bytes at offset 16.
+//! Eager and data frames are followed by the message's bytes. Versions 1 and 2 had nothing above the kind and a dtype
+//! of one byte; version 1 gave credit back only in frames of their own, with the bytes at offset 16.
 
-use unisono_communicator::DType;
+use unisono_communicator::{DTYPE_CODE_BYTES, DType};
 
 /// Size of a frame header.
 pub(super) const FRAME_BYTES: usize = 32;
 
 /// The version of the format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+
+/// In a frame without a message of its own.
+const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,14 +53,13 @@ impl Frame {
         let (kind, dtype, tag, number, bytes) = match self {
             Frame::Eager(m) => (1, m.dtype.code(), m.tag, m.number, m.bytes),
             Frame::Request(m) => (2, m.dtype.code(), m.tag, m.number, m.bytes),
-            Frame::Grant { number } => (3, 0, 0, number, 0),
-            Frame::Data { number, bytes } => (4, 0, 0, number, bytes),
-            Frame::Credit => (5, 0, 0, 0, 0),
+            Frame::Grant { number } => (3, NO_DTYPE, 0, number, 0),
+            Frame::Data { number, bytes } => (4, NO_DTYPE, 0, number, bytes),
+            Frame::Credit => (5, NO_DTYPE, 0, 0, 0),
         };
         let mut header = [0; FRAME_BYTES];
-        header[0] = kind;
-        header[1] = dtype;
-        header[2] = VERSION;
+        header[0] = VERSION << 4 | kind;
+        header[1..4].copy_from_slice(&dtype);
         header[4..8].copy_from_slice(&u32::to_le_bytes(tag));
         header[8..16].copy_from_slice(&u64::to_le_bytes(number));
         header[16..24].copy_from_slice(&u64::to_le_bytes(bytes));
@@ -73,8 +73,11 @@ impl Frame {
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let (number, bytes) = (u64_at(8), u64_at(16));
-        let message = || Some(Message { dtype: DType::from_code(header[1])?, tag: u32_at(4), number, bytes });
-        let frame = match (header[2], header[0]) {
+        let message = || {
+            let dtype = DType::from_code([header[1], header[2], header[3]])?;
+            Some(Message { dtype, tag: u32_at(4), number, bytes })
+        };
+        let frame = match (header[0] >> 4, header[0] & 0xf) {
             (VERSION, 1) => Frame::Eager(message()?),
             (VERSION, 2) => Frame::Request(message()?),
             (VERSION, 3) => Frame::Grant { number },
@@ -93,9 +96,11 @@ mod tests {
     #[test]
     fn frames_survive_the_wire() {
         let message = Message { dtype: DType::BF16, tag: 7, number: 1 << 40, bytes: 12 };
+        let opaque = Message { dtype: DType::opaque(0x0102).unwrap(), ..message };
         for (frame, credit) in [
             (Frame::Eager(message), 0),
             (Frame::Request(message), 1),
+            (Frame::Request(opaque), 2),
             (Frame::Grant { number: 3 }, 1 << 33),
             (Frame::Data { number: 9, bytes: 1 << 33 }, 512),
             (Frame::Credit, u64::MAX),
@@ -108,10 +113,10 @@ mod tests {
     fn what_is_no_frame_of_this_version_is_refused() {
         assert_eq!(Frame::decode(&[0xff; FRAME_BYTES]), None);
         let mut older = Frame::Credit.encode(64);
-        older[2] = 0;
+        older[0] &= 0xf;
         assert_eq!(Frame::decode(&older), None);
         let mut unknown = Frame::Credit.encode(64);
-        unknown[0] = 6;
+        unknown[0] += 1;
         assert_eq!(Frame::decode(&unknown), None);
     }
 }

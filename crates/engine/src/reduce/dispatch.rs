@@ -9,11 +9,11 @@
 use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
 
 use bytemuck::Pod;
-use unisono_communicator::{Bool, DType, ReduceOp, bf16, f16};
+use unisono_communicator::{Bool, Complex, DType, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
 
 use super::element::{BitAnd, BitOr, BitXor, Max, Mean, Min, Operator, Prod, Scale, Sum};
 use super::kernel;
-use super::narrow::{PairOfBf16, f16_to_f32, f32_to_f16};
+use super::narrow::{InF32, PairOfBf16, f16_to_f32, f32_to_f16};
 
 type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
@@ -140,7 +140,7 @@ fn combining<I: Instructions>(dtype: DType, op: ReduceOp, completes: bool) -> Co
     match op {
         ReduceOp::Avg if completes => mean::<I>(dtype),
         ReduceOp::Sum | ReduceOp::Avg | ReduceOp::PreMulSum(_) => modular::<I, Sum>(dtype),
-        ReduceOp::Prod => modular::<I, Prod>(dtype),
+        ReduceOp::Prod => product::<I>(dtype),
         ReduceOp::Min if dtype == DType::Bool => bitwise::<I, BitAnd>(dtype),
         ReduceOp::Max if dtype == DType::Bool => bitwise::<I, BitOr>(dtype),
         ReduceOp::Min => ordered::<I, Min>(dtype),
@@ -152,8 +152,24 @@ fn combining<I: Instructions>(dtype: DType, op: ReduceOp, completes: bool) -> Co
     }
 }
 
+/// The dtypes, as the functions below group them: each of those has one arm for every dtype, so that none is forgotten.
+macro_rules! group {
+    (float) => {
+        DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2
+    };
+    (complex) => {
+        DType::Complex64 | DType::Complex128
+    };
+    (integer) => {
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 | DType::U8 | DType::U16 | DType::U32 | DType::U64
+    };
+}
+
 fn mean<I: Instructions>(dtype: DType) -> CombineFunction {
-    if dtype.is_float() { floats::<I, Mean>(dtype) } else { integers::<I, Mean>(dtype) }
+    match dtype {
+        group!(integer) => integers::<I, Mean>(dtype),
+        group!(float) | group!(complex) | DType::Bool | DType::Opaque { .. } => floats::<I, Mean>(dtype),
+    }
 }
 
 /// Wrapping arithmetic gives the same bits with and without a sign.
@@ -163,36 +179,61 @@ fn modular<I: Instructions, O: OnFloats + OnUnsigned>(dtype: DType) -> CombineFu
         DType::I16 | DType::U16 => I::combine::<u16, O>(),
         DType::I32 | DType::U32 => I::combine::<u32, O>(),
         DType::I64 | DType::U64 => I::combine::<u64, O>(),
-        _ => floats::<I, O>(dtype),
+        group!(float) | group!(complex) | DType::Bool | DType::Opaque { .. } => floats::<I, O>(dtype),
     }
 }
 
-/// Order is found in the bits: no 16-bit float is converted for it.
+/// The only operator that needs both parts of a complex number at once.
+fn product<I: Instructions>(dtype: DType) -> CombineFunction {
+    match dtype {
+        DType::Complex64 => I::combine::<Complex<f32>, Prod>(),
+        DType::Complex128 => I::combine::<Complex<f64>, Prod>(),
+        group!(float) | group!(integer) | DType::Bool | DType::Opaque { .. } => modular::<I, Prod>(dtype),
+    }
+}
+
+/// Order is found in the bits: no narrow float is converted for it.
 fn ordered<I: Instructions, O>(dtype: DType) -> CombineFunction
 where
-    O: OnFloats + Operator<f16> + Operator<bf16> + OnSigned + OnUnsigned,
+    O: OnFloats
+        + Operator<f16>
+        + Operator<bf16>
+        + Operator<f8e4m3>
+        + Operator<f8e5m2>
+        + OnSigned
+        + OnUnsigned,
 {
     match dtype {
         DType::F64 => I::combine::<f64, O>(),
         DType::F32 => I::combine::<f32, O>(),
         DType::F16 => I::combine::<f16, O>(),
         DType::BF16 => I::combine::<bf16, O>(),
-        _ => integers::<I, O>(dtype),
+        DType::F8E4M3 => I::combine::<f8e4m3, O>(),
+        DType::F8E5M2 => I::combine::<f8e5m2, O>(),
+        group!(integer) => integers::<I, O>(dtype),
+        group!(complex) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }
 
 /// Bits have no width: every integer is combined as bytes.
 fn bitwise<I: Instructions, O: Operator<u8> + Operator<Bool>>(dtype: DType) -> CombineFunction {
-    if dtype == DType::Bool { I::combine::<Bool, O>() } else { I::combine::<u8, O>() }
+    match dtype {
+        DType::Bool => I::combine::<Bool, O>(),
+        group!(integer) => I::combine::<u8, O>(),
+        group!(float) | group!(complex) | DType::Opaque { .. } => refused(dtype),
+    }
 }
 
+/// A complex number is two floats, except in a product.
 fn floats<I: Instructions, O: OnFloats>(dtype: DType) -> CombineFunction {
     match dtype {
-        DType::F64 => I::combine::<f64, O>(),
-        DType::F32 => I::combine::<f32, O>(),
+        DType::F64 | DType::Complex128 => I::combine::<f64, O>(),
+        DType::F32 | DType::Complex64 => I::combine::<f32, O>(),
         DType::F16 => I::combine_f16::<O>(),
         DType::BF16 => I::combine::<PairOfBf16, O>(),
-        _ => refused(dtype),
+        DType::F8E4M3 => I::combine::<InF32<f8e4m3>, O>(),
+        DType::F8E5M2 => I::combine::<InF32<f8e5m2>, O>(),
+        group!(integer) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }
 
@@ -206,17 +247,19 @@ fn integers<I: Instructions, O: OnSigned + OnUnsigned>(dtype: DType) -> CombineF
         DType::U16 => I::combine::<u16, O>(),
         DType::U32 => I::combine::<u32, O>(),
         DType::U64 => I::combine::<u64, O>(),
-        _ => refused(dtype),
+        group!(float) | group!(complex) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }
 
 fn scaling<I: Instructions>(dtype: DType) -> ScaleFunction {
     match dtype {
-        DType::F64 => I::scale::<f64>(),
-        DType::F32 => I::scale::<f32>(),
+        DType::F64 | DType::Complex128 => I::scale::<f64>(),
+        DType::F32 | DType::Complex64 => I::scale::<f32>(),
         DType::F16 => I::scale_f16(),
         DType::BF16 => I::scale::<PairOfBf16>(),
-        _ => refused(dtype),
+        DType::F8E4M3 => I::scale::<InF32<f8e4m3>>(),
+        DType::F8E5M2 => I::scale::<InF32<f8e5m2>>(),
+        group!(integer) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }
 

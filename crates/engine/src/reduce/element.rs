@@ -1,6 +1,6 @@
 //! What each operator does to two elements: the only place that knows arithmetic.
 
-use unisono_communicator::{Bool, bf16, f16};
+use unisono_communicator::{Bool, Complex, bf16, f8e4m3, f8e5m2, f16};
 
 /// One operator on one type. `ranks` is used by [`Mean`] alone.
 pub(super) trait Operator<T> {
@@ -40,11 +40,13 @@ macro_rules! operators {
 /// To get there, the bits are mapped to a signed integer that grows with the number (negative ones have their
 /// magnitude flipped). NaNs are then at both ends; adding or subtracting how many there are of one sign moves those
 /// of the wrong end around to the other.
+///
+/// The last column is the largest value that is not a NaN.
 macro_rules! ordered_by_bits {
-    ($($float:ident, $signed:ident, $unsigned:ident;)*) => {
+    ($($float:ident, $signed:ident, $unsigned:ident, $largest:ident;)*) => {
         $(impl Ordered for $float {
             type Key = $signed;
-            const NANS: $signed = $signed::MAX - $float::INFINITY.to_bits() as $signed;
+            const NANS: $signed = $signed::MAX - $float::$largest.to_bits() as $signed;
 
             #[inline(always)]
             fn key(self) -> $signed {
@@ -155,11 +157,15 @@ macro_rules! integer {
 
 float! { f32 f64 }
 ordered_by_bits! {
-    f16, i16, u16;
-    bf16, i16, u16;
-    f32, i32, u32;
-    f64, i64, u64;
+    f8e4m3, i8, u8, MAX;
+    f8e5m2, i8, u8, INFINITY;
+    f16, i16, u16, INFINITY;
+    bf16, i16, u16, INFINITY;
+    f32, i32, u32, INFINITY;
+    f64, i64, u64, INFINITY;
 }
+operators! { Complex<f32> { Prod(left, right, _) = left * right; } }
+operators! { Complex<f64> { Prod(left, right, _) = left * right; } }
 integer! {
     i8, u8, u16;
     i16, u16, u32;

@@ -22,8 +22,9 @@ pub(crate) struct Reducer {
 }
 
 enum Way {
+    Nothing,
     BuiltIn { step: Kernel, completing: Kernel, ranks: u32, prescale: Option<(ScaleKernel, f64)> },
-    User(UserFunction),
+    User { function: UserFunction, element_bytes: usize },
 }
 
 /// A user function panicked; the call fails with this.
@@ -34,6 +35,11 @@ pub(crate) struct Panicked {
 }
 
 impl Reducer {
+    /// For a call that only moves.
+    pub(crate) fn nothing() -> Reducer {
+        Reducer { way: Way::Nothing }
+    }
+
     /// The reduction with `op` of `ranks` contributions of `dtype`. The arguments were checked before: `op` accepts
     /// `dtype`, and a `User` op comes with its function.
     pub(crate) fn new(dtype: DType, op: ReduceOp, ranks: u32, user: Option<UserFunction>) -> Reducer {
@@ -44,7 +50,8 @@ impl Reducer {
         let way = match op {
             ReduceOp::User(_) => {
                 // INVARIANT: a call with a user op is refused before it gets here if it brings no function.
-                Way::User(user.expect("a user op comes with its function"))
+                let function = user.expect("a user op comes with its function");
+                Way::User { function, element_bytes: dtype.bytes() }
             }
             _ => Way::BuiltIn {
                 step: Kernel::new(isa, dtype, op, false),
@@ -83,7 +90,11 @@ impl Reducer {
                 kernel.run(destination, operand, incoming, *ranks);
                 Ok(())
             }
-            Way::User(function) => user::reduce(function, destination, operand, incoming, operand_is_left),
+            Way::User { function, element_bytes } => {
+                user::reduce(function, *element_bytes, destination, operand, incoming, operand_is_left)
+            }
+            // INVARIANT: the schedules of the collectives without an operator have no such step.
+            Way::Nothing => unreachable!("a call without an operator reduces"),
         }
     }
 

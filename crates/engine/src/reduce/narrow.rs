@@ -1,7 +1,7 @@
-//! The 16-bit floats, whose arithmetic is done in f32: conversions that compile to vector code.
+//! The 16- and 8-bit floats, whose arithmetic is done in f32: conversions that compile to vector code.
 
 use bytemuck::{Pod, Zeroable};
-use unisono_communicator::f16;
+use unisono_communicator::{f8e4m3, f8e5m2, f16};
 
 use super::element::{Operator, Scale};
 
@@ -49,6 +49,49 @@ impl Scale for PairOfBf16 {
         // Only the standard NaN is known to have nothing in its lower half.
         let factor = if factor.is_nan() { f64::NAN } else { factor };
         PairOfBf16::narrow(self.widen().map(|float| float.scale(factor)))
+    }
+}
+
+/// A narrow float with the arithmetic of f32. Its own operators are those that need none: minimum and maximum.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(transparent)]
+pub(super) struct InF32<T>(T);
+
+/// A float that f32 holds exactly.
+pub(super) trait Narrow: Pod {
+    fn widen(self) -> f32;
+    fn narrow(wide: f32) -> Self;
+}
+
+macro_rules! narrow {
+    ($($float:ident)*) => {
+        $(impl Narrow for $float {
+            #[inline(always)]
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
+
+            #[inline(always)]
+            fn narrow(wide: f32) -> $float {
+                $float::from_f32(wide)
+            }
+        })*
+    };
+}
+
+narrow! { f8e4m3 f8e5m2 }
+
+impl<T: Narrow, O: Operator<f32>> Operator<InF32<T>> for O {
+    #[inline(always)]
+    fn combine(left: InF32<T>, right: InF32<T>, ranks: u32) -> InF32<T> {
+        InF32(T::narrow(O::combine(left.0.widen(), right.0.widen(), ranks)))
+    }
+}
+
+impl<T: Narrow> Scale for InF32<T> {
+    #[inline(always)]
+    fn scale(self, factor: f64) -> InF32<T> {
+        InF32(T::narrow(self.0.widen().scale(factor)))
     }
 }
 

@@ -7,7 +7,7 @@ use unisono_communicator::UserFunction;
 
 use super::Panicked;
 
-/// Whole elements of every dtype, and little enough stack.
+/// Little enough stack.
 const CHUNK_BYTES: usize = 4096;
 
 /// A copy of a part of the destination, aligned for every element type so that the function need not copy again.
@@ -18,6 +18,7 @@ struct Chunk([u8; CHUNK_BYTES]);
 /// `operand` is the destination if there is none.
 pub(super) fn reduce(
     function: &UserFunction,
+    element_bytes: usize,
     destination: &mut [u8],
     operand: Option<&[u8]>,
     incoming: &[u8],
@@ -29,16 +30,33 @@ pub(super) fn reduce(
     // Whatever the function was doing to its own state is the caller's affair; the engine fails the call.
     catch_unwind(AssertUnwindSafe(|| match operand {
         Some(operand) => call(operand, incoming, destination),
+        None if element_bytes > CHUNK_BYTES => {
+            // One element at a time, in memory that is aligned like the largest of Rust's own types.
+            let mut chunk = vec![0u128; element_bytes.div_ceil(size_of::<u128>())];
+            let chunk = &mut bytemuck::cast_slice_mut(&mut chunk)[..element_bytes];
+            in_place(chunk, destination, incoming, call);
+        }
         None => {
             let mut chunk = Chunk([0; CHUNK_BYTES]);
-            for (out, incoming) in destination.chunks_mut(CHUNK_BYTES).zip(incoming.chunks(CHUNK_BYTES)) {
-                let operand = &mut chunk.0[..out.len()];
-                operand.copy_from_slice(out);
-                call(operand, incoming, out);
-            }
+            let whole = CHUNK_BYTES / element_bytes * element_bytes;
+            in_place(&mut chunk.0[..whole], destination, incoming, call);
         }
     }))
     .map_err(|payload| Panicked { text: text(&*payload) })
+}
+
+/// `destination = call(destination, incoming)`, as many bytes at a time as `chunk` has, which holds the copy.
+fn in_place(
+    chunk: &mut [u8],
+    destination: &mut [u8],
+    incoming: &[u8],
+    call: impl Fn(&[u8], &[u8], &mut [u8]),
+) {
+    for (out, incoming) in destination.chunks_mut(chunk.len()).zip(incoming.chunks(chunk.len())) {
+        let operand = &mut chunk[..out.len()];
+        operand.copy_from_slice(out);
+        call(operand, incoming, out);
+    }
 }
 
 fn text(payload: &(dyn Any + Send)) -> String {

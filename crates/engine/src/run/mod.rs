@@ -33,9 +33,6 @@ const STAGE_BYTES: usize = 256 * 1024;
 /// Parts that one system call may move.
 const PARTS_MAX: usize = 32;
 
-/// Largest element in bytes that a receive may have to carry over in part.
-const CARRY_BYTES_MAX: usize = 16;
-
 /// Why a run cannot go on.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -95,7 +92,8 @@ struct LinkState {
     header_sent: usize,
     header_received: usize,
     header: HeaderBytes,
-    carry: [u8; CARRY_BYTES_MAX],
+    /// Room for an element of which only a part has arrived.
+    carry: Vec<u8>,
     carry_bytes: usize,
 }
 
@@ -165,7 +163,7 @@ impl Run {
             header_sent: 0,
             header_received: 0,
             header: [0; HEADER_BYTES],
-            carry: [0; CARRY_BYTES_MAX],
+            carry: vec![0; plan.element_bytes as usize],
             carry_bytes: 0,
         };
         let (links, done) = (vec![fresh; plan.links.len()], vec![0; plan.steps.len()]);

@@ -1,4 +1,4 @@
-//! A call on the wire: number `u64`, collective `u8`, dtype `u8`, count `u64`, op `u8` (0: none), for a factor
+//! A call on the wire: number `u64`, collective `u8`, dtype 3 bytes (see [`DType::code`]), count `u64`, op `u8` (0: none), for a factor
 //! `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer `u8` (0 none,
 //! 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text
 //! (empty: none), file text (empty: unknown), line `u32`.
@@ -58,7 +58,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
 }
 
 fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
-    writer.u8(descriptor.collective.code()).u8(descriptor.dtype.code()).u64(descriptor.count);
+    writer.u8(descriptor.collective.code()).array(&descriptor.dtype.code()).u64(descriptor.count);
     writer.u8(descriptor.op.map_or(0, ReduceOp::code));
     match descriptor.op {
         Some(ReduceOp::PreMulSum(factor)) => drop(writer.u64(factor.to_bits())),
@@ -80,7 +80,7 @@ fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
 fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
     let collective =
         Collective::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown collective" })?;
-    let dtype = DType::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown dtype" })?;
+    let dtype = DType::from_code(reader.array()?).ok_or(Malformed { what: "an unknown dtype" })?;
     let count = reader.u64()?;
     let op = read_op(reader)?;
     let root = Some(reader.u32()?).filter(|&root| root != NO_ROOT);
@@ -125,7 +125,8 @@ mod tests {
             Some(ReduceOp::PreMulSum(0.5)),
             Some(ReduceOp::User(UserOp { name: USER_NAME, commutative: true })),
         ]);
-        for op in ops {
+        let opaque = DType::opaque(0x0304).unwrap();
+        for (op, dtype) in ops.flat_map(|op| [(op, DType::BF16), (op, opaque)]) {
             let descriptor = Descriptor {
                 op,
                 root: Some(2),
@@ -134,7 +135,7 @@ mod tests {
                 label: Label::new("gradients"),
                 place: Place::InPlace,
                 uneven: true,
-                ..Descriptor::new(Collective::Reduce, DType::BF16, 77)
+                ..Descriptor::new(Collective::Reduce, dtype, 77)
             };
             let site = Some(Site { file: "train.rs".into(), line: 9 });
             let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site };

@@ -2,14 +2,15 @@
 //!
 //! An element is a function of (seed, rank, index), so every rank can work out every other rank's input. What is moved
 //! is random bytes. What is reduced is random too, but such that any order of reduction gives the same bits: integers
-//! wrap; floats get small integers, or powers of two for products. Where an operator hides operands (an or of many
-//! ones), few ranks at a time differ from the neutral element.
+//! wrap; floats get small integers, or powers of two for products (complex numbers those of 2 + i). Where an operator
+//! hides operands (an or of many ones), few ranks at a time differ from the neutral element.
 
-use unisono::{DType, ReduceOp, bf16, f16};
+use unisono::{Complex, DType, FloatFormat, Kind, ReduceOp};
 
 use crate::random::mix;
 
-/// Ranks that multiply by something else than plus or minus one, per element: keeps an f16 in its range.
+/// Ranks that multiply by something else than plus or minus one, per element: keeps an f16, and an 8-bit float, in its
+/// range.
 const FACTORS_MAX: u64 = 8;
 /// Larger integers would not make errors more visible.
 const INTEGER_MAX: u64 = 1 << 20;
@@ -28,7 +29,8 @@ pub(crate) struct Values {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wide {
     Float(f64),
-    /// The low bits count.
+    Complex(Complex<f64>),
+    /// The low bits count; more than 64 are made from these.
     Bits(u64),
 }
 
@@ -45,28 +47,33 @@ impl Values {
 
     fn write(&self, first: u64, into: &mut [u8], value: impl Fn(&Values, u64) -> Wide) {
         for (index, element) in (first..).zip(into.chunks_exact_mut(self.dtype.bytes())) {
-            match (value(self, index), self.dtype) {
-                (Wide::Bits(bits), _) => element.copy_from_slice(&bits.to_le_bytes()[..element.len()]),
-                (Wide::Float(value), DType::F32) => {
-                    element.copy_from_slice(&(value as f32).to_bits().to_le_bytes());
+            match (value(self, index), self.dtype.kind()) {
+                (Wide::Float(value), Kind::Float(format)) => format.write(value, element),
+                (Wide::Complex(value), Kind::Complex(format)) => {
+                    let (real, imaginary) = element.split_at_mut(format.bytes);
+                    format.write(value.re, real);
+                    format.write(value.im, imaginary);
                 }
-                (Wide::Float(value), DType::F16) => {
-                    element.copy_from_slice(&f16::from_f64(value).to_bits().to_le_bytes());
+                (Wide::Bits(mut bits), _) => {
+                    for part in element.chunks_mut(size_of::<u64>()) {
+                        part.copy_from_slice(&bits.to_le_bytes()[..part.len()]);
+                        bits = mix(bits);
+                    }
                 }
-                (Wide::Float(value), DType::BF16) => {
-                    element.copy_from_slice(&bf16::from_f64(value).to_bits().to_le_bytes());
-                }
-                (Wide::Float(value), _) => element.copy_from_slice(&value.to_bits().to_le_bytes()),
+                (value, kind) => unreachable!("{value:?} is not of {kind:?}"),
             }
         }
     }
 
     fn input(&self, rank: u32, index: u64) -> Wide {
-        match (self.op, self.dtype) {
-            (None, DType::Bool) => Wide::Bits(self.random(rank, index) & 1),
+        match (self.op, self.dtype.kind()) {
+            (None, Kind::Bool) => Wide::Bits(self.random(rank, index) & 1),
             (None, _) => Wide::Bits(self.random(rank, index)),
-            (Some(op), dtype) if dtype.is_float() => Wide::Float(self.float_input(op, rank, index)),
-            (Some(op), _) => Wide::Bits(self.integer_input(op, rank, index)),
+            (Some(op), Kind::Float(format)) => Wide::Float(self.float_input(&format, op, rank, index)),
+            (Some(op), Kind::Complex(format)) => Wide::Complex(self.complex_input(&format, op, rank, index)),
+            (Some(op), Kind::Signed | Kind::Unsigned | Kind::Bool | Kind::Opaque) => {
+                Wide::Bits(self.integer_input(op, rank, index))
+            }
         }
     }
 
@@ -80,31 +87,28 @@ impl Values {
         mix(mix(self.seed).wrapping_add(index))
     }
 
-    /// The largest integer up to which a float holds every one, or less.
-    fn exact_max(&self) -> u64 {
-        match self.dtype {
-            DType::F16 => 1 << 11,
-            DType::BF16 => 1 << 8,
-            _ => INTEGER_MAX,
-        }
+    /// Whether `rank` is one of those, `busy` for each element, that contribute something else than the neutral value.
+    fn is_among(&self, busy: u64, rank: u32, index: u64) -> bool {
+        (u64::from(rank) + self.common(index)) % u64::from(self.ranks) < busy
     }
 
-    fn float_input(&self, op: ReduceOp, rank: u32, index: u64) -> f64 {
+    fn float_input(&self, format: &FloatFormat, op: ReduceOp, rank: u32, index: u64) -> f64 {
+        // Up to here, every integer is exact.
+        let exact_max = INTEGER_MAX.min(1 << format.digits);
         let ranks = u64::from(self.ranks);
         let random = self.random(rank, index);
         let sign = if random >> 63 == 0 { 1.0 } else { -1.0 };
         match op {
             ReduceOp::Prod => {
-                let place = (u64::from(rank) + self.common(index)) % ranks;
                 let factor = if random & 1 == 0 { 2.0 } else { 0.5 };
-                sign * if place < FACTORS_MAX { factor } else { 1.0 }
+                sign * if self.is_among(FACTORS_MAX, rank, index) { factor } else { 1.0 }
             }
-            ReduceOp::Min | ReduceOp::Max => sign * (1 + random % self.exact_max()) as f64,
-            ReduceOp::Avg => {
+            ReduceOp::Min | ReduceOp::Max => sign * (1 + random % exact_max) as f64,
+            ReduceOp::Avg if exact_max >= 2 * ranks => {
                 // A mean that all ranks share, and differences that cancel between neighbours: so that the sum divides.
-                let largest = self.exact_max() / (2 * ranks);
+                let largest = exact_max / (2 * ranks);
                 let mean = self.common(index) % (largest + 1);
-                let pair = self.random(rank & !1, index) % largest.max(1) + 1;
+                let pair = self.random(rank & !1, index) % largest + 1;
                 let difference = match (rank & 1, rank + 1 < self.ranks) {
                     (1, _) => -(pair as f64),
                     (_, true) => pair as f64,
@@ -112,7 +116,23 @@ impl Values {
                 };
                 mean as f64 + difference
             }
-            _ => sign * (1 + random % (self.exact_max() / ranks).max(1)) as f64,
+            // More ranks than the format can count do not all take part in one sum.
+            _ if !self.is_among(exact_max, rank, index) => 0.0,
+            _ => sign * (1 + random % (exact_max / ranks.min(exact_max))) as f64,
+        }
+    }
+
+    fn complex_input(&self, format: &FloatFormat, op: ReduceOp, rank: u32, index: u64) -> Complex<f64> {
+        if op != ReduceOp::Prod {
+            let part = |index| self.float_input(format, op, rank, index);
+            return Complex::new(part(2 * index), part(2 * index + 1));
+        }
+        // No product of these has a part that is zero, whose sign would depend on the order.
+        match (self.is_among(FACTORS_MAX, rank, index), self.random(rank, index) % 3) {
+            (false, _) => Complex::new(1.0, 0.0),
+            (true, 0) => Complex::new(2.0, 1.0),
+            (true, 1) => Complex::new(-2.0, -1.0),
+            (true, _) => Complex::new(1.0, 0.5),
         }
     }
 
@@ -150,18 +170,34 @@ impl Values {
 
     fn reduction_of(&self, ranks: impl Iterator<Item = u32>, index: u64) -> Wide {
         let Some(op) = self.op else { return self.input(0, index) };
-        if self.dtype.is_float() {
-            let inputs = ranks.map(|rank| self.float_input(op, rank, index));
-            return Wide::Float(match op {
-                ReduceOp::Prod => inputs.product(),
-                ReduceOp::Min => inputs.fold(f64::INFINITY, f64::min),
-                ReduceOp::Max => inputs.fold(f64::NEG_INFINITY, f64::max),
-                ReduceOp::Avg => inputs.sum::<f64>() / f64::from(self.ranks),
-                _ => inputs.sum(),
-            });
+        match self.dtype.kind() {
+            Kind::Float(format) => {
+                let inputs = ranks.map(|rank| self.float_input(&format, op, rank, index));
+                Wide::Float(match op {
+                    ReduceOp::Prod => inputs.product(),
+                    ReduceOp::Min => inputs.fold(f64::INFINITY, f64::min),
+                    ReduceOp::Max => inputs.fold(f64::NEG_INFINITY, f64::max),
+                    ReduceOp::Avg => inputs.sum::<f64>() / f64::from(self.ranks),
+                    _ => inputs.sum(),
+                })
+            }
+            Kind::Complex(format) => {
+                let inputs = ranks.map(|rank| self.complex_input(&format, op, rank, index));
+                Wide::Complex(match op {
+                    ReduceOp::Prod => inputs.product(),
+                    ReduceOp::Avg => inputs.sum::<Complex<f64>>() / f64::from(self.ranks),
+                    _ => inputs.sum(),
+                })
+            }
+            Kind::Signed | Kind::Unsigned | Kind::Bool | Kind::Opaque => {
+                Wide::Bits(self.integers_reduced(op, ranks, index))
+            }
         }
+    }
+
+    fn integers_reduced(&self, op: ReduceOp, ranks: impl Iterator<Item = u32>, index: u64) -> u64 {
         let inputs = ranks.map(|rank| self.integer_input(op, rank, index));
-        Wide::Bits(match op {
+        match op {
             ReduceOp::Prod => inputs.fold(1, u64::wrapping_mul),
             ReduceOp::Min => inputs.map(|bits| self.number(bits)).min().unwrap_or(0) as u64,
             ReduceOp::Max => inputs.map(|bits| self.number(bits)).max().unwrap_or(0) as u64,
@@ -170,7 +206,7 @@ impl Values {
             ReduceOp::BitXor => inputs.fold(0, |all, bits| all ^ bits),
             ReduceOp::Avg => (self.number(inputs.fold(0, u64::wrapping_add)) / i128::from(self.ranks)) as u64,
             _ => inputs.fold(0, u64::wrapping_add),
-        })
+        }
     }
 
     /// What the low bits mean in this dtype.
@@ -198,26 +234,44 @@ mod tests {
 
     const SEED: u64 = 11;
 
-    fn read(dtype: DType, element: &[u8]) -> f64 {
-        match dtype {
-            DType::F64 => bytemuck::pod_read_unaligned(element),
-            DType::F32 => f64::from(bytemuck::pod_read_unaligned::<f32>(element)),
-            DType::F16 => bytemuck::pod_read_unaligned::<f16>(element).to_f64(),
-            _ => bytemuck::pod_read_unaligned::<bf16>(element).to_f64(),
+    fn format(dtype: DType) -> Option<FloatFormat> {
+        match dtype.kind() {
+            Kind::Float(format) | Kind::Complex(format) => Some(format),
+            Kind::Signed | Kind::Unsigned | Kind::Bool | Kind::Opaque => None,
         }
     }
 
-    fn write(dtype: DType, value: f64) -> Vec<u8> {
-        match dtype {
-            DType::F64 => bytemuck::bytes_of(&value).to_vec(),
-            DType::F32 => bytemuck::bytes_of(&(value as f32)).to_vec(),
-            DType::F16 => bytemuck::bytes_of(&f16::from_f64(value)).to_vec(),
-            _ => bytemuck::bytes_of(&bf16::from_f64(value)).to_vec(),
+    /// One step in the dtype itself: each operation on floats rounds.
+    fn step(values: &Values, format: &FloatFormat, left: &[u8], right: &[u8]) -> Vec<u8> {
+        let rounded = |value: f64| {
+            let mut bytes = vec![0; format.bytes];
+            format.write(value, &mut bytes);
+            bytes
+        };
+        let product = |a: f64, b: f64| format.read(&rounded(a * b));
+        let numbers =
+            |bytes: &[u8]| -> Vec<f64> { bytes.chunks(format.bytes).map(|x| format.read(x)).collect() };
+        let (left, right) = (numbers(left), numbers(right));
+        if let ([a, b], [c, d], Some(ReduceOp::Prod)) = (&left[..], &right[..], values.op) {
+            let (real, imaginary) = (product(*a, *c) - product(*b, *d), product(*a, *d) + product(*b, *c));
+            return [rounded(real), rounded(imaginary)].concat();
         }
+        let combined = left.iter().zip(&right).map(|(&a, &b)| match values.op {
+            Some(ReduceOp::Prod) => a * b,
+            Some(ReduceOp::Min) => a.min(b),
+            Some(ReduceOp::Max) => a.max(b),
+            _ => a + b,
+        });
+        combined.flat_map(rounded).collect()
     }
 
     /// Reduces in the dtype itself, rounding after each step, in the order of `ranks`.
-    fn reduce_in(values: &Values, ranks: impl Iterator<Item = u32>, elements: usize) -> Vec<u8> {
+    fn reduce_in(
+        values: &Values,
+        format: &FloatFormat,
+        ranks: impl Iterator<Item = u32>,
+        elements: usize,
+    ) -> Vec<u8> {
         let width = values.dtype.bytes();
         let mut result: Vec<u8> = Vec::new();
         for rank in ranks {
@@ -227,21 +281,12 @@ mod tests {
                 result = input;
                 continue;
             }
-            for (sum, input) in result.chunks_exact_mut(width).zip(input.chunks_exact(width)) {
-                let (a, b) = (read(values.dtype, sum), read(values.dtype, input));
-                let value = match values.op {
-                    Some(ReduceOp::Prod) => a * b,
-                    Some(ReduceOp::Min) => a.min(b),
-                    Some(ReduceOp::Max) => a.max(b),
-                    _ => a + b,
-                };
-                sum.copy_from_slice(&write(values.dtype, value));
-            }
+            let pairs = result.chunks_exact(width).zip(input.chunks_exact(width));
+            result = pairs.flat_map(|(left, right)| step(values, format, left, right)).collect();
         }
         if values.op == Some(ReduceOp::Avg) {
-            for sum in result.chunks_exact_mut(width) {
-                let mean = read(values.dtype, sum) / f64::from(values.ranks);
-                sum.copy_from_slice(&write(values.dtype, mean));
+            for sum in result.chunks_exact_mut(format.bytes) {
+                format.write(format.read(sum) / f64::from(values.ranks), sum);
             }
         }
         result
@@ -251,17 +296,21 @@ mod tests {
     fn float_reductions_are_exact_in_every_dtype_order_and_number_of_ranks() {
         const ELEMENTS: usize = 200;
         let ops = [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max, ReduceOp::Avg];
-        for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
-            for ranks in [1, 2, 3, 4, 7, 8, 64, 100] {
-                for op in ops {
-                    let values = Values { seed: SEED, ranks, dtype, op: Some(op) };
-                    let mut expected = vec![0; ELEMENTS * dtype.bytes()];
-                    values.fill_reduced(0, &mut expected);
-                    let upwards = reduce_in(&values, 0..ranks, ELEMENTS);
-                    let downwards = reduce_in(&values, (0..ranks).rev(), ELEMENTS);
-                    assert_eq!(count_wrong(dtype, &upwards, &expected), 0, "{dtype} {op} {ranks}");
-                    assert_eq!(count_wrong(dtype, &downwards, &expected), 0, "{dtype} {op} {ranks}");
+        let floats = DType::ALL.iter().filter_map(|&dtype| Some((dtype, format(dtype)?)));
+        for (dtype, format) in floats {
+            for (ranks, op) in
+                [1, 2, 3, 4, 7, 8, 64, 100].into_iter().flat_map(|ranks| ops.map(|op| (ranks, op)))
+            {
+                if !op.accepts(dtype) {
+                    continue;
                 }
+                let values = Values { seed: SEED, ranks, dtype, op: Some(op) };
+                let mut expected = vec![0; ELEMENTS * dtype.bytes()];
+                values.fill_reduced(0, &mut expected);
+                let upwards = reduce_in(&values, &format, 0..ranks, ELEMENTS);
+                let downwards = reduce_in(&values, &format, (0..ranks).rev(), ELEMENTS);
+                assert_eq!(count_wrong(dtype, &upwards, &expected), 0, "{dtype} {op} {ranks}");
+                assert_eq!(count_wrong(dtype, &downwards, &expected), 0, "{dtype} {op} {ranks}");
             }
         }
     }

@@ -49,8 +49,17 @@ fn j2_every_operation_is_right_between_three_ranks_and_the_arithmetic_of_its_row
 
 #[test]
 fn j2_other_types_and_operators_are_right_too() {
-    for (dtype, op) in [("f16", "avg"), ("bf16", "prod"), ("i8", "min"), ("u64", "bit_xor"), ("bool", "max")]
-    {
+    for (dtype, op) in [
+        ("f16", "avg"),
+        ("bf16", "prod"),
+        ("f8e4m3", "sum"),
+        ("f8e5m2", "avg"),
+        ("complex64", "prod"),
+        ("complex128", "avg"),
+        ("i8", "min"),
+        ("u64", "bit_xor"),
+        ("bool", "max"),
+    ] {
         let operations = "all_reduce,reduce_scatter,reduce,all_gather";
         let arguments =
             ["bench", operations, "-n", "3", "--sizes", "1000", "--dtype", dtype, "--op", op, "--json"];

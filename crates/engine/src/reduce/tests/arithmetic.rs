@@ -1,8 +1,8 @@
-//! What the kernels compute: special values in all pairs, random bits, means, and the 16-bit conversions.
+//! What the kernels compute: special values in all pairs, random bits, means, and the f16 conversions.
 
-use unisono_communicator::{Bool, DType, Element, ReduceOp, bf16, f16};
+use unisono_communicator::{Bool, DType, Element, Kind, ReduceOp, bf16, f8e4m3, f8e5m2, f16};
 
-use super::reference::{assert_equal, float, float_bytes};
+use super::reference::{assert_equal, float, float_bytes, is_float, part};
 use super::{Random, built_in, bytes, reduced, reference};
 use crate::reduce::Reducer;
 use crate::reduce::dispatch::Isa;
@@ -12,20 +12,23 @@ const RANKS: &[u32] =
     &[2, 3, 5, 7, 10, 127, 128, 255, 256, 257, 300, 65_535, 65_536, 65_537, 1 << 31, u32::MAX];
 
 /// The bits where something changes: both ends, zero and its neighbours, and for floats the edges of subnormals,
-/// infinities and NaNs, and ties of rounding.
+/// infinities and NaNs, and ties of rounding. Of 8 bits, everything.
 fn specials(dtype: DType) -> Vec<Vec<u8>> {
+    if part(dtype) != dtype {
+        let parts = specials(part(dtype));
+        let others = parts.iter().cycle().skip(17);
+        return parts.iter().zip(others).map(|(real, imaginary)| [&real[..], imaginary].concat()).collect();
+    }
+    if dtype.bytes() == 1 {
+        return (0..=u8::MAX).map(|bits| vec![bits]).collect();
+    }
     let width = dtype.bytes() as u32 * 8;
     let mask = u64::MAX >> (64 - width);
     let top = 1u64 << (width - 1);
     let mut list =
         vec![0, 1, 2, 3, 7, 100, top - 2, top - 1, top, top + 1, mask / 3, mask - 2, mask - 1, mask];
-    if dtype.is_float() {
-        let mantissa_bits = match dtype {
-            DType::F64 => 52,
-            DType::F32 => 23,
-            DType::F16 => 10,
-            _ => 7,
-        };
+    if let Kind::Float(format) = dtype.kind() {
+        let mantissa_bits = u64::from(format.digits - 1);
         let infinity = (top - 1) >> mantissa_bits << mantissa_bits;
         let quiet = infinity | 1 << (mantissa_bits - 1);
         let normal = 1 << mantissa_bits;
@@ -126,10 +129,29 @@ fn narrow_means_round_once() {
     }
 }
 
+/// What does not fit becomes what a conversion of an f32 makes of it, also in the middle of a sum.
+#[test]
+fn eight_bit_sums_round_and_overflow_as_documented() {
+    for isa in Isa::available() {
+        let sum = |dtype| Reducer::with_isa(isa, dtype, ReduceOp::Sum, 3, None);
+        let [left, right] = [[448.0, 448.0, -448.0, 16.0], [16.0, 17.0, -32.0, 1.0]];
+        let [left, right] = [left, right].map(|floats| bytes(&floats.map(f8e4m3::from_f32)));
+        let expected = [448.0, 448.0, f32::NAN, 16.0].map(|float| f8e4m3::from_f32(float).to_bits());
+        let found = reduced(&sum(DType::F8E4M3), &left, &right, true);
+        assert_equal(DType::F8E4M3, &found, &expected, &|index| format!("{isa:?} e4m3 {index}"));
+
+        let [left, right] = [[57344.0, 57344.0, -57344.0, 8.0], [3584.0, 4096.0, -57344.0, 1.0]];
+        let [left, right] = [left, right].map(|floats| bytes(&floats.map(f8e5m2::from_f32)));
+        let infinity = f32::INFINITY;
+        let expected = bytes(&[57344.0, infinity, -infinity, 8.0].map(f8e5m2::from_f32));
+        assert_eq!(reduced(&sum(DType::F8E5M2), &left, &right, true), expected, "{isa:?} e5m2");
+    }
+}
+
 /// Bit for bit, NaNs and zeros included: ranks that see the operands in another order agree.
 #[test]
 fn minimum_and_maximum_commute_and_associate_in_every_bit() {
-    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+    for dtype in DType::ALL.iter().copied().filter(|&dtype| is_float(dtype)) {
         let elements = specials(dtype);
         let (left, right) = all_pairs(&elements);
         for (isa, op) in
@@ -139,7 +161,8 @@ fn minimum_and_maximum_commute_and_associate_in_every_bit() {
             let apply = |left: &[u8], right: &[u8]| reduced(&reducer, left, right, true);
             let pairs = apply(&left, &right);
             assert_eq!(pairs, apply(&right, &left), "{isa:?} {dtype} {op}");
-            for third in &elements {
+            // Of the 256 values of 8 bits, some are enough as a third.
+            for third in elements.iter().step_by(elements.len().div_ceil(64)) {
                 let third = third.repeat(pairs.len() / third.len());
                 assert_eq!(
                     apply(&pairs, &third),
@@ -190,14 +213,15 @@ fn every_f16_converts_as_half_does() {
 #[test]
 fn prescale_multiplies_in_f32_and_rounds_once() {
     let nan_with_payload = f64::from_bits(0x7fff_ffff_ffff_ffff);
-    for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
-        let single = |value: f64| if dtype == DType::F64 { value } else { f64::from(value as f32) };
+    for dtype in DType::ALL.iter().copied().filter(|&dtype| ReduceOp::PreMulSum(0.0).accepts(dtype)) {
+        let part = part(dtype);
+        let single = |value: f64| if part == DType::F64 { value } else { f64::from(value as f32) };
         let mut input: Vec<u8> = specials(dtype).concat();
         input.extend(Random(0x5eed_0003).bytes(4096 + 3 * dtype.bytes()));
         for factor in [1.0, -0.5, 1.0 / 3.0, 1e-30, 1e30, 0.0, f64::INFINITY, f64::NAN, nan_with_payload] {
             let expected: Vec<u8> = input
-                .chunks(dtype.bytes())
-                .flat_map(|element| float_bytes(dtype, float(dtype, element) * single(factor)))
+                .chunks(part.bytes())
+                .flat_map(|element| float_bytes(part, float(part, element) * single(factor)))
                 .collect();
             for isa in Isa::available() {
                 let reducer = Reducer::with_isa(isa, dtype, ReduceOp::PreMulSum(factor), 3, None);

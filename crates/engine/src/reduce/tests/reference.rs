@@ -1,7 +1,68 @@
 //! What a reduction must give, one element at a time and written in other terms than the kernels: integers in i128,
-//! narrow floats in f64 (whose 53 bits make the detour through it exact for one operation) and `half`'s conversions.
+//! narrow floats in f64 (whose 53 bits make the detour through it exact for one operation), `half`'s conversions, and
+//! for 8-bit floats a search among all their values.
 
-use unisono_communicator::{DType, ReduceOp, bf16, f16};
+use std::sync::LazyLock;
+
+use unisono_communicator::{DType, Kind, ReduceOp, bf16, f16};
+
+/// The type of a complex number's parts, which are reduced on their own; any other type is its own part.
+pub(super) fn part(dtype: DType) -> DType {
+    match dtype {
+        DType::Complex64 => DType::F32,
+        DType::Complex128 => DType::F64,
+        other => other,
+    }
+}
+
+/// The values of an 8-bit float by code, without sign, up to the first special one, which counts on from the finite
+/// ones; and what an overflow becomes.
+struct Float8 {
+    values: Vec<f64>,
+    overflow: f64,
+}
+
+impl Float8 {
+    fn new(stored: u32, bias: i32, special: u32, overflow: f64) -> Float8 {
+        let value =
+            |code: u32| match (code >> stored, f64::from(code % (1 << stored)) / f64::from(1 << stored)) {
+                (0, fraction) => fraction * f64::from(1 - bias).exp2(),
+                (exponent, fraction) => (1.0 + fraction) * f64::from(exponent as i32 - bias).exp2(),
+            };
+        Float8 { values: (0..=special).map(value).collect(), overflow }
+    }
+
+    fn of(dtype: DType) -> &'static Float8 {
+        static E4M3: LazyLock<Float8> = LazyLock::new(|| Float8::new(3, 7, 0x7f, f64::NAN));
+        static E5M2: LazyLock<Float8> = LazyLock::new(|| Float8::new(2, 15, 0x7c, f64::INFINITY));
+        match dtype {
+            DType::F8E4M3 => &E4M3,
+            DType::F8E5M2 => &E5M2,
+            _ => panic!("{dtype} is no 8-bit float"),
+        }
+    }
+
+    fn read(&self, bits: u8) -> f64 {
+        let (code, special) = (usize::from(bits & 0x7f), self.values.len() - 1);
+        let magnitude = match code {
+            _ if code < special => self.values[code],
+            _ if code == special => self.overflow,
+            _ => f64::NAN,
+        };
+        if bits > 0x7f { -magnitude } else { magnitude }
+    }
+
+    fn write(&self, value: f64) -> u8 {
+        let special = self.values.len() - 1;
+        let magnitude = value.abs().min(self.values[special]);
+        let above = self.values.partition_point(|candidate| *candidate < magnitude).min(special);
+        let below = above.saturating_sub(1);
+        let (up, down) = ((self.values[above] - magnitude).abs(), (magnitude - self.values[below]).abs());
+        let code = if down < up || down == up && below % 2 == 0 { below } else { above };
+        let code = if value.is_nan() { 0x7f } else { code as u8 };
+        if value.is_sign_negative() { code | 0x80 } else { code }
+    }
+}
 
 /// `bytes`, an element of `dtype`, as the number it stands for.
 fn integer(dtype: DType, bytes: &[u8]) -> i128 {
@@ -13,12 +74,17 @@ fn integer(dtype: DType, bytes: &[u8]) -> i128 {
     if signed && unsigned >> (bits - 1) != 0 { unsigned - (1 << bits) } else { unsigned }
 }
 
+pub(super) fn is_float(dtype: DType) -> bool {
+    matches!(dtype.kind(), Kind::Float(_))
+}
+
 pub(super) fn float(dtype: DType, bytes: &[u8]) -> f64 {
     match dtype {
         DType::F64 => f64::from_le_bytes(bytes.try_into().unwrap()),
         DType::F32 => f32::from_le_bytes(bytes.try_into().unwrap()).into(),
         DType::F16 => f16::from_le_bytes(bytes.try_into().unwrap()).into(),
         DType::BF16 => bf16::from_le_bytes(bytes.try_into().unwrap()).into(),
+        DType::F8E4M3 | DType::F8E5M2 => Float8::of(dtype).read(bytes[0]),
         _ => panic!("{dtype} is not a float"),
     }
 }
@@ -30,6 +96,7 @@ pub(super) fn float_bytes(dtype: DType, value: f64) -> Vec<u8> {
         DType::F32 => (value as f32).to_le_bytes().to_vec(),
         DType::F16 => f16::from_f32(value as f32).to_le_bytes().to_vec(),
         DType::BF16 => bf16::from_f32(value as f32).to_le_bytes().to_vec(),
+        DType::F8E4M3 | DType::F8E5M2 => vec![Float8::of(dtype).write(f64::from(value as f32))],
         _ => panic!("{dtype} is not a float"),
     }
 }
@@ -61,6 +128,16 @@ fn reduce_floats(dtype: DType, op: ReduceOp, left: f64, right: f64, ranks: u32) 
     }
 }
 
+/// The product of two complex numbers whose parts are of dtype `part`.
+fn complex_product(part: DType, left: &[u8], right: &[u8]) -> Vec<u8> {
+    let rounded = |value: f64| float(part, &float_bytes(part, value));
+    let parts = |bytes: &[u8]| (float(part, &bytes[..part.bytes()]), float(part, &bytes[part.bytes()..]));
+    let ((a, b), (c, d)) = (parts(left), parts(right));
+    let real = rounded(a * c) - rounded(b * d);
+    let imaginary = rounded(a * d) + rounded(b * c);
+    [float_bytes(part, real), float_bytes(part, imaginary)].concat()
+}
+
 /// `op(left, right)` of one element each.
 pub(super) fn reduce(
     dtype: DType,
@@ -71,7 +148,15 @@ pub(super) fn reduce(
     ranks: u32,
 ) -> Vec<u8> {
     let op = if op == ReduceOp::Avg && !completes { ReduceOp::Sum } else { op };
-    if dtype.is_float() {
+    let part = part(dtype);
+    if part != dtype && op == ReduceOp::Prod {
+        return complex_product(part, left, right);
+    }
+    if part != dtype {
+        let parts = std::iter::zip(left.chunks(part.bytes()), right.chunks(part.bytes()));
+        return parts.flat_map(|(left, right)| reduce(part, op, left, right, completes, ranks)).collect();
+    }
+    if is_float(dtype) {
         let (left, right) = (float(dtype, left), float(dtype, right));
         return float_bytes(dtype, reduce_floats(dtype, op, left, right, ranks));
     }
@@ -90,9 +175,11 @@ pub(super) fn assert_equal(dtype: DType, found: &[u8], expected: &[u8], context:
     if found == expected {
         return;
     }
-    let size = dtype.bytes();
+    let part = part(dtype);
+    let (size, is_nan) = (part.bytes(), |bytes: &[u8]| is_float(part) && float(part, bytes).is_nan());
     for (index, (found, expected)) in found.chunks(size).zip(expected.chunks(size)).enumerate() {
-        let both_nan = || dtype.is_float() && float(dtype, found).is_nan() && float(dtype, expected).is_nan();
+        let index = index * size / dtype.bytes();
+        let both_nan = || is_nan(found) && is_nan(expected);
         assert!(
             found == expected || both_nan(),
             "{found:02x?} instead of {expected:02x?}, element {index}: {}",

@@ -10,7 +10,7 @@ use crate::reduce::Reducer;
 use crate::reduce::dispatch::Isa;
 
 const ELEMENTS_MAX: usize = 130;
-const BUFFER_BYTES: usize = (ELEMENTS_MAX + 3) * 8;
+const BUFFER_BYTES: usize = (ELEMENTS_MAX + 3) * 16;
 
 struct Case {
     dtype: DType,
@@ -79,7 +79,7 @@ fn every_length_at_every_misalignment() {
 #[test]
 fn prescale_touches_its_buffer_only() {
     for isa in Isa::available() {
-        for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+        for dtype in DType::ALL.iter().copied().filter(|&dtype| ReduceOp::PreMulSum(0.0).accepts(dtype)) {
             let size = dtype.bytes();
             let reducer = Reducer::with_isa(isa, dtype, ReduceOp::PreMulSum(0.0), 3, None);
             for elements in 0..=ELEMENTS_MAX {
@@ -95,6 +95,12 @@ fn prescale_touches_its_buffer_only() {
             }
         }
     }
+}
+
+#[test]
+#[should_panic(expected = "the reduce operator does not accept complex64")]
+fn complex_numbers_have_no_minimum() {
+    Reducer::new(DType::Complex64, ReduceOp::Min, 2, None);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn row(isa: Isa, dtype: DType, op: ReduceOp) -> String {
             reducer.reduce(black_box(&mut out[part.clone()]), operand, incoming, true, true).unwrap();
         })
     };
-    let mut cells = format!("{:9} {:5} {:4}", format!("{isa:?}"), dtype.name(), op.name());
+    let mut cells = format!("{:9} {:10} {:4}", format!("{isa:?}"), dtype.name(), op.name());
     for (offset, in_place) in [(0, true), (MISALIGNMENT_BYTES, true), (0, false), (MISALIGNMENT_BYTES, false)]
     {
         cells += &format!(" {:11.1}", LARGE_BYTES as f64 / time(LARGE_BYTES, offset, in_place) / 1e9);
@@ -61,7 +61,7 @@ fn reduce_throughput() {
     );
     for isa in Isa::available() {
         for &dtype in DType::ALL {
-            for op in [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Avg, ReduceOp::BitAnd] {
+            for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Avg, ReduceOp::BitAnd] {
                 if op.accepts(dtype) {
                     eprintln!("{}", row(isa, dtype, op));
                 }

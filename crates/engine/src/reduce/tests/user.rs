@@ -3,7 +3,7 @@
 use std::panic::panic_any;
 use std::sync::Arc;
 
-use unisono_communicator::{DType, ReduceOp, UserFunction, UserOp};
+use unisono_communicator::{DType, OPAQUE_BYTES_MAX, ReduceOp, UserFunction, UserOp};
 
 use super::Random;
 use crate::reduce::{Panicked, Reducer};
@@ -61,6 +61,27 @@ fn the_output_aliases_nothing_and_holds_whole_elements() {
     reducer(DType::F64, spoil_first).reduce(&mut in_place, None, &incoming, true, true).unwrap();
     let expected: Vec<u8> = std::iter::zip(&operand, &incoming).map(|(o, i)| weigh(*o, *i)).collect();
     assert_eq!(in_place, expected);
+}
+
+/// Of any size, also larger than the part that is copied at a time.
+#[test]
+fn opaque_elements_stay_whole() {
+    for size in [1, 3, 37, 4095, 4096, 4097, 10_000, OPAQUE_BYTES_MAX] {
+        let whole = move |left: &[u8], right: &[u8], out: &mut [u8]| {
+            assert!(!out.is_empty() && out.len() % size == 0, "{} bytes of elements of {size}", out.len());
+            weigh_slices(left, right, out);
+        };
+        let reducer = reducer(DType::opaque(size).unwrap(), whole);
+        let mut random = Random(size as u64);
+        let (operand, incoming) = (random.bytes(size * 5), random.bytes(size * 5));
+        let expected: Vec<u8> = std::iter::zip(&operand, &incoming).map(|(o, i)| weigh(*o, *i)).collect();
+        let mut in_place = operand.clone();
+        reducer.reduce(&mut in_place, None, &incoming, true, true).unwrap();
+        assert_eq!(in_place, expected, "{size}");
+        let mut out = vec![0; operand.len()];
+        reducer.reduce(&mut out, Some(&operand), &incoming, true, true).unwrap();
+        assert_eq!(out, expected, "{size}");
+    }
 }
 
 #[test]
