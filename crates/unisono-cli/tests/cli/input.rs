@@ -4,7 +4,7 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 19] = [
         (&[], "demo, run, bench, algo"),
         (&["fly"], "demo, run, bench, algo"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -13,6 +13,8 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_reduce", "--algorithm", "magic"], "auto, all, recursive_doubling"),
         (&["bench", "sendrecv", "--algorithm", "ring"], "auto"),
         (&["bench", "all_reduce", "--dtype", "f33"], "f64, f32"),
+        (&["bench", "all_gather", "--dtype", "opaque"], "need a program that defines them"),
+        (&["bench", "all_reduce", "--dtype", "complex64", "--op", "min"], "only sum, prod, avg"),
         (&["bench", "all_reduce", "--sizes", "1Q"], "K, M or G"),
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
