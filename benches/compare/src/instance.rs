@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use unisono_compare::{Command, Measured, Reply, SHARED_BYTES};
 
+use crate::guard::Guard;
 use crate::problem::{Problem, Result, While};
 use crate::processes;
 use crate::systems::{Start, System, Waiting};
@@ -31,6 +32,20 @@ const LEAVE_MAX: Duration = Duration::from_secs(3);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure(pub(crate) String);
 
+/// What ends a run before its time, and what then remains to be done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch<'a> {
+    pub(crate) interrupted: &'a AtomicBool,
+    pub(crate) guard: &'a Guard,
+}
+
+impl Watch<'_> {
+    /// An error as soon as the user wants the run to end.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.interrupted.load(Ordering::Relaxed) { Err(Problem::Interrupted) } else { Ok(()) }
+    }
+}
+
 /// What every started system shares.
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
@@ -39,7 +54,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) entering: &'a [String],
     /// Where what systems print goes, one file each.
     pub(crate) logs: &'a Path,
-    pub(crate) interrupted: &'a AtomicBool,
+    pub(crate) watch: Watch<'a>,
     pub(crate) start_max: Duration,
     pub(crate) turn_max: Duration,
 }
@@ -68,6 +83,7 @@ impl Instance {
         around: &Surroundings<'_>,
     ) -> Result<std::result::Result<Instance, Failure>> {
         let folder = new_folder(around.ranks)?;
+        around.watch.guard.watch(folder.path())?;
         let commands =
             (0..around.ranks).map(|rank| open_pipe(&folder.path().join(format!("command.{rank}"))));
         let mut instance = Instance {
@@ -84,7 +100,7 @@ impl Instance {
         instance.spawn(system, around)?;
         let ready = match instance.reply(around, around.start_max)? {
             Ok(Reply::Ready(version)) => {
-                instance.version = version;
+                instance.version = version.split_whitespace().collect::<Vec<_>>().join(" ");
                 instance.ranks = instance.read_pids(around.ranks)?;
                 Ok(())
             }
@@ -205,9 +221,7 @@ impl Instance {
                     Err(problem) => Err(Failure(problem)),
                 });
             }
-            if around.interrupted.load(Ordering::Relaxed) {
-                return Err(Problem::Interrupted);
-            }
+            around.watch.check()?;
             if let Some(status) = self.ended()? {
                 return Ok(Err(Failure(format!("ended: {status}"))));
             }
@@ -249,12 +263,18 @@ impl Instance {
     }
 }
 
-impl Drop for Instance {
-    /// The end of the commands lets ranks leave by themselves, so that they free what they hold in the system;
-    /// whoever is still there after that is killed.
-    fn drop(&mut self) {
+impl Instance {
+    /// The end of the commands lets ranks leave by themselves, so that they free what they hold in the system.
+    pub(crate) fn dismiss(&mut self) {
         self.wake();
         self.commands.clear();
+    }
+}
+
+impl Drop for Instance {
+    /// Whoever is still there after a while is killed.
+    fn drop(&mut self) {
+        self.dismiss();
         let until = Instant::now() + LEAVE_MAX;
         while Instant::now() < until && self.is_running() {
             thread::sleep(Duration::from_millis(10));

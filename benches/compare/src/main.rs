@@ -7,6 +7,7 @@ mod arguments;
 mod bar;
 mod bootstrap;
 mod driver;
+mod guard;
 mod instance;
 mod judge;
 mod machine;
@@ -31,6 +32,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Parser;
 
 use arguments::Arguments;
+use guard::Guard;
+use instance::Watch;
 use plan::{Cell, Configuration};
 use problem::{Problem, Result, While};
 use raw::{Record, Recorder};
@@ -39,6 +42,7 @@ use systems::{Peers, System};
 fn main() -> ExitCode {
     let outcome = match std::env::args().nth(1) {
         Some(word) if word == probe::SERVER => probe::serve(),
+        Some(word) if word == guard::SERVER => guard::serve(),
         _ => run(&Arguments::parse()),
     };
     match outcome {
@@ -60,9 +64,12 @@ fn run(arguments: &Arguments) -> Result<()> {
         signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
     }
     let systems = chosen_systems(arguments)?;
+    let _machine = scheduling::lock_machine()?;
+    let guard = Guard::start()?;
     let mut recorder = Recorder::create(&out.join("raw.csv"))?;
     machine::facts().into_iter().try_for_each(|fact| recorder.note(fact))?;
-    let measured = measure(arguments, &systems, &out, &interrupted, &mut recorder);
+    let measured =
+        measure(arguments, &systems, &out, Watch { interrupted: &interrupted, guard: &guard }, &mut recorder);
     // What was measured before a problem is worth its tables too.
     let reported = report::write(&recorder.record, arguments.rounds, &out);
     println!("results: {}", out.display());
@@ -73,14 +80,14 @@ fn measure(
     arguments: &Arguments,
     systems: &[System],
     out: &Path,
-    interrupted: &AtomicBool,
+    watch: Watch<'_>,
     recorder: &mut Recorder,
 ) -> Result<()> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).during(logs.display().to_string())?;
     for (configuration, cells) in plan(arguments)? {
         let systems = systems::fitting(systems, configuration.congestion);
-        driver::measure(arguments, configuration, cells, &systems, &logs, interrupted, recorder)?;
+        driver::measure(arguments, configuration, cells, &systems, &logs, watch, recorder)?;
     }
     Ok(())
 }

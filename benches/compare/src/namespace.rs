@@ -4,6 +4,7 @@
 //! ended, the namespace is gone, also when this program was killed.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use crate::plan::Congestion;
@@ -33,6 +34,8 @@ impl Namespace {
             .args(["--net", "--", "sh", "-c", SET_UP, "sh", congestion.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // Its own group, so that Ctrl-C does not end it before those inside.
+            .process_group(0)
             .spawn()
             .during("unshare --net")?;
         let mut line = String::new();

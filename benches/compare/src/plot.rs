@@ -63,6 +63,9 @@ pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path
         judged.iter().copied().filter(|one| one.cell.bytes > 0 && one.is_measured()).collect();
     let mut operations: Vec<Operation> = measured.iter().map(|one| one.cell.operation).collect();
     operations.dedup();
+    // One size is no line: the table says it better.
+    let sizes = |operation| measured.iter().filter(|one| one.cell.operation == operation).count();
+    operations.retain(|operation| sizes(*operation) > 1);
     if operations.is_empty() {
         return Ok(());
     }
@@ -156,7 +159,8 @@ fn chart<'a>(
         .configure_mesh()
         .light_line_style(WHITE.mix(0.0))
         .x_labels(8)
-        .x_label_formatter(&|exponent| size_label(exponent.exp2()))
+        .y_labels(6)
+        .x_label_formatter(&|exponent| power_of_two(*exponent))
         .y_label_formatter(&|value| plain(*value))
         .x_desc("bytes")
         .y_desc(axis.title())
@@ -171,6 +175,11 @@ fn chart<'a>(
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
+}
+
+/// What lies between powers of two is left without a label.
+fn power_of_two(exponent: f64) -> String {
+    if exponent.fract() == 0.0 { size_label(exponent.exp2()) } else { String::new() }
 }
 
 /// Without zeros that say nothing.
@@ -191,8 +200,9 @@ mod tests {
     #[test]
     fn a_picture_has_a_line_for_every_system_and_a_panel_for_every_operation() {
         let mut record = Record::default();
-        for (bytes, operation) in
-            [(64, Operation::AllReduce), (1 << 20, Operation::AllReduce), (64, Operation::Broadcast)]
+        for (bytes, operation) in [64, 1 << 10]
+            .into_iter()
+            .flat_map(|bytes| [(bytes, Operation::AllReduce), (bytes, Operation::Broadcast)])
         {
             for (name, time_us) in [("unisono", 5.0), ("peer", 7.0)] {
                 let mut row = row(name, 0, time_us, 300.0);
@@ -206,11 +216,11 @@ mod tests {
         let path = folder.path().join("x.svg");
         draw(record.rows[0].configuration, &judged.iter().collect::<Vec<_>>(), &path).unwrap();
         let picture = std::fs::read_to_string(&path).unwrap();
-        for word in ["unisono", "peer", "all_reduce", "broadcast", "bus bandwidth", "64 B"] {
+        for word in ["unisono", "peer", "all_reduce", "broadcast", "bus bandwidth", "256 B"] {
             assert!(picture.contains(word), "{word}");
         }
-        // Two systems, two cells of all_reduce and one of broadcast, time and bandwidth.
-        assert_eq!(picture.matches("<circle").count(), 2 * 3 * 2);
+        // Two systems, two operations of two sizes, time and bandwidth.
+        assert_eq!(picture.matches("<circle").count(), 2 * 4 * 2);
     }
 
     #[test]
@@ -227,5 +237,6 @@ mod tests {
     fn axes_are_written_plainly() {
         let written = [0.01, 0.1, 1.0, 10.0, 100.0, 100_000.0].map(plain);
         assert_eq!(written, ["0.010", "0.10", "1.0", "10", "100", "100000"]);
+        assert_eq!([10.0, 10.5, 26.0].map(power_of_two), ["1 K", "", "64 M"]);
     }
 }

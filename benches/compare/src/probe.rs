@@ -7,6 +7,7 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Instant;
@@ -43,6 +44,8 @@ impl Probe {
             .arg(SERVER)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            // Its own group, so that Ctrl-C ends the run and not the probe under it.
+            .process_group(0)
             .spawn()
             .during("starting the probe")?;
         let (Some(input), Some(output)) = (process.stdin.take(), process.stdout.take()) else {

@@ -170,6 +170,23 @@ impl Record {
         Ok(record)
     }
 
+    /// The systems without a figure, or with too few, because they failed.
+    pub(crate) fn lost(&self, configuration: Configuration, cell: Cell) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for note in &self.notes {
+            match note {
+                Note::Loss { configuration: of, system, cell: what, .. }
+                    if *of == configuration && what.is_none_or(|what| what == cell) =>
+                {
+                    names.push(system);
+                }
+                Note::Loss { .. } | Note::Fact(..) | Note::System { .. } => {}
+            }
+        }
+        names.dedup();
+        names
+    }
+
     pub(crate) fn role(&self, system: &str) -> Option<Role> {
         self.notes.iter().find_map(|note| match note {
             Note::System { name, role, .. } if name == system => Some(*role),

@@ -153,10 +153,13 @@ fn table<'a>(
         let ratio = best.and_then(|peer| one.ratio(ours, peer));
         let against_torch = one.ratio(ours, TORCH);
         let bar = bar(ranks, one.cell, role);
-        let best_text = match best {
+        let mut best_text = match best {
             Some(peer) => format!("{peer} {}", time(one.rounds.median_us(peer))),
             None => "-".to_owned(),
         };
+        for system in record.lost(configuration, one.cell) {
+            best_text.push_str(&format!(", {system} lost"));
+        }
         let cells = [
             one.cell.to_string(),
             time(one.rounds.median_us(ours)),
@@ -322,5 +325,6 @@ mod tests {
         record.notes.push(Note::Loss { configuration, system: "slow".to_owned(), cell, problem });
         let text = markdown(&record, &Judged::all(&record, 11), 11);
         assert!(text.contains("* n2-rr-reno, slow, all_reduce 64 B: no answer within 20 s"), "{text}");
+        assert!(text.contains("| fast 6.50, slow lost |"), "{text}");
     }
 }

@@ -4,9 +4,10 @@
 //! ranks that spin. The slice is set to that of plain scheduling, so that ranks that outnumber the cores and spin
 //! hurt each other as they do there.
 
-use std::fs;
+use std::fs::{self, File};
 use std::process::{Command, Stdio};
 
+use crate::guard::Guard;
 use crate::plan::Scheduling;
 use crate::problem::{Problem, Result, While};
 
@@ -24,20 +25,33 @@ pub(crate) fn entering(scheduling: Scheduling) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
 }
 
-/// This program's own scheduling and the machine's slice, restored at the end.
-#[derive(Debug)]
-pub(crate) struct InCharge {
-    slice: Option<String>,
+/// One comparison at a time: two would measure each other, and restore each other's slice. Held until it is dropped.
+pub(crate) fn lock_machine() -> Result<File> {
+    // The setting itself is what all comparisons on this machine have in common.
+    let file = File::open(SLICE_FILE).during(SLICE_FILE)?;
+    if file.try_lock().is_err() {
+        eprintln!("another comparison is running: waiting for its end");
+        file.lock().during("waiting for another comparison")?;
+    }
+    Ok(file)
 }
 
-impl InCharge {
-    pub(crate) fn take(scheduling: Scheduling) -> Result<InCharge> {
+/// This program's own scheduling and the machine's slice, restored at the end.
+#[derive(Debug)]
+pub(crate) struct InCharge<'a> {
+    slice: Option<String>,
+    guard: &'a Guard,
+}
+
+impl<'a> InCharge<'a> {
+    pub(crate) fn take(scheduling: Scheduling, guard: &'a Guard) -> Result<InCharge<'a>> {
         match scheduling {
-            Scheduling::Plain => Ok(InCharge { slice: None }),
+            Scheduling::Plain => Ok(InCharge { slice: None, guard }),
             Scheduling::RoundRobin => {
                 let slice = fs::read_to_string(SLICE_FILE).during(SLICE_FILE)?.trim().to_owned();
-                fs::write(SLICE_FILE, SLICE_MS).during(SLICE_FILE)?;
-                let in_charge = InCharge { slice: Some(slice) };
+                guard.slice_was(&slice)?;
+                let in_charge = InCharge { slice: Some(slice), guard };
+                write_slice(SLICE_MS)?;
                 schedule_this_program(&["--rr", "--pid", OWN_PRIORITY])?;
                 Ok(in_charge)
             }
@@ -45,15 +59,19 @@ impl InCharge {
     }
 }
 
-impl Drop for InCharge {
+impl Drop for InCharge<'_> {
     fn drop(&mut self) {
         let Some(slice) = &self.slice else { return };
-        let restored = schedule_this_program(&["--other", "--pid", "0"]);
-        let written = fs::write(SLICE_FILE, slice).during(format!("restoring {slice} in {SLICE_FILE}"));
-        for problem in [restored, written].into_iter().filter_map(Result::err) {
+        let own = schedule_this_program(&["--other", "--pid", "0"]);
+        let restored = write_slice(slice).and_then(|()| self.guard.slice_restored());
+        for problem in [own, restored].into_iter().filter_map(Result::err) {
             eprintln!("{problem}");
         }
     }
+}
+
+pub(crate) fn write_slice(slice_ms: &str) -> Result<()> {
+    fs::write(SLICE_FILE, slice_ms).during(format!("{slice_ms} to {SLICE_FILE}"))
 }
 
 fn schedule_this_program(words: &[&str]) -> Result<()> {
