@@ -39,7 +39,7 @@ pub(crate) struct Mail {
     matching: Matching,
     /// Room in which short frames are put together.
     stage: Vec<u8>,
-    /// Room for the list of what a blocked call sleeps on.
+    /// Room for the list of what a blocked call sleeps on: at most every rank.
     interest: Vec<Interest>,
 }
 
@@ -56,7 +56,7 @@ impl Mail {
             lanes: (0..ranks).map(Lane::new).collect(),
             matching: Matching::default(),
             stage: Vec::new(),
-            interest: Vec::new(),
+            interest: Vec::with_capacity(ranks as usize),
         }
     }
 
