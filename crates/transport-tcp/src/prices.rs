@@ -33,12 +33,13 @@ pub struct Prices {
 type Field = (&'static str, fn(&mut Prices) -> &mut u64);
 
 /// What a text may set.
-const FIELDS: [Field; 6] = [
+const FIELDS: [Field; 7] = [
     ("latency_ns", |prices| &mut prices.parameters.latency_ns),
     ("wire_fs_per_byte", |prices| &mut prices.parameters.wire_fs_per_byte),
     ("reduce_fs_per_byte", |prices| &mut prices.parameters.reduce_fs_per_byte),
     ("cpu_per_message_ns", |prices| &mut prices.parameters.cpu_per_message_ns),
     ("cpu_fs_per_byte", |prices| &mut prices.parameters.cpu_fs_per_byte),
+    ("switch_ns", |prices| &mut prices.parameters.switch_ns),
     ("cores", |prices| &mut prices.cores),
 ];
 
@@ -93,6 +94,11 @@ impl Prices {
         let is_bounded = FIELDS.iter().all(|(_, field)| *field(&mut prices) <= PRICE_MAX);
         let is_piece = (1..=PIECE_BYTES_LIMIT).contains(&prices.parameters.piece_bytes);
         if is_bounded && is_piece { Ok(prices) } else { Err(Malformed { what: "a price out of range" }) }
+    }
+
+    /// The cores of a host.
+    pub fn cores(&self) -> u64 {
+        self.cores
     }
 
     /// The size of pieces.
@@ -151,7 +157,7 @@ mod tests {
         let bytes = prices.encode();
         assert_eq!(Prices::decode(&bytes), Ok(prices));
         assert!((0..bytes.len()).all(|end| Prices::decode(&bytes[..end]).is_err()));
-        assert!(Prices::decode(&[&bytes[..1], &[255; 56]].concat()).is_err(), "out of range");
+        assert!(Prices::decode(&[&bytes[..1], &[255; 64]].concat()).is_err(), "out of range");
         assert!(Prices::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
     }
 

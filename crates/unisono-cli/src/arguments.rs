@@ -37,6 +37,8 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
+    /// Measures what the prices of algorithms are made of, and prints it for UNISONO_PRICES.
+    Calibrate(CalibrateArguments),
     /// Lists, shows, proves and prices the algorithms.
     Algo {
         #[command(subcommand)]
@@ -104,6 +106,16 @@ pub(crate) struct BenchArguments {
     /// Write what the last call of each row got and gave to DIR/<row>.
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CalibrateArguments {
+    /// Start this many ranks here; without it, join the job this process is a rank of, else start 2.
+    #[arg(short = 'n', value_name = "RANKS", value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
+    pub(crate) ranks: Option<u32>,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
@@ -314,8 +326,8 @@ mod tests {
     #[test]
     fn bad_input_is_one_line_that_says_what_is_allowed() {
         let cases = [
-            ("unisono", "a command is missing, one of: demo, run, bench, algo"),
-            ("unisono dance", "unknown command \"dance\", one of: demo, run, bench, algo"),
+            ("unisono", "a command is missing, one of: demo, run, bench, calibrate, algo"),
+            ("unisono dance", "unknown command \"dance\", one of: demo, run, bench, calibrate, algo"),
             ("unisono algo dance", "unknown command \"dance\", one of: list, show, verify, price"),
             ("unisono algo", "a command is missing, one of: list, show, verify, price"),
             ("unisono bench all_reduce,fold", "one of: all_reduce, reduce_scatter"),
@@ -332,6 +344,7 @@ mod tests {
             ("unisono run sh", "-n <RANKS>"),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
+            ("unisono calibrate -n 1", "2..=1024"),
             ("unisono algo price ring --ranks 4", "--bytes"),
             ("unisono algo price --ranks 4 --bytes 1K", "--all"),
             ("unisono algo price ring --ranks 0 --bytes 1K", "1..=32768"),

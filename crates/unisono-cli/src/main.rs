@@ -5,6 +5,7 @@
 mod algo;
 mod arguments;
 mod bench;
+mod calibrate;
 mod demo;
 mod forecast;
 mod print;
@@ -35,6 +36,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Demo(arguments) => demo::demo(arguments),
         Commands::Run(arguments) => run::run(arguments),
         Commands::Bench(arguments) => bench::command::bench(arguments),
+        Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Commands::Algo { command } => algo::algo(command),
         Commands::DemoRank => demo::rank(),
         Commands::Guard { folder } => {

@@ -210,8 +210,8 @@ impl Case {
         comm.execute(call)
     }
 
-    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to. Part by part:
-    /// expectations as large as the output would count as this rank's memory.
+    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to. Part by
+    /// part: expectations as large as the output would count as this rank's memory.
     pub(crate) fn wrong(&self, root: Option<u32>, seed: u64, output: &[u8]) -> u64 {
         let element_bytes = self.dtype.bytes();
         let share_bytes = match self.operation.collective() {

@@ -143,7 +143,7 @@ impl Cell<'_> {
             let dump = dump.transpose().map_err(|error| Problem::failed("--dump", error))?;
             let after = check(comm, case, 2 * row as u64 + 1, memory, dump.as_ref())?;
             let checked = before.and(after).over_ranks(comm, case, memory)?;
-            rows.push(row_of(case, &checked, forecast).timed(case.operation, timing));
+            rows.push(row_of(case, &checked, forecast).timed(case.operation, &timing));
         }
         Ok(rows)
     }

@@ -41,12 +41,12 @@ pub(crate) struct Row {
 
 impl Row {
     /// Fills in the times and what follows from them.
-    pub(crate) fn timed(mut self, operation: Operation, timing: Timing) -> Row {
+    pub(crate) fn timed(mut self, operation: Operation, timing: &Timing) -> Row {
         // A round trip is two messages.
         let ways = if operation == Operation::SendRecv { 2.0 } else { 1.0 };
-        let median = timing.median / ways;
+        let median = timing.median() / ways;
         self.median_us = median * MICROSECONDS;
-        self.min_us = timing.min / ways * MICROSECONDS;
+        self.min_us = timing.min() / ways * MICROSECONDS;
         // On one rank a call can be shorter than the clock can tell.
         self.algbw_gb_per_s = if median > 0.0 { self.bytes as f64 / median / GIGABYTE } else { 0.0 };
         self.busbw_gb_per_s = self.algbw_gb_per_s * operation.busbw_factor(self.ranks);
@@ -144,7 +144,7 @@ pub(crate) fn header() -> String {
 mod tests {
     use super::*;
 
-    fn row(name: &str, ranks: u32, bytes: u64, timing: Timing) -> Row {
+    fn row(name: &str, ranks: u32, bytes: u64, timing: &Timing) -> Row {
         let row = Row {
             op: name.to_owned(),
             ranks,
@@ -165,9 +165,13 @@ mod tests {
         row.timed(name.parse().unwrap(), timing)
     }
 
+    fn timing() -> Timing {
+        Timing::new(vec![5e-4, 1e-3, 2e-3])
+    }
+
     #[test]
     fn bandwidth_is_bytes_by_time_times_the_factor() {
-        let timing = Timing { median: 1e-3, min: 5e-4 };
+        let timing = &timing();
         let all_reduce = row("all_reduce", 4, 4_000_000, timing);
         assert_eq!((all_reduce.median_us, all_reduce.min_us), (1000.0, 500.0));
         assert!((all_reduce.algbw_gb_per_s - 4.0).abs() < 1e-9, "{all_reduce:?}");
@@ -180,8 +184,8 @@ mod tests {
 
     #[test]
     fn picks_are_judged_by_the_median_of_the_best() {
-        let timing = Timing { median: 1e-3, min: 5e-4 };
-        let cell = |chosen, times_best| Row { chosen, times_best, ..row("reduce", 4, 1024, timing) };
+        let timing = timing();
+        let cell = |chosen, times_best| Row { chosen, times_best, ..row("reduce", 4, 1024, &timing) };
         let rows = [
             cell(true, Some(1.0)),
             cell(false, Some(9.0)),
@@ -195,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_columns_stand_below_their_names() {
-        let line = row("all_reduce", 4, 1 << 30, Timing { median: 1.0, min: 1.0 }).line(1 << 28, None);
+        let line = row("all_reduce", 4, 1 << 30, &Timing::new(vec![1.0])).line(1 << 28, None);
         assert!(header().lines().all(|header| header.len() == line.len()), "{}\n{line}", header());
     }
 }

@@ -12,11 +12,36 @@ const CALLS_PER_BLOCK_MAX: u64 = 1 << 20;
 const CALIBRATION_BLOCKS: usize = 3;
 const BLOCKS_MIN: usize = 3;
 
-/// Seconds per call.
-#[derive(Clone, Copy, Debug)]
+/// Seconds per call, a number for each block, those of its slowest rank.
+#[derive(Clone, Debug)]
 pub(crate) struct Timing {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
+    ascending: Vec<f64>,
+}
+
+impl Timing {
+    /// Of these, in any order; at least one.
+    pub(crate) fn new(mut seconds: Vec<f64>) -> Timing {
+        seconds.sort_by(f64::total_cmp);
+        Timing { ascending: seconds }
+    }
+
+    /// The block below which `percent` of the others are.
+    pub(crate) fn percentile(&self, percent: usize) -> f64 {
+        self.ascending[(self.ascending.len() * percent / 100).min(self.ascending.len() - 1)]
+    }
+
+    pub(crate) fn median(&self) -> f64 {
+        self.percentile(50)
+    }
+
+    /// All of them, ascending.
+    pub(crate) fn into_seconds(self) -> Vec<f64> {
+        self.ascending
+    }
+
+    pub(crate) fn min(&self) -> f64 {
+        self.ascending[0]
+    }
 }
 
 /// How long to measure.
@@ -59,9 +84,7 @@ pub(crate) fn time(
     }
     let timing = |(mut seconds, calls): (Vec<f64>, u64)| {
         comm.all_reduce(&mut seconds, ReduceOp::Max)?;
-        seconds.sort_by(f64::total_cmp);
-        let per_call = |seconds: f64| seconds / calls as f64;
-        Ok(Timing { median: per_call(seconds[seconds.len() / 2]), min: per_call(seconds[0]) })
+        Ok(Timing::new(seconds.into_iter().map(|seconds| seconds / calls as f64).collect()))
     };
     seconds.into_iter().zip(calls).map(timing).collect()
 }
@@ -121,6 +144,13 @@ mod tests {
     }
 
     #[test]
+    fn percentiles_are_blocks() {
+        let timing = Timing::new((0..31).rev().map(f64::from).collect());
+        assert_eq!([0, 10, 50, 90, 100].map(|percent| timing.percentile(percent)), [0.0, 3.0, 15.0, 27.0, 30.0]);
+        assert_eq!((timing.min(), timing.median()), (0.0, 15.0));
+    }
+
+    #[test]
     fn the_time_of_a_sleep_is_at_least_the_sleep() {
         let effort = Effort { blocks_max: 5, time: Duration::from_millis(50) };
         let nap = Duration::from_millis(1);
@@ -133,7 +163,7 @@ mod tests {
         .unwrap();
         assert_eq!(timings.len(), 2);
         for (way, timing) in timings.iter().enumerate() {
-            assert!(timing.min >= (nap * (1 + way as u32)).as_secs_f64() && timing.median >= timing.min);
+            assert!(timing.min() >= (nap * (1 + way as u32)).as_secs_f64() && timing.median() >= timing.min());
         }
         assert!(calls.iter().all(|&calls| calls > 5), "{calls:?}");
     }

@@ -4,6 +4,7 @@
 
 mod algo;
 mod bench;
+mod calibrate;
 mod demo;
 mod input;
 mod run;
