@@ -53,19 +53,16 @@ fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
     repository.join(folder.unwrap_or_else(|| "target/peers".into()))
 }
 
+/// Repeats what was interrupted; pip itself leaves alone what is there.
 fn install(peers: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(peers).map_err(|error| format!("{}: {error}", peers.display()))?;
     for (name, packages) in PACKAGES {
-        let folder = peers.join(name);
-        if !folder.exists() {
-            // Under another name until it is whole: what was interrupted is not taken for installed.
-            let unfinished = peers.join(format!("{name}.unfinished"));
-            succeed(Command::new("rm").arg("-rf").arg(&unfinished))?;
-            std::fs::create_dir_all(peers).map_err(|error| format!("{}: {error}", peers.display()))?;
-            succeed(Command::new("python3").args(["-m", "venv", "--symlinks"]).arg(&unfinished))?;
-            let pip = ["-m", "pip", "install", "--no-cache-dir", "--quiet"];
-            succeed(Command::new(unfinished.join("bin/python")).args(pip).args(*packages))?;
-            std::fs::rename(&unfinished, &folder).map_err(|error| format!("{name}: {error}"))?;
+        let python = peers.join(name).join("bin/python");
+        if !python.exists() {
+            succeed(Command::new("python3").args(["-m", "venv"]).arg(peers.join(name)))?;
         }
+        let pip = ["-m", "pip", "install", "--no-cache-dir", "--quiet", "--disable-pip-version-check"];
+        succeed(Command::new(python).args(pip).args(*packages))?;
     }
     Ok(())
 }

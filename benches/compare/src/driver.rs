@@ -136,18 +136,16 @@ impl Measurement<'_> {
         if slot.failed_starts >= START_FAILURES_MAX {
             return Ok(());
         }
+        let (name, role) = (slot.system.name.clone(), slot.system.role);
         match Instance::start(slot.system, &self.around)? {
             Ok(instance) => {
-                let note = Note::System {
-                    name: slot.system.name.clone(),
-                    role: slot.system.role,
-                    version: instance.version.clone(),
-                };
+                let version = instance.version.clone();
                 slot.instance = Some(instance);
-                self.recorder.note(note)
+                self.recorder.note(Note::System { name, role, version })
             }
             Err(failure) => {
                 slot.failed_starts += 1;
+                self.recorder.note(Note::System { name, role, version: "did not start".to_owned() })?;
                 self.lose(index, None, failure)
             }
         }

@@ -55,21 +55,28 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<()> {
-    let out = folder_of_results(arguments)?;
     if !arguments.report.is_empty() {
-        return report::write(&read_all(&arguments.report)?, arguments.rounds, &out);
+        let record = read_all(&arguments.report)?;
+        return report::write(&record, arguments.rounds, &folder_of_results(arguments)?);
     }
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
     }
-    let systems = chosen_systems(arguments)?;
+    let (systems, plan) = (chosen_systems(arguments)?, plan(arguments)?);
+    let out = folder_of_results(arguments)?;
     let _machine = scheduling::lock_machine()?;
     let guard = Guard::start()?;
     let mut recorder = Recorder::create(&out.join("raw.csv"))?;
     machine::facts().into_iter().try_for_each(|fact| recorder.note(fact))?;
-    let measured =
-        measure(arguments, &systems, &out, Watch { interrupted: &interrupted, guard: &guard }, &mut recorder);
+    let measured = measure(
+        arguments,
+        plan,
+        &systems,
+        &out,
+        Watch { interrupted: &interrupted, guard: &guard },
+        &mut recorder,
+    );
     // What was measured before a problem is worth its tables too.
     let reported = report::write(&recorder.record, arguments.rounds, &out);
     println!("results: {}", out.display());
@@ -78,6 +85,7 @@ fn run(arguments: &Arguments) -> Result<()> {
 
 fn measure(
     arguments: &Arguments,
+    plan: Vec<(Configuration, Vec<Cell>)>,
     systems: &[System],
     out: &Path,
     watch: Watch<'_>,
@@ -85,7 +93,7 @@ fn measure(
 ) -> Result<()> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).during(logs.display().to_string())?;
-    for (configuration, cells) in plan(arguments)? {
+    for (configuration, cells) in plan {
         let systems = systems::fitting(systems, configuration.congestion);
         driver::measure(arguments, configuration, cells, &systems, &logs, watch, recorder)?;
     }

@@ -159,7 +159,6 @@ fn chart<'a>(
         .configure_mesh()
         .light_line_style(WHITE.mix(0.0))
         .x_labels(8)
-        .y_labels(6)
         .x_label_formatter(&|exponent| power_of_two(*exponent))
         .y_label_formatter(&|value| plain(*value))
         .x_desc("bytes")

@@ -157,7 +157,8 @@ fn table<'a>(
             Some(peer) => format!("{peer} {}", time(one.rounds.median_us(peer))),
             None => "-".to_owned(),
         };
-        for system in record.lost(configuration, one.cell) {
+        let lost = record.lost(configuration, one.cell).into_iter();
+        for system in lost.filter(|system| record.role(system) == Some(Role::Peer)) {
             best_text.push_str(&format!(", {system} lost"));
         }
         let cells = [
@@ -322,7 +323,12 @@ mod tests {
         let mut record = record();
         let (configuration, cell) = (record.rows[0].configuration, Some(record.rows[0].cell));
         let problem = "no answer within 20 s".to_owned();
-        record.notes.push(Note::Loss { configuration, system: "slow".to_owned(), cell, problem });
+        for (system, role) in [("slow", Role::Peer), ("broken", Role::OursSame)] {
+            let (name, version) = (system.to_owned(), "did not start".to_owned());
+            record.notes.push(Note::System { name, role, version });
+            let (system, problem) = (system.to_owned(), problem.clone());
+            record.notes.push(Note::Loss { configuration, system, cell, problem });
+        }
         let text = markdown(&record, &Judged::all(&record, 11), 11);
         assert!(text.contains("* n2-rr-reno, slow, all_reduce 64 B: no answer within 20 s"), "{text}");
         assert!(text.contains("| fast 6.50, slow lost |"), "{text}");
