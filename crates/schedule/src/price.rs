@@ -121,8 +121,9 @@ impl Default for Parameters {
 ///
 /// A latency holds one send and one receive: while a message is on its way, a core that has nothing else to do waits
 /// for it, and one that has handles other messages, hence the first maximum. The link works beside the processor,
-/// hence the second; reductions are the caller's thread's own work, hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next. When ranks
-/// share cores, what counts is what all of them do together, so that the fewest messages win, not the fewest rounds.
+/// hence the second; reductions are the caller's thread's own work, hence the sum. A pipeline of many rounds passes at
+/// least a piece from each rank to the next. When ranks share cores, what counts is what all of them do together, so
+/// that the fewest messages win, not the fewest rounds.
 ///
 /// ```
 /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
