@@ -8,6 +8,8 @@ use crate::systems::Role;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
+/// From here on bandwidth is all that counts.
+const LONG: u64 = 16 * MIB;
 
 /// Peer time divided by our time, at least.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,20 +22,25 @@ pub(crate) struct Bar {
 pub(crate) fn bar(ranks: u32, cell: Cell, role: Role) -> Option<Bar> {
     let (best_peer, torch) = match (cell.operation, ranks, cell.bytes) {
         (Operation::AllReduce, 2, ..=KIB) => (1.3, 15.0),
-        (Operation::AllReduce, 4, ..=KIB) => (1.2, 15.0),
-        (Operation::AllReduce, 8, ..=MIB) => (1.2, 5.0),
-        (Operation::AllReduce, 2 | 4, ..=MIB) => (1.15, 1.5),
-        (Operation::AllReduce, 2 | 4, _) => match role {
-            Role::OursSame => (1.05, 1.1),
-            Role::OursOwn => (1.3, 1.4),
+        (Operation::AllReduce, 4, ..=KIB) => (1.35, 15.0),
+        (Operation::AllReduce, 8, ..=KIB) => (1.5, 15.0),
+        (Operation::AllReduce, 2, 16_384) => (1.2, 10.0),
+        (Operation::AllReduce, 2, 262_144) => (1.1, 2.0),
+        (Operation::AllReduce, 2, MIB) => (1.05, 1.5),
+        (Operation::AllReduce, 4, 16_384) => (1.5, 10.0),
+        (Operation::AllReduce, 4, 262_144) => (1.3, 4.0),
+        (Operation::AllReduce, 4, MIB) => (1.05, 2.0),
+        (Operation::AllReduce, 8, MIB) => (1.15, 3.0),
+        (Operation::AllReduce, 2 | 4, LONG..) => match role {
+            Role::OursSame => (1.2, 1.2),
+            Role::OursOwn => (1.4, 1.45),
             Role::Peer => return None,
         },
-        (
-            Operation::ReduceScatter | Operation::AllGather | Operation::AllToAll | Operation::Reduce,
-            2 | 4,
-            bytes,
-        ) if bytes >= 16 * MIB => (1.3, 1.5),
-        (Operation::Barrier, 2, _) | (Operation::SendRecv, 2, 64) => (1.2, 8.0),
+        (Operation::ReduceScatter | Operation::AllGather | Operation::Reduce, 2 | 4, LONG..) => (1.3, 1.5),
+        (Operation::AllToAll, 2 | 4, LONG..) => (1.2, 1.2),
+        (Operation::Broadcast, 2 | 4, LONG..) => (1.05, 1.05),
+        (Operation::Barrier, 2, _) => (1.3, 8.0),
+        (Operation::SendRecv, 2, 64) => (1.15, 8.0),
         _ => return None,
     };
     Some(Bar { best_peer, torch })
@@ -98,22 +105,23 @@ mod tests {
     fn the_rows_have_their_bars() {
         let same = |ranks, operation, bytes| wanted(ranks, operation, bytes, Role::OursSame);
         assert_eq!(same(2, Operation::AllReduce, 64), Some((1.3, 15.0)));
-        assert_eq!(same(4, Operation::AllReduce, KIB), Some((1.2, 15.0)));
-        assert_eq!(same(8, Operation::AllReduce, MIB), Some((1.2, 5.0)));
-        assert_eq!(same(4, Operation::AllReduce, MIB), Some((1.15, 1.5)));
-        assert_eq!(same(2, Operation::AllReduce, 16 * MIB), Some((1.05, 1.1)));
-        assert_eq!(wanted(2, Operation::AllReduce, 16 * MIB, Role::OursOwn), Some((1.3, 1.4)));
+        assert_eq!(same(4, Operation::AllReduce, KIB), Some((1.35, 15.0)));
+        assert_eq!(same(8, Operation::AllReduce, MIB), Some((1.15, 3.0)));
+        assert_eq!(same(4, Operation::AllReduce, 256 * KIB), Some((1.3, 4.0)));
+        assert_eq!(same(2, Operation::AllReduce, 16 * MIB), Some((1.2, 1.2)));
+        assert_eq!(wanted(2, Operation::AllReduce, 16 * MIB, Role::OursOwn), Some((1.4, 1.45)));
         assert_eq!(same(4, Operation::Reduce, 64 * MIB), Some((1.3, 1.5)));
-        assert_eq!(same(2, Operation::Barrier, 0), Some((1.2, 8.0)));
-        assert_eq!(same(2, Operation::Broadcast, 16 * MIB), None);
+        assert_eq!(same(4, Operation::AllToAll, 64 * MIB), Some((1.2, 1.2)));
+        assert_eq!(same(2, Operation::Barrier, 0), Some((1.3, 8.0)));
+        assert_eq!(same(2, Operation::Broadcast, 16 * MIB), Some((1.05, 1.05)));
+        assert_eq!(same(2, Operation::AllReduce, 4 * MIB), None);
     }
 
     #[test]
-    fn only_broadcast_is_measured_without_a_bar() {
+    fn everything_that_is_measured_has_a_bar() {
         for ranks in [2, 4, 8] {
             for cell in cells(ranks) {
-                let has_none = bar(ranks, cell, Role::OursSame).is_none();
-                assert_eq!(has_none, cell.operation == Operation::Broadcast, "{cell} on {ranks}");
+                assert!(bar(ranks, cell, Role::OursSame).is_some(), "{cell} on {ranks}");
             }
         }
     }

@@ -175,17 +175,16 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
     let mut read_again: Vec<u32> =
         schedule.steps.iter().filter(reads_output).map(|step| step.extent).collect();
     read_again.sort_unstable();
-    for index in 0..steps.len() {
-        let step = &schedule.steps[index];
+    for (step, bound) in schedule.steps.iter().zip(steps) {
         if is_large && read_again.binary_search(&step.extent).is_err() {
-            steps[index].store = Store::Streamed;
+            bound.store = Store::Streamed;
         }
         if let Action::Copy { source, .. } = step.action {
             let sends_it = |other: &unisono_schedule::Step| {
                 other.extent == step.extent
                     && matches!(other.action, Action::Send { source: sent, .. } if sent == source)
             };
-            steps[index].behind = schedule.steps.iter().rposition(sends_it).map(|send| send as u32);
+            bound.behind = schedule.steps.iter().rposition(sends_it).map(|send| send as u32);
         }
     }
 }

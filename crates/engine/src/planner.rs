@@ -74,6 +74,8 @@ pub(crate) struct Planner {
     forced: Option<Arc<str>>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
+    /// In boxes, so that a call takes a pointer out, and puts it back.
+    #[allow(clippy::vec_box, reason = "what is moved is the box")]
     kept: Vec<Box<Planned>>,
 }
 
@@ -110,13 +112,13 @@ impl Planner {
     ) -> Result<Box<Planned>> {
         let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
         let plain = normalised(descriptor);
-        let matches = |kept: &Box<Planned>| {
+        let matches = |kept: &Planned| {
             kept.wish.descriptor == plain
                 && kept.wish.counts == *counts
                 && kept.wish.algorithm.as_ref() == algorithm
                 && kept.wish.determinism == options.determinism
         };
-        if let Some(position) = self.kept.iter().rposition(matches) {
+        if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
             return Ok(self.kept.remove(position));
         }
         let wish = Wish {

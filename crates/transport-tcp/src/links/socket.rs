@@ -18,9 +18,10 @@ pub(crate) const LISTEN_BACKLOG: i32 = 4096;
 pub(crate) struct SocketOptions {
     /// Send and receive buffer; `None` leaves them to the system.
     pub(crate) buffer_bytes: Option<u32>,
-    /// What may wait in a socket that the kernel has not sent. What waits there is sent when an acknowledgement comes,
-    /// within a host by the processor of the receiver, while the sender's own sends what follows: segments overtake
-    /// each other, look lost, are sent again, and the window shrinks. With little waiting, a rank sends its bytes itself.
+    /// What may wait in a socket that the kernel has not sent. What waits there is sent when an acknowledgement
+    /// comes, within a host by the processor of the receiver, while the sender's own sends what follows: segments
+    /// overtake each other, look lost, are sent again, and the window shrinks. With little waiting, a rank sends its
+    /// bytes itself.
     pub(crate) unsent_bytes: u32,
 }
 
