@@ -12,6 +12,8 @@ pub(super) struct Part {
     pub(super) bytes: u64,
     /// Whether it reaches the end of its piece.
     pub(super) ends_piece: bool,
+    /// Where its direction's cursor found the piece.
+    pub(super) at: Cursor,
 }
 
 /// What a piece may do.
@@ -40,12 +42,14 @@ impl Limit {
 impl State {
     /// What of a piece may move now, at most `room` bytes. A step without bytes is a part of its own once it may
     /// finish; what is reduced moves in whole elements.
-    #[inline]
+    #[inline(always)]
     pub(super) fn part(&self, plan: &Plan, piece: PieceOf, room: u64) -> Next {
         if piece.end == 0 {
             return match self.blocker_of_empty(plan, piece.step) {
                 Some(by) => Next::Blocked(by),
-                None => Next::Part(Part { step: piece.step, start: 0, bytes: 0, ends_piece: true }),
+                None => {
+                    Next::Part(Part { step: piece.step, start: 0, bytes: 0, ends_piece: true, at: piece.at })
+                }
             };
         }
         // A gather that comes to the next piece of a step must not start at the watermark, which is still behind.
@@ -57,7 +61,7 @@ impl State {
         }
         if end > start {
             let ends_piece = end == piece.end;
-            Next::Part(Part { step: piece.step, start, bytes: end - start, ends_piece })
+            Next::Part(Part { step: piece.step, start, bytes: end - start, ends_piece, at: piece.at })
         } else {
             Next::Blocked(limit.by)
         }
@@ -74,7 +78,7 @@ impl State {
     /// Steps of one extent have the same bytes, so their watermarks compare exactly. Others wait piece by piece:
     /// piece k for piece k, or for the end of a shorter step. A write to a scratch window also waits until nobody
     /// still needs the piece that it overwrites.
-    #[inline]
+    #[inline(always)]
     fn limit(&self, plan: &Plan, step: u32) -> Limit {
         let bound = &plan.steps[step as usize];
         let mut limit = Limit { bytes: bound.bytes, by: step };

@@ -59,18 +59,21 @@ struct PieceOf {
     step: u32,
     start: u64,
     end: u64,
+    /// Where the cursor found it.
+    at: Cursor,
 }
 
 impl Cursor {
     /// The piece at this cursor; steps that have no such piece are skipped. `None` behind the last.
-    #[inline]
+    #[inline(always)]
     fn piece(&mut self, plan: &Plan, direction: &Direction) -> Option<PieceOf> {
         while self.piece < direction.pieces {
             while let Some(&step) = direction.steps.get(self.position as usize) {
                 let bound = &plan.steps[step as usize];
                 if self.piece < bound.pieces {
                     let start = self.piece * plan.piece_bytes;
-                    return Some(PieceOf { step, start, end: bound.bytes.min(start + plan.piece_bytes) });
+                    let end = bound.bytes.min(start + plan.piece_bytes);
+                    return Some(PieceOf { step, start, end, at: *self });
                 }
                 self.position += 1;
             }
@@ -82,6 +85,12 @@ impl Cursor {
 
     fn step_over(&mut self) {
         self.position += 1;
+    }
+
+    /// Behind a part of which `bytes` have moved, and whether the next one may follow.
+    fn behind(part: &Part, bytes: u64) -> (Cursor, bool) {
+        let is_over = bytes == part.bytes && part.ends_piece;
+        (Cursor { position: part.at.position + u32::from(is_over), ..part.at }, is_over)
     }
 }
 
@@ -269,7 +278,7 @@ impl State {
                 return false;
             }
         }
-        match self.part(plan, PieceOf { step, start, end }, u64::MAX) {
+        match self.part(plan, PieceOf { step, start, end, at: Cursor::default() }, u64::MAX) {
             Next::Blocked(by) => {
                 self.ready.block(Mover::Copy(copy), by);
                 false
@@ -288,7 +297,7 @@ impl State {
     }
 
     /// Moves a step's watermark.
-    #[inline]
+    #[inline(always)]
     fn pass(&mut self, plan: &Plan, step: u32, done: u64) {
         if done == plan.steps[step as usize].bytes {
             self.done[step as usize] = FINISHED;

@@ -10,7 +10,7 @@ use crate::reduce::Reducer;
 
 use super::limit::{Next, Part};
 use super::ready::Mover;
-use super::{Desk, Failure, PARTS_MAX, Parts, State, Turn};
+use super::{Cursor, Desk, Failure, PARTS_MAX, Parts, State, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -204,21 +204,19 @@ impl State {
     }
 
     /// Moves watermark and cursor; true when the part's piece is complete and the next may follow.
+    #[inline(always)]
     fn commit_receive(&mut self, plan: &Plan, link: usize, part: Part, bytes: u64) -> bool {
         let header_is_there = self.links[link].header_received == HEADER_BYTES;
         let is_empty_step = plan.steps[part.step as usize].bytes == 0;
         if bytes > 0 || (is_empty_step && header_is_there) {
             self.pass(plan, part.step, part.start + bytes);
         }
-        let mut cursor = self.links[link].recv;
-        // Skips the steps that are over, as the gathering did.
-        let Some(_) = cursor.piece(plan, &plan.links[link].recv) else { return false };
-        let complete = bytes == part.bytes && part.ends_piece && header_is_there;
-        if complete {
-            cursor.step_over();
+        if !header_is_there {
+            return false;
         }
+        let (cursor, is_over) = Cursor::behind(&part, bytes);
         self.links[link].recv = cursor;
-        complete
+        is_over
     }
 }
 

@@ -9,7 +9,7 @@ use crate::plan::{Plan, Work};
 
 use super::limit::Next;
 use super::ready::Mover;
-use super::{Desk, Failure, PARTS_MAX, Parts, State, Turn};
+use super::{Cursor, Desk, Failure, PARTS_MAX, Parts, State, Turn};
 
 /// Bytes of one send call; more per call measured no better.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -119,21 +119,18 @@ impl State {
             return;
         }
         let mut left = (sent - header) as u64;
-        let mut cursor = state.send;
         for part in &parts.list {
             let bytes = part.bytes.min(left);
             left -= bytes;
-            // Skips the steps that are over, as the gathering did.
-            let Some(_) = cursor.piece(plan, &plan.links[link].send) else { break };
             if part.bytes == 0 || bytes > 0 {
                 self.pass(plan, part.step, part.start + bytes);
             }
-            if bytes < part.bytes || !part.ends_piece {
+            let (cursor, is_over) = Cursor::behind(part, bytes);
+            self.links[link].send = cursor;
+            if !is_over {
                 break;
             }
-            cursor.step_over();
         }
-        self.links[link].send = cursor;
     }
 }
 

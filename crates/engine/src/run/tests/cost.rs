@@ -1,0 +1,161 @@
+//! What a run costs beside its links: on links that take and give everything at once. Measurements, run by name:
+//! `cargo test --release -p unisono-engine -- --ignored --nocapture cost`
+
+use std::hint::black_box;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::panic::Location;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp, Result,
+};
+use unisono_schedule::{Shape, find};
+
+use crate::board::Board;
+use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes};
+use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use crate::memory::Memory;
+use crate::plan::{Plan, PlanKey};
+use crate::reduce::Reducer;
+use crate::run::{Desk, Run, Turn};
+
+/// Elements of a call: little to compute.
+const COUNT: usize = 64;
+const CALLS: u32 = 20_000;
+const REPEATS: usize = 9;
+
+/// A peer that has sent the right header and any payload.
+struct Willing {
+    header: HeaderBytes,
+    given: usize,
+}
+
+impl Link for Willing {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(bytes.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let mut total = 0;
+        for slice in into {
+            let header = &self.header[self.given.min(HEADER_BYTES)..];
+            let bytes = header.len().min(slice.len());
+            slice[..bytes].copy_from_slice(&header[..bytes]);
+            self.given += slice.len();
+            total += slice.len();
+        }
+        Ok(total)
+    }
+}
+
+struct AllWilling {
+    links: Vec<Willing>,
+}
+
+impl Links for AllWilling {
+    type L = Willing;
+
+    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, _edge: Edge) -> bool {
+        true
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut Willing {
+        &mut self.links[edge.peer as usize]
+    }
+
+    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
+        Wake::Expired
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::new(|| {})
+    }
+}
+
+/// The least of several means: what the work itself takes.
+fn nanoseconds(mut work: impl FnMut()) -> f64 {
+    let mut least = f64::INFINITY;
+    for _ in 0..REPEATS {
+        let start = Instant::now();
+        for _ in 0..CALLS {
+            work();
+        }
+        least = least.min(start.elapsed().as_nanos() as f64 / f64::from(CALLS));
+    }
+    least
+}
+
+fn descriptor() -> Descriptor {
+    Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::U32, COUNT as u64) }
+}
+
+fn measure_run(name: &str, ranks: u32) {
+    let algorithm = find(unisono_schedule::Collective::AllReduce, name).expect("a registered algorithm");
+    let group = Group::world(0, ranks);
+    let schedule = Arc::new(algorithm.schedule(&Shape::new(ranks), 0));
+    let key = PlanKey { descriptor: descriptor(), counts: Counts::Even };
+    let plan = Arc::new(Plan::new(algorithm, schedule, &key, &group, crate::plan::PIECE_BYTES));
+    let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
+    let mut links =
+        AllWilling { links: (0..ranks).map(|_| Willing { header: [0; HEADER_BYTES], given: 0 }).collect() };
+    for link in &plan.links {
+        links.links[link.edge.peer as usize].header = header.with_plan_hash(link.recv.plan_hash);
+    }
+    let steps = plan.steps.len();
+    let mut scratch = vec![0; plan.scratch_bytes];
+    let mut run = Run::new(plan, header);
+    let reducer = Reducer::new(DType::U32, ReduceOp::Sum, ranks, None);
+    let (mut desk, input, mut output) = (Desk::new(), vec![1u32; COUNT], vec![0u32; COUNT]);
+    let per_call = nanoseconds(|| {
+        run.reset(header);
+        links.links.iter_mut().for_each(|link| link.given = 0);
+        while !run.is_finished() {
+            let mut buffers =
+                Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) };
+            let memory = Memory::new(&mut buffers, None, &mut scratch).expect("host memory");
+            let mut turn = Turn { memory, links: &mut links, desk: &mut desk, reducer: &reducer };
+            assert!(run.advance(&mut turn).expect("the header is right"), "a turn moves something");
+        }
+    });
+    println!(
+        "{name} {ranks} ranks: {per_call:.0} ns per call, {:.1} per step of {steps}",
+        per_call / steps as f64
+    );
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_runs() {
+    measure_run("recursive_doubling", 2);
+    for ranks in [4, 8, 64] {
+        measure_run("recursive_doubling", ranks);
+        measure_run("ring", ranks);
+        measure_run("direct", ranks);
+    }
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_header_and_slot() {
+    let descriptor = descriptor();
+    let mut number = 0;
+    let encode = nanoseconds(|| {
+        number += 1;
+        black_box(CallHeader::new(black_box(&descriptor), number, 7, 512).with_plan_hash(number));
+    });
+    let ours = CallHeader::new(&descriptor, 1, 7, 512).with_plan_hash(9);
+    let theirs = ours;
+    let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
+    let board = Board::new(0, 2);
+    let publish = nanoseconds(|| {
+        let number = board.enter(black_box(&descriptor), Location::caller());
+        board.leave(number);
+    });
+    println!("header: encode {encode:.1} ns, compare {compare:.1} ns; slot: enter and leave {publish:.1} ns");
+}
