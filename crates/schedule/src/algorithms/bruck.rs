@@ -5,14 +5,14 @@
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
-/// ceil(log2 p) messages sent by each rank, each of about half of the input. Out of place only.
+/// ceil(log2 p) messages sent by each rank, each of about half of the input. Even counts and out of place only.
 ///
-/// In place, what comes would have to wait until what was there has left, several messages later; with uneven parts
-/// such waits close circles, as the verifier found.
+/// A rank passes on what others send each other, and of uneven counts it knows its own only. In place, what comes
+/// would have to wait until what was there has left, several messages later.
 pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     name: "bruck",
     collective: Collective::AllToAll,
-    requires: Requires { out_of_place: true, ..Requires::NOTHING },
+    requires: Requires { even_counts: true, out_of_place: true, ..Requires::NOTHING },
     chunks: |shape| shape.ranks * shape.ranks,
     // What passes through.
     scratch_chunks: |shape| (1..shape.ranks).map(|distance| distance.count_ones() - 1).sum(),
