@@ -10,11 +10,11 @@ use crate::dtype::{DType, Kind};
 ///
 /// | op | floats of 64 to 8 bits | complex | integers | bool | opaque |
 /// | --- | --- | --- | --- | --- | --- |
-/// | Sum | yes | by parts | wraps | refused: use BitOr | refused |
-/// | Prod | yes | (a + bi)(c + di) = (ac - bd) + (ad + bc)i | wraps | refused: use BitAnd | refused |
+/// | Sum | yes | each part | wraps | refused: use BitOr | refused |
+/// | Prod | yes | (ac - bd) + (ad + bc)i | wraps | refused: use BitAnd | refused |
 /// | Min, Max | NaN propagates | refused: no order | yes | and, or | refused |
-/// | Avg | sum, then divided by the number of ranks | sum, then both parts divided | wrapping sum, division truncates to zero | refused | refused |
-/// | PreMulSum | each rank's input times its factor, then sum | both parts times the factor, then sum | refused | refused | refused |
+/// | Avg | sum, then divided by the number of ranks | each part | wrapping sum, truncated to zero | refused | refused |
+/// | PreMulSum | each rank's input times its factor, then sum | each part | refused | refused | refused |
 /// | BitAnd, BitOr, BitXor | refused | refused | yes | yes (as logical operators) | refused |
 /// | User | yes | yes | yes | yes | yes |
 ///

@@ -23,7 +23,8 @@ macro_rules! conformance {
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
                 cancel_revokes buffers_come_back;
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
-                truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself elements_of_another_size;
+                truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
+                elements_of_another_size;
             groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
                 concurrent_use_is_refused labelled_threads_take_turns;
             arguments: bad_arguments_change_nothing closed_communicators_say_so;

@@ -13,7 +13,7 @@ use unisono_communicator::{Bool, Complex, DType, ReduceOp, bf16, f8e4m3, f8e5m2,
 
 use super::element::{BitAnd, BitOr, BitXor, Max, Mean, Min, Operator, Prod, Scale, Sum};
 use super::kernel;
-use super::narrow::{InF32, PairOfBf16, f16_to_f32, f32_to_f16};
+use super::narrow::{FourOfF8E4M3, FourOfF8E5M2, PairOfBf16, f16_to_f32, f32_to_f16};
 
 type CombineFunction = unsafe fn(&mut [u8], Option<&[u8]>, &[u8], u32);
 type ScaleFunction = unsafe fn(&mut [u8], f64);
@@ -231,8 +231,8 @@ fn floats<I: Instructions, O: OnFloats>(dtype: DType) -> CombineFunction {
         DType::F32 | DType::Complex64 => I::combine::<f32, O>(),
         DType::F16 => I::combine_f16::<O>(),
         DType::BF16 => I::combine::<PairOfBf16, O>(),
-        DType::F8E4M3 => I::combine::<InF32<f8e4m3>, O>(),
-        DType::F8E5M2 => I::combine::<InF32<f8e5m2>, O>(),
+        DType::F8E4M3 => I::combine::<FourOfF8E4M3, O>(),
+        DType::F8E5M2 => I::combine::<FourOfF8E5M2, O>(),
         group!(integer) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }
@@ -257,8 +257,8 @@ fn scaling<I: Instructions>(dtype: DType) -> ScaleFunction {
         DType::F32 | DType::Complex64 => I::scale::<f32>(),
         DType::F16 => I::scale_f16(),
         DType::BF16 => I::scale::<PairOfBf16>(),
-        DType::F8E4M3 => I::scale::<InF32<f8e4m3>>(),
-        DType::F8E5M2 => I::scale::<InF32<f8e5m2>>(),
+        DType::F8E4M3 => I::scale::<FourOfF8E4M3>(),
+        DType::F8E5M2 => I::scale::<FourOfF8E5M2>(),
         group!(integer) | DType::Bool | DType::Opaque { .. } => refused(dtype),
     }
 }

@@ -52,47 +52,48 @@ impl Scale for PairOfBf16 {
     }
 }
 
-/// A narrow float with the arithmetic of f32. Its own operators are those that need none: minimum and maximum.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(transparent)]
-pub(super) struct InF32<T>(T);
+/// Four 8-bit floats in one 32-bit lane. Each becomes an f32 by shifts, so that no instruction moves elements between
+/// lanes. (A sum of f8e4m3 one by one: 1.6 instead of 2.2 GB/s with AVX-512, 0.8 instead of 1.1 to 1.4 with AVX2.)
+macro_rules! four_of {
+    ($($four:ident, $float:ident;)*) => {
+        $(#[derive(Clone, Copy, Pod, Zeroable)]
+        #[repr(transparent)]
+        pub(super) struct $four(u32);
 
-/// A float that f32 holds exactly.
-pub(super) trait Narrow: Pod {
-    fn widen(self) -> f32;
-    fn narrow(wide: f32) -> Self;
-}
-
-macro_rules! narrow {
-    ($($float:ident)*) => {
-        $(impl Narrow for $float {
+        impl $four {
             #[inline(always)]
-            fn widen(self) -> f32 {
-                self.to_f32()
+            fn widen(self) -> [f32; 4] {
+                [0, 8, 16, 24].map(|shift| $float::from_bits((self.0 >> shift) as u8).to_f32())
             }
 
             #[inline(always)]
-            fn narrow(wide: f32) -> $float {
-                $float::from_f32(wide)
+            fn narrow(wide: [f32; 4]) -> $four {
+                let [a, b, c, d] = wide.map(|float| u32::from($float::from_f32(float).to_bits()));
+                $four(a | b << 8 | c << 16 | d << 24)
+            }
+        }
+
+        impl<O: Operator<f32>> Operator<$four> for O {
+            #[inline(always)]
+            fn combine(left: $four, right: $four, ranks: u32) -> $four {
+                let ([a, b, c, d], [e, f, g, h]) = (left.widen(), right.widen());
+                let combine = |left, right| O::combine(left, right, ranks);
+                $four::narrow([combine(a, e), combine(b, f), combine(c, g), combine(d, h)])
+            }
+        }
+
+        impl Scale for $four {
+            #[inline(always)]
+            fn scale(self, factor: f64) -> $four {
+                $four::narrow(self.widen().map(|float| float.scale(factor)))
             }
         })*
     };
 }
 
-narrow! { f8e4m3 f8e5m2 }
-
-impl<T: Narrow, O: Operator<f32>> Operator<InF32<T>> for O {
-    #[inline(always)]
-    fn combine(left: InF32<T>, right: InF32<T>, ranks: u32) -> InF32<T> {
-        InF32(T::narrow(O::combine(left.0.widen(), right.0.widen(), ranks)))
-    }
-}
-
-impl<T: Narrow> Scale for InF32<T> {
-    #[inline(always)]
-    fn scale(self, factor: f64) -> InF32<T> {
-        InF32(T::narrow(self.0.widen().scale(factor)))
-    }
+four_of! {
+    FourOfF8E4M3, f8e4m3;
+    FourOfF8E5M2, f8e5m2;
 }
 
 /// For machines without an instruction for it: as `half` does it, but without branches, so that it vectorises, and

@@ -1,7 +1,7 @@
-//! A call on the wire: number `u64`, collective `u8`, dtype 3 bytes (see [`DType::code`]), count `u64`, op `u8` (0: none), for a factor
-//! `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer `u8` (0 none,
-//! 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven), algorithm text
-//! (empty: none), file text (empty: unknown), line `u32`.
+//! A call on the wire: number `u64`, collective `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
+//! for a factor `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer
+//! `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven),
+//! algorithm text (empty: none), file text (empty: unknown), line `u32`.
 
 use std::borrow::Cow;
 
