@@ -5,7 +5,7 @@
 
 use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
-use crate::reduce::{Panicked, Reducer};
+use crate::reduce::{Panicked, Reducer, WHOLE_BYTES};
 use crate::stream;
 
 /// Which memory a step touches.
@@ -48,6 +48,7 @@ pub(crate) enum Store {
 
 /// What a streamed reduction computes at a time, in a place that stays in the first cache.
 const BLOCK_BYTES: usize = 4096;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
 
 /// The memory of one turn of the engine.
 pub(crate) struct Memory<'a, 'b> {
@@ -150,8 +151,12 @@ impl<'a, 'b> Memory<'a, 'b> {
             let Order { operand_is_left, completes } = order;
             if let Some((source, target)) = self.split(operand, destination, run) {
                 match store {
-                    Store::Cached => reducer.reduce(target, Some(source), now, operand_is_left, completes)?,
-                    Store::Streamed => reduce_streamed(reducer, target, source, now, order)?,
+                    Store::Streamed if reducer.takes_blocks() => {
+                        reduce_streamed(reducer, target, source, now, order)?;
+                    }
+                    Store::Cached | Store::Streamed => {
+                        reducer.reduce(target, Some(source), now, operand_is_left, completes)?;
+                    }
                 }
             } else {
                 if operand != destination {
@@ -249,5 +254,50 @@ fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usiz
             Some((index, within)) => clip_mut(list.slices_mut()[index], within, length),
             None => &mut [],
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unisono_communicator::{DType, ReduceOp, SegmentList, UserOp};
+
+    use super::*;
+
+    const ORDER: Order = Order { operand_is_left: true, completes: true };
+
+    /// Reduces 36,036 bytes into an output of three segments.
+    fn reduced(reducer: &Reducer, store: Store) -> Vec<u8> {
+        let bytes = |seed: usize| -> Vec<u8> { (0..36_036).map(|at| (at * seed % 251) as u8).collect() };
+        let (input, incoming) = (bytes(7), bytes(11));
+        let mut parts = [vec![0u8; 12], vec![0u8; 24_000], vec![0u8; 12_024]];
+        let list: Vec<&mut [u8]> = parts.iter_mut().map(|part| &mut part[..]).collect();
+        let mut output = SegmentsMut::Many(SegmentList::from(list));
+        let segments = Segments::One(&input);
+        let mut memory = Memory { input: &segments, output: &mut output, scratch: &mut [] };
+        let span = |region| Span { region, offset: 0 };
+        memory
+            .reduce(reducer, span(Region::Input), span(Region::Output), &incoming, ORDER, store)
+            .expect("no panic");
+        parts.concat()
+    }
+
+    #[test]
+    fn a_streamed_reduction_is_the_same() {
+        let sum = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
+        assert_eq!(reduced(&sum, Store::Streamed), reduced(&sum, Store::Cached));
+    }
+
+    #[test]
+    fn a_user_function_gets_whole_elements_also_when_the_output_is_large() {
+        let dtype = DType::opaque(12).expect("a size");
+        let op = ReduceOp::User(UserOp { name: "concatenate", commutative: false });
+        let function = Arc::new(|left: &[u8], right: &[u8], out: &mut [u8]| {
+            assert!(out.len().is_multiple_of(12));
+            out.iter_mut().zip(left.iter().zip(right)).for_each(|(out, (left, right))| *out = left ^ right);
+        });
+        let reducer = Reducer::new(dtype, op, 2, Some(function));
+        assert_eq!(reduced(&reducer, Store::Streamed), reduced(&reducer, Store::Cached));
     }
 }

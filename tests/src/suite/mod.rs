@@ -17,7 +17,7 @@ macro_rules! conformance {
         $crate::conformance!(@tests $backend,
             reductions: all_reduce reduce reduce_scatter user_operators opaque_bytes many_ranks;
             calls: moves_of_every_dtype moves_at_every_root typed_moves lists_and_coalesced uneven typed_uneven
-                long_buffers barrier_waits_for_everybody many_ranks;
+                long_buffers outputs_beyond_the_caches barrier_waits_for_everybody many_ranks;
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
                 every_rank_gets_the_same_bits refused_algorithms;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach

@@ -16,6 +16,9 @@ use unisono_communicator::{DType, ReduceOp, UserFunction};
 
 use dispatch::{Isa, Kernel, ScaleKernel};
 
+/// So many bytes are whole elements of every dtype that has built-in operators.
+pub(crate) const WHOLE_BYTES: usize = 16;
+
 /// The reduction of one call: made once per call, without allocation.
 pub(crate) struct Reducer {
     way: Way,
@@ -96,6 +99,12 @@ impl Reducer {
             // INVARIANT: the schedules of the collectives without an operator have no such step.
             Way::Nothing => unreachable!("a call without an operator reduces"),
         }
+    }
+
+    /// Whether it may be given any bytes that are a multiple of [`WHOLE_BYTES`]: a user function wants whole elements
+    /// of any size, and is called the fewer times the better.
+    pub(crate) fn takes_blocks(&self) -> bool {
+        matches!(self.way, Way::BuiltIn { .. })
     }
 
     /// Whether every rank's input must go through [`Reducer::prescale`] before it is sent or reduced.
