@@ -294,8 +294,9 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::empty(), BufferMut::empty())
     }
 
-    /// Sends `message` to `peer`; returns when the buffer may be used again, which for long messages is when the
-    /// receive has been posted. Messages of one pair and tag arrive in order.
+    /// Sends `message` to `peer`; returns when the buffer may be used again. That may be when the receive has been
+    /// posted: always for messages above 64 KiB, and for shorter ones when streams and queue are full. Messages of
+    /// one pair and tag arrive in order.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Peer, Solo};

@@ -176,7 +176,8 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
         schedule.steps.iter().filter(reads_output).map(|step| step.extent).collect();
     read_again.sort_unstable();
     for (step, bound) in schedule.steps.iter().zip(steps) {
-        if is_large && read_again.binary_search(&step.extent).is_err() {
+        let writes_output = step.action.writes() == Some(Slot::Output);
+        if is_large && writes_output && read_again.binary_search(&step.extent).is_err() {
             bound.store = Store::Streamed;
         }
         if let Action::Copy { source, .. } = step.action {

@@ -15,6 +15,12 @@ use crate::environment::{self, Placement};
 /// The most ranks a job may have: it bounds every list that another rank or the store sends.
 pub const RANKS_MAX: u32 = 65_536;
 
+/// The largest size that a setting can ask for.
+const BYTES_MAX: u64 = 1 << 30;
+
+/// A direction must hold the largest element, or calls in place wait for each other.
+const BUFFER_BYTES_MIN: u64 = 128 << 10;
+
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
@@ -215,8 +221,7 @@ impl Config {
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
-            socket_buffer_bytes: Some(source.bytes("UNISONO_SOCKET_BUFFER_BYTES", 0)?)
-                .filter(|&bytes| bytes > 0),
+            socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,
             unsent_bytes: source.bytes("UNISONO_UNSENT_BYTES", 4 << 10)?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
             piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
@@ -272,8 +277,16 @@ impl Source<'_> {
     }
 
     fn bytes(&self, name: &str, least: u64) -> Result<u32> {
-        let number = self.number(name, least, 1 << 30)?;
+        let number = self.number(name, least, BYTES_MAX)?;
         number.map(|number| number as u32).ok_or_else(|| without_value(name))
+    }
+
+    /// `None` for 0.
+    fn buffer_bytes(&self, name: &str) -> Result<Option<u32>> {
+        let problem = format!("0, or a whole number from {BUFFER_BYTES_MIN} to {BYTES_MAX} is needed");
+        let is_good = |number: &u64| *number == 0 || (BUFFER_BYTES_MIN..=BYTES_MAX).contains(number);
+        let number = self.parse(name, &problem, is_good)?;
+        Ok(number.filter(|&number| number > 0).map(|number| number as u32))
     }
 
     fn address(&self, name: &str) -> Result<Option<IpAddr>> {

@@ -128,6 +128,14 @@ impl Lane {
         self.broken.as_deref()
     }
 
+    /// Nothing can be written any more. What has arrived still counts, so the stream has ended only for who sends.
+    pub(super) fn set_unwritable(&mut self, reason: String) {
+        self.outbox.keep_operations();
+        if self.is_sending() {
+            self.set_broken(reason);
+        }
+    }
+
     /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
     pub(super) fn set_broken(&mut self, reason: String) {
         self.broken = Some(reason);
@@ -193,9 +201,11 @@ impl Lane {
         !self.outbox.is_empty() || !self.asking.is_empty()
     }
 
-    /// Whether a message has begun to arrive, or has been granted.
+    /// Whether a message that a receive waits for has begun to arrive, or has been granted. What arrives for the queue
+    /// is nobody's yet: whoever wants it will read on.
     pub(super) fn is_receiving(&self) -> bool {
-        self.incoming.is_some() || !self.granted.is_empty()
+        let is_wanted = |incoming: &Incoming| incoming.into.sink().is_some();
+        self.incoming.as_ref().is_some_and(is_wanted) || !self.granted.is_empty()
     }
 
     /// The operations in this lane.

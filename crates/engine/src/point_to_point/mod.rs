@@ -116,11 +116,11 @@ impl Mail {
             (None, Peer::Any) => return self.is_pending(),
         };
         let lane = &mut self.lanes[peer as usize];
-        if lane.wants_to_write() && lane.is_open() {
-            // A lane that breaks here is of interest only to those who still wait for it.
-            if let Err(reason) = lane.flush(links.link(edge(peer)), loan, &mut self.stage) {
-                lane.set_broken(reason);
-            }
+        if lane.wants_to_write()
+            && lane.is_open()
+            && let Err(reason) = lane.flush(links.link(edge(peer)), loan, &mut self.stage)
+        {
+            lane.set_unwritable(reason);
         }
         lane.is_sending() || lane.is_receiving()
     }
@@ -254,22 +254,32 @@ impl Mail {
 
     /// Moves what can move on an open stream, until the lent operation is over; true when something did.
     fn move_lane<K: crate::links::Link>(&mut self, peer: u32, link: &mut K, loan: &mut Loan<'_>) -> bool {
-        let written = self.lanes[peer as usize].flush(link, loan, &mut self.stage);
-        let mut moved = written != Ok(false);
-        let mut result = written.map(|_| ());
+        let mut moved = self.write_lane(peer, link, loan);
         if !loan.is_over() {
-            // What has arrived counts, even when nothing can be sent any more.
-            let read = self.read_lane(peer, link, loan);
-            moved |= read != Ok(false);
-            result = result.and(read.map(|_| ()));
-            if result.is_ok() && moved {
-                result = self.lanes[peer as usize].flush(link, loan, &mut self.stage).map(|_| ());
+            match self.read_lane(peer, link, loan) {
+                Ok(read) => moved |= read,
+                Err(reason) => {
+                    self.lanes[peer as usize].set_broken(reason);
+                    return true;
+                }
+            }
+            if moved {
+                self.write_lane(peer, link, loan);
             }
         }
-        if let Err(reason) = result {
-            self.lanes[peer as usize].set_broken(reason);
-        }
         moved
+    }
+
+    /// Writes what fits; true when something moved, be it that nothing can be written any more.
+    fn write_lane<K: crate::links::Link>(&mut self, peer: u32, link: &mut K, loan: &mut Loan<'_>) -> bool {
+        let lane = &mut self.lanes[peer as usize];
+        match lane.flush(link, loan, &mut self.stage) {
+            Ok(moved) => moved,
+            Err(reason) => {
+                lane.set_unwritable(reason);
+                true
+            }
+        }
     }
 
     /// Takes what has arrived, until the lent operation is over; true when something has.

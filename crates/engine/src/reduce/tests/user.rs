@@ -68,7 +68,11 @@ fn the_output_aliases_nothing_and_holds_whole_elements() {
 fn opaque_elements_stay_whole() {
     for size in [1, 3, 37, 4095, 4096, 4097, 10_000, OPAQUE_BYTES_MAX] {
         let whole = move |left: &[u8], right: &[u8], out: &mut [u8]| {
-            assert!(!out.is_empty() && out.len().is_multiple_of(size), "{} bytes of elements of {size}", out.len());
+            assert!(
+                !out.is_empty() && out.len().is_multiple_of(size),
+                "{} bytes of elements of {size}",
+                out.len()
+            );
             weigh_slices(left, right, out);
         };
         let reducer = reducer(DType::opaque(size).unwrap(), whole);

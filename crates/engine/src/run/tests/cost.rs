@@ -123,7 +123,7 @@ fn measure_run(name: &str, ranks: u32) {
             assert!(run.advance(&mut turn).expect("the header is right"), "a turn moves something");
         }
     });
-    println!(
+    eprintln!(
         "{name} {ranks} ranks: {per_call:.0} ns per call, {:.1} per step of {steps}",
         per_call / steps as f64
     );
@@ -157,5 +157,7 @@ fn cost_of_header_and_slot() {
         let number = board.enter(black_box(&descriptor), Location::caller());
         board.leave(number);
     });
-    println!("header: encode {encode:.1} ns, compare {compare:.1} ns; slot: enter and leave {publish:.1} ns");
+    eprintln!(
+        "header: encode {encode:.1} ns, compare {compare:.1} ns; slot: enter and leave {publish:.1} ns"
+    );
 }
