@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_communicator::{CallInfo, Collective, Communicator, DType, Descriptor, Error, Result};
+use unisono_communicator::{CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result};
 
 use crate::board::{Board, CallStatus};
 use crate::header::descriptor_difference;
@@ -49,8 +49,14 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     mismatch(ours, theirs.clone(), rank)
 }
 
-/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
-pub fn mismatch(ours: CallInfo, theirs: CallInfo, rank: u32) -> Option<Error> {
+/// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
+/// operator is left to the headers, which compare its hash: it does not travel with `theirs`.
+pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error> {
+    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
+        (ours.descriptor.op, &mut theirs.descriptor.op)
+    {
+        their_op.name = our_op.name;
+    }
     let difference = descriptor_difference(&ours.descriptor, &theirs.descriptor)?;
     Some(Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference })
 }
@@ -92,4 +98,23 @@ pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> 
         rank: rank as u32,
         difference: format!("closed after {ours} / {theirs} calls"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use unisono_communicator::UserOp;
+
+    /// A call that takes long enough to be asked about must not fail for the name that the answer leaves out.
+    #[test]
+    fn the_name_of_a_user_operator_is_left_to_the_headers() {
+        let call = |name, count| {
+            let op = Some(ReduceOp::User(UserOp { name, commutative: false }));
+            let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
+            CallInfo { number: 3, descriptor, algorithm: None, site: None }
+        };
+        assert!(mismatch(call("affine", 5), call("user", 5), 1).is_none());
+        let error = mismatch(call("affine", 5), call("user", 6), 1).map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.contains("(count 5 / 6)")));
+    }
 }
