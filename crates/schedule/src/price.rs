@@ -14,14 +14,17 @@ pub struct Parameters {
     pub latency_ns: u64,
     /// Of a byte on the link, in femtoseconds.
     pub wire_fs_per_byte: u64,
+    /// The latency between hosts.
+    pub network_latency_ns: u64,
+    /// Of a byte on the network, in femtoseconds: all ranks of a host share its access.
+    pub network_fs_per_byte: u64,
     /// Of a byte reduced, in femtoseconds.
     pub reduce_fs_per_byte: u64,
     /// The processor's time for a message at either end, in nanoseconds.
     pub cpu_per_message_ns: u64,
     /// The processor's time for a byte at either end, in femtoseconds.
     pub cpu_fs_per_byte: u64,
-    /// The processor's time to pass from one rank to the next, in nanoseconds: for every message at either end, where
-    /// ranks share cores.
+    /// The processor's time to pass from one rank of a core to the next, in nanoseconds.
     pub switch_ns: u64,
     /// How many ranks share a core, in thousandths; below 1000 counts as 1000.
     pub ranks_per_core_thousandths: u64,
@@ -33,14 +36,17 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// TCP over loopback, a core for every rank, about as `unisono calibrate` finds it on a quiet machine.
+    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an AMD EPYC with AVX-512; between hosts
+    /// the usual of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
-        latency_ns: 4_000,
-        wire_fs_per_byte: 250_000,
-        reduce_fs_per_byte: 71_000,
-        cpu_per_message_ns: 2_500,
-        cpu_fs_per_byte: 125_000,
-        switch_ns: 1_500,
+        latency_ns: 3_500,
+        wire_fs_per_byte: 105_000,
+        network_latency_ns: 30_000,
+        network_fs_per_byte: 800_000,
+        reduce_fs_per_byte: 22_000,
+        cpu_per_message_ns: 1_300,
+        cpu_fs_per_byte: 97_000,
+        switch_ns: 1_700,
         ranks_per_core_thousandths: 1_000,
         per_peer_thousandths: 50,
         piece_bytes: 512 << 10,
@@ -113,17 +119,20 @@ impl Default for Parameters {
 /// work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
 ///
 /// ```text
-/// max(rounds * latency, (cpu per message + switch where ranks share cores) * work(messages sent and received))
-///   + max(wire * max(sent, received, rounds * one piece), cpu per byte * work(sent + received))
+/// max(rounds * latency, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
+///   + max(wire * max(sent, received, rounds * one piece, what leaves a host), cpu per byte * work(sent + received))
 ///     * (1 + per peer * (peers beyond 2))
 ///   + reduce * work(reduced)
 /// ```
 ///
-/// A latency holds one send and one receive: while a message is on its way, a core that has nothing else to do waits
-/// for it, and one that has handles other messages, hence the first maximum. The link works beside the processor,
-/// hence the second; reductions are the caller's thread's own work, hence the sum. A pipeline of many rounds passes at
-/// least a piece from each rank to the next. When ranks share cores, what counts is what all of them do together, so
-/// that the fewest messages win, not the fewest rounds.
+/// * A latency holds one send and one receive: while a message is on its way, a core that has nothing else to do waits
+///   for it, and one that has handles other messages; hence the first maximum.
+/// * Where ranks share a core, a rank whose message has come waits in every round until the others have had their
+///   turn. So few messages win first, then few rounds.
+/// * The link works beside the processor, hence the second maximum; reductions are the caller's thread's own work,
+///   hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next.
+/// * Between hosts, latency and wire are the network's, and the ranks of a host share its access. A rank with two peers
+///   talks to its neighbours, so that one rank of a host talks to another host; peers of the others may be anywhere.
 ///
 /// ```
 /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
@@ -138,39 +147,131 @@ pub fn price(algorithm: &Algorithm, shape: &Shape, bytes: u64, parameters: &Para
 
 /// As [`price`], from a cost and the number of chunks that make the full vector.
 pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, parameters: &Parameters) -> u64 {
-    let of = |part: Fraction| u128::from(part.of(bytes));
+    let (latency, wire) = link(shape, parameters);
     let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
-    let work = |busiest: u128, all: u128| busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)));
-    let [sent, received, reduced] = [cost.sent, cost.received, cost.reduced].map(of);
-    let piece = parameters.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
-    let passed_on = u128::from(cost.rounds) * u128::from(piece);
-    let wire = u128::from(parameters.wire_fs_per_byte) * sent.max(received).max(passed_on);
-    let copied = u128::from(parameters.cpu_fs_per_byte) * work(sent + received, 2 * of(cost.all.sent));
-    let crowd = u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
-    let moved = wire.max(copied) * (1_000 + crowd) / 1_000;
-    let summed = u128::from(parameters.reduce_fs_per_byte) * work(reduced, of(cost.all.reduced));
+    let rounds = u128::from(cost.rounds);
     // In thousandths, as the mean of all ranks need not be whole. Every message has two ends.
-    let messages = work(u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
-    let switch = if crowding > 1_000 { parameters.switch_ns } else { 0 };
-    let handled = u128::from(parameters.cpu_per_message_ns + switch) * messages / 1_000;
-    let waited = u128::from(cost.rounds) * u128::from(parameters.latency_ns);
-    let nanoseconds = waited.max(handled) + (moved + summed) / FEMTOSECONDS;
-    u64::try_from(nanoseconds).unwrap_or(u64::MAX)
+    let ends = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
+    let handled = u128::from(parameters.cpu_per_message_ns) * work(shape, parameters, ends) / 1_000;
+    let turns = rounds * (crowding - 1_000) * u128::from(parameters.switch_ns) / 1_000;
+    let started = (rounds * latency).max(handled + turns);
+
+    let piece = parameters.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
+    let passed_on = wire * rounds * u128::from(piece);
+    let moved = per_byte(cost, shape, parameters, bytes).into_iter().fold(passed_on, u128::max);
+    let peers = u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
+    let moved = moved.saturating_mul(1_000 + peers) / 1_000;
+    let reduced = (cost.reduced.of(bytes).into(), cost.all.reduced.of(bytes).into());
+    let summed = u128::from(parameters.reduce_fs_per_byte) * work(shape, parameters, reduced);
+    u64::try_from(started + (moved + summed) / FEMTOSECONDS).unwrap_or(u64::MAX)
+}
+
+/// Latency and femtoseconds per byte of the slowest link.
+fn link(shape: &Shape, parameters: &Parameters) -> (u128, u128) {
+    let local = (parameters.latency_ns, parameters.wire_fs_per_byte);
+    let network = (parameters.network_latency_ns.max(local.0), parameters.network_fs_per_byte.max(local.1));
+    let (latency, wire) = if shape.hosts > 1 { network } else { local };
+    (latency.into(), wire.into())
+}
+
+/// What a core does, when the busiest rank and all ranks together do that much.
+fn work(shape: &Shape, parameters: &Parameters, (busiest, all): (u128, u128)) -> u128 {
+    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
+    busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)))
+}
+
+/// The times of which the longest counts, in femtoseconds; all of them grow with the bytes, and with nothing else.
+fn per_byte(cost: &Cost, shape: &Shape, parameters: &Parameters, bytes: u64) -> [u128; 4] {
+    let of = |part: Fraction| u128::from(part.of(bytes));
+    let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
+    let (_, wire) = link(shape, parameters);
+    let copied = u128::from(parameters.cpu_fs_per_byte) * work(shape, parameters, (sent + received, 2 * all));
+    let (ranks, hosts) = (u128::from(shape.ranks), u128::from(shape.hosts));
+    let on_host = ranks.div_ceil(hosts);
+    let leaves_host = match (shape.hosts, cost.peers) {
+        (..=1, _) => 0,
+        (_, ..=2) => all / on_host / hosts,
+        _ => all * (ranks - on_host) / (ranks - 1).max(1) / hosts,
+    };
+    [wire * sent, wire * received, wire * leaves_host, copied]
 }
 
 /// Sizes in bytes between which [`price_of`] is a straight line, but for rounding: where its pieces stop to grow and
 /// where one side of a maximum overtakes the other.
 pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, parameters: &Parameters) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
-    let of = |part: Fraction| u128::from(part.of(UNIT));
-    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
-    let mean = 2 * of(cost.all.sent) * crowding / (1_000 * u128::from(shape.ranks));
-    let copied = u128::from(parameters.cpu_fs_per_byte) * (of(cost.sent) + of(cost.received)).max(mean);
-    let wire = u128::from(parameters.wire_fs_per_byte);
+    let (_, wire) = link(shape, parameters);
     let unit_of_pieces = u128::from(cost.rounds) * u128::from(parameters.piece_bytes) * u128::from(UNIT);
     let passed_on = wire.saturating_mul(unit_of_pieces);
     let overtakes = |per_unit: u128| passed_on.checked_div(per_unit).and_then(|at| u64::try_from(at).ok());
     let whole_pieces = parameters.piece_bytes.checked_mul(u64::from(width.max(1)));
-    let found = [whole_pieces, overtakes(wire * of(cost.sent)), overtakes(wire * of(cost.received))];
-    found.into_iter().chain([overtakes(copied)]).flatten().collect()
+    let found = per_byte(cost, shape, parameters, UNIT).into_iter().filter_map(overtakes);
+    found.chain(whole_pieces).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::find_by_name;
+
+    fn of(name: &str, shape: &Shape, bytes: u64, parameters: &Parameters) -> u64 {
+        price(find_by_name(name).unwrap(), shape, bytes, parameters)
+    }
+
+    #[test]
+    fn ranks_of_a_core_wait_for_their_turn_in_every_round() {
+        let shape = Shape::new(8);
+        let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 2);
+        // 7 messages either way, so that only the rounds differ: 1, 2 and 3.
+        let names = ["gather/k_nomial_8", "gather/k_nomial_4", "gather/binomial"];
+        let prices = names.map(|name| of(name, &shape, 0, &crowded));
+        assert_eq!([prices[1] - prices[0], prices[2] - prices[1]], [3 * crowded.switch_ns; 2]);
+        assert_eq!(prices[0], 7 * crowded.cpu_per_message_ns + 3 * crowded.switch_ns);
+    }
+
+    #[test]
+    fn between_hosts_the_network_counts_and_neighbours_are_cheap() {
+        let parameters = Parameters::LOOPBACK;
+        let (one, two) = (Shape::new(8), Shape { hosts: 2, ..Shape::new(8) });
+        let ring = |shape, bytes| of("all_gather/ring", shape, bytes, &parameters);
+        assert_eq!(ring(&two, 0), 7 * parameters.network_latency_ns);
+        assert_eq!(ring(&one, 0), 14 * parameters.cpu_per_message_ns.max(parameters.latency_ns / 2));
+        // Everybody sends 7/8 in both; in the ring one rank of each host sends it to the other host, in the direct
+        // exchange each of four sends 4/7 of it there.
+        let bytes = 1 << 30;
+        let network = |sent: u64| sent * parameters.network_fs_per_byte / 1_000_000;
+        let sent = bytes / 8 * 7;
+        assert_eq!(ring(&two, bytes) - ring(&two, 0), network(sent));
+        let peers = 1.0 + 5.0 * parameters.per_peer_thousandths as f64 / 1e3;
+        let direct = |bytes| of("all_gather/direct", &two, bytes, &parameters);
+        let expected = network(4 * sent / 7 * 4) as f64 * peers;
+        assert!(((direct(bytes) - direct(0)) as f64 / expected - 1.0).abs() < 1e-6);
+        assert_eq!(ring(&one, bytes) - ring(&one, 0), 2 * sent * parameters.cpu_fs_per_byte / 1_000_000);
+    }
+
+    #[test]
+    fn absurd_figures_do_not_overflow() {
+        let most = 1_000_000_000_000;
+        let parameters = Parameters {
+            latency_ns: most,
+            wire_fs_per_byte: most,
+            network_latency_ns: most,
+            network_fs_per_byte: most,
+            reduce_fs_per_byte: most,
+            cpu_per_message_ns: most,
+            cpu_fs_per_byte: most,
+            switch_ns: most,
+            ranks_per_core_thousandths: 1_000 << 16,
+            per_peer_thousandths: most,
+            piece_bytes: 1 << 32,
+        };
+        for algorithm in crate::algorithms() {
+            for hosts in [1, 2, 1 << 14] {
+                let shape = Shape { hosts, ..Shape::new(1 << 14) };
+                let (cost, width) = ((algorithm.cost)(&shape), algorithm.width(&shape));
+                assert!(price_of(&cost, &shape, width, u64::MAX, &parameters) > 0);
+                bends(&cost, &shape, width, &parameters);
+            }
+        }
+    }
 }

@@ -33,13 +33,16 @@ pub struct Prices {
 type Field = (&'static str, fn(&mut Prices) -> &mut u64);
 
 /// What a text may set.
-const FIELDS: [Field; 7] = [
+const FIELDS: [Field; 10] = [
     ("latency_ns", |prices| &mut prices.parameters.latency_ns),
     ("wire_fs_per_byte", |prices| &mut prices.parameters.wire_fs_per_byte),
+    ("network_latency_ns", |prices| &mut prices.parameters.network_latency_ns),
+    ("network_fs_per_byte", |prices| &mut prices.parameters.network_fs_per_byte),
     ("reduce_fs_per_byte", |prices| &mut prices.parameters.reduce_fs_per_byte),
     ("cpu_per_message_ns", |prices| &mut prices.parameters.cpu_per_message_ns),
     ("cpu_fs_per_byte", |prices| &mut prices.parameters.cpu_fs_per_byte),
     ("switch_ns", |prices| &mut prices.parameters.switch_ns),
+    ("per_peer_thousandths", |prices| &mut prices.parameters.per_peer_thousandths),
     ("cores", |prices| &mut prices.cores),
 ];
 
@@ -157,7 +160,7 @@ mod tests {
         let bytes = prices.encode();
         assert_eq!(Prices::decode(&bytes), Ok(prices));
         assert!((0..bytes.len()).all(|end| Prices::decode(&bytes[..end]).is_err()));
-        assert!(Prices::decode(&[&bytes[..1], &[255; 64]].concat()).is_err(), "out of range");
+        assert!(Prices::decode(&[&bytes[..1], &[255; 88]].concat()).is_err(), "out of range");
         assert!(Prices::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
     }
 

@@ -114,7 +114,8 @@ pub(crate) struct BenchArguments {
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArguments {
     /// Start this many ranks here; without it, join the job this process is a rank of, else start 2.
-    #[arg(short = 'n', value_name = "RANKS", value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
+    #[arg(short = 'n', value_name = "RANKS")]
+    #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
     pub(crate) ranks: Option<u32>,
     /// Print one JSON document.
     #[arg(long)]
@@ -351,7 +352,10 @@ mod tests {
             ("unisono algo price ring --ranks 4 --bytes -1", "K, M or G"),
             ("unisono algo price ring --ranks 4 --bytes 1K --alpha-us -1", "--alpha-us: unknown latency"),
             ("unisono algo price ring --ranks 4 --bytes 1K --alpha-us nan", "from 0 to 1000000"),
-            ("unisono algo price ring --ranks 4 --bytes 1K --beta-gb-per-s 0", "--beta-gb-per-s: unknown rate"),
+            (
+                "unisono algo price ring --ranks 4 --bytes 1K --beta-gb-per-s 0",
+                "--beta-gb-per-s: unknown rate",
+            ),
             ("unisono algo price ring --ranks 4 --bytes 1K --gamma-gb-per-s -2", "GB/s from"),
             ("unisono algo price ring --ranks 4 --bytes 1K --gamma-gb-per-s inf", "GB/s from"),
         ];

@@ -1,9 +1,7 @@
 //! What the library would take a call for: the price of every algorithm in a group, and the one it would choose.
 
 use unisono::Group;
-use unisono_schedule::{
-    Admit, Algorithm, Chooser, Collective, Parameters, Shape, algorithms, find, price,
-};
+use unisono_schedule::{Admit, Algorithm, Chooser, Collective, Parameters, Shape, algorithms, find, price};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::prices::Prices;
 
@@ -38,7 +36,12 @@ impl Forecast {
     }
 
     /// What runs when nobody names an algorithm.
-    pub(crate) fn pick(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<&'static Algorithm> {
+    pub(crate) fn pick(
+        &self,
+        collective: Collective,
+        bytes: u64,
+        admit: &Admit,
+    ) -> Option<&'static Algorithm> {
         let forced = self.forced.as_deref().and_then(|name| find(collective, name));
         forced.or_else(|| self.chooser.choose(collective, bytes, admit))
     }
@@ -47,5 +50,68 @@ impl Forecast {
     pub(crate) fn admitted(&self, collective: Collective, admit: &Admit) -> Vec<&'static Algorithm> {
         let of_collective = algorithms().iter().filter(|algorithm| algorithm.collective == collective);
         of_collective.filter(|algorithm| admit.refusal(algorithm, &self.shape).is_none()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::bench::report::{PICK_TIMES_BEST_MAX, Row};
+
+    /// Judges the prices by rows that were measured before, so that they can be fitted without measuring again:
+    ///
+    /// ```text
+    /// for n in 2 4 8; do
+    ///   unisono bench all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,reduce,gather,scatter -n $n \
+    ///     --sizes 64,16K,1M,16M --algorithm all --json > rows-$n.json
+    /// done
+    /// UNISONO_ROWS=rows-2.json:rows-4.json:rows-8.json UNISONO_PRICES=latency_ns=5000 \
+    ///   cargo test -p unisono-cli --bin unisono -- --ignored --nocapture prices_choose_well
+    /// ```
+    ///
+    /// Of each cell of collective, bytes and ranks it prints the best algorithm, the pick and their ratio, then every
+    /// algorithm as measured/predicted microseconds.
+    #[test]
+    #[ignore = "needs rows of the bench; see above"]
+    #[expect(clippy::disallowed_methods, reason = "files for one test, no knob of the library")]
+    fn prices_choose_well() {
+        let paths = std::env::var("UNISONO_ROWS").expect("UNISONO_ROWS names files with rows of the bench");
+        let mut cells: BTreeMap<(String, u32, u64), Vec<Row>> = BTreeMap::new();
+        for path in paths.split(':') {
+            let rows: Vec<Row> = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+            for row in rows.into_iter().filter(|row| row.predicted_us.is_some()) {
+                cells.entry((row.op.clone(), row.ranks, row.bytes)).or_default().push(row);
+            }
+        }
+        let (mut good, count) = (0, cells.len());
+        for ((op, ranks, bytes), mut rows) in cells {
+            rows.sort_by(|a, b| a.median_us.total_cmp(&b.median_us));
+            let forecast = Forecast::of_group(&Group::world(0, ranks)).unwrap();
+            let collective = op.parse().unwrap();
+            let predicted =
+                |row: &Row| forecast.microseconds(find(collective, &row.algorithm).unwrap(), bytes);
+            let in_place = matches!(collective, Collective::AllReduce | Collective::Broadcast);
+            let pick = forecast.pick(collective, bytes, &Admit { in_place, ..Admit::ANY }).unwrap();
+            let Some(picked) = rows.iter().find(|row| row.algorithm == pick.name) else {
+                panic!("{op}, {ranks} ranks, {bytes} bytes: {} was not measured", pick.name)
+            };
+            let times_best = picked.median_us / rows[0].median_us;
+            good += usize::from(times_best <= PICK_TIMES_BEST_MAX);
+            let all = rows
+                .iter()
+                .map(|row| format!("{} {:.0}/{:.0}", row.algorithm, row.median_us, predicted(row)));
+            let all: Vec<_> = all.collect();
+            eprintln!(
+                "{op} {ranks} {bytes}: best {}, pick {}, {times_best:.2}{}; {}",
+                rows[0].algorithm,
+                pick.name,
+                if times_best <= PICK_TIMES_BEST_MAX { "" } else { " BAD" },
+                all.join(", ")
+            );
+        }
+        eprintln!("{good} of {count} picks within {PICK_TIMES_BEST_MAX} of the best");
+        assert!(good * 10 >= count * 9, "{good} of {count} picks are good, less than 90 %");
     }
 }

@@ -91,7 +91,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
             name => Algorithms::Named(name.into()),
         },
         dump: dump.clone(),
-        effort: Effort::THOROUGH,
+        effort: if algorithm == ALL { Effort::COMPARING } else { Effort::THOROUGH },
     };
     operations.iter().try_for_each(|&operation| algorithm_exists(operation, &plan))?;
     Ok(plan)

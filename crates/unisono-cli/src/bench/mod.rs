@@ -131,7 +131,8 @@ impl Cell<'_> {
     fn measure(&self, forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
         let &Cell { comm, cases, effort, .. } = self;
         // The first check connects and allocates, so that the clock does not see it.
-        let checks = (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
+        let checks =
+            (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
         let before = checks.collect::<Result<Vec<_>>>()?;
         let timings = time(comm, effort, cases.len(), |way, index| {
             let case = &cases[way];
@@ -289,6 +290,8 @@ mod tests {
         let barrier = rows.iter().find(|row| row.op == "barrier").unwrap();
         assert_eq!((barrier.bytes, barrier.busbw_gb_per_s), (0, 0.0));
         assert!(rows.iter().all(|row| row.min_us > 0.0 && row.median_us >= row.min_us));
-        assert!(rows.iter().all(|row| row.chosen && row.times_best == Some(1.0) && row.predicted_us.is_none()));
+        assert!(
+            rows.iter().all(|row| row.chosen && row.times_best == Some(1.0) && row.predicted_us.is_none())
+        );
     }
 }

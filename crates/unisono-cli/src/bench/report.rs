@@ -93,8 +93,7 @@ pub(crate) const PICK_TIMES_BEST_MAX: f64 = 1.25;
 impl Picks {
     /// Of the rows of an `--algorithm all`.
     pub(crate) fn of(rows: &[Row]) -> Picks {
-        let picks: Vec<f64> =
-            rows.iter().filter(|row| row.chosen).filter_map(|row| row.times_best).collect();
+        let picks: Vec<f64> = rows.iter().filter(|row| row.chosen).filter_map(|row| row.times_best).collect();
         let good = picks.iter().filter(|&&times_best| times_best <= PICK_TIMES_BEST_MAX).count();
         Picks { cells: picks.len(), good }
     }

@@ -34,7 +34,10 @@ mod tests {
 
     #[test]
     fn the_mark_is_read_from_its_line() {
-        assert_eq!(high_water_bytes("VmPeak:\t 9 kB\nVmHWM:\t    1784 kB\nVmRSS:\t 3 kB\n"), Some(1784 * 1024));
+        assert_eq!(
+            high_water_bytes("VmPeak:\t 9 kB\nVmHWM:\t    1784 kB\nVmRSS:\t 3 kB\n"),
+            Some(1784 * 1024)
+        );
         assert_eq!(high_water_bytes("VmRSS:\t 3 kB\n"), None);
         assert_eq!(high_water_bytes("VmHWM:\t many kB\n"), None);
     }

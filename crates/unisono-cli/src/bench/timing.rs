@@ -55,6 +55,8 @@ pub(crate) struct Effort {
 impl Effort {
     /// That of a row in a bench of its own.
     pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
+    /// Of each algorithm where all are measured: there are many.
+    pub(crate) const COMPARING: Effort = Effort { blocks_max: 15, time: Duration::from_millis(400) };
 }
 
 /// Times `ways` calls against each other: `call(way, index)` makes one, `index` counts those of a block from 0. Each
@@ -146,7 +148,10 @@ mod tests {
     #[test]
     fn percentiles_are_blocks() {
         let timing = Timing::new((0..31).rev().map(f64::from).collect());
-        assert_eq!([0, 10, 50, 90, 100].map(|percent| timing.percentile(percent)), [0.0, 3.0, 15.0, 27.0, 30.0]);
+        assert_eq!(
+            [0, 10, 50, 90, 100].map(|percent| timing.percentile(percent)),
+            [0.0, 3.0, 15.0, 27.0, 30.0]
+        );
         assert_eq!((timing.min(), timing.median()), (0.0, 15.0));
     }
 
@@ -163,7 +168,9 @@ mod tests {
         .unwrap();
         assert_eq!(timings.len(), 2);
         for (way, timing) in timings.iter().enumerate() {
-            assert!(timing.min() >= (nap * (1 + way as u32)).as_secs_f64() && timing.median() >= timing.min());
+            assert!(
+                timing.min() >= (nap * (1 + way as u32)).as_secs_f64() && timing.median() >= timing.min()
+            );
         }
         assert!(calls.iter().all(|&calls| calls > 5), "{calls:?}");
     }

@@ -10,14 +10,37 @@ use crate::problem::{Problem, Result};
 const NANOSECONDS: f64 = 1e9;
 const FEMTOSECONDS: f64 = 1e15;
 
-/// What was measured, pooled over the pairs of ranks.
+/// The blocks of each probe, pooled over pairs of ranks; empty where there was no such pair.
+#[derive(Clone, Default)]
+pub(crate) struct Pool {
+    seconds: Vec<Vec<f64>>,
+}
+
+impl Pool {
+    /// Those of one more pair, the probes in their order.
+    pub(crate) fn add(&mut self, measured: Vec<Timing>) {
+        self.seconds.resize(self.seconds.len().max(measured.len()), Vec::new());
+        for (pooled, timing) in self.seconds.iter_mut().zip(measured) {
+            pooled.extend(timing.into_seconds());
+        }
+    }
+
+    fn of(&self, probes: &[Probe], probe: Probe) -> Option<Timing> {
+        let index = probes.iter().position(|one| *one == probe)?;
+        self.seconds.get(index).map(|seconds| Timing::new(seconds.clone()))
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Default)]
 pub(crate) struct Samples {
-    /// In the order of [`Probe::ALL`].
-    pub(crate) probes: Vec<Timing>,
-    /// [`Probe::Turns`] between two ranks on one core.
-    pub(crate) on_one_core: Option<Timing>,
     pub(crate) pairs: u32,
-    pub(crate) is_one_host: bool,
+    /// [`Probe::ALL`] between ranks of one host.
+    pub(crate) local: Pool,
+    /// The same between ranks of different hosts.
+    pub(crate) remote: Pool,
+    /// [`Probe::ON_ONE_CORE`], of the ranks of one host.
+    pub(crate) on_one_core: Pool,
 }
 
 /// One price, with the 10th and the 90th percentile of the blocks that it comes from.
@@ -34,8 +57,8 @@ struct Price {
 impl Price {
     /// Of `timing`'s seconds times `scale`, less `subtrahend`; never below 0.
     fn new(name: &'static str, how: &'static str, timing: &Timing, scale: f64, subtrahend: f64) -> Price {
-        let [median, p10, p90] =
-            [50, 10, 90].map(|percent| (timing.percentile(percent) * scale - subtrahend).max(0.0).round() as u64);
+        let [median, p10, p90] = [50, 10, 90]
+            .map(|percent| (timing.percentile(percent) * scale - subtrahend).max(0.0).round() as u64);
         Price { name, median, p10, p90, how }
     }
 }
@@ -45,9 +68,9 @@ impl Price {
 pub(crate) struct Calibration {
     /// Pairs of ranks that were measured.
     pairs: u32,
-    /// What a message takes from its send to the end of its receive.
+    /// What a message takes from its send to the end of its receive, on the slowest kind of link.
     alpha_us: f64,
-    /// Of bulk one way.
+    /// Of bulk one way, the same.
     beta_gb_per_s: f64,
     /// Of what is summed as it arrives; nothing when that took no longer than to store it.
     gamma_gb_per_s: Option<f64>,
@@ -57,20 +80,20 @@ pub(crate) struct Calibration {
 }
 
 impl Calibration {
-    pub(crate) fn new(samples: &Samples, cores: u64) -> Result<Calibration> {
-        // Two ranks on a host of one core take turns, so that each has only half of the time.
-        let ranks_per_core = if samples.is_one_host && cores == 1 { 2.0 } else { 1.0 };
-        let prices = prices(samples, ranks_per_core);
+    pub(crate) fn new(samples: Samples, cores: u64) -> Result<Calibration> {
+        let prices = prices(&samples, cores);
         let text: Vec<_> = prices.iter().map(|price| format!("{}={}", price.name, price.median)).collect();
         let text = format!("{},cores={cores}", text.join(","));
         // As who reads it will; what is missing keeps its default, and is printed too.
-        let line = text.parse::<Prices>().map_err(|problem| Problem::failed("the measured prices", problem))?;
+        let line =
+            text.parse::<Prices>().map_err(|problem| Problem::failed("the measured prices", problem))?;
         let median = |name| prices.iter().find(|price| price.name == name).map_or(0, |price| price.median);
         let gb_per_s = |fs_per_byte: u64| Some(1e6 / fs_per_byte as f64).filter(|rate| rate.is_finite());
         Ok(Calibration {
             pairs: samples.pairs,
-            alpha_us: median("latency_ns") as f64 / 1e3,
-            beta_gb_per_s: gb_per_s(median("wire_fs_per_byte")).unwrap_or(0.0),
+            alpha_us: median("latency_ns").max(median("network_latency_ns")) as f64 / 1e3,
+            beta_gb_per_s: gb_per_s(median("wire_fs_per_byte").max(median("network_fs_per_byte")))
+                .unwrap_or(0.0),
             gamma_gb_per_s: gb_per_s(median("reduce_fs_per_byte")),
             prices,
             line: line.to_string(),
@@ -79,7 +102,8 @@ impl Calibration {
 
     /// For a person; the last line is for the shell.
     pub(crate) fn table(&self) -> String {
-        let gamma = self.gamma_gb_per_s.map_or("too fast to tell".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
+        let gamma =
+            self.gamma_gb_per_s.map_or("too fast to tell".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
         let mut text = format!(
             "# {} pair(s) of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
             self.pairs, self.alpha_us, self.beta_gb_per_s, "price", "median", "p10", "p90", "how"
@@ -91,57 +115,60 @@ impl Calibration {
     }
 }
 
-fn prices(samples: &Samples, ranks_per_core: f64) -> Vec<Price> {
-    let of = |probe: Probe| &samples.probes[Probe::ALL.iter().position(|one| *one == probe).unwrap_or(0)];
-    let per_byte = |probe: Probe| FEMTOSECONDS / probe.bytes();
-    let stored = of(Probe::OneWay).median() * per_byte(Probe::OneWay);
-    let message = of(Probe::Stream).median() * NANOSECONDS / ranks_per_core;
-    let mut prices = vec![
-        Price::new(
-            "latency_ns",
-            "half the round trip of 4 bytes, both ranks waiting",
-            of(Probe::Turns),
-            NANOSECONDS,
-            0.0,
-        ),
-        Price::new(
-            "wire_fs_per_byte",
-            "4 MiB one way; no faster than the slower end copies",
-            of(Probe::OneWay),
-            per_byte(Probe::OneWay),
-            0.0,
-        ),
-        Price::new(
-            "reduce_fs_per_byte",
-            "4 MiB one way, what summing f32 adds to storing; p10 and p90 of the sums",
-            of(Probe::Summed),
-            per_byte(Probe::Summed),
-            stored,
-        ),
-        Price::new(
-            "cpu_per_message_ns",
-            "4 bytes one way without answers; of the slower end",
-            of(Probe::Stream),
-            NANOSECONDS / ranks_per_core,
-            0.0,
-        ),
-        Price::new(
-            "cpu_fs_per_byte",
-            "4 MiB both ways at once, of each byte sent or received",
-            of(Probe::BothWays),
-            per_byte(Probe::BothWays) / 2.0 / ranks_per_core,
-            0.0,
-        ),
-    ];
-    prices.extend(samples.on_one_core.as_ref().map(|on_one_core| {
-        Price::new(
-            "switch_ns",
-            "half the round trip of 4 bytes with both ranks on one core, less both ends of a message",
-            on_one_core,
-            NANOSECONDS,
-            2.0 * message,
-        )
-    }));
+fn prices(samples: &Samples, cores: u64) -> Vec<Price> {
+    let mut prices = Vec::new();
+    let link = |pool: &Pool, names: [&'static str; 2]| {
+        let of = |probe| pool.of(&Probe::ALL, probe);
+        let how = "half the round trip of 4 bytes, both ranks waiting";
+        let latency = of(Probe::Turns).map(|turns| Price::new(names[0], how, &turns, NANOSECONDS, 0.0));
+        let how = "4 MiB one way; no faster than the slower end copies";
+        let per_byte = FEMTOSECONDS / Probe::OneWay.bytes();
+        let wire = of(Probe::OneWay).map(|one_way| Price::new(names[1], how, &one_way, per_byte, 0.0));
+        latency.into_iter().chain(wire)
+    };
+    prices.extend(link(&samples.local, ["latency_ns", "wire_fs_per_byte"]));
+    prices.extend(link(&samples.remote, ["network_latency_ns", "network_fs_per_byte"]));
+    let is_local = !samples.local.seconds.is_empty();
+    let pool = if is_local { &samples.local } else { &samples.remote };
+    // Two ranks on a host of one core take turns, so that each has only half of the time.
+    let ranks_per_core = if is_local && cores == 1 { 2.0 } else { 1.0 };
+    prices.extend(reduction(pool));
+    prices.extend(processor(pool, &samples.on_one_core, ranks_per_core));
+    prices
+}
+
+fn reduction(pool: &Pool) -> Option<Price> {
+    let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::OneWay)?);
+    let per_byte = FEMTOSECONDS / Probe::Summed.bytes();
+    let how = "4 MiB one way, what summing f32 adds to storing; p10 and p90 of the sums";
+    Some(Price::new("reduce_fs_per_byte", how, &summed, per_byte, stored.median() * per_byte))
+}
+
+/// What messages and bytes cost at either end, and ranks that share a core.
+fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Price> {
+    let on_one_core = |probe| on_one_core.of(&Probe::ON_ONE_CORE, probe);
+    let (message, byte, switch) = ("cpu_per_message_ns", "cpu_fs_per_byte", "switch_ns");
+    let mut prices = Vec::new();
+    match (on_one_core(Probe::Stream), pool.of(&Probe::ALL, Probe::Stream)) {
+        (Some(stream), _) => {
+            let how = "4 bytes one way without answers, both ranks on one core; half of it";
+            prices.push(Price::new(message, how, &stream, NANOSECONDS / 2.0, 0.0));
+        }
+        (None, Some(stream)) => {
+            let how = "4 bytes one way without answers; of the slower end";
+            prices.push(Price::new(message, how, &stream, NANOSECONDS / ranks_per_core, 0.0));
+        }
+        (None, None) => {}
+    }
+    if let Some(both_ways) = pool.of(&Probe::ALL, Probe::BothWays) {
+        let how = "4 MiB both ways at once, of each byte sent or received";
+        let scale = FEMTOSECONDS / Probe::BothWays.bytes() / 2.0 / ranks_per_core;
+        prices.push(Price::new(byte, how, &both_ways, scale, 0.0));
+    }
+    if let (Some(turns), Some(stream)) = (on_one_core(Probe::Turns), on_one_core(Probe::Stream)) {
+        let how = "both ranks on one core: half a round trip, less a message that nobody waits for";
+        prices.push(Price::new(switch, how, &turns, NANOSECONDS, stream.median() * NANOSECONDS));
+    }
     prices
 }
 
@@ -149,26 +176,40 @@ fn prices(samples: &Samples, ranks_per_core: f64) -> Vec<Price> {
 mod tests {
     use super::*;
 
-    fn samples(on_one_core: Option<f64>) -> Samples {
-        let blocks = |seconds: f64| Timing::new([1.0, 0.9, 1.5].map(|factor| factor * seconds).to_vec());
+    fn pool(seconds: &[f64]) -> Pool {
+        let blocks = |seconds: &f64| Timing::new([1.0, 0.9, 1.5].map(|factor| factor * seconds).to_vec());
+        let mut pool = Pool::default();
+        pool.add(seconds.iter().map(blocks).collect());
+        pool
+    }
+
+    /// 5 us, 3 us; 10 GB/s one way, 5 GB/s each way at once, and 40 GB/s summed.
+    fn link() -> Pool {
         let bulk = Probe::OneWay.bytes();
-        // 5 us, 2 us, 10 GB/s one way, 5 GB/s each way at once, and 40 GB/s summed.
-        let seconds = [5e-6, 2e-6, bulk / 10e9, bulk / 5e9, bulk / 10e9 + bulk / 40e9];
-        let on_one_core = on_one_core.map(blocks);
-        Samples { probes: seconds.map(blocks).to_vec(), on_one_core, pairs: 1, is_one_host: true }
+        pool(&[5e-6, 3e-6, bulk / 10e9, bulk / 5e9, bulk / 10e9 + bulk / 40e9])
+    }
+
+    fn samples() -> Samples {
+        Samples { pairs: 1, local: link(), ..Samples::default() }
+    }
+
+    fn price<'a>(calibration: &'a Calibration, name: &str) -> Option<&'a Price> {
+        calibration.prices.iter().find(|price| price.name == name)
     }
 
     #[test]
     fn every_price_is_its_definition() {
-        let calibration = Calibration::new(&samples(Some(7e-6)), 2).unwrap();
-        assert_eq!(
-            calibration.line,
-            "latency_ns=5000,wire_fs_per_byte=100000,reduce_fs_per_byte=25000,cpu_per_message_ns=2000,\
-             cpu_fs_per_byte=100000,switch_ns=3000,cores=2"
-        );
+        let calibration =
+            Calibration::new(Samples { on_one_core: pool(&[7e-6, 4e-6]), ..samples() }, 2).unwrap();
+        let link = ["latency_ns=5000", "wire_fs_per_byte=100000", "reduce_fs_per_byte=25000"];
+        let processor = ["cpu_per_message_ns=2000", "cpu_fs_per_byte=100000", "switch_ns=3000", "cores=2"];
+        let said = link.iter().chain(&processor);
+        for said in said {
+            assert!(calibration.line.split(',').any(|part| part == *said), "{said} in {}", calibration.line);
+        }
         assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
         assert_eq!(calibration.gamma_gb_per_s, Some(40.0));
-        let latency = &calibration.prices[0];
+        let latency = price(&calibration, "latency_ns").unwrap();
         assert_eq!((latency.p10, latency.median, latency.p90), (4500, 5000, 7500));
         let parsed: Prices = calibration.line.parse().unwrap();
         assert_eq!(parsed.to_string(), calibration.line);
@@ -177,18 +218,31 @@ mod tests {
 
     #[test]
     fn on_one_core_each_end_has_half_of_the_time() {
-        let calibration = Calibration::new(&samples(None), 1).unwrap();
-        let price = |name| calibration.prices.iter().find(|price| price.name == name).map(|price| price.median);
-        assert_eq!((price("cpu_per_message_ns"), price("cpu_fs_per_byte")), (Some(1000), Some(50_000)));
-        assert_eq!(price("switch_ns"), None);
+        let calibration = Calibration::new(samples(), 1).unwrap();
+        let median = |name| price(&calibration, name).map(|price| price.median);
+        assert_eq!((median("cpu_per_message_ns"), median("cpu_fs_per_byte")), (Some(1500), Some(50_000)));
+        assert_eq!(median("switch_ns"), None);
         assert!(calibration.line.contains("switch_ns="), "the default: {}", calibration.line);
     }
 
     #[test]
+    fn between_hosts_the_network_is_measured_and_loopback_is_not() {
+        let remote = Samples { pairs: 1, remote: link(), ..Samples::default() };
+        let calibration = Calibration::new(remote, 1).unwrap();
+        let median = |name| price(&calibration, name).map(|price| price.median);
+        assert_eq!((median("network_latency_ns"), median("latency_ns")), (Some(5000), None));
+        assert_eq!(
+            (median("network_fs_per_byte"), median("cpu_per_message_ns")),
+            (Some(100_000), Some(3000))
+        );
+        assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
+    }
+
+    #[test]
     fn a_sum_that_costs_nothing_has_no_rate() {
-        let mut samples = samples(None);
-        samples.probes[4] = samples.probes[2].clone();
-        let calibration = Calibration::new(&samples, 2).unwrap();
+        let mut samples = samples();
+        samples.local.seconds[4] = samples.local.seconds[2].clone();
+        let calibration = Calibration::new(samples, 2).unwrap();
         assert_eq!(calibration.gamma_gb_per_s, None);
         assert!(calibration.table().contains("too fast to tell"));
     }

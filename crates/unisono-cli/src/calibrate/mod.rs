@@ -15,13 +15,12 @@ use unisono_transport_tcp::environment::Placement;
 use unisono_transport_tcp::prices::Prices;
 
 use crate::arguments::CalibrateArguments;
-use crate::bench::timing::Timing;
 use crate::print;
 use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
 use crate::run::{Job, launch};
 use fit::{Calibration, Samples};
-use probe::{Probe, measure, measure_on_one_core};
+use probe::{measure, measure_on_one_core};
 
 /// How many ranks to start when nobody says.
 const RANKS_DEFAULT: u32 = 2;
@@ -53,32 +52,27 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
         return Ok(());
     }
     let prices = Prices::from_config(&Config::from_environment()?)?;
-    let calibration = Calibration::new(&samples, prices.cores())?;
+    let calibration = Calibration::new(samples, prices.cores())?;
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }
 }
 
-/// The pooled times of all pairs, on rank 0; on the others, those that they took part in.
+/// The pooled times of all pairs, on rank 0; on the others, those of the pair that they were in.
 fn sample(comm: &dyn Communicator) -> Result<Samples> {
-    let (rank, hosts) = (comm.group().rank(), comm.group().hosts().to_vec());
-    let mut probes = vec![Vec::new(); Probe::ALL.len()];
-    let mut on_one_core = Vec::new();
-    let mut pairs_on_one_host = 0;
+    let hosts = comm.group().hosts();
+    let mut samples = Samples { pairs: comm.group().size() - 1, ..Samples::default() };
     for other in 1..comm.group().size() {
-        let pair = comm.subgroup(&[0, other])?;
-        if let Some(pair) = pair {
-            for (pooled, timing) in probes.iter_mut().zip(measure(&*pair)?) {
-                pooled.extend(timing.into_seconds());
-            }
-            if hosts[0] == hosts[other as usize] {
-                pairs_on_one_host += 1;
-                on_one_core.extend(measure_on_one_core(&*pair)?.map_or(Vec::new(), Timing::into_seconds));
+        let on_one_host = hosts[0] == hosts[other as usize];
+        if let Some(pair) = comm.subgroup(&[0, other])? {
+            let measured = measure(&*pair)?;
+            if on_one_host {
+                samples.local.add(measured);
+                samples.on_one_core.add(measure_on_one_core(&*pair)?.unwrap_or_default());
+            } else {
+                samples.remote.add(measured);
             }
             pair.close()?;
         }
         comm.barrier()?;
     }
-    let probes = probes.into_iter().filter(|pooled| !pooled.is_empty()).map(Timing::new).collect();
-    let on_one_core = Some(on_one_core).filter(|pooled| !pooled.is_empty()).map(Timing::new);
-    let pairs = comm.group().size() - 1;
-    Ok(Samples { probes, on_one_core, pairs, is_one_host: pairs_on_one_host == pairs || rank != 0 })
+    Ok(samples)
 }

@@ -34,6 +34,9 @@ impl Probe {
     pub(crate) const ALL: [Probe; 5] =
         [Probe::Turns, Probe::Stream, Probe::OneWay, Probe::BothWays, Probe::Summed];
 
+    /// Those that also say something on one core.
+    pub(crate) const ON_ONE_CORE: [Probe; 2] = [Probe::Turns, Probe::Stream];
+
     fn call(self, pair: &dyn Communicator, index: u64, memory: &mut [f32]) -> Result<()> {
         match self {
             Probe::Turns => pair.broadcast(&mut memory[..SMALL], (index % 2) as u32),
@@ -63,9 +66,9 @@ pub(crate) fn measure(pair: &dyn Communicator) -> Result<Vec<Timing>> {
     time(pair, EFFORT, Probe::ALL.len(), |way, index| Probe::ALL[way].call(pair, index, &mut memory))
 }
 
-/// The time of a small message to and fro between two ranks that share one core; nothing where threads cannot be told
-/// where to run. Collective.
-pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Timing>> {
+/// Times the probes of small messages between two ranks that share one core; nothing where threads cannot be told where
+/// to run. Collective.
+pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Vec<Timing>>> {
     let pinned = one_core::Pinned::here();
     let mut all_pinned = [u8::from(pinned.is_some())];
     pair.all_reduce(&mut all_pinned, ReduceOp::Min)?;
@@ -73,8 +76,8 @@ pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Timi
         return Ok(None);
     }
     let mut memory = [0.0; SMALL];
-    let mut timings = time(pair, EFFORT, 1, |_, index| Probe::Turns.call(pair, index, &mut memory))?;
-    Ok(timings.pop())
+    let probes = Probe::ON_ONE_CORE;
+    time(pair, EFFORT, probes.len(), |way, index| probes[way].call(pair, index, &mut memory)).map(Some)
 }
 
 #[cfg(target_os = "linux")]

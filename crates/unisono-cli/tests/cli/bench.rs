@@ -88,7 +88,8 @@ fn all_algorithms_are_measured_against_each_other_and_the_pick_is_the_one_that_r
     let alone = rows(&unisono(&common));
     assert!(alone.iter().all(|row| row["chosen"] == true && row["times_best"].is_null()));
     for by_itself in &alone {
-        let cell = || all.iter().filter(|row| row["op"] == by_itself["op"] && row["bytes"] == by_itself["bytes"]);
+        let cell =
+            || all.iter().filter(|row| row["op"] == by_itself["op"] && row["bytes"] == by_itself["bytes"]);
         let chosen: Vec<_> = cell().filter(|row| row["chosen"] == true).collect();
         assert_eq!(chosen.len(), 1, "{by_itself}");
         assert_eq!(chosen[0]["algorithm"], by_itself["algorithm"]);
@@ -119,7 +120,11 @@ fn all_algorithms_end_with_a_line_that_counts_the_good_picks() {
         let done = unisono(&arguments);
         assert!(done.status.success(), "{}", done.err);
         let last = done.out.lines().last().unwrap();
-        assert!(last.starts_with("# pick (*) within 1.25 of best: ") && last.ends_with(cells), "{}", done.out);
+        assert!(
+            last.starts_with("# pick (*) within 1.25 of best: ") && last.ends_with(cells),
+            "{}",
+            done.out
+        );
     }
 }
 

@@ -24,7 +24,10 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["algo", "price", "ring", "--ranks", "0", "--bytes", "1K"], "1..=32768"),
         (&["algo", "price", "ring", "--ranks", "4", "--bytes", "much"], "K, M or G"),
         (&["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--beta-gb-per-s", "-1"], "GB/s from"),
-        (&["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--alpha-us", "NaN"], "microseconds from"),
+        (
+            &["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--alpha-us", "NaN"],
+            "microseconds from",
+        ),
     ];
     for (arguments, allowed) in cases {
         let done = unisono(arguments);
