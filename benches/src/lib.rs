@@ -51,8 +51,7 @@ pub fn replay(
     drop(world);
     let replay_of = |bytes| Replay { bytes, position: 0, call: 0 };
     let heard = std::mem::take(&mut *heard.lock().unwrap());
-    let mut links: Vec<_> =
-        (0..ranks as usize * Lane::ALL.len()).map(|_| replay_of(Vec::new())).collect();
+    let mut links: Vec<_> = (0..ranks as usize * Lane::ALL.len()).map(|_| replay_of(Vec::new())).collect();
     for (edge, bytes) in heard {
         links[edge.index()] = replay_of(bytes);
     }
