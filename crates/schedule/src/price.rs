@@ -36,7 +36,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an AMD EPYC with AVX-512; between hosts
+    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an Intel Xeon with AVX-512; between hosts
     /// the usual of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
         latency_ns: 3_500,

@@ -129,9 +129,50 @@ fn measure_run(name: &str, ranks: u32) {
     );
 }
 
+/// A ring written down for its own sake: the same links, headers, stage and kernels, and nothing between them.
+fn measure_direct_coded_ring(ranks: u32) {
+    const ELEMENT_BYTES: usize = 4;
+    let parts = ranks as usize;
+    let part = |number: usize| {
+        let number = number % parts;
+        ELEMENT_BYTES * (COUNT * number / parts)..ELEMENT_BYTES * (COUNT * (number + 1) / parts)
+    };
+    let header = CallHeader::new(&descriptor(), 0, 7, crate::plan::PIECE_BYTES).with_plan_hash(9);
+    let (mut next, mut previous) = (Willing { header, given: 0 }, Willing { header, given: 0 });
+    let reducer = Reducer::new(DType::U32, ReduceOp::Sum, ranks, None);
+    let (mut stage, mut output) =
+        (vec![0u8; HEADER_BYTES + ELEMENT_BYTES * COUNT], vec![1u8; ELEMENT_BYTES * COUNT]);
+    let rounds = 2 * (parts - 1);
+    let per_call = nanoseconds(|| {
+        (next.given, previous.given) = (0, 0);
+        for round in 0..rounds {
+            let first = if round == 0 { HEADER_BYTES } else { 0 };
+            let (sent, received) = (part(2 * parts - round), part(2 * parts - round - 1));
+            stage[..first].copy_from_slice(&header[..first]);
+            let end = first + sent.len();
+            stage[first..end].copy_from_slice(&output[sent]);
+            let taken = next.try_send(&[IoSlice::new(&stage[..end])]).expect("a willing link");
+            assert_eq!(taken, end);
+            let end = first + received.len();
+            let given = previous.try_recv(&mut [IoSliceMut::new(&mut stage[..end])]).expect("a willing link");
+            assert!(given == end && stage[..first] == header[..first]);
+            let incoming = &stage[first..end];
+            if round < parts - 1 {
+                reducer.reduce(&mut output[received], None, incoming, true, false).expect("no user function");
+            } else {
+                output[received].copy_from_slice(incoming);
+            }
+        }
+    });
+    eprintln!("direct-coded ring {ranks} ranks: {per_call:.0} ns per call");
+}
+
 #[test]
 #[ignore = "a measurement"]
 fn cost_of_runs() {
+    for ranks in [4, 8, 64] {
+        measure_direct_coded_ring(ranks);
+    }
     measure_run("recursive_doubling", 2);
     for ranks in [4, 8, 64] {
         measure_run("recursive_doubling", ranks);
