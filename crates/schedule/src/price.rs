@@ -36,8 +36,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an Intel Xeon with AVX-512; between hosts
-    /// the usual of 10 Gbit/s.
+    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an Intel Xeon with AVX-512; between
+    /// hosts the usual of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
         latency_ns: 3_500,
         wire_fs_per_byte: 105_000,
