@@ -87,8 +87,7 @@ impl Planner {
         forced: Option<Arc<str>>,
         piece_bytes: Option<u64>,
     ) -> Planner {
-        let leaders = leaders(group, parameters);
-        let shape = Shape { hosts: group.host_count(), leaders, ..Shape::new(group.size()) };
+        let shape = parameters.shape(group.hosts());
         Planner {
             group: group.clone(),
             shape,
@@ -215,15 +214,6 @@ impl Planner {
         self.schedules.push(KeptSchedule { algorithm, root, schedule: schedule.clone() });
         schedule
     }
-}
-
-/// As many ranks of a host as it has cores: the others would only take turns with them.
-fn leaders(group: &Group, parameters: &Parameters) -> u32 {
-    let hosts = group.hosts();
-    let on_host = |host: &u32| hosts.iter().filter(|&other| other == host).count() as u64;
-    let ranks = hosts.iter().map(on_host).max().unwrap_or(1);
-    let cores = ranks * 1000 / parameters.ranks_per_core_thousandths.max(1000);
-    cores.clamp(1, ranks) as u32
 }
 
 /// The descriptor without what does not change the plan.
