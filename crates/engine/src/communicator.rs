@@ -8,7 +8,7 @@ use unisono_communicator::{
     Buffers, CALL_TIMEOUT_DEFAULT, Call, Communicator, Descriptor, Error, Finished, Group, Outcome,
     OwnedCall, Result, Work, deadline_after,
 };
-use unisono_schedule::{Parameters, algorithms};
+use unisono_schedule::{Choice, Parameters, algorithms};
 
 use crate::active::{ActiveCall, Engine};
 use crate::baton::Shared;
@@ -47,11 +47,12 @@ impl EngineOptions {
     /// [`Error::InvalidArgument`] for an algorithm that no collective has.
     pub fn check(&self) -> Result<()> {
         match &self.algorithm {
-            Some(name) if algorithms().iter().all(|algorithm| algorithm.name != &**name) => {
+            Some(name) if !Choice::is_known(name) => {
                 let mut names: Vec<_> = algorithms().iter().map(|algorithm| algorithm.name).collect();
                 names.sort_unstable();
                 names.dedup();
-                Err(Error::invalid("algorithm", format!("{name:?}, but there are: {}", names.join(", "))))
+                let names = names.join(", ");
+                Err(Error::invalid("algorithm", format!("{name:?}, but there are: {names}, leaders:L")))
             }
             _ => Ok(()),
         }
@@ -186,7 +187,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if descriptor.collective.is_point_to_point() {
             return Ok(());
         }
-        self.shared.take_baton().planner.algorithm_of(descriptor).map(|_| ())
+        self.shared.take_baton().planner.choice_of(descriptor).map(|_| ())
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use unisono_communicator::{Counts, Descriptor, Group, Place};
-use unisono_schedule::{Action, Algorithm, Schedule, Slot};
+use unisono_schedule::{Action, Algorithm, Choice, Schedule, Slot};
 
 use crate::header::{HASH_START, hash_name, hash_word};
 use crate::layout::{Layout, vector_elements};
@@ -20,7 +20,7 @@ pub const PIECE_BYTES: u64 = 512 * 1024;
 pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
 /// Calls of at least this many bytes use a socket for each direction.
-pub const LARGE_CALL_BYTES_MIN: u64 = 128 * 1024;
+pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
 
 /// From this size on, an output that no step reads again is stored past the caches: it would not fit there anyway.
 const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
@@ -114,9 +114,9 @@ pub(crate) fn piece_bytes(wish: Option<u64>, scratch_chunks: u32, element_bytes:
 }
 
 impl Plan {
-    /// Binds this rank's `schedule` of `algorithm` to a call.
+    /// Binds this rank's `schedule` of the choice to a call.
     pub(crate) fn new(
-        algorithm: &'static Algorithm,
+        choice: &Choice,
         schedule: Arc<Schedule>,
         key: &PlanKey,
         group: &Group,
@@ -149,8 +149,8 @@ impl Plan {
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
             .collect();
         Plan {
-            algorithm,
-            algorithm_hash: hash_name(algorithm.name),
+            algorithm: choice.algorithm,
+            algorithm_hash: hash_name(&choice.to_string()),
             edges: links.iter().map(|link| link.edge).collect(),
             scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
             schedule,

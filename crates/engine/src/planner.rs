@@ -5,7 +5,7 @@ use std::sync::Arc;
 use unisono_communicator::{
     CallOptions, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result, UserFunction,
 };
-use unisono_schedule::{Admit, Algorithm, Chooser, Parameters, Schedule, Shape, algorithms, find};
+use unisono_schedule::{Admit, Choice, Chooser, Parameters, Schedule, Shape, UnknownChoice};
 
 use crate::header::CallHeader;
 use crate::layout::vector_elements;
@@ -16,15 +16,14 @@ use crate::run::Run;
 /// Finished runs kept for the next call of the same shape.
 const RUNS_KEPT_MAX: usize = 64;
 
-/// Schedules kept, over all algorithms and roots.
+/// Schedules kept, over all algorithms and shapes.
 const SCHEDULES_KEPT_MAX: usize = 256;
 
 /// The size by which calls are planned whose sizes differ by rank, so that all ranks plan the same.
 const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 struct KeptSchedule {
-    algorithm: &'static Algorithm,
-    root: u32,
+    choice: Choice,
     schedule: Arc<Schedule>,
 }
 
@@ -126,13 +125,13 @@ impl Planner {
             algorithm: algorithm.cloned(),
             determinism: options.determinism,
         };
-        let algorithm = self.choose(descriptor, &wish, options.algorithm.is_some())?;
-        let schedule = self.schedule(algorithm, descriptor.root.unwrap_or(0));
+        let choice = self.choose(descriptor, &wish, options.algorithm.is_some())?;
+        let schedule = self.schedule(&choice);
         let element_bytes = descriptor.dtype.bytes() as u64;
-        let shape = Shape { root: descriptor.root.unwrap_or(0), ..self.shape };
-        let piece = piece_bytes(self.piece_bytes, (algorithm.scratch_chunks)(&shape), element_bytes);
+        let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
+        let piece = piece_bytes(self.piece_bytes, scratch_chunks, element_bytes);
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
-        let plan = Arc::new(Plan::new(algorithm, schedule, &key, &self.group, piece));
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
         Ok(Box::new(Planned { wish, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
@@ -150,7 +149,7 @@ impl Planner {
     }
 
     /// Which algorithm runs such a call.
-    pub(crate) fn algorithm_of(&self, descriptor: &Descriptor) -> Result<&'static Algorithm> {
+    pub(crate) fn choice_of(&self, descriptor: &Descriptor) -> Result<Choice> {
         let wish = Wish {
             descriptor: normalised(descriptor),
             counts: Counts::Even,
@@ -160,58 +159,51 @@ impl Planner {
         self.choose(descriptor, &wish, false)
     }
 
-    fn choose(&self, descriptor: &Descriptor, wish: &Wish, by_call: bool) -> Result<&'static Algorithm> {
+    fn choose(&self, descriptor: &Descriptor, wish: &Wish, by_call: bool) -> Result<Choice> {
         let collective = schedule_collective(descriptor)?;
+        let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
         let admit = Admit {
             canonical_only: collective.reduces() && wish.determinism == Determinism::Fixed,
             commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
             uneven: descriptor.uneven,
             in_place: descriptor.place == Place::InPlace,
         };
-        let named = match &wish.algorithm {
-            // The group's choice holds for the collectives that have an algorithm of this name.
-            Some(name) if by_call || find(collective, name).is_some() => Some(name),
-            _ => None,
-        };
-        let Some(name) = named else {
-            let elements = vector_elements(descriptor, &wish.counts, self.group.size());
-            let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
-            let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
-            return self.chooser.choose(collective, bytes, &admit).ok_or_else(|| {
-                let what =
-                    format!("{descriptor} with a fixed summation tree, or with such an operator or place");
-                Error::Unsupported {
-                    what,
-                    backend: "engine",
-                    instead: Some("any order, or another operator".to_owned()),
+        if let Some(name) = &wish.algorithm {
+            match Choice::named(collective, name, &shape) {
+                Ok(choice) => {
+                    return match admit.refusal(choice.algorithm, &choice.shape) {
+                        None => Ok(choice),
+                        Some(reason) => {
+                            let problem = format!("{name:?} does not fit {descriptor}: {reason}");
+                            Err(Error::invalid("algorithm", problem))
+                        }
+                    };
                 }
-            });
-        };
-        let Some(algorithm) = find(collective, name) else {
-            let names: Vec<_> =
-                algorithms().iter().filter(|one| one.collective == collective).map(|one| one.name).collect();
-            let problem =
-                format!("{name:?} is no algorithm of {collective}; there are: {}", names.join(", "));
-            return Err(Error::invalid("algorithm", problem));
-        };
-        match admit.refusal(algorithm, &self.shape) {
-            None => Ok(algorithm),
-            Some(reason) => {
-                Err(Error::invalid("algorithm", format!("{name:?} does not fit {descriptor}: {reason}")))
+                // The group's choice holds for the collectives that have an algorithm of this name.
+                Err(UnknownChoice::Name { .. }) if !by_call => {}
+                Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
         }
+        let elements = vector_elements(descriptor, &wish.counts, self.group.size());
+        let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
+        let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
+        let cheapest = self.chooser.choose(collective, bytes, &admit);
+        cheapest.map(|algorithm| Choice { algorithm, shape }).ok_or_else(|| Error::Unsupported {
+            what: format!("{descriptor} with a fixed summation tree, or with such an operator or place"),
+            backend: "engine",
+            instead: Some("any order, or another operator".to_owned()),
+        })
     }
 
-    fn schedule(&mut self, algorithm: &'static Algorithm, root: u32) -> Arc<Schedule> {
-        let same = |kept: &KeptSchedule| std::ptr::eq(kept.algorithm, algorithm) && kept.root == root;
-        if let Some(kept) = self.schedules.iter().find(|kept| same(kept)) {
+    fn schedule(&mut self, choice: &Choice) -> Arc<Schedule> {
+        if let Some(kept) = self.schedules.iter().find(|kept| kept.choice == *choice) {
             return kept.schedule.clone();
         }
-        let schedule = Arc::new(algorithm.schedule(&Shape { root, ..self.shape }, self.group.rank()));
+        let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, self.group.rank()));
         if self.schedules.len() == SCHEDULES_KEPT_MAX {
             self.schedules.remove(0);
         }
-        self.schedules.push(KeptSchedule { algorithm, root, schedule: schedule.clone() });
+        self.schedules.push(KeptSchedule { choice: *choice, schedule: schedule.clone() });
         schedule
     }
 }

@@ -34,6 +34,11 @@ impl Shape {
         Self { root, ..self }
     }
 
+    /// The most ranks that can lead, when every leader has somebody to lead.
+    pub const fn leaders_max(&self) -> u32 {
+        if self.ranks < 2 { 1 } else { self.ranks / 2 }
+    }
+
     /// The same shape with another number of leaders, at least 1.
     #[must_use]
     pub const fn with_leaders(self, leaders: u32) -> Self {

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Counterexample, Schedule, Shape, Summary, algorithms, verify_range,
+    Action, Algorithm, Choice, Counterexample, Schedule, Shape, Summary, algorithms, verify_range,
 };
 
 use crate::arguments::AlgoCommands;
@@ -40,6 +40,25 @@ fn named(name: Option<&str>) -> Result<Vec<&'static Algorithm>> {
         return Err(Problem::usage(format!("unknown algorithm {name:?}, one of: {}", names.join(", "))));
     }
     Ok(found)
+}
+
+/// What fits `shape` of what a name stands for, which may fix the number of leaders as in `leaders:4`.
+fn fitting(name: Option<&str>, shape: &Shape) -> Result<Vec<Choice>> {
+    let (plain, number) = match name.and_then(|name| name.split_once(':')) {
+        Some((plain, number)) => (Some(plain), format!(":{number}")),
+        None => (name, String::new()),
+    };
+    let (fitting, others): (Vec<&Algorithm>, Vec<&Algorithm>) =
+        named(plain)?.into_iter().partition(|algorithm| algorithm.supports(shape));
+    if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
+        let (name, requires, ranks) = (other.qualified_name(), requirements(other).join(", "), shape.ranks);
+        return Err(Problem::usage(format!("{name} does not fit {ranks} ranks, it requires {requires}")));
+    }
+    let choice = |algorithm: &Algorithm| {
+        let choice = Choice::named(algorithm.collective, &format!("{}{number}", algorithm.name), shape);
+        choice.map_err(|unknown| Problem::usage(unknown.to_string()))
+    };
+    fitting.into_iter().map(choice).collect()
 }
 
 /// What must hold for an algorithm to be used, in words.
@@ -190,17 +209,8 @@ fn show(name: &str, shape: Shape, json: bool) -> Result<()> {
             format!("--root {}: {} ranks have roots 0 to {}", shape.root, shape.ranks, shape.ranks - 1);
         return Err(Problem::usage(problem));
     }
-    let (fitting, others): (Vec<_>, Vec<_>) =
-        named(Some(name))?.into_iter().partition(|algorithm| algorithm.supports(&shape));
-    if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
-        let requires = requirements(other).join(", ");
-        return Err(Problem::usage(format!(
-            "{name} does not fit {} ranks, it requires {requires}",
-            shape.ranks
-        )));
-    }
     let mut shown = Vec::new();
-    for algorithm in fitting {
+    for Choice { algorithm, shape } in fitting(Some(name), &shape)? {
         let schedules = (0..shape.ranks).map(|rank| algorithm.schedule(&shape, rank));
         if json {
             let schedules = schedules.map(|schedule| ShownSchedule::new(&schedule)).collect();
@@ -297,6 +307,15 @@ mod tests {
         }
         .line("3 to 3 ranks");
         assert!(line.contains(&text), "{line}");
+    }
+
+    #[test]
+    fn a_number_says_how_many_lead_and_is_refused_elsewhere() {
+        let eight = Shape::new(8);
+        let [led] = fitting(Some("leaders:4"), &eight).unwrap()[..] else { panic!("one algorithm") };
+        assert_eq!((led.algorithm.name, led.shape), ("leaders", eight.with_leaders(4)));
+        assert!(fitting(Some("all_reduce/leaders:5"), &eight).unwrap_err().text.contains("1 to 4 of them"));
+        assert!(fitting(Some("ring:2"), &eight).unwrap_err().text.contains("only leaders takes a number"));
     }
 
     #[test]

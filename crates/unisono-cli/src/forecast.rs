@@ -1,7 +1,7 @@
 //! What the library would take a call for: the price of every algorithm in a group, and the one it would choose.
 
 use unisono::Group;
-use unisono_schedule::{Admit, Algorithm, Chooser, Collective, Parameters, Shape, algorithms, find, price};
+use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Parameters, Shape, algorithms, price};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::prices::Prices;
 
@@ -31,19 +31,31 @@ impl Forecast {
     }
 
     /// The expected microseconds of a call with `bytes` in the larger of a rank's two buffers.
-    pub(crate) fn microseconds(&self, algorithm: &Algorithm, bytes: u64) -> f64 {
-        price(algorithm, &self.shape, bytes, &self.parameters) as f64 / 1e3
+    pub(crate) fn microseconds(&self, choice: &Choice, bytes: u64) -> f64 {
+        price(choice.algorithm, &choice.shape, bytes, &self.parameters) as f64 / 1e3
+    }
+
+    /// An algorithm in this group.
+    pub(crate) fn choice(&self, algorithm: &'static Algorithm) -> Choice {
+        Choice { algorithm, shape: self.shape }
+    }
+
+    /// The choice behind the name that an outcome gave, which leaves out the number of leaders that the call, or else
+    /// the group, had asked for.
+    pub(crate) fn ran(&self, collective: Collective, asked: Option<&str>, name: &str) -> Option<Choice> {
+        let named = |name| Choice::named(collective, name, &self.shape).ok();
+        let asked = asked.or(self.forced.as_deref()).and_then(named);
+        asked.filter(|asked| asked.algorithm.name == name).or_else(|| named(name))
+    }
+
+    fn forced(&self, collective: Collective) -> Option<Choice> {
+        Choice::named(collective, self.forced.as_deref()?, &self.shape).ok()
     }
 
     /// What runs when nobody names an algorithm.
-    pub(crate) fn pick(
-        &self,
-        collective: Collective,
-        bytes: u64,
-        admit: &Admit,
-    ) -> Option<&'static Algorithm> {
-        let forced = self.forced.as_deref().and_then(|name| find(collective, name));
-        forced.or_else(|| self.chooser.choose(collective, bytes, admit))
+    pub(crate) fn pick(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<Choice> {
+        let cheapest = || self.chooser.choose(collective, bytes, admit);
+        self.forced(collective).or_else(|| cheapest().map(|algorithm| self.choice(algorithm)))
     }
 
     /// Every algorithm that may serve such a call, in the order of the registry.
@@ -90,12 +102,13 @@ mod tests {
             rows.sort_by(|a, b| a.median_us.total_cmp(&b.median_us));
             let forecast = Forecast::of_group(&Group::world(0, ranks)).unwrap();
             let collective = op.parse().unwrap();
-            let predicted =
-                |row: &Row| forecast.microseconds(find(collective, &row.algorithm).unwrap(), bytes);
+            let predicted = |row: &Row| {
+                forecast.microseconds(&forecast.ran(collective, None, &row.algorithm).unwrap(), bytes)
+            };
             let in_place = matches!(collective, Collective::AllReduce | Collective::Broadcast);
             let pick = forecast.pick(collective, bytes, &Admit { in_place, ..Admit::ANY }).unwrap();
-            let Some(picked) = rows.iter().find(|row| row.algorithm == pick.name) else {
-                panic!("{op}, {ranks} ranks, {bytes} bytes: {} was not measured", pick.name)
+            let Some(picked) = rows.iter().find(|row| row.algorithm == pick.algorithm.name) else {
+                panic!("{op}, {ranks} ranks, {bytes} bytes: {} was not measured", pick.algorithm.name)
             };
             let times_best = picked.median_us / rows[0].median_us;
             good += usize::from(times_best <= PICK_TIMES_BEST_MAX);
@@ -106,7 +119,7 @@ mod tests {
             eprintln!(
                 "{op} {ranks} {bytes}: best {}, pick {}, {times_best:.2}{}; {}",
                 rows[0].algorithm,
-                pick.name,
+                pick.algorithm.name,
                 if times_best <= PICK_TIMES_BEST_MAX { "" } else { " BAD" },
                 all.join(", ")
             );

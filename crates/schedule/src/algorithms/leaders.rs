@@ -7,7 +7,7 @@ use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires,
 
 /// 2(p-l) + l log2 l messages of the whole vector in all, with l leaders; 2 + log2 l rounds. For other l they fold.
 ///
-/// l is `shape.leaders`, but at most p/2, so that everybody leads somebody.
+/// l is `shape.leaders`, but at most [`Shape::leaders_max`].
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "leaders",
     collective: Collective::AllReduce,
@@ -47,7 +47,7 @@ struct Blocks {
 
 impl Blocks {
     fn of(shape: &Shape) -> Self {
-        Self { ranks: shape.ranks, leaders: shape.leaders.min(shape.ranks / 2).max(1) }
+        Self { ranks: shape.ranks, leaders: shape.leaders.clamp(1, shape.leaders_max()) }
     }
 
     /// The first rank of a block.

@@ -71,6 +71,9 @@ static ALGORITHMS: &[Algorithm] = &[
     up_and_down::barrier::<8>("k_nomial_8"),
 ];
 
+/// The name of the one algorithm that takes a number: how many ranks lead.
+pub(crate) const LEADERS: &str = leaders::ALL_REDUCE.name;
+
 /// Every registered algorithm.
 ///
 /// ```

@@ -2,21 +2,21 @@
 
 use serde::Serialize;
 use unisono::Group;
-use unisono_schedule::{Admit, Algorithm, Parameters};
+use unisono_schedule::{Admit, Choice, Parameters};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::prices::Prices;
 
-use super::{named, requirements};
+use super::fitting;
 use crate::arguments::PriceArguments;
 use crate::forecast::Forecast;
 use crate::print;
-use crate::problem::{Problem, Result};
+use crate::problem::Result;
 
 /// One algorithm; messages and bytes are those of the rank that has the most.
 #[derive(Serialize)]
 struct Priced {
     collective: &'static str,
-    name: &'static str,
+    name: String,
     ranks: u32,
     bytes: u64,
     rounds: u64,
@@ -31,12 +31,13 @@ struct Priced {
 }
 
 impl Priced {
-    fn new(algorithm: &Algorithm, bytes: u64, forecast: &Forecast) -> Priced {
-        let cost = (algorithm.cost)(&forecast.shape);
+    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Priced {
+        let Choice { algorithm, shape } = choice;
+        let cost = (algorithm.cost)(shape);
         let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
         Priced {
             collective: algorithm.collective.name(),
-            name: algorithm.name,
+            name: choice.to_string(),
             ranks: forecast.shape.ranks,
             bytes,
             rounds: cost.rounds,
@@ -44,8 +45,8 @@ impl Priced {
             sent_bytes: cost.sent.of(bytes),
             received_bytes: cost.received.of(bytes),
             reduced_bytes: cost.reduced.of(bytes),
-            predicted_us: forecast.microseconds(algorithm, bytes),
-            chosen: pick.is_some_and(|pick| std::ptr::eq(pick, algorithm)),
+            predicted_us: forecast.microseconds(choice, bytes),
+            chosen: pick.as_ref() == Some(choice),
         }
     }
 
@@ -66,14 +67,8 @@ pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
     let parameters = parameters(arguments)?;
     let hosts = vec![0; ranks as usize];
     let forecast = Forecast::new(parameters.shape(&hosts), parameters);
-    let (fitting, others): (Vec<&Algorithm>, Vec<&Algorithm>) =
-        named(name)?.into_iter().partition(|algorithm| algorithm.supports(&forecast.shape));
-    if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
-        let (name, requires) = (other.qualified_name(), requirements(other).join(", "));
-        return Err(Problem::usage(format!("{name} does not fit {ranks} ranks, it requires {requires}")));
-    }
-    let priced: Vec<Priced> =
-        fitting.into_iter().map(|algorithm| Priced::new(algorithm, bytes, &forecast)).collect();
+    let fitting = fitting(name, &forecast.shape)?;
+    let priced: Vec<Priced> = fitting.iter().map(|choice| Priced::new(choice, bytes, &forecast)).collect();
     if json {
         return print::document(&priced);
     }

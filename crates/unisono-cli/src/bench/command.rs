@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Communicator, ReduceOp};
-use unisono_schedule::{Shape, algorithms, find};
+use unisono_schedule::{Choice, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
@@ -100,8 +100,11 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
 fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
     let collective = operation.scheduled();
-    if collective.and_then(|collective| find(collective, name)).is_some() {
-        return Ok(());
+    let widest = Shape::new(Shape::RANKS_MAX);
+    match collective.map(|collective| Choice::named(collective, name, &widest)) {
+        Some(Ok(_)) => return Ok(()),
+        None | Some(Err(UnknownChoice::Name { .. })) => {}
+        Some(Err(unknown)) => return Err(Problem::usage(unknown.to_string())),
     }
     let fitting = algorithms().iter().filter(|algorithm| Some(algorithm.collective) == collective);
     let names: Vec<_> = [AUTO, ALL].into_iter().chain(fitting.map(|algorithm| algorithm.name)).collect();
@@ -111,14 +114,18 @@ fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
 
 fn algorithm_fits(operation: Operation, plan: &Plan, ranks: u32) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
-    match operation.scheduled().and_then(|collective| find(collective, name)) {
-        Some(algorithm) if !algorithm.supports(&Shape::new(ranks)) => {
-            let requires = crate::algo::requirements(algorithm).join(", ");
-            let name = algorithm.qualified_name();
-            Err(Problem::usage(format!("{name} does not fit {ranks} ranks, it requires: {requires}")))
-        }
-        _ => Ok(()),
+    let Some(collective) = operation.scheduled() else { return Ok(()) };
+    let shape = Shape::new(ranks);
+    let choice = Choice::named(collective, name, &shape);
+    let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;
+    if algorithm.supports(&shape) {
+        return Ok(());
     }
+    let requires = crate::algo::requirements(algorithm).join(", ");
+    Err(Problem::usage(format!(
+        "{} does not fit {ranks} ranks, it requires: {requires}",
+        algorithm.qualified_name()
+    )))
 }
 
 /// One rank's part; rank 0 prints.

@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use unisono::{Collectives, Communicator, DType, ReduceOp};
-use unisono_schedule::find;
 
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
@@ -153,7 +152,9 @@ impl Cell<'_> {
 /// A row without times.
 fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
     let collective = case.operation.scheduled();
-    let ran = collective.and_then(|collective| find(collective, checked.algorithm));
+    // What the case forced says more than the outcome, which leaves out a number of leaders.
+    let asked = case.algorithm.as_deref();
+    let ran = collective.and_then(|collective| forecast.ran(collective, asked, checked.algorithm));
     let pick = collective.and_then(|collective| forecast.pick(collective, case.size_bytes(), &case.admit()));
     Row {
         op: case.operation.name().to_owned(),
@@ -161,14 +162,14 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         bytes: case.size_bytes(),
         dtype: case.dtype.name().to_owned(),
         redop: case.op.map(|op| op.name().to_owned()),
-        algorithm: checked.algorithm.to_owned(),
+        algorithm: asked.filter(|_| ran.is_some()).unwrap_or(checked.algorithm).to_owned(),
         median_us: 0.0,
         min_us: 0.0,
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
-        predicted_us: ran.map(|ran| forecast.microseconds(ran, case.size_bytes())),
+        predicted_us: ran.map(|ran| forecast.microseconds(&ran, case.size_bytes())),
         // Where no schedule runs there is no choice.
-        chosen: ran.is_none_or(|ran| pick.is_some_and(|pick| std::ptr::eq(pick, ran))),
+        chosen: ran.is_none_or(|ran| pick == Some(ran)),
         times_best: None,
         extra_rss_mib: checked.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
         wrong: checked.wrong,

@@ -11,10 +11,11 @@ use unisono::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
     Group, Outcome, Place, ReduceOp, Result, check,
 };
-use unisono_schedule::{Action, Shape, find};
+use unisono_schedule::{Action, Choice};
 
 use super::digits::{Digit, Digits};
 use super::network::{Network, PARAMETERS};
+use crate::forecast::Forecast;
 use crate::random::Random;
 
 const SEED: u64 = 20_261_121;
@@ -69,7 +70,11 @@ pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32))
     let test_accuracy = accuracy(comm, &network, &digits.test)?;
     let weights_hash = hashes(comm, &network.parameters)?;
     let seconds = start.elapsed().as_secs_f64();
-    let bytes_on_wire = steps * bytes_sent(algorithm, &shape(comm.group()), REDUCED_ELEMENTS as u64);
+    // Alone, nothing runs and nothing is sent.
+    let all_reduce = unisono_schedule::Collective::AllReduce;
+    let ran =
+        Forecast::of_group(comm.group()).ok().and_then(|forecast| forecast.ran(all_reduce, None, algorithm));
+    let bytes_on_wire = ran.map_or(0, |ran| steps * bytes_sent(&ran, REDUCED_ELEMENTS as u64));
     Ok(Trained { test_accuracy, epochs: EPOCHS, seconds, bytes_on_wire, weights_hash })
 }
 
@@ -104,16 +109,10 @@ fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> Result<Outcome
     comm.execute(call)
 }
 
-/// The group as the library's algorithms see it: on one host, with as many leading ranks as there are cores.
-fn shape(group: &Group) -> Shape {
-    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    Shape::new(group.size()).with_leaders(cores.min(group.size()))
-}
-
-/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of the algorithm's schedule add
-/// up to. The frames around it are not counted; an algorithm without a schedule sends nothing.
-fn bytes_sent(algorithm: &str, shape: &Shape, elements: u64) -> u64 {
-    let Some(algorithm) = find(unisono_schedule::Collective::AllReduce, algorithm) else { return 0 };
+/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of its schedule add up to. The
+/// frames around it are not counted.
+fn bytes_sent(choice: &Choice, elements: u64) -> u64 {
+    let Choice { algorithm, shape } = choice;
     let sent_by = |rank| {
         let schedule = algorithm.schedule(shape, rank);
         let offset = |chunk: u32| elements * u64::from(chunk) / u64::from(schedule.chunks);
@@ -168,9 +167,12 @@ mod tests {
 
     #[test]
     fn a_ring_sends_twice_its_vector_but_for_one_share() {
-        assert_eq!(bytes_sent("ring", &Shape::new(4), 1000), 4 * 2 * 750 * 4);
-        assert_eq!(bytes_sent("ring", &Shape::new(3), 1001), 2 * 2 * 1001 * 4);
-        assert_eq!(bytes_sent("local", &Shape::new(1), 1000), 0);
+        let ring = |ranks| {
+            let all_reduce = unisono_schedule::Collective::AllReduce;
+            Choice::named(all_reduce, "ring", &unisono_schedule::Shape::new(ranks)).unwrap()
+        };
+        assert_eq!(bytes_sent(&ring(4), 1000), 4 * 2 * 750 * 4);
+        assert_eq!(bytes_sent(&ring(3), 1001), 2 * 2 * 1001 * 4);
     }
 
     #[test]

@@ -82,6 +82,23 @@ fn a_forced_algorithm_is_the_one_that_runs() {
 }
 
 #[test]
+fn a_name_fixes_how_many_ranks_lead() {
+    let mut predicted = Vec::new();
+    for name in ["leaders:1", "leaders:3"] {
+        let arguments = ["bench", "all_reduce", "-n", "6", "--sizes", "4K", "--algorithm", name, "--json"];
+        let rows = rows(&unisono(&arguments));
+        assert_eq!((rows[0]["algorithm"].as_str(), &rows[0]["wrong"]), (Some(name), &0.into()));
+        predicted.push(number(&rows[0], "predicted_us"));
+    }
+    assert_ne!(predicted[0], predicted[1]);
+    for (name, said) in [("leaders:4", "1 to 3 of them can lead"), ("ring:2", "only leaders takes a number")]
+    {
+        let refused = unisono(&["bench", "all_reduce", "-n", "6", "--sizes", "4K", "--algorithm", name]);
+        assert!(refused.status.code() == Some(2) && refused.err.contains(said), "{}", refused.err);
+    }
+}
+
+#[test]
 fn all_algorithms_are_measured_against_each_other_and_the_pick_is_the_one_that_runs_by_itself() {
     let common = ["bench", "all_reduce,reduce,sendrecv", "-n", "3", "--sizes", "8K", "--json"];
     let all = rows(&unisono(&[&common[..], &["--algorithm", "all"]].concat()));

@@ -1,0 +1,125 @@
+//! An algorithm asked for by name, with the shape that the name stands for: `ring`, `leaders:4`.
+
+use std::fmt;
+
+use crate::algorithms::LEADERS;
+use crate::{Algorithm, Collective, Shape, algorithms, find};
+
+/// An algorithm, and the shape that it runs with.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice {
+    /// The algorithm.
+    pub algorithm: &'static Algorithm,
+    /// The group's shape, with the number of leaders that the name fixes.
+    pub shape: Shape,
+}
+
+/// Why a name is no choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnknownChoice {
+    /// The collective has no algorithm of this name.
+    Name {
+        /// What was asked for.
+        name: String,
+        /// For what.
+        collective: Collective,
+    },
+    /// A number behind a name that takes none, or that is none.
+    Number {
+        /// What was asked for.
+        name: String,
+    },
+    /// More leaders than there are pairs of ranks, or none.
+    Leaders {
+        /// What was asked for.
+        name: String,
+        /// Of how many ranks.
+        ranks: u32,
+        /// The most there can be.
+        most: u32,
+    },
+}
+
+impl Choice {
+    /// What `name` stands for in a group of this shape. `leaders:L` is `leaders` with L leaders, at least one and at
+    /// most half of the ranks; every other name leaves the shape as it is.
+    ///
+    /// # Errors
+    /// [`UnknownChoice`] says what is wrong with the name, and what there is.
+    ///
+    /// ```
+    /// use unisono_schedule::{Choice, Collective, Shape};
+    /// let named = |name| Choice::named(Collective::AllReduce, name, &Shape::new(8));
+    /// assert_eq!(named("ring").unwrap().shape, Shape::new(8));
+    /// let led = named("leaders:4").unwrap();
+    /// assert_eq!((led.algorithm.name, led.shape.leaders, led.to_string().as_str()), ("leaders", 4, "leaders:4"));
+    /// assert_eq!(named("leaders:5").unwrap_err().to_string(), "\"leaders:5\" of 8 ranks: 1 to 4 of them can lead");
+    /// assert!(named("ring:2").is_err() && named("polka").is_err());
+    /// ```
+    pub fn named(collective: Collective, name: &str, shape: &Shape) -> Result<Choice, UnknownChoice> {
+        let (plain, number) =
+            name.split_once(':').map_or((name, None), |(plain, number)| (plain, Some(number)));
+        let Some(algorithm) = find(collective, plain) else {
+            return Err(UnknownChoice::Name { name: name.to_owned(), collective });
+        };
+        let Some(number) = number else { return Ok(Choice { algorithm, shape: *shape }) };
+        let leaders = number.parse().ok().filter(|_| plain == LEADERS);
+        let Some(leaders) = leaders else { return Err(UnknownChoice::Number { name: name.to_owned() }) };
+        let most = shape.leaders_max();
+        if !(1..=most).contains(&leaders) {
+            return Err(UnknownChoice::Leaders { name: name.to_owned(), ranks: shape.ranks, most });
+        }
+        Ok(Choice { algorithm, shape: shape.with_leaders(leaders) })
+    }
+
+    /// Whether some collective has an algorithm that `name` can stand for in some group.
+    ///
+    /// ```
+    /// use unisono_schedule::Choice;
+    /// assert!(Choice::is_known("leaders:7") && !Choice::is_known("leaders:x") && !Choice::is_known("polka"));
+    /// ```
+    pub fn is_known(name: &str) -> bool {
+        let widest = Shape::new(Shape::RANKS_MAX);
+        Collective::ALL.iter().any(|collective| Choice::named(*collective, name, &widest).is_ok())
+    }
+}
+
+impl PartialEq for Choice {
+    fn eq(&self, other: &Choice) -> bool {
+        std::ptr::eq(self.algorithm, other.algorithm) && self.shape == other.shape
+    }
+}
+
+impl Eq for Choice {}
+
+/// The name that asks for exactly this choice.
+impl fmt::Display for Choice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.algorithm.name)?;
+        if self.algorithm.name != LEADERS {
+            return Ok(());
+        }
+        write!(formatter, ":{}", self.shape.leaders.clamp(1, self.shape.leaders_max()))
+    }
+}
+
+impl fmt::Display for UnknownChoice {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnknownChoice::Name { name, collective } => {
+                let of_collective = algorithms().iter().filter(|one| one.collective == *collective);
+                let names: Vec<_> = of_collective.map(|one| one.name).collect();
+                write!(formatter, "{name:?} is no algorithm of {collective}; there are: {}", names.join(", "))
+            }
+            UnknownChoice::Number { name } => {
+                write!(formatter, "{name:?}: only {LEADERS} takes a number, as in {LEADERS}:2")
+            }
+            UnknownChoice::Leaders { name, ranks, most } => {
+                write!(formatter, "{name:?} of {ranks} ranks: 1 to {most} of them can lead")
+            }
+        }
+    }
+}
+
+impl std::error::Error for UnknownChoice {}
