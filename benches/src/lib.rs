@@ -16,8 +16,8 @@ use std::time::Instant;
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
-    Board, Control, Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links,
-    Parts, Wake, Waker,
+    Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link,
+    Links, Parts, Wake, Waker,
 };
 
 /// Where a header has the number of its call.
@@ -116,6 +116,10 @@ impl Links for Recording {
     fn waker(&self) -> Waker {
         self.link.links.waker()
     }
+
+    fn close(&mut self) {
+        self.link.links.close();
+    }
 }
 
 /// A peer that says the same in every call.
@@ -183,6 +187,10 @@ impl Links for ReplayLinks {
     fn waker(&self) -> Waker {
         Arc::new(|| {})
     }
+
+    fn close(&mut self) {
+        self.links.clear();
+    }
 }
 
 /// Nobody to tell or to ask.
@@ -197,6 +205,14 @@ impl Control for NoControl {
 
     fn close(&self, _calls: u64, _deadline: Instant) -> Result<()> {
         Ok(())
+    }
+
+    fn agree(&self, ask: &Ask) -> Result<Agreed> {
+        panic!("a recorded call has failed, and its survivors ask for {:?}", ask.question)
+    }
+
+    fn succeed(&self, survivors: &[u32], _number: u64) -> Result<Arc<dyn Communicator>> {
+        panic!("a recorded call has failed, and only {survivors:?} go on")
     }
 
     fn derive(&self, _ranks: &[u32], _counter: u64) -> Result<Option<Arc<dyn Communicator>>> {

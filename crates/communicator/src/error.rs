@@ -75,7 +75,7 @@ pub struct Awaited {
     pub status: String,
 }
 
-/// Any failure of a communicator. Ranks are group ranks, except in [`Error::PeerLost`] and [`Error::Rendezvous`].
+/// Any failure of a communicator. Ranks are group ranks, except where it says "of the job".
 ///
 /// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
 /// communicator usable. After any other error the communicator is revoked on every rank, inputs are intact, outputs
@@ -139,6 +139,27 @@ pub enum Error {
         certainty: Certainty,
         /// How it was noticed.
         reason: String,
+    },
+    /// The others have taken this rank for dead and go on without it: it was stopped, or cut off, for too long. All
+    /// it can do is start anew.
+    #[error("this rank was taken for dead by rank {noticed_by} ({reason}), and the others go on without it")]
+    Evicted {
+        /// Who noticed first, as a rank of the job.
+        noticed_by: u32,
+        /// How it was noticed.
+        reason: String,
+    },
+    /// The ranks that are silent are so many that it may be they who go on, on the other side of a cut.
+    #[error(
+        "no quorum: {} may go on without this rank, which is left with {}",
+        ranks_text(silent),
+        ranks_text(survivors)
+    )]
+    NoQuorum {
+        /// The ranks on this side, as ranks of the job.
+        survivors: Vec<u32>,
+        /// The silent ranks, as ranks of the job.
+        silent: Vec<u32>,
     },
     /// The deadline passed.
     #[error("{call} timed out after {waited:?}; still awaited: {}", awaited_text(not_arrived))]

@@ -20,6 +20,7 @@ use crate::links::{Interest, Links, Waker};
 use crate::point_to_point::Mail;
 use crate::progress::Progress;
 use crate::queue::Queue;
+use crate::survival::Agreements;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -43,6 +44,8 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) owner: ForkGuard,
     pub(crate) is_closed: AtomicBool,
     pub(crate) derived: AtomicU64,
+    /// How many agreements have been reached, by question. Held during one, since they have an order.
+    pub(crate) agreed: Agreements,
     /// Held while a collective is issued; of a blocking one until it returns.
     pub(crate) order: Mutex<()>,
     pub(crate) queue: Queue,
@@ -131,6 +134,7 @@ impl<L: Links + 'static> Shared<L> {
             owner: ForkGuard::new(),
             is_closed: AtomicBool::new(false),
             derived: AtomicU64::new(0),
+            agreed: Agreements::default(),
             order: Mutex::new(()),
             queue: Queue::default(),
             mail: Mutex::new(mail),

@@ -64,6 +64,7 @@ pub struct Board {
     left: AtomicU64,
     awaited: AtomicU32,
     revocation: OnceLock<Revocation>,
+    eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
     notes: Mutex<Vec<Option<String>>>,
 }
@@ -78,6 +79,7 @@ impl Board {
             left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
             revocation: OnceLock::new(),
+            eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
             notes: Mutex::new(vec![None; ranks as usize]),
         }
@@ -101,6 +103,11 @@ impl Board {
     /// How many collectives have been entered.
     pub fn entered(&self) -> u64 {
         self.entered.load(Ordering::Acquire)
+    }
+
+    /// How many collectives have returned in good order, without a gap.
+    pub fn finished(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
     }
 
     /// Notes whom the running call waits for.
@@ -144,15 +151,29 @@ impl Board {
         first
     }
 
+    /// The others go on without this rank: from now on every call says so, whatever it would have said before.
+    pub fn evict(&self, error: Error) {
+        let error = self.eviction.get_or_init(|| error).clone();
+        self.revoke(self.rank, Arc::new(error));
+    }
+
+    /// Why the others go on without this rank, if they do.
+    pub fn eviction(&self) -> Option<&Error> {
+        self.eviction.get()
+    }
+
     /// The first cause, once there is one. One atomic load while there is none.
     pub fn revocation(&self) -> Option<&Revocation> {
         self.revocation.get()
     }
 
-    /// The error of a call that meets a revocation: the cause itself on the rank that saw it, else
+    /// The error of a call that meets a revocation: that of an eviction; else the cause itself on the rank that saw it, else
     /// [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
+        if let Some(eviction) = self.eviction() {
+            return Some(eviction.clone());
+        }
         if revocation.by == self.rank && !revocation.cause.is_before_start() {
             return Some((*revocation.cause).clone());
         }

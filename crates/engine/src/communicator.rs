@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use unisono_communicator::{
     Buffers, CALL_TIMEOUT_DEFAULT, Call, Communicator, Descriptor, Error, Finished, Group, Outcome,
-    OwnedCall, Result, Work, deadline_after,
+    OwnedCall, Result, Shrunk, Work, deadline_after,
 };
 use unisono_schedule::{Choice, Parameters, algorithms};
 
@@ -210,6 +210,14 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let ranks: Vec<u32> = (0..self.group().size()).collect();
         // INVARIANT: a group contains its own rank, so the list of all ranks does.
         self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.shared.agree_on_flag(flag)
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.shared.shrink()
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

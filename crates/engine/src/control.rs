@@ -1,15 +1,52 @@
 //! The control plane of a transport, as the engine sees it: spread a first cause, ask a silent rank, say goodbye.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unisono_communicator::{CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result};
+use unisono_communicator::{
+    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
+};
 
 use crate::board::{Board, CallStatus};
 use crate::header::descriptor_difference;
 
-/// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`] and
-/// [`Control::derive`].
+/// What survivors agree about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Question {
+    /// The logical and of their flags.
+    Flag,
+    /// Who goes on in a communicator of the next epoch.
+    Survivors,
+}
+
+/// This rank's part in an agreement.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// About what.
+    pub question: Question,
+    /// The how-manieth about that on this communicator, from 0.
+    pub number: u64,
+    /// This rank's flag.
+    pub flag: bool,
+    /// How many collectives this rank has finished without a gap.
+    pub finished_calls: u64,
+    /// When it gives up.
+    pub deadline: Instant,
+}
+
+/// What all survivors have agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// Whether every survivor's flag was set.
+    pub flag: bool,
+    /// The least number of finished collectives.
+    pub finished_calls: u64,
+    /// The survivors, as group ranks, ascending.
+    pub survivors: Vec<u32>,
+}
+
+/// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`],
+/// [`Control::agree`] and [`Control::derive`].
 pub trait Control: Send + Sync {
     /// The first cause was found here: tell every other rank. The board is already revoked.
     fn flood(&self, cause: Arc<Error>);
@@ -23,6 +60,20 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// [`Error::Mismatch`] when a rank closed after another number of calls.
     fn close(&self, calls: u64, deadline: Instant) -> Result<()>;
+
+    /// Agrees with the other survivors of this communicator. Goes on, with the same number, after an error.
+    ///
+    /// # Errors
+    /// [`Error::Evicted`] when the others have taken this rank for dead, [`Error::NoQuorum`] when it may be the others
+    /// who go on, [`Error::Timeout`] when a rank that lives has not come by the deadline.
+    fn agree(&self, ask: &Ask) -> Result<Agreed>;
+
+    /// The communicator of the survivors (group ranks of this one, ascending), of the next epoch, after the `number`-th
+    /// agreement on them. Needs no message.
+    ///
+    /// # Errors
+    /// When the transport cannot.
+    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>>;
 
     /// A new communicator of `ranks` (group ranks of this one, in the new order): the `counter`-th derived from
     /// this one. `None` when this rank is not in it. Needs no message.
@@ -59,6 +110,23 @@ pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error
     }
     let difference = descriptor_difference(&ours.descriptor, &theirs.descriptor)?;
     Some(Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference })
+}
+
+/// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
+pub fn not_agreed(board: &Board, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
+    let name = match ask.question {
+        Question::Flag => "agree",
+        Question::Survivors => "shrink",
+    };
+    let call = CallInfo {
+        number: ask.number,
+        descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
+        algorithm: Some(name.into()),
+        site: None,
+    };
+    let status = |rank| board.note_of(rank).unwrap_or_else(|| format!("has not called {name}"));
+    let not_arrived = awaited.iter().map(|&rank| Awaited { rank, status: status(rank) }).collect();
+    Error::Timeout { call: Box::new(call), waited, not_arrived }
 }
 
 /// A person's words for an answer.

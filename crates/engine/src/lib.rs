@@ -27,13 +27,16 @@ mod queue;
 mod reduce;
 mod run;
 mod stream;
+mod survival;
 mod tapped;
 mod tasks;
 mod traced;
 
 pub use board::{Board, CALLS_REMEMBERED, CallStatus, Revocation};
 pub use communicator::{EngineCommunicator, EngineOptions, Parts};
-pub use control::{Control, final_numbers_error, judge_answer, mismatch, status_text};
+pub use control::{
+    Agreed, Ask, Control, Question, final_numbers_error, judge_answer, mismatch, not_agreed, status_text,
+};
 pub use faulty::{FaultPlan, Faults, Faulty};
 pub use header::{HEADER_BYTES, HEADER_VERSION};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};

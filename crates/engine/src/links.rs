@@ -104,6 +104,9 @@ pub trait Links: Send {
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;
 
+    /// Closes every stream for good; peers see their end.
+    fn close(&mut self);
+
     /// The clock of deadlines; simulated links have their own.
     fn now(&self) -> Instant {
         Instant::now()

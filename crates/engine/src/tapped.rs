@@ -107,6 +107,10 @@ impl<K: Links, T: Tap> Links for Tapped<K, T> {
         self.link.links.waker()
     }
 
+    fn close(&mut self) {
+        self.link.links.close();
+    }
+
     fn now(&self) -> Instant {
         self.link.links.now()
     }

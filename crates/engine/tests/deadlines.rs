@@ -38,6 +38,10 @@ impl Links for Impatient {
         self.links.waker()
     }
 
+    fn close(&mut self) {
+        self.links.close();
+    }
+
     fn now(&self) -> Instant {
         self.now
     }

@@ -1,4 +1,5 @@
-//! Real processes that are killed, stopped, or end without a word: every survivor names the same rank.
+//! Real processes that are killed, stopped, or end without a word: every survivor names the same rank, and the
+//! survivors go on.
 //!
 //! The test starts its own program once per rank. A rank says where it listens on its standard output, learns who the
 //! others are on its standard input, and says at last how its calls ended.
@@ -10,7 +11,7 @@ mod support;
 use std::io::{BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -34,9 +35,12 @@ enum Scenario {
     Asleep,
     /// The last rank ends its process without a word.
     Exit,
+    /// Calls without end; the survivors of a failure shrink and go on.
+    Recover,
 }
 
-const SCENARIOS: [Scenario; 4] = [Scenario::Busy, Scenario::Bulky, Scenario::Asleep, Scenario::Exit];
+const SCENARIOS: [Scenario; 5] =
+    [Scenario::Busy, Scenario::Bulky, Scenario::Asleep, Scenario::Exit, Scenario::Recover];
 
 /// Not a test by itself: one rank. Started on its own it has no input and does nothing.
 #[test]
@@ -65,19 +69,49 @@ fn one_rank() {
     communicator.barrier().unwrap();
     say("ready");
     let error = act(&*communicator, scenario).unwrap_err();
-    let said = match error.root_cause() {
+    say(&match error.root_cause() {
         Error::PeerLost { culprits, certainty, .. } => format!("lost {culprits:?} {certainty:?}"),
+        Error::Evicted { .. } => "evicted".to_owned(),
         other => format!("failed otherwise: {other}"),
-    };
-    say(&said);
+    });
+    if scenario == Scenario::Recover {
+        recover(communicator, &mut lines);
+    }
     // The survivors stay until the parent has seen all of them, so that no ending is taken for another failure.
     lines.next();
+}
+
+/// Shrinks after every failure and says what it came to, until the parent has heard enough.
+fn recover(mut communicator: Arc<dyn Communicator>, lines: &mut impl Iterator<Item = String>) {
+    loop {
+        let shrunk = match communicator.shrink() {
+            Ok(shrunk) => shrunk,
+            Err(error) => {
+                assert!(matches!(error, Error::Evicted { .. }), "{error}");
+                let again = communicator.barrier().unwrap_err();
+                assert!(matches!(again, Error::Evicted { .. }), "{again}");
+                return say("stays out");
+            }
+        };
+        communicator = shrunk.communicator;
+        let mut values =
+            vec![1u32 << communicator.group().global_ranks()[communicator.group().rank() as usize]; 1 << 20];
+        communicator.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+        assert!(values.iter().all(|value| *value == values[0]));
+        let (new_ranks, epoch) = (&shrunk.new_ranks, communicator.group().epoch());
+        say(&format!("epoch {epoch}, {new_ranks:?}, sum {:b}", values[0]));
+        if lines.next().is_none_or(|line| line == "enough") {
+            return communicator.close().unwrap();
+        }
+        let error = act(&*communicator, Scenario::Recover).unwrap_err();
+        assert!(matches!(error.root_cause(), Error::PeerLost { .. }), "{error}");
+    }
 }
 
 fn act(communicator: &dyn Communicator, scenario: Scenario) -> Result<()> {
     let is_last = communicator.group().rank() + 1 == communicator.group().size();
     match scenario {
-        Scenario::Busy => loop {
+        Scenario::Busy | Scenario::Recover => loop {
             communicator.all_reduce(&mut [1u64; 8], ReduceOp::Sum)?;
         },
         Scenario::Bulky => {
@@ -209,7 +243,45 @@ fn a_stopped_process_is_suspected_and_learns_it_when_it_goes_on() {
         all_survivors_name(&all, 2, "Suspected", &format!("stopped, {scenario:?}"));
         if scenario == Scenario::Busy {
             all[2].signal(Signal::CONT);
-            assert_eq!(all[2].hear(), "lost [2] Suspected", "the one that was taken for dead");
+            assert_eq!(all[2].hear(), "evicted", "the one that was taken for dead");
         }
     }
+}
+
+/// What every survivor says after a failure: the same.
+fn all_survivors_say(all: &[Rank], gone: &[usize], expected: &str) {
+    for (rank, one) in all.iter().enumerate().filter(|(rank, _)| !gone.contains(rank)) {
+        assert_eq!(one.hear(), expected, "rank {rank}, without {gone:?}");
+    }
+}
+
+fn tell_survivors(all: &mut [Rank], gone: &[usize], text: &str) {
+    let survivors = all.iter_mut().enumerate().filter(|(rank, _)| !gone.contains(rank));
+    survivors.for_each(|(_, one)| one.tell(text));
+}
+
+#[test]
+fn survivors_go_on_without_the_killed_until_one_is_left() {
+    let mut all = job(4, Scenario::Recover);
+    all[0].process.kill().unwrap();
+    all_survivors_name(&all, 0, "Confirmed", "rank 0 killed");
+    all_survivors_say(&all, &[0], "epoch 1, [None, Some(0), Some(1), Some(2)], sum 1110");
+    tell_survivors(&mut all, &[0], "go on");
+    all[2].process.kill().unwrap();
+    all_survivors_say(&all, &[0, 2], "epoch 2, [Some(0), None, Some(1)], sum 1010");
+    tell_survivors(&mut all, &[0, 2], "go on");
+    all[1].process.kill().unwrap();
+    all_survivors_say(&all, &[0, 1, 2], "epoch 3, [None, Some(0)], sum 1000");
+    tell_survivors(&mut all, &[0, 1, 2], "enough");
+}
+
+#[test]
+fn a_stopped_process_stays_out_when_the_others_have_gone_on() {
+    let mut all = job(3, Scenario::Recover);
+    all[1].signal(Signal::STOP);
+    all_survivors_name(&all, 1, "Suspected", "stopped");
+    all_survivors_say(&all, &[1], "epoch 1, [Some(0), None, Some(1)], sum 101");
+    all[1].signal(Signal::CONT);
+    assert_eq!([all[1].hear(), all[1].hear()], ["evicted", "stays out"]);
+    tell_survivors(&mut all, &[1], "enough");
 }

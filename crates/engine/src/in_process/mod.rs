@@ -16,7 +16,7 @@ use unisono_schedule::Parameters;
 
 use crate::board::Board;
 use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
-use crate::control::{Control, final_numbers_error, judge_answer};
+use crate::control::{Agreed, Ask, Control, Question, final_numbers_error, judge_answer, not_agreed};
 use crate::job::lock;
 use crate::links::{Edge, Interest, Links, Wake, Waker};
 
@@ -25,9 +25,11 @@ pub use pipe::PipeLink;
 /// A communicator whose ranks are threads of this process.
 pub type InProcessCommunicator = EngineCommunicator<InProcessLinks>;
 
-/// How long `close` waits for the other ranks' goodbyes, and how often it looks.
+/// How long `close` waits for the other ranks' goodbyes.
 const GOODBYE_MAX: Duration = Duration::from_millis(100);
-const GOODBYE_POLL: Duration = Duration::from_millis(1);
+
+/// How often a rank looks for what the others have said.
+const POLL: Duration = Duration::from_millis(1);
 
 /// A world of `ranks` communicators, one for each thread to take.
 ///
@@ -57,19 +59,25 @@ pub fn world_of<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<Arc<EngineCommunicator<L>>> {
     let switchboard = Arc::new(Switchboard::default());
-    let room = switchboard.room(RoomKey { parent: None, counter: 0, members: (0..ranks).collect() });
+    let room = switchboard.room(RoomKey { parent: None, members: (0..ranks).collect() });
     let make =
         |rank| room.communicator(&switchboard, Group::world(rank, ranks), options, |links| wrap(rank, links));
     (0..ranks).map(make).collect()
 }
 
-/// Which communicator of a world: derived from which, the how-manieth, with whom.
+/// Which communicator of a world: from which and how, with whom.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct RoomKey {
     /// `None` for the whole world.
-    parent: Option<usize>,
-    counter: u64,
+    parent: Option<(usize, Origin)>,
     members: Vec<u32>,
+}
+
+/// How a communicator came about, and the how-manieth of its kind it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Origin {
+    Derive(u64),
+    Shrink(u64),
 }
 
 /// All communicators of one world.
@@ -95,6 +103,8 @@ struct Room {
     unparkers: Mutex<Vec<Option<Unparker>>>,
     /// The number of calls with which each rank said goodbye.
     goodbyes: Mutex<Vec<Option<u64>>>,
+    /// What each rank has said in each agreement: its flag, and how many calls it has finished.
+    ballots: Mutex<HashMap<(Question, u64), Vec<Option<(bool, u64)>>>>,
 }
 
 impl Switchboard {
@@ -115,6 +125,7 @@ impl Switchboard {
             ends: Mutex::default(),
             unparkers: Mutex::new(vec![None; ranks]),
             goodbyes: Mutex::new(vec![None; ranks]),
+            ballots: Mutex::default(),
         });
         if ranks > 1 {
             rooms.insert(key, Waiting { room: room.clone(), members_to_come: ranks - 1 });
@@ -221,6 +232,10 @@ impl Links for InProcessLinks {
         let unparker = self.parker.unparker().clone();
         Arc::new(move || unparker.unpark())
     }
+
+    fn close(&mut self) {
+        self.open.clear();
+    }
 }
 
 struct InProcessControl {
@@ -257,17 +272,60 @@ impl Control for InProcessControl {
             if goodbyes.iter().all(Option::is_some) || Instant::now() >= until {
                 return Ok(());
             }
-            std::thread::sleep(GOODBYE_POLL);
+            std::thread::sleep(POLL);
         }
     }
 
+    /// Threads of one process do not die, so the survivors are all ranks.
+    fn agree(&self, ask: &Ask) -> Result<Agreed> {
+        let (own, ranks) = (self.group.rank() as usize, self.group.size());
+        let started = Instant::now();
+        loop {
+            let ballots = {
+                let mut all = lock(&self.room.ballots);
+                // Somebody may still be in the one before.
+                all.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
+                let ballots = all.entry((ask.question, ask.number)).or_insert(vec![None; ranks as usize]);
+                ballots[own] = Some((ask.flag, ask.finished_calls));
+                ballots.clone()
+            };
+            let said: Vec<_> = ballots.iter().flatten().collect();
+            if said.len() == ranks as usize {
+                return Ok(Agreed {
+                    flag: said.iter().all(|ballot| ballot.0),
+                    finished_calls: said.iter().map(|ballot| ballot.1).min().unwrap_or(0),
+                    survivors: (0..ranks).collect(),
+                });
+            }
+            if Instant::now() >= ask.deadline {
+                let is_missing = |rank: &u32| ballots[*rank as usize].is_none();
+                let awaited: Vec<u32> = (0..ranks).filter(is_missing).collect();
+                return Err(not_agreed(&self.room.boards[own], ask, started.elapsed(), &awaited));
+            }
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
+        let origin = Origin::Shrink(number);
+        let made = self.make(survivors, origin, self.group.epoch() + 1);
+        made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
+    }
+
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
-        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
-        let key = RoomKey { parent: Some(self.room.number), counter, members: ranks.to_vec() };
+        Ok(self.make(ranks, Origin::Derive(counter), self.group.epoch()))
+    }
+}
+
+impl InProcessControl {
+    /// `None` when this rank is not in the list.
+    fn make(&self, ranks: &[u32], origin: Origin, epoch: u32) -> Option<Arc<dyn Communicator>> {
+        let rank = ranks.iter().position(|&rank| rank == self.group.rank())?;
+        let key = RoomKey { parent: Some((self.room.number, origin)), members: ranks.to_vec() };
         let global_ranks = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
         let hosts = ranks.iter().map(|&rank| self.group.hosts()[rank as usize]).collect();
-        let group = Group::new(rank as u32, global_ranks, hosts, self.group.epoch());
+        let group = Group::new(rank as u32, global_ranks, hosts, epoch);
         let room = self.switchboard.room(key);
-        Ok(Some(room.communicator(&self.switchboard, group, &self.options, |links| links)))
+        Some(room.communicator(&self.switchboard, group, &self.options, |links| links))
     }
 }

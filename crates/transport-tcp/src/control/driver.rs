@@ -143,8 +143,12 @@ impl Driver {
                 self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
             }
             Command::Ask { key, awaited, number } => self.ask(key, awaited, number),
+            Command::Agree { key, ask, answer } => {
+                let topics = self.members.agree(key, ask, answer, Instant::now());
+                self.publish(topics);
+            }
             Command::Close { key, calls, deadline, answer } => {
-                let topic = self.members.close(key, calls, deadline, answer);
+                let topic = self.members.close(key, calls, (Instant::now(), deadline), answer);
                 self.publish(topic);
             }
             Command::Leave => {}
@@ -153,7 +157,8 @@ impl Driver {
 
     fn register(&mut self, member: Member) {
         let key = member.key();
-        self.members.add(member, &self.plane.news_about(key));
+        let topics = self.members.add(member, &self.plane.news_about(key), Instant::now());
+        self.publish(topics);
         for (slot, placed) in self.slots.create(key) {
             self.on_placed(slot, placed);
         }
@@ -222,6 +227,10 @@ impl Driver {
 
     /// A connection whose other side is proven, whoever dialled.
     fn on_proven(&mut self, slot: Slot, stream: TcpStream) {
+        if self.plane.presence(slot.peer) == Presence::Lost {
+            // Whoever was taken for dead takes part in nothing new.
+            return;
+        }
         if slot.role != Role::Control && self.members.get(slot.key).is_none() {
             let topics = self.members.find_conflict(slot);
             self.publish(topics);
@@ -379,9 +388,12 @@ impl Driver {
             Action::Connect(peer) => self.want(Slot::control(peer)),
             Action::Send(peer, message) => self.send(peer, &message),
             Action::Happened(news) => {
-                self.members.happened(&news);
+                let topics = self.members.happened(&news, Instant::now());
+                self.publish(topics);
                 if let Topic::Lost { rank, .. } = news.topic {
                     self.wanted.retain(|slot, _| slot.peer != rank);
+                    // It has been sent that as its last message; more would pile up for somebody who does not read.
+                    self.writers.remove(&rank);
                 }
             }
             Action::Asked { from, key, number } => {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::RecvTimeoutError;
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{Board, Control};
+use unisono_engine::{Agreed, Ask, Board, Control};
 
 use super::Command;
 use super::members::ID_LIST_BITS;
@@ -35,6 +36,21 @@ impl TcpControl {
     fn send(&self, command: Command) {
         self.world.commands().send(command);
     }
+
+    /// `None` when this rank is not in the list.
+    fn make(&self, ranks: &[u32], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
+        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
+        let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect::<Arc<[u32]>>();
+        let (global_ranks, hosts) = (of(self.group.global_ranks()), of(self.group.hosts()));
+        let key = derived_key(self.key, origin, &global_ranks);
+        let group = Group::new(rank as u32, global_ranks, hosts, key.epoch);
+        let derived = communicator::create(&self.world, key, group)?;
+        Ok(Some(derived))
+    }
+}
+
+fn no_answer(error: RecvTimeoutError) -> Error {
+    Error::System { what: "no answer from the control thread".to_owned(), text: error.to_string() }
 }
 
 impl Control for TcpControl {
@@ -50,22 +66,22 @@ impl Control for TcpControl {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam::channel::bounded(1);
         self.send(Command::Close { key: self.key, calls, deadline, answer });
-        answered.recv_deadline(deadline + ANSWER_WAIT).unwrap_or_else(|error| {
-            Err(Error::System {
-                what: "no answer from the control thread".to_owned(),
-                text: error.to_string(),
-            })
-        })
+        answered.recv_deadline(deadline + ANSWER_WAIT).unwrap_or_else(|error| Err(no_answer(error)))
+    }
+
+    fn agree(&self, ask: &Ask) -> Result<Agreed> {
+        let (answer, answered) = crossbeam::channel::bounded(1);
+        self.send(Command::Agree { key: self.key, ask: *ask, answer });
+        answered.recv_deadline(ask.deadline + ANSWER_WAIT).unwrap_or_else(|error| Err(no_answer(error)))
+    }
+
+    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
+        let made = self.make(survivors, Origin::Shrink(number))?;
+        made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
-        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
-        let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect::<Arc<[u32]>>();
-        let (global_ranks, hosts) = (of(self.group.global_ranks()), of(self.group.hosts()));
-        let key = derived_key(self.key, counter, &global_ranks);
-        let group = Group::new(rank as u32, global_ranks, hosts, self.group.epoch());
-        let derived = communicator::create(&self.world, key, group)?;
-        Ok(Some(derived))
+        self.make(ranks, Origin::Derive(counter))
     }
 }
 
@@ -75,13 +91,26 @@ impl Drop for TcpControl {
     }
 }
 
+/// How a communicator came about from another one, and the how-manieth of its kind it is.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// A subgroup or a duplicate.
+    Derive(u64),
+    /// The survivors, in the next epoch.
+    Shrink(u64),
+}
+
 /// The key of a communicator that every member works out for itself. The low bits depend on the ranks, the others on
 /// how it came about, so that two sides that called with different lists meet and notice.
-fn derived_key(parent: CommunicatorKey, counter: u64, ranks: &[u32]) -> CommunicatorKey {
-    let origin = hash([parent.id, parent.epoch.into(), counter].into_iter());
+fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[u32]) -> CommunicatorKey {
+    let (kind, counter, epoch) = match origin {
+        Origin::Derive(counter) => (0, counter, parent.epoch),
+        Origin::Shrink(number) => (1, number, parent.epoch + 1),
+    };
+    let origin = hash([parent.id, parent.epoch.into(), kind, counter].into_iter());
     let list = hash(ranks.iter().map(|&rank| rank.into()));
     let low = (1 << ID_LIST_BITS) - 1;
-    CommunicatorKey { id: origin & !low | list & low, epoch: parent.epoch }
+    CommunicatorKey { id: origin & !low | list & low, epoch }
 }
 
 /// FNV-1a over words, and a last mixing so that the low bits depend on everything.
@@ -99,11 +128,13 @@ mod tests {
     #[test]
     fn keys_tell_origin_and_list_apart() {
         let world = CommunicatorKey { id: 0, epoch: 0 };
-        let key = |counter, ranks: &[u32]| derived_key(world, counter, ranks);
+        let key = |counter, ranks: &[u32]| derived_key(world, Origin::Derive(counter), ranks);
         let origin = |key: CommunicatorKey| key.id >> ID_LIST_BITS;
         assert_eq!(key(0, &[0, 1]), key(0, &[0, 1]));
         assert_eq!(origin(key(0, &[0, 1])), origin(key(0, &[1, 0])));
         assert_ne!(key(0, &[0, 1]), key(0, &[1, 0]));
+        let shrunk = derived_key(world, Origin::Shrink(0), &[0, 1]);
+        assert!(shrunk.epoch == 1 && origin(shrunk) != origin(key(0, &[0, 1])));
         let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, &[0, 1]))).collect();
         origins.sort_unstable();
         origins.dedup();

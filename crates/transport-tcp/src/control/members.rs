@@ -7,12 +7,13 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
-use unisono_engine::{Board, CallStatus, Waker, final_numbers_error, judge_answer};
+use unisono_engine::{Ask, Board, CallStatus, Waker, final_numbers_error, judge_answer};
 
-use super::CloseAnswer;
 use super::slots::Slot;
+use super::survival::Survival;
+use super::{AgreeAnswer, CloseAnswer};
 use crate::links::Mail;
-use crate::wire::{CommunicatorKey, News, Topic};
+use crate::wire::{CommunicatorKey, Fate, News, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
@@ -41,6 +42,7 @@ pub(crate) struct Member {
     closed: Vec<Option<u64>>,
     is_told: bool,
     closing: Option<Closing>,
+    survival: Survival,
 }
 
 impl Member {
@@ -51,7 +53,8 @@ impl Member {
         (inbox, waker): (Sender<Mail>, Waker),
     ) -> Member {
         let closed = vec![None; group.size() as usize];
-        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None }
+        let survival = Survival::new(key, group.clone(), board.clone());
+        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None, survival }
     }
 
     /// Its key.
@@ -111,29 +114,61 @@ impl Member {
         is_first.then_some(Topic::Revoked { key: self.key, cause })
     }
 
-    fn happened(&mut self, news: &News) {
+    /// What news means here; what is to be published in turn.
+    fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
             Topic::Lost { rank, certainty, reason } => {
-                // Who has closed owes nothing; a call that still waits for it learns that by asking.
-                let is_needed = |peer: u32| self.closed[peer as usize].is_none();
-                if self.group_rank(*rank).is_some_and(is_needed) {
-                    let cause = self.peer_lost(*rank, news.origin, *certainty, reason.clone());
-                    self.revoke(news.origin, cause);
-                    self.finish_closing(Instant::now());
+                let Some(peer) = self.group_rank(*rank) else { return Vec::new() };
+                if peer == self.group.rank() {
+                    self.evicted(news.origin, reason.clone(), now);
+                } else {
+                    self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, calls } if *key == self.key => self.note_closed(news.origin, *calls),
+            Topic::Closed { key, calls } if *key == self.key => self.note_closed(news.origin, *calls, now),
             // Who leaves has closed everything it had, so this one it never had.
-            Topic::Goodbye => self.note_closed(news.origin, 0),
-            Topic::Revoked { .. } | Topic::Closed { .. } => {}
+            Topic::Goodbye => self.note_closed(news.origin, 0, now),
+            Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group_rank(news.origin) {
+                    self.survival.on_ballot(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Decision { agreement, ballot } if agreement.communicator == self.key => {
+                if let Some(from) = self.group_rank(news.origin) {
+                    self.survival.on_decision(from, *agreement, ballot.clone());
+                }
+            }
+            Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {}
+        }
+        self.survival.step(now)
+    }
+
+    fn lost(&mut self, peer: u32, (noticed_by, now): (u32, Instant), certainty: Certainty, reason: String) {
+        self.survival.note(peer, certainty.into());
+        // Who has closed owes nothing; a call that still waits for it learns that by asking.
+        if self.closed[peer as usize].is_none() {
+            let global = self.group.global_ranks()[peer as usize];
+            let cause = self.peer_lost(global, noticed_by, certainty, reason);
+            self.revoke(noticed_by, cause);
+            self.finish_closing(now);
         }
     }
 
-    fn note_closed(&mut self, origin: u32, calls: u64) {
+    fn evicted(&mut self, noticed_by: u32, reason: String, now: Instant) {
+        self.board.evict(Error::Evicted { noticed_by, reason });
+        (self.waker)();
+        self.finish_closing(now);
+    }
+
+    fn note_closed(&mut self, origin: u32, calls: u64, now: Instant) {
         if let Some(peer) = self.group_rank(origin) {
+            if peer != self.group.rank() {
+                // It takes no part any more, whether it lives or not.
+                self.survival.note(peer, Fate::Gone);
+            }
             self.closed[peer as usize].get_or_insert(calls);
-            self.finish_closing(Instant::now());
+            self.finish_closing(now);
         }
     }
 
@@ -162,10 +197,11 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    /// Adds one, and tells it what has happened before.
-    pub(crate) fn add(&mut self, mut member: Member, news: &[News]) {
-        news.iter().for_each(|news| member.happened(news));
+    /// Adds one, and tells it what has happened before. What is to be published in turn.
+    pub(crate) fn add(&mut self, mut member: Member, news: &[News], now: Instant) -> Vec<Topic> {
+        let topics = news.iter().flat_map(|news| member.happened(news, now)).collect();
         self.members.insert(member.key, member);
+        topics
     }
 
     /// Takes one out. True when its goodbye has not been said.
@@ -178,9 +214,21 @@ impl Members {
         self.members.get(&key)
     }
 
-    /// Tells all of them what has happened.
-    pub(crate) fn happened(&mut self, news: &News) {
-        self.members.values_mut().for_each(|member| member.happened(news));
+    /// Tells all of them what has happened. What is to be published in turn.
+    pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
+        self.members.values_mut().flat_map(|member| member.happened(news, now)).collect()
+    }
+
+    /// Starts this rank's part in an agreement. What is to be published.
+    pub(crate) fn agree(
+        &mut self,
+        key: CommunicatorKey,
+        ask: Ask,
+        answer: AgreeAnswer,
+        now: Instant,
+    ) -> Vec<Topic> {
+        let member = self.members.get_mut(&key);
+        member.map(|member| member.survival.ask(ask, answer, now)).unwrap_or_default()
     }
 
     /// Hands over a socket. A communicator that has gone meanwhile needs none.
@@ -206,13 +254,13 @@ impl Members {
         &mut self,
         key: CommunicatorKey,
         calls: u64,
-        deadline: Instant,
+        (now, deadline): (Instant, Instant),
         answer: CloseAnswer,
     ) -> Option<Topic> {
         let member = self.members.get_mut(&key)?;
         let is_first = !std::mem::replace(&mut member.is_told, true);
         member.closing = Some(Closing { calls, deadline, answer });
-        member.finish_closing(Instant::now());
+        member.finish_closing(now);
         is_first.then_some(Topic::Closed { key, calls })
     }
 
@@ -262,12 +310,16 @@ impl Members {
     /// When [`Members::on_time`] is due, if ever.
     pub(crate) fn due(&self) -> Option<Instant> {
         let closings = self.members.values().filter_map(|member| member.closing.as_ref());
-        closings.map(|closing| closing.deadline).min()
+        let agreements = self.members.values().filter_map(|member| member.survival.due());
+        closings.map(|closing| closing.deadline).chain(agreements).min()
     }
 
     /// Answers those who have waited long enough.
     pub(crate) fn on_time(&mut self, now: Instant) {
-        self.members.values_mut().for_each(|member| member.finish_closing(now));
+        for member in self.members.values_mut() {
+            member.finish_closing(now);
+            member.survival.answer(now);
+        }
     }
 }
 

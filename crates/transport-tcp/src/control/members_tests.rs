@@ -22,7 +22,7 @@ fn member() -> (Member, Arc<Board>, Receiver<Mail>) {
 fn members() -> (Members, Arc<Board>, Receiver<Mail>) {
     let (member, board, inbox) = member();
     let mut members = Members::default();
-    members.add(member, &[]);
+    members.add(member, &[], Instant::now());
     (members, board, inbox)
 }
 
@@ -36,10 +36,10 @@ fn lost(rank: u32) -> Topic {
 
 fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
     let (answer, answered) = bounded(1);
-    let topic = members.close(KEY, calls, Instant::now() + Duration::from_secs(60), answer);
+    let topic = members.close(KEY, calls, (Instant::now(), Instant::now() + Duration::from_secs(60)), answer);
     assert!(matches!(topic, Some(Topic::Closed { calls: said, .. }) if said == calls));
     // The news of a rank comes back to itself.
-    members.happened(&news(4, Topic::Closed { key: KEY, calls }));
+    members.happened(&news(4, Topic::Closed { key: KEY, calls }), Instant::now());
     answered
 }
 
@@ -47,10 +47,10 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut members, board, _inbox) = members();
     board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), Location::caller());
-    members.happened(&news(3, lost(5)));
+    members.happened(&news(3, lost(5)), Instant::now());
     assert!(board.revocation().is_none(), "not a member");
-    members.happened(&news(3, lost(6)));
-    members.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }));
+    members.happened(&news(3, lost(6)), Instant::now());
+    members.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
     let Some(Error::PeerLost { culprits, call, noticed_by, .. }) = board.revocation_error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
@@ -60,8 +60,8 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
 #[test]
 fn who_has_closed_may_go() {
     let (mut members, board, _inbox) = members();
-    members.happened(&news(6, Topic::Closed { key: KEY, calls: 2 }));
-    members.happened(&news(2, lost(6)));
+    members.happened(&news(6, Topic::Closed { key: KEY, calls: 2 }), Instant::now());
+    members.happened(&news(2, lost(6)), Instant::now());
     assert!(board.revocation().is_none());
     assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
     let Some(Topic::Revoked { cause: Error::PeerLost { culprits, reason, .. }, .. }) =
@@ -77,14 +77,14 @@ fn who_has_closed_may_go() {
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board, _inbox) = members();
     let answered = close(&mut equal, 3);
-    equal.happened(&news(6, Topic::Closed { key: KEY, calls: 3 }));
+    equal.happened(&news(6, Topic::Closed { key: KEY, calls: 3 }), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
-    equal.happened(&news(2, Topic::Closed { key: KEY, calls: 3 }));
+    equal.happened(&news(2, Topic::Closed { key: KEY, calls: 3 }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
     assert!(!equal.remove(KEY), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = members();
-    unequal.happened(&news(6, Topic::Closed { key: KEY, calls: 4 }));
+    unequal.happened(&news(6, Topic::Closed { key: KEY, calls: 4 }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { rank: 2, .. }))));
@@ -96,7 +96,11 @@ fn closing_waits_for_all_and_compares() {
 #[test]
 fn what_came_before_the_communicator_counts() {
     let (member, board, _inbox) = member();
-    Members::default().add(member, &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })]);
+    Members::default().add(
+        member,
+        &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
+        Instant::now(),
+    );
     assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
 }
 

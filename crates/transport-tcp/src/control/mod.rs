@@ -6,16 +6,25 @@
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
 //! | `slots` | which of two simultaneous connections is the one |
 //! | `members` | the communicators of this rank: what news means to each |
+//! | `agreement`, `survival` | how survivors agree on a flag and on who is left |
 //! | `driver`, `tasks` | the thread: sockets and timers around the above |
 //! | `handle` | what the engine holds |
 
+mod agreement;
 mod detector;
 mod driver;
 mod flood;
 mod handle;
 mod members;
 mod plane;
+#[cfg(test)]
+mod plane_tests;
+#[cfg(test)]
+mod simulation;
 mod slots;
+mod survival;
+#[cfg(test)]
+mod survival_tests;
 mod tasks;
 mod topology;
 
@@ -25,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_communicator::{Error, Result};
+use unisono_engine::{Agreed, Ask};
 
 use crate::handshake::JobId;
 use crate::links::SocketOptions;
@@ -85,6 +95,8 @@ pub(crate) enum Command {
     Flood { key: CommunicatorKey, cause: Arc<Error> },
     /// Its call `number` waits for that rank.
     Ask { key: CommunicatorKey, awaited: u32, number: u64 },
+    /// Its survivors are to agree; see [`unisono_engine::Control::agree`].
+    Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
     /// It closes; the answer says whether the others made the same number of calls.
     Close { key: CommunicatorKey, calls: u64, deadline: Instant, answer: CloseAnswer },
     /// The world ends here.
@@ -93,6 +105,9 @@ pub(crate) enum Command {
 
 /// Takes the answer to [`Command::Close`].
 pub(crate) type CloseAnswer = crossbeam::channel::Sender<Result<()>>;
+
+/// Takes the answer to [`Command::Agree`].
+pub(crate) type AgreeAnswer = crossbeam::channel::Sender<Result<Agreed>>;
 
 /// The way to the control thread, from any thread.
 #[derive(Clone)]

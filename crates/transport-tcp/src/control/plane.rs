@@ -76,6 +76,9 @@ pub(crate) struct Plane {
     /// From whom something has come on the present connection.
     heard: Vec<bool>,
     questions: BTreeMap<u32, Vec<Message>>,
+    /// Since when a wanted connection is missing that is the other side's to dial.
+    missing: BTreeMap<u32, Instant>,
+    patience: Duration,
     topology: Topology,
     detector: Detector,
     flood: Flood,
@@ -92,6 +95,8 @@ impl Plane {
             connecting: vec![false; size as usize],
             heard: vec![false; size as usize],
             questions: BTreeMap::new(),
+            missing: BTreeMap::new(),
+            patience: intervals.suspect,
             topology: Topology::new(rank, size),
             detector: Detector::new(intervals.beat, intervals.suspect, now),
             flood: Flood::new(rank, size),
@@ -184,6 +189,7 @@ impl Plane {
             let reason = format!("silent for {} ms", silence.silent.as_millis());
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
+        self.dial_missing(now);
         let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer as usize]);
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
     }
@@ -237,7 +243,9 @@ impl Plane {
         let gone = match news.topic {
             Topic::Lost { rank, .. } => Some((rank, Presence::Lost)),
             Topic::Goodbye => Some((news.origin, Presence::Left)),
-            Topic::Revoked { .. } | Topic::Closed { .. } => None,
+            Topic::Revoked { .. } | Topic::Closed { .. } | Topic::Ballot { .. } | Topic::Decision { .. } => {
+                None
+            }
         };
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
@@ -257,6 +265,22 @@ impl Plane {
         }
     }
 
+    /// Dials whom the other side should have dialled long ago: it may have died before, and only a dial will tell.
+    fn dial_missing(&mut self, now: Instant) {
+        if self.presence(self.rank) != Presence::Live {
+            return;
+        }
+        let mut wanted = self.topology.wanted(self.rank);
+        wanted.retain(|&peer| !self.connected[peer as usize] && !self.connecting[peer as usize]);
+        self.missing.retain(|peer, _| wanted.contains(peer));
+        for peer in wanted {
+            let since = *self.missing.entry(peer).or_insert(now);
+            if now.saturating_duration_since(since) > self.patience {
+                self.connect(peer);
+            }
+        }
+    }
+
     fn connect(&mut self, peer: u32) {
         let (connected, connecting) = (self.connected[peer as usize], &mut self.connecting[peer as usize]);
         if !connected && !*connecting && peer != self.rank {
@@ -271,7 +295,3 @@ impl Plane {
         self.detector.watch(watched, now);
     }
 }
-
-#[cfg(test)]
-#[path = "plane_tests.rs"]
-mod tests;

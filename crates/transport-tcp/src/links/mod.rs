@@ -193,6 +193,12 @@ impl Links for TcpLinks {
     fn waker(&self) -> Waker {
         self.alarm.waker()
     }
+
+    fn close(&mut self) {
+        self.sockets.fill(None);
+        self.links.iter_mut().for_each(|link| *link = None);
+        self.failed.get_or_insert(Error::Closed);
+    }
 }
 
 /// Polls until something is ready or the time has come. A signal is not a reason to wake.

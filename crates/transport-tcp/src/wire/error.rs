@@ -11,6 +11,7 @@
 //! | 6 | closed | none |
 //! | 7 | refused | problem text |
 //! | 8 | system | what text, words text |
+//! | 9 | evicted | noticed by `u32`, reason text |
 //!
 //! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
 
@@ -75,6 +76,10 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             fields.text(what, TEXT_BYTES_MAX).text(text, TEXT_BYTES_MAX);
             8
         }
+        Error::Evicted { noticed_by, reason } => {
+            fields.u32(*noticed_by).text(reason, TEXT_BYTES_MAX);
+            9
+        }
         _ => 0,
     }
 }
@@ -121,6 +126,7 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
         6 => Error::Closed,
         7 => Error::Refused { problem: text(fields)? },
         8 => Error::System { what: text(fields)?, text: text(fields)? },
+        9 => Error::Evicted { noticed_by: fields.u32()?, reason: text(fields)? },
         _ => return Ok(None),
     };
     Ok(Some(error))
@@ -182,6 +188,7 @@ mod tests {
             Error::Closed,
             Error::Refused { problem: own() },
             Error::System { what: own(), text: own() },
+            Error::Evicted { noticed_by: 1, reason: own() },
         ]
     }
 

@@ -22,11 +22,18 @@
 //! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
 //! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64` |
 //! | 4 | goodbye | none: the origin leaves the job |
+//! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
+//! | 6 | decision | agreement, ballot: what was decided |
+//!
+//! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
+//! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
+//! of the first byte: 0 live, 1 gone, 2 suspected.
 //!
 //! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
 //! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
 //! `error.rs`.
 
+mod ballot;
 mod call;
 mod error;
 
@@ -35,10 +42,11 @@ use unisono_engine::CallStatus;
 
 use crate::codec::{Malformed, Reader, Writer};
 
+pub(crate) use ballot::{AgreementKey, Ballot, Fate};
 pub(crate) use error::{read_error, write_error};
 
 /// Longest frame, kind included.
-pub(crate) const FRAME_BYTES_MAX: usize = 16 * 1024;
+pub(crate) const FRAME_BYTES_MAX: usize = 20 * 1024;
 
 /// Longest text in a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
@@ -124,6 +132,10 @@ pub(crate) enum Topic {
     Closed { key: CommunicatorKey, calls: u64 },
     /// The origin leaves the job in good order.
     Goodbye,
+    /// What the origin says in an agreement.
+    Ballot { agreement: AgreementKey, ballot: Ballot },
+    /// What the ranks have agreed on.
+    Decision { agreement: AgreementKey, ballot: Ballot },
 }
 
 impl Topic {
@@ -131,6 +143,9 @@ impl Topic {
     pub(crate) fn key(&self) -> Option<CommunicatorKey> {
         match self {
             Topic::Revoked { key, .. } | Topic::Closed { key, .. } => Some(*key),
+            Topic::Ballot { agreement, .. } | Topic::Decision { agreement, .. } => {
+                Some(agreement.communicator)
+            }
             Topic::Lost { .. } | Topic::Goodbye => None,
         }
     }
@@ -218,6 +233,8 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Goodbye => {
             writer.u8(4);
         }
+        Topic::Ballot { agreement, ballot } => ballot::write(writer.u8(5), *agreement, ballot),
+        Topic::Decision { agreement, ballot } => ballot::write(writer.u8(6), *agreement, ballot),
     }
 }
 
@@ -231,6 +248,14 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
         },
         3 => Topic::Closed { key: read_key(reader)?, calls: reader.u64()? },
         4 => Topic::Goodbye,
+        5 => {
+            let (agreement, ballot) = ballot::read(reader)?;
+            Topic::Ballot { agreement, ballot }
+        }
+        6 => {
+            let (agreement, ballot) = ballot::read(reader)?;
+            Topic::Decision { agreement, ballot }
+        }
         _ => return Err(Malformed { what: "an unknown topic" }),
     })
 }
@@ -281,6 +306,7 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 mod tests {
     use proptest::prelude::*;
     use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
+    use unisono_engine::Question;
 
     use super::*;
 
@@ -300,11 +326,16 @@ mod tests {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo { number: 4, descriptor, algorithm: None, site: None };
+        let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
+        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Suspected, Fate::Live];
+        let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
             Topic::Closed { key, calls: 5 },
             Topic::Goodbye,
+            Topic::Ballot { agreement, ballot: ballot(5) },
+            Topic::Decision { agreement, ballot: ballot(4) },
         ];
         let statuses = [
             CallStatus::NotYet { last: None },

@@ -11,7 +11,7 @@ use std::time::Instant;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp, Result,
 };
-use unisono_schedule::{Shape, find};
+use unisono_schedule::{Choice, Shape};
 
 use crate::board::Board;
 use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes};
@@ -76,6 +76,8 @@ impl Links for AllWilling {
     fn waker(&self) -> Waker {
         Arc::new(|| {})
     }
+
+    fn close(&mut self) {}
 }
 
 /// The least of several means: what the work itself takes.
@@ -96,11 +98,12 @@ fn descriptor() -> Descriptor {
 }
 
 fn measure_run(name: &str, ranks: u32) {
-    let algorithm = find(unisono_schedule::Collective::AllReduce, name).expect("a registered algorithm");
+    let choice = Choice::named(unisono_schedule::Collective::AllReduce, name, &Shape::new(ranks));
+    let choice = choice.expect("a registered algorithm");
     let group = Group::world(0, ranks);
-    let schedule = Arc::new(algorithm.schedule(&Shape::new(ranks), 0));
+    let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, 0));
     let key = PlanKey { descriptor: descriptor(), counts: Counts::Even };
-    let plan = Arc::new(Plan::new(algorithm, schedule, &key, &group, crate::plan::PIECE_BYTES));
+    let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES));
     let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
     let mut links =
         AllWilling { links: (0..ranks).map(|_| Willing { header: [0; HEADER_BYTES], given: 0 }).collect() };

@@ -11,7 +11,7 @@ use std::time::Instant;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp, Result,
 };
-use unisono_schedule::{Algorithm, Cost, Own, Requires, Shape};
+use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Shape};
 
 use super::{Desk, Run, Turn};
 use crate::header::CallHeader;
@@ -73,6 +73,8 @@ impl Links for Lockstep {
     fn waker(&self) -> Waker {
         Arc::new(|| {})
     }
+
+    fn close(&mut self) {}
 }
 
 /// One rank of a test.
@@ -91,9 +93,10 @@ impl Rank {
             op: Some(ReduceOp::Sum),
             ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
         };
-        let schedule = Arc::new(algorithm.schedule(&Shape::new(ranks), rank));
+        let choice = Choice { algorithm, shape: Shape::new(ranks) };
+        let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
         let key = PlanKey { descriptor, counts: Counts::Even };
-        let plan = Arc::new(Plan::new(algorithm, schedule, &key, &Group::world(rank, ranks), 8));
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, ranks), 8));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         Rank {
             scratch: vec![0; plan.scratch_bytes],

@@ -1,0 +1,146 @@
+//! The agreements of one communicator on one rank: who has asked, what is known of the others, what came out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use unisono_communicator::{Error, Group, Result};
+use unisono_engine::{Agreed, Ask, Board, Question, not_agreed};
+
+use super::AgreeAnswer;
+use super::agreement::{Agreement, Publish};
+use crate::wire::{AgreementKey, Ballot, CommunicatorKey, Fate, Topic};
+
+/// A caller that waits for an agreement.
+struct Asking {
+    ask: Ask,
+    since: Instant,
+    answer: AgreeAnswer,
+}
+
+/// What one communicator needs to survive.
+pub(super) struct Survival {
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+    /// What has become of every group rank.
+    fates: Vec<Fate>,
+    agreements: BTreeMap<(Question, u64), Agreement>,
+    /// How many agreements this rank has taken part in, by question.
+    joined: BTreeMap<Question, u64>,
+    asking: Vec<Asking>,
+}
+
+impl Survival {
+    /// Everybody lives, and nobody has asked anything.
+    pub(super) fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> Survival {
+        let fates = vec![Fate::Live; group.size() as usize];
+        let (agreements, joined, asking) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        Survival { key, group, board, fates, agreements, joined, asking }
+    }
+
+    /// Notes what has become of another rank; who is not live stays so.
+    pub(super) fn note(&mut self, rank: u32, fate: Fate) {
+        let known = &mut self.fates[rank as usize];
+        if *known != Fate::Gone && fate != Fate::Live {
+            *known = fate;
+        }
+    }
+
+    /// A rank says something in an agreement.
+    pub(super) fn on_ballot(&mut self, from: u32, key: AgreementKey, ballot: Ballot) {
+        if let Some(agreement) = self.agreement(key.question, key.number) {
+            agreement.on_ballot(from, ballot);
+        }
+    }
+
+    /// A rank says what came out of an agreement. One without us may come before the news that we are taken for dead.
+    pub(super) fn on_decision(&mut self, from: u32, key: AgreementKey, decision: Ballot) {
+        let own = self.group.rank() as usize;
+        if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
+            let noticed_by = self.group.global_ranks()[from as usize];
+            let reason = "the others have agreed on the survivors".to_owned();
+            self.board.evict(Error::Evicted { noticed_by, reason });
+        } else if let Some(agreement) = self.agreement(key.question, key.number) {
+            agreement.on_decision(decision);
+        }
+    }
+
+    /// This rank asks. What is to be published.
+    pub(super) fn ask(&mut self, ask: Ask, answer: AgreeAnswer, now: Instant) -> Vec<Topic> {
+        let joined = self.joined.entry(ask.question).or_default();
+        *joined = (*joined).max(ask.number + 1);
+        // Somebody may still be in the one before.
+        self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
+        if let Some(agreement) = self.agreement(ask.question, ask.number) {
+            agreement.join(ask.flag, ask.finished_calls);
+        }
+        self.asking.push(Asking { ask, since: now, answer });
+        self.step(now)
+    }
+
+    /// Moves every agreement on. What is to be published.
+    pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for ((question, number), one) in &mut self.agreements {
+            let agreement = AgreementKey { communicator: self.key, question: *question, number: *number };
+            topics.extend(one.step(&self.fates).into_iter().map(|publish| match publish {
+                Publish::Ballot(ballot) => Topic::Ballot { agreement, ballot },
+                Publish::Decision(ballot) => Topic::Decision { agreement, ballot },
+            }));
+        }
+        self.answer(now);
+        topics
+    }
+
+    /// Answers who has waited long enough, or whose answer is there.
+    pub(super) fn answer(&mut self, now: Instant) {
+        for index in (0..self.asking.len()).rev() {
+            if let Some(result) = self.result(&self.asking[index], now) {
+                // Nobody takes the answer when the caller has given up.
+                let _ = self.asking.remove(index).answer.send(result);
+            }
+        }
+    }
+
+    /// When the next caller gives up.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.asking.iter().map(|asking| asking.ask.deadline).min()
+    }
+
+    fn result(&self, asking: &Asking, now: Instant) -> Option<Result<Agreed>> {
+        if let Some(eviction) = self.board.eviction() {
+            return Some(Err(eviction.clone()));
+        }
+        let ask = &asking.ask;
+        let agreement = self.agreements.get(&(ask.question, ask.number))?;
+        if let Some(decision) = agreement.decision() {
+            return Some(self.outcome(decision));
+        }
+        (ask.deadline <= now).then(|| {
+            let waited = now.saturating_duration_since(asking.since);
+            Err(not_agreed(&self.board, ask, waited, &agreement.awaited(&self.fates)))
+        })
+    }
+
+    fn outcome(&self, decision: &Ballot) -> Result<Agreed> {
+        let global = |ranks: &[u32]| -> Vec<u32> {
+            ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect()
+        };
+        let survivors = decision.survivors();
+        if let Some(silent) = decision.rivals(self.group.hosts()) {
+            return Err(Error::NoQuorum { survivors: global(&survivors), silent: global(&silent) });
+        }
+        Ok(Agreed { flag: decision.flag, finished_calls: decision.finished_calls, survivors })
+    }
+
+    /// An agreement that this rank is in or comes to next. Nobody is further ahead: what comes after needs our ballot.
+    fn agreement(&mut self, question: Question, number: u64) -> Option<&mut Agreement> {
+        let joined = self.joined.get(&question).copied().unwrap_or(0);
+        let (rank, ranks) = (self.group.rank(), self.group.size());
+        if number > joined || number + 1 < joined {
+            return None;
+        }
+        Some(self.agreements.entry((question, number)).or_insert_with(|| Agreement::new(rank, ranks)))
+    }
+}

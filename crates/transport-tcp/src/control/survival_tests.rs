@@ -1,0 +1,186 @@
+//! Agreements in simulated jobs whose ranks die, stop and are cut off while they agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::Receiver;
+use unisono_communicator::{Error, Result};
+use unisono_engine::{Agreed, Ask, Question};
+
+use super::simulation::{MS, Random, Simulation};
+
+/// Runs of each kind of fault.
+const RUNS: u64 = 3334;
+
+/// How long everything may take in the time of the simulation, far beyond the detector's patience.
+const SPAN: Duration = Duration::from_secs(30);
+
+/// What happens to a job while it agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Faults {
+    /// Ranks die, and part of what they have sent is lost.
+    Crashes,
+    /// Ranks die, and others stop for a while.
+    CrashesAndStops,
+    /// Nothing passes between two hosts for a while, and ranks die.
+    CrashesAndCut,
+}
+
+/// One rank's part.
+struct Asker {
+    rank: u32,
+    flag: bool,
+    finished_calls: u64,
+    answer: Receiver<Result<Agreed>>,
+}
+
+impl Asker {
+    /// Nothing when the rank has died.
+    fn ask(simulation: &mut Simulation, rank: u32, number: u64) -> Option<Asker> {
+        let flag = simulation.random.below(8) > 0;
+        let finished_calls = 5 + simulation.random.below(2);
+        let deadline = simulation.now + 10 * SPAN;
+        let ask = Ask { question: Question::Survivors, number, flag, finished_calls, deadline };
+        let is_alive = simulation.is_alive(rank);
+        is_alive.then(|| Asker { rank, flag, finished_calls, answer: simulation.agree(rank, ask) })
+    }
+}
+
+/// What is going to happen, and when.
+enum Act {
+    Ask(u32),
+    Crash(u32),
+    Stop(u32, Duration),
+    Cut(BTreeSet<u32>, Duration),
+}
+
+fn random_faults(faults: Faults, hosts: &[u32], random: &mut Random) -> Vec<Act> {
+    let size = hosts.len() as u32;
+    let mut acts: Vec<Act> = (0..size).map(Act::Ask).collect();
+    // At least one rank is left.
+    for _ in 0..random.below(u64::from(size)) {
+        acts.push(Act::Crash(random.below(u64::from(size) - 1) as u32));
+    }
+    match faults {
+        Faults::Crashes => {}
+        Faults::CrashesAndStops => {
+            for _ in 0..1 + random.below(2) {
+                let span = MS * (200 + random.below(4000)) as u32;
+                acts.push(Act::Stop(random.below(u64::from(size)) as u32, span));
+            }
+        }
+        Faults::CrashesAndCut => {
+            let side = (0..size).filter(|&rank| hosts[rank as usize] == 0).collect();
+            acts.push(Act::Cut(side, MS * (200 + random.below(6000)) as u32));
+        }
+    }
+    // Any order: asks and faults meet in every way.
+    for index in (1..acts.len()).rev() {
+        acts.swap(index, random.below(index as u64 + 1) as usize);
+    }
+    acts
+}
+
+/// Two agreements: one under faults, one when all is over.
+fn agree_twice(simulation: &mut Simulation, faults: Faults, hosts: &[u32], what: &str) {
+    let acts = random_faults(faults, hosts, &mut simulation.random);
+    let mut askers = Vec::new();
+    for act in acts {
+        match act {
+            Act::Ask(rank) => askers.extend(Asker::ask(simulation, rank, 0)),
+            Act::Crash(rank) => simulation.crash(rank),
+            Act::Stop(rank, span) => drop(simulation.stopped.insert(rank, simulation.now + span)),
+            Act::Cut(side, span) => simulation.cut_off(side, span),
+        }
+        let pause = MS * simulation.random.below(4) as u32;
+        simulation.run(pause);
+    }
+    simulation.run(SPAN);
+    let again: Vec<Asker> =
+        (0..simulation.size()).filter_map(|rank| Asker::ask(simulation, rank, 1)).collect();
+    simulation.run(SPAN);
+    let answers = |askers: &[Asker]| -> BTreeMap<u32, Result<Agreed>> {
+        let living = askers.iter().filter(|asker| simulation.is_alive(asker.rank));
+        let answer = |asker: &Asker| asker.answer.try_recv().ok().map(|answer| (asker.rank, answer));
+        living.map(|asker| answer(asker).unwrap_or_else(|| panic!("{what}: {} waits", asker.rank))).collect()
+    };
+    let (first, second) = (answers(&askers), answers(&again));
+    let going_on: BTreeSet<u32> =
+        second.iter().filter(|(_, answer)| answer.is_ok()).map(|(rank, _)| *rank).collect();
+    check(&first, &askers, &going_on, what);
+    check(&second, &again, &going_on, what);
+    for (rank, answer) in &second {
+        let is_told = matches!(answer, Err(Error::Evicted { .. } | Error::NoQuorum { .. }));
+        let may_be_told = faults != Faults::Crashes;
+        assert!(answer.is_ok() || is_told && may_be_told, "{what}: rank {rank} lives but {answer:?}");
+    }
+}
+
+/// Those who can go on have decided the same, with all of them in it. Who was taken for dead, or cut off, may have
+/// decided from what was said before, and finds out by its next call.
+fn check(answers: &BTreeMap<u32, Result<Agreed>>, askers: &[Asker], going_on: &BTreeSet<u32>, what: &str) {
+    let mut decided: Option<&Agreed> = None;
+    for rank in going_on {
+        let Ok(agreed) = &answers[rank] else { panic!("{what}: rank {rank}: {:?}", answers[rank]) };
+        assert_eq!(*decided.get_or_insert(agreed), agreed, "{what}: on rank {rank}");
+        assert!(agreed.survivors.contains(rank), "{what}: rank {rank} is none of {agreed:?}");
+    }
+    let Some(decided) = decided else { return };
+    let (mut flag, mut finished_calls) = (true, u64::MAX);
+    for voter in askers.iter().filter(|asker| decided.survivors.contains(&asker.rank)) {
+        flag &= voter.flag;
+        finished_calls = finished_calls.min(voter.finished_calls);
+    }
+    assert_eq!((decided.flag, decided.finished_calls), (flag, finished_calls), "{what}");
+}
+
+fn runs(faults: Faults) {
+    for seed in 0..RUNS {
+        let mut random = Random::new(seed);
+        let size = 2 + random.below(8) as u32;
+        let hosts: Vec<u32> = match faults {
+            Faults::Crashes | Faults::CrashesAndStops => vec![0; size as usize],
+            Faults::CrashesAndCut => (0..size).map(|_| random.below(2) as u32).collect(),
+        };
+        let mut simulation = Simulation::on_hosts(&hosts, seed);
+        simulation.run(MS * 250);
+        agree_twice(&mut simulation, faults, &hosts, &format!("{faults:?}, seed {seed}, {size} ranks"));
+    }
+}
+
+#[test]
+fn survivors_of_crashes_agree() {
+    runs(Faults::Crashes);
+}
+
+#[test]
+fn survivors_of_stops_agree_and_the_stopped_are_told() {
+    runs(Faults::CrashesAndStops);
+}
+
+#[test]
+fn one_side_of_a_cut_goes_on() {
+    runs(Faults::CrashesAndCut);
+}
+
+#[test]
+fn who_never_asks_is_named_by_those_who_wait() {
+    let mut simulation = Simulation::new(3, 1);
+    simulation.run(MS * 250);
+    let deadline: Instant = simulation.now + MS * 500;
+    let ask = Ask { question: Question::Flag, number: 0, flag: true, finished_calls: 0, deadline };
+    let answers = [0, 2].map(|rank| simulation.agree(rank, ask));
+    simulation.run(MS * 700);
+    for answer in answers {
+        let Ok(Err(Error::Timeout { not_arrived, .. })) = answer.try_recv() else { panic!("not in time") };
+        assert_eq!(not_arrived.iter().map(|awaited| awaited.rank).collect::<Vec<_>>(), [1]);
+    }
+    // Nothing is lost: the next attempt goes on with the same agreement.
+    let later = Ask { deadline: simulation.now + SPAN, ..ask };
+    let again = [0, 1, 2].map(|rank| simulation.agree(rank, Ask { flag: rank != 1, ..later }));
+    simulation.run(MS * 50);
+    for answer in again {
+        let Ok(Ok(agreed)) = answer.try_recv() else { panic!("no agreement") };
+        assert_eq!((agreed.flag, agreed.survivors), (false, vec![0, 1, 2]));
+    }
+}
