@@ -11,6 +11,7 @@ use unisono::{DType, ReduceOp};
 
 use crate::bench::operations::Operation;
 use crate::bench::sizes::parse_size;
+use crate::demo::Kill;
 use crate::problem::{Problem, Result};
 use crate::run::GRACE_SECONDS_DEFAULT;
 
@@ -46,7 +47,11 @@ pub(crate) enum Commands {
     },
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
-    DemoRank,
+    DemoRank {
+        /// Which rank dies when.
+        #[arg(long)]
+        kill: Option<Kill>,
+    },
     /// The process that outlives a killed launcher.
     #[command(name = crate::run::guard::COMMAND, hide = true)]
     Guard {
@@ -60,6 +65,9 @@ pub(crate) struct DemoArguments {
     /// How many ranks to start.
     #[arg(long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
+    /// Kills a rank (SIGKILL) when it has done so many steps of the training; the others go on without it.
+    #[arg(long, value_name = "RANK@STEP", allow_hyphen_values = true)]
+    pub(crate) kill: Option<Kill>,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,

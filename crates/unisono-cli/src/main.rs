@@ -38,7 +38,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Bench(arguments) => bench::command::bench(arguments),
         Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Commands::Algo { command } => algo::algo(command),
-        Commands::DemoRank => demo::rank(),
+        Commands::DemoRank { kill } => demo::rank(kill),
         Commands::Guard { folder } => {
             run::guard::watch(&folder);
             Ok(())

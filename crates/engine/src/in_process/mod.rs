@@ -103,8 +103,17 @@ struct Room {
     unparkers: Mutex<Vec<Option<Unparker>>>,
     /// The number of calls with which each rank said goodbye.
     goodbyes: Mutex<Vec<Option<u64>>>,
-    /// What each rank has said in each agreement: its flag, and how many calls it has finished.
-    ballots: Mutex<HashMap<(Question, u64), Vec<Option<(bool, u64)>>>>,
+    agreements: Mutex<Agreements>,
+}
+
+/// What each rank has said in each agreement.
+type Agreements = HashMap<(Question, u64), Vec<Option<Ballot>>>;
+
+/// A rank's flag, and how many calls it has finished.
+#[derive(Clone, Copy)]
+struct Ballot {
+    flag: bool,
+    finished_calls: u64,
 }
 
 impl Switchboard {
@@ -125,7 +134,7 @@ impl Switchboard {
             ends: Mutex::default(),
             unparkers: Mutex::new(vec![None; ranks]),
             goodbyes: Mutex::new(vec![None; ranks]),
-            ballots: Mutex::default(),
+            agreements: Mutex::default(),
         });
         if ranks > 1 {
             rooms.insert(key, Waiting { room: room.clone(), members_to_come: ranks - 1 });
@@ -282,18 +291,18 @@ impl Control for InProcessControl {
         let started = Instant::now();
         loop {
             let ballots = {
-                let mut all = lock(&self.room.ballots);
+                let mut all = lock(&self.room.agreements);
                 // Somebody may still be in the one before.
                 all.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
                 let ballots = all.entry((ask.question, ask.number)).or_insert(vec![None; ranks as usize]);
-                ballots[own] = Some((ask.flag, ask.finished_calls));
+                ballots[own] = Some(Ballot { flag: ask.flag, finished_calls: ask.finished_calls });
                 ballots.clone()
             };
             let said: Vec<_> = ballots.iter().flatten().collect();
             if said.len() == ranks as usize {
                 return Ok(Agreed {
-                    flag: said.iter().all(|ballot| ballot.0),
-                    finished_calls: said.iter().map(|ballot| ballot.1).min().unwrap_or(0),
+                    flag: said.iter().all(|ballot| ballot.flag),
+                    finished_calls: said.iter().map(|ballot| ballot.finished_calls).min().unwrap_or(0),
                     survivors: (0..ranks).collect(),
                 });
             }

@@ -7,6 +7,9 @@ const RECORD_BYTES: usize = INPUTS + 1;
 const PIXEL_MAX: f32 = 16.0;
 /// Every fifth image is for testing.
 const TEST_STRIDE: usize = 5;
+const IMAGES: usize = RECORDS.len() / RECORD_BYTES;
+/// All but those that test.
+pub(crate) const TRAINING_IMAGES: usize = IMAGES - IMAGES.div_ceil(TEST_STRIDE);
 
 /// One image: pixels from 0 to 1, and what it shows.
 pub(crate) struct Digit {
@@ -45,7 +48,7 @@ mod tests {
     #[test]
     fn the_split_has_the_stated_sizes_and_every_class_on_both_sides() {
         let digits = Digits::load();
-        assert_eq!((digits.test.len(), digits.training.len()), (360, 1437));
+        assert_eq!((digits.test.len(), digits.training.len(), TRAINING_IMAGES), (360, 1437, 1437));
         for set in [&digits.test, &digits.training] {
             for class in 0..CLASSES {
                 assert!(set.iter().filter(|digit| digit.label == class).count() >= 20, "class {class}");

@@ -1,8 +1,10 @@
 //! `unisono demo`: the whole library at work between processes on one machine, started with one command.
 //!
-//! The ranks are this program again. Rank 0 tells the parent what happens, one JSON value per line; the parent prints.
+//! The ranks are this program again. Rank 0, or after its death the lowest survivor, tells the parent what happens, one
+//! JSON value per line; the parent prints.
 
 mod digits;
+mod kill;
 mod network;
 mod parent;
 mod training;
@@ -10,7 +12,7 @@ mod training;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use unisono::{DType, ReduceOp};
+use unisono::{DType, Group, ReduceOp};
 
 use crate::bench::operations::Operation;
 use crate::bench::report::Row;
@@ -18,8 +20,9 @@ use crate::bench::timing::Effort;
 use crate::bench::{Algorithms, Plan, measure};
 use crate::print;
 use crate::problem::{Problem, Result};
+pub(crate) use kill::Kill;
 pub(crate) use parent::demo;
-use training::{Trained, train};
+use training::{Recovery, Trained, train};
 
 /// The hidden command of this program that is one rank of the demonstration.
 pub(crate) const RANK_COMMAND: &str = "demo-rank";
@@ -29,26 +32,22 @@ const SIZES_BYTES: [u64; 3] = [1 << 10, 64 << 10, 1 << 20];
 /// Enough for a table; a bench of its own takes longer.
 const EFFORT: Effort = Effort { blocks_max: 9, time: Duration::from_millis(100) };
 
-/// What rank 0 tells the parent.
+/// What the speaking rank tells the parent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Note {
     /// A collective has been checked and measured; also as a line of the table.
     Row(Row, String),
     /// Epochs done, and the mean loss of the last one.
     Epoch(u32, f32),
+    /// Ranks have died, and the others have gone on.
+    Recovered(Recovery),
     Trained(Trained),
 }
 
 /// One rank.
-pub(crate) fn rank() -> Result<()> {
+pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
     let comm = unisono::init()?;
-    let speaks = comm.group().rank() == 0;
     let mut told = Ok(());
-    let mut tell = |note: Note| {
-        if speaks && told.is_ok() {
-            told = note_line(&note);
-        }
-    };
     let plan = Plan {
         operations: Operation::all().collect(),
         sizes: SIZES_BYTES.to_vec(),
@@ -58,14 +57,22 @@ pub(crate) fn rank() -> Result<()> {
         dump: None,
         effort: EFFORT,
     };
-    measure(&*comm, &plan, |row, line| tell(Note::Row(row.clone(), line.to_owned())))?;
-    let trained = train(&*comm, |epoch, loss| tell(Note::Epoch(epoch, loss)))?;
-    tell(Note::Trained(trained));
-    comm.close()?;
-    told
+    measure(&*comm, &plan, |row, line| {
+        if told.is_ok() {
+            told = tell(comm.group(), &Note::Row(row.clone(), line.to_owned()));
+        }
+    })?;
+    told?;
+    let last = train(&*comm, kill, |group, note| tell(group, &note))?;
+    last.close()?;
+    // A communicator that has lost a rank is revoked, and has nothing left to close.
+    if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
 }
 
-fn note_line(note: &Note) -> Result<()> {
+fn tell(group: &Group, note: &Note) -> Result<()> {
+    if group.rank() > 0 {
+        return Ok(());
+    }
     let text = serde_json::to_string(note).map_err(|error| Problem::failed("a note", error))?;
     print::line(&text)
 }

@@ -13,6 +13,7 @@ pub(crate) const CLASSES: usize = 10;
 pub(crate) const PARAMETERS: usize = HIDDEN * INPUTS + HIDDEN + CLASSES * HIDDEN + CLASSES;
 
 /// The parameters, or the gradient by them: `hidden` and `output` rows of weights, each with its biases.
+#[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) parameters: Vec<f32>,
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::training::{EPOCHS, Trained};
-use super::{Note, RANK_COMMAND};
+use super::training::{EPOCHS, Recovery, Trained};
+use super::{Kill, Note, RANK_COMMAND};
 use crate::arguments::DemoArguments;
 use crate::bench::report::{Row, header};
 use crate::print;
@@ -21,21 +21,30 @@ const HASH_DIGITS: usize = 16;
 
 /// `unisono demo`.
 pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
-    let DemoArguments { ranks, json } = arguments;
+    let DemoArguments { ranks, kill, json } = arguments;
+    if let Some(Kill { rank, .. }) = kill.filter(|kill| ranks < 2 || kill.rank >= ranks) {
+        let problem = format!("--kill {rank}: of {ranks} ranks, one of 0 to {} can die", ranks - 1);
+        let problem = if ranks < 2 { "--kill: nobody would be left".to_owned() } else { problem };
+        return Err(Problem::usage(problem));
+    }
     let screen = Screen { json };
     screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
     screen.line("\nEvery collective, every element of every result checked:")?;
     screen.line(&header())?;
     let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
-    let job = Job::of_this_program(ranks, vec![RANK_COMMAND.into()])?;
+    let mut words = vec![RANK_COMMAND.into()];
+    words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
+    let job = Job { victim: kill.map(|kill| kill.rank), ..Job::of_this_program(ranks, words)? };
     let ended = launch(&job, listener.clone());
     listener.bar.finish_and_clear();
     ended?;
     let heard = std::mem::take(&mut *listener.heard());
     heard.result?;
-    let trained = heard.trained.ok_or_else(|| Problem::failed("rank 0", "ended without a report"))?;
-    report(screen, &heard.rows, &trained)?;
-    judge(ranks, &heard.rows, &trained)
+    let mut trained = heard.trained.ok_or_else(|| Problem::failed("the ranks", "ended without a report"))?;
+    // The last ranks may be gone, and nobody speaks for them.
+    trained.weights_hash.resize(ranks as usize, None);
+    report(screen, &heard.rows, heard.recovery.as_ref(), &trained)?;
+    judge(kill, &heard.rows, heard.recovery.as_ref(), &trained)
 }
 
 fn bar() -> ProgressBar {
@@ -58,9 +67,10 @@ impl Screen {
     }
 }
 
-/// What rank 0 has reported so far.
+/// What the ranks have reported so far.
 struct Heard {
     rows: Vec<Row>,
+    recovery: Option<Recovery>,
     trained: Option<Trained>,
     /// The first thing that went wrong while listening.
     result: Result<()>,
@@ -68,7 +78,7 @@ struct Heard {
 
 impl Default for Heard {
     fn default() -> Heard {
-        Heard { rows: Vec::new(), trained: None, result: Ok(()) }
+        Heard { rows: Vec::new(), recovery: None, trained: None, result: Ok(()) }
     }
 }
 
@@ -84,7 +94,7 @@ impl Listener {
     }
 
     fn hear(&self, heard: &mut Heard, line: &[u8]) -> Result<()> {
-        let note = serde_json::from_slice(line).map_err(|error| Problem::failed("rank 0's report", error))?;
+        let note = serde_json::from_slice(line).map_err(|error| Problem::failed("a rank's report", error))?;
         match note {
             Note::Row(row, line) => {
                 heard.rows.push(row);
@@ -93,6 +103,10 @@ impl Listener {
             Note::Epoch(epoch, loss) => {
                 self.bar.set_message(format!("{loss:.4}"));
                 self.bar.set_position(u64::from(epoch));
+                Ok(())
+            }
+            Note::Recovered(recovery) => {
+                heard.recovery = Some(recovery);
                 Ok(())
             }
             Note::Trained(trained) => {
@@ -105,7 +119,7 @@ impl Listener {
 
 impl Sink for Listener {
     fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
-        if (rank, stream) != (0, Stream::Out) {
+        if stream == Stream::Err {
             return self.bar.suspend(|| Prefixed.line(rank, Stream::Err, line));
         }
         let mut heard = self.heard();
@@ -119,6 +133,8 @@ impl Sink for Listener {
 #[derive(Serialize)]
 struct Document<'a> {
     collectives: Vec<CollectiveReport<'a>>,
+    /// Null when no rank has died.
+    recovery: Option<&'a Recovery>,
     training: &'a Trained,
 }
 
@@ -146,27 +162,39 @@ impl<'a> From<&'a Row> for CollectiveReport<'a> {
     }
 }
 
-fn report(screen: Screen, rows: &[Row], trained: &Trained) -> Result<()> {
+fn report(screen: Screen, rows: &[Row], recovery: Option<&Recovery>, trained: &Trained) -> Result<()> {
     if screen.json {
         let collectives = rows.iter().map(CollectiveReport::from).collect();
-        return print::document(&Document { collectives, training: trained });
+        return print::document(&Document { collectives, recovery, training: trained });
     }
     let Trained { test_accuracy, epochs, seconds, bytes_on_wire, weights_hash } = trained;
     let (percent, megabytes) = (test_accuracy * 100.0, *bytes_on_wire as f64 / 1e6);
     print::line(
         "\nA 64-64-10 network learned to read handwritten digits, its gradients averaged by all_reduce:",
     )?;
+    if let Some(Recovery { lost, survivors, step, milliseconds }) = recovery {
+        print::line(&format!(
+            "rank {} was killed; ranks {} went on from step {step}, {milliseconds:.1} ms after they noticed",
+            list(lost),
+            list(survivors)
+        ))?;
+    }
     print::line(&format!(
         "test accuracy {percent:.1} % on 360 images after {epochs} epochs on 1,437 others"
     ))?;
     print::line(&format!("{seconds:.2} s, {megabytes:.1} MB of gradients on the wire"))?;
     weights_hash.iter().enumerate().try_for_each(|(rank, hash)| {
-        print::line(&format!("rank {rank:<4} weights {}", hash.get(..HASH_DIGITS).unwrap_or(hash)))
+        let hash = hash.as_deref().map_or("gone", |hash| hash.get(..HASH_DIGITS).unwrap_or(hash));
+        print::line(&format!("rank {rank:<4} weights {hash}"))
     })
 }
 
+fn list(ranks: &[u32]) -> String {
+    ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Names everything that is not as it must be.
-fn judge(ranks: u32, rows: &[Row], trained: &Trained) -> Result<()> {
+fn judge(kill: Option<Kill>, rows: &[Row], recovery: Option<&Recovery>, trained: &Trained) -> Result<()> {
     let mut faults: Vec<String> = rows
         .iter()
         .filter(|row| row.wrong > 0)
@@ -175,9 +203,16 @@ fn judge(ranks: u32, rows: &[Row], trained: &Trained) -> Result<()> {
     if trained.test_accuracy < ACCURACY_MIN {
         faults.push(format!("the test accuracy is {}, below {ACCURACY_MIN}", trained.test_accuracy));
     }
-    let hashes = &trained.weights_hash;
-    if hashes.len() != ranks as usize || hashes.iter().any(|hash| Some(hash) != hashes.first()) {
-        faults.push(format!("the ranks' weights differ: {}", hashes.join(" ")));
+    let victim = kill.map(|kill| kill.rank);
+    let lost = recovery.map_or(&[][..], |recovery| &recovery.lost);
+    if !lost.iter().eq(&victim) {
+        faults.push(format!("the ranks {lost:?} died, where {victim:?} was to be killed"));
+    }
+    let (gone, left): (Vec<_>, Vec<_>) =
+        (0u32..).zip(&trained.weights_hash).partition(|(_, hash)| hash.is_none());
+    let hashes: Vec<&str> = left.iter().filter_map(|(_, hash)| hash.as_deref()).collect();
+    if !gone.iter().map(|(rank, _)| rank).eq(&victim) || hashes.iter().any(|hash| *hash != hashes[0]) {
+        faults.push(format!("the ranks' weights differ: {:?}", trained.weights_hash));
     }
     faults.iter().for_each(|fault| eprintln!("unisono: {fault}"));
     if faults.is_empty() { Ok(()) } else { Err(Problem::reported()) }
@@ -187,8 +222,8 @@ fn judge(ranks: u32, rows: &[Row], trained: &Trained) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn trained(accuracy: f64, hashes: &[&str]) -> Trained {
-        let weights_hash = hashes.iter().map(|hash| (*hash).to_owned()).collect();
+    fn trained(accuracy: f64, hashes: &[Option<&str>]) -> Trained {
+        let weights_hash = hashes.iter().map(|hash| hash.map(str::to_owned)).collect();
         Trained { test_accuracy: accuracy, epochs: 1, seconds: 1.0, bytes_on_wire: 1, weights_hash }
     }
 
@@ -214,15 +249,25 @@ mod tests {
 
     #[test]
     fn every_fault_makes_the_demonstration_fail() {
-        assert!(judge(2, &[row(0)], &trained(0.96, &["a", "a"])).is_ok());
-        assert!(judge(2, &[row(0), row(1)], &trained(0.96, &["a", "a"])).is_err());
-        assert!(judge(2, &[row(0)], &trained(0.94, &["a", "a"])).is_err());
-        assert!(judge(2, &[row(0)], &trained(0.96, &["a", "b"])).is_err());
-        assert!(judge(2, &[row(0)], &trained(0.96, &["a"])).is_err());
+        let same = [Some("a"), Some("a")];
+        let whole = |rows: &[Row], trained: &Trained| judge(None, rows, None, trained);
+        assert!(whole(&[row(0)], &trained(0.96, &same)).is_ok());
+        assert!(whole(&[row(0), row(1)], &trained(0.96, &same)).is_err());
+        assert!(whole(&[row(0)], &trained(0.94, &same)).is_err());
+        assert!(whole(&[row(0)], &trained(0.96, &[Some("a"), Some("b")])).is_err());
+        assert!(whole(&[row(0)], &trained(0.96, &[Some("a"), None])).is_err());
+        let kill = Some(Kill { rank: 1, step: 3 });
+        let recovery =
+            |lost: &[u32]| Recovery { lost: lost.into(), survivors: vec![0], step: 3, milliseconds: 1.0 };
+        let half = trained(0.96, &[Some("a"), None]);
+        assert!(judge(kill, &[], Some(&recovery(&[1])), &half).is_ok());
+        assert!(judge(kill, &[], Some(&recovery(&[0])), &half).is_err());
+        assert!(judge(kill, &[], None, &half).is_err());
+        assert!(judge(kill, &[], Some(&recovery(&[1])), &trained(0.96, &same)).is_err());
     }
 
     #[test]
-    fn rank_0_is_heard_and_nonsense_is_a_problem() {
+    fn ranks_are_heard_and_nonsense_is_a_problem() {
         let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
         let note = Note::Row(row(3), "line".to_owned());
         listener.line(0, Stream::Out, &serde_json::to_vec(&note).unwrap());

@@ -3,24 +3,30 @@
 
 use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Instant;
 
+use super::{Kill, Note};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unisono::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
-    Group, Outcome, Place, ReduceOp, Result, check,
+    Error, Group, Outcome, Place, ReduceOp, check,
 };
 use unisono_schedule::{Action, Choice};
 
-use super::digits::{Digit, Digits};
+use super::digits::{Digit, Digits, TRAINING_IMAGES};
 use super::network::{Network, PARAMETERS};
 use crate::forecast::Forecast;
+use crate::problem::{Problem, Result};
 use crate::random::Random;
 
 const SEED: u64 = 20_261_121;
 pub(crate) const EPOCHS: u32 = 30;
 const BATCH_IMAGES: usize = 64;
+const STEPS_PER_EPOCH: u64 = TRAINING_IMAGES.div_ceil(BATCH_IMAGES) as u64;
+/// Of the whole training.
+pub(crate) const STEPS: u64 = EPOCHS as u64 * STEPS_PER_EPOCH;
 const LEARNING_RATE: f32 = 0.1;
 const MOMENTUM: f32 = 0.9;
 const HASH_BYTES: usize = 32;
@@ -33,8 +39,21 @@ pub(crate) struct Trained {
     pub(crate) seconds: f64,
     /// Gradient bytes that all ranks together sent; see [`bytes_sent`].
     pub(crate) bytes_on_wire: u64,
-    /// SHA-256 of every rank's weights, in hexadecimal.
-    pub(crate) weights_hash: Vec<String>,
+    /// SHA-256 of the weights of every rank of the job up to the last survivor, in hexadecimal; `None` where it is gone.
+    pub(crate) weights_hash: Vec<Option<String>>,
+}
+
+/// How the survivors went on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Recovery {
+    /// The ranks of the job that are gone.
+    pub(crate) lost: Vec<u32>,
+    /// Those that go on.
+    pub(crate) survivors: Vec<u32>,
+    /// How many steps all of them had done.
+    pub(crate) step: u64,
+    /// From the failure of the call to the end of the next step.
+    pub(crate) milliseconds: f64,
 }
 
 /// Elements of the buffer that each step reduces: the gradient, and the loss for the progress line.
@@ -46,36 +65,151 @@ fn share(length: usize, rank: u32, ranks: u32) -> Range<usize> {
     at(rank)..at(rank + 1)
 }
 
-/// Trains, and reports (epochs done, mean loss of the last one) after every epoch. Collective.
-pub(crate) fn train(comm: &dyn Communicator, mut progress: impl FnMut(u32, f32)) -> Result<Trained> {
+/// What the steps so far have made.
+#[derive(Clone)]
+struct State {
+    network: Network,
+    velocity: Vec<f32>,
+    /// Of the images of this epoch so far.
+    loss: f32,
+}
+
+/// One training, from the first step to the last, with whoever is left.
+struct Training<'a> {
+    digits: &'a Digits,
+    /// The order of the images in every epoch.
+    orders: Vec<Vec<usize>>,
+    state: State,
+    /// Before the last step: survivors differ by one step at most.
+    previous: State,
+    steps_done: u64,
+    bytes_on_wire: u64,
+}
+
+/// Steps with one group of ranks.
+struct Lap {
+    comm: Arc<dyn Communicator>,
+    /// How many steps were done before its first.
+    first_step: u64,
+    steps: u64,
+    algorithm: &'static str,
+}
+
+/// Trains, with the survivors when ranks die, and tells what happens. Collective. Gives back the communicator of those
+/// who have finished.
+pub(crate) fn train(
+    comm: &dyn Communicator,
+    kill: Option<Kill>,
+    mut tell: impl FnMut(&Group, Note) -> Result<()>,
+) -> Result<Arc<dyn Communicator>> {
     let start = Instant::now();
     let digits = Digits::load();
-    let mut network = Network::new(SEED);
-    let mut velocity = vec![0.0f32; PARAMETERS];
-    let mut order: Vec<usize> = (0..digits.training.len()).collect();
-    let mut shuffling = Random::new(SEED ^ 1);
-    let (mut steps, mut algorithm) = (0, "");
-    for epoch in 1..=EPOCHS {
-        shuffling.shuffle(&mut order);
-        let mut loss = 0.0;
-        for batch in order.chunks(BATCH_IMAGES) {
-            let mut reduced = gradient(comm.group(), &network, &digits.training, batch);
-            algorithm = sum_over_ranks(comm, &mut reduced)?.algorithm;
-            step(&mut network.parameters, &mut velocity, &reduced[..PARAMETERS]);
-            loss += reduced[PARAMETERS] * batch.len() as f32;
-            steps += 1;
+    let mut training = Training::new(&digits);
+    // A communicator of its own, whose calls are the steps.
+    let mut lap = Lap { comm: comm.duplicate()?, first_step: 0, steps: 0, algorithm: "" };
+    let mut recovering: Option<(Instant, Recovery)> = None;
+    while training.steps_done < STEPS {
+        if let Some(kill) = kill {
+            kill.strike(lap.comm.group(), training.steps_done);
         }
-        progress(epoch, loss / order.len() as f32);
+        match training.step(&mut lap) {
+            Ok(()) => {
+                if let Some((since, recovery)) = recovering.take() {
+                    let milliseconds = since.elapsed().as_secs_f64() * 1e3;
+                    tell(lap.comm.group(), Note::Recovered(Recovery { milliseconds, ..recovery }))?;
+                }
+                if let Some((epoch, loss)) = training.finished_epoch() {
+                    tell(lap.comm.group(), Note::Epoch(epoch, loss))?;
+                }
+            }
+            Err(error) if matches!(error.root_cause(), Error::PeerLost { .. }) => {
+                let since = Instant::now();
+                let recovery = training.recover(&mut lap)?;
+                recovering = Some((since, recovery));
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
-    let test_accuracy = accuracy(comm, &network, &digits.test)?;
-    let weights_hash = hashes(comm, &network.parameters)?;
-    let seconds = start.elapsed().as_secs_f64();
-    // Alone, nothing runs and nothing is sent.
-    let all_reduce = unisono_schedule::Collective::AllReduce;
-    let ran =
-        Forecast::of_group(comm.group()).ok().and_then(|forecast| forecast.ran(all_reduce, None, algorithm));
-    let bytes_on_wire = ran.map_or(0, |ran| steps * bytes_sent(&ran, REDUCED_ELEMENTS as u64));
-    Ok(Trained { test_accuracy, epochs: EPOCHS, seconds, bytes_on_wire, weights_hash })
+    training.end_lap(&lap);
+    let comm = lap.comm;
+    let test_accuracy = accuracy(&*comm, &training.state.network, &digits.test)?;
+    let trained = Trained {
+        test_accuracy,
+        epochs: EPOCHS,
+        seconds: start.elapsed().as_secs_f64(),
+        bytes_on_wire: training.bytes_on_wire,
+        weights_hash: hashes(&*comm, &training.state.network.parameters)?,
+    };
+    tell(comm.group(), Note::Trained(trained))?;
+    Ok(comm)
+}
+
+impl Training<'_> {
+    fn new(digits: &Digits) -> Training<'_> {
+        let mut order: Vec<usize> = (0..digits.training.len()).collect();
+        let mut shuffling = Random::new(SEED ^ 1);
+        let mut shuffled = || {
+            shuffling.shuffle(&mut order);
+            order.clone()
+        };
+        let orders = (0..EPOCHS).map(|_| shuffled()).collect();
+        let state = State { network: Network::new(SEED), velocity: vec![0.0; PARAMETERS], loss: 0.0 };
+        Training { digits, orders, previous: state.clone(), state, steps_done: 0, bytes_on_wire: 0 }
+    }
+
+    /// One batch. A failure leaves everything as it was.
+    fn step(&mut self, lap: &mut Lap) -> unisono::Result<()> {
+        let (epoch, batch) = (self.steps_done / STEPS_PER_EPOCH, self.steps_done % STEPS_PER_EPOCH);
+        let order = &self.orders[epoch as usize];
+        let first = batch as usize * BATCH_IMAGES;
+        let images = &order[first..order.len().min(first + BATCH_IMAGES)];
+        let mut reduced = gradient(lap.comm.group(), &self.state.network, &self.digits.training, images);
+        lap.algorithm = sum_over_ranks(&*lap.comm, &mut reduced)?.algorithm;
+        self.previous.clone_from(&self.state);
+        let State { network, velocity, loss } = &mut self.state;
+        if batch == 0 {
+            *loss = 0.0;
+        }
+        descend(&mut network.parameters, velocity, &reduced[..PARAMETERS]);
+        *loss += reduced[PARAMETERS] * images.len() as f32;
+        self.steps_done += 1;
+        lap.steps += 1;
+        Ok(())
+    }
+
+    /// The epoch whose last step was the last one, and its mean loss.
+    fn finished_epoch(&self) -> Option<(u32, f32)> {
+        let epoch = (self.steps_done / STEPS_PER_EPOCH) as u32;
+        let loss = self.state.loss / self.digits.training.len() as f32;
+        self.steps_done.is_multiple_of(STEPS_PER_EPOCH).then_some((epoch, loss))
+    }
+
+    /// Goes on with the survivors from the last step that all of them have done.
+    fn recover(&mut self, lap: &mut Lap) -> Result<Recovery> {
+        let shrunk = lap.comm.shrink()?;
+        let common = lap.first_step + shrunk.last_common_call;
+        self.end_lap(lap);
+        match self.steps_done - common {
+            0 => {}
+            1 => self.state.clone_from(&self.previous),
+            steps => return Err(Problem::failed("going on", format!("{steps} steps ahead of the others"))),
+        }
+        self.steps_done = common;
+        let old = lap.comm.group().global_ranks();
+        let gone = old.iter().zip(&shrunk.new_ranks).filter(|(_, new)| new.is_none());
+        let lost = gone.map(|(rank, _)| *rank).collect();
+        let survivors = shrunk.communicator.group().global_ranks().to_vec();
+        *lap = Lap { comm: shrunk.communicator, first_step: common, steps: 0, algorithm: "" };
+        Ok(Recovery { lost, survivors, step: common, milliseconds: 0.0 })
+    }
+
+    fn end_lap(&mut self, lap: &Lap) {
+        // Alone, nothing runs and nothing is sent.
+        let all_reduce = unisono_schedule::Collective::AllReduce;
+        let forecast = Forecast::of_group(lap.comm.group()).ok();
+        let ran = forecast.and_then(|forecast| forecast.ran(all_reduce, None, lap.algorithm));
+        self.bytes_on_wire += ran.map_or(0, |ran| lap.steps * bytes_sent(&ran, REDUCED_ELEMENTS as u64));
+    }
 }
 
 /// This rank's part of the mean gradient over the batch, and behind it that of the mean loss. Each image weighs the
@@ -91,7 +225,7 @@ fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize])
 }
 
 /// `all_reduce`, spelled out for its outcome, which names the algorithm.
-fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> Result<Outcome> {
+fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Result<Outcome> {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,
@@ -122,7 +256,7 @@ fn bytes_sent(choice: &Choice, elements: u64) -> u64 {
     (0..shape.ranks).map(sent_by).sum::<u64>() * size_of::<f32>() as u64
 }
 
-fn step(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
+fn descend(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
     for ((parameter, velocity), gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
         *velocity = MOMENTUM * *velocity - LEARNING_RATE * gradient;
         *parameter += *velocity;
@@ -138,13 +272,19 @@ fn accuracy(comm: &dyn Communicator, network: &Network, images: &[Digit]) -> Res
     Ok(right[0] as f64 / images.len() as f64)
 }
 
-fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<String>> {
+/// By rank of the job; nothing for those that are gone.
+fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<String>>> {
     let mut hasher = Sha256::new();
     parameters.iter().for_each(|parameter| hasher.update(parameter.to_bits().to_le_bytes()));
     let own: [u8; HASH_BYTES] = hasher.finalize().into();
     let mut all = vec![0u8; HASH_BYTES * comm.group().size() as usize];
     comm.all_gather(&own, &mut all)?;
-    Ok(all.chunks(HASH_BYTES).map(|hash| hash.iter().map(|byte| format!("{byte:02x}")).collect()).collect())
+    let ranks = comm.group().global_ranks();
+    let mut by_rank = vec![None; ranks.iter().max().map_or(0, |last| *last as usize + 1)];
+    for (rank, hash) in ranks.iter().zip(all.chunks(HASH_BYTES)) {
+        by_rank[*rank as usize] = Some(hash.iter().map(|byte| format!("{byte:02x}")).collect());
+    }
+    Ok(by_rank)
 }
 
 #[cfg(test)]
@@ -157,12 +297,24 @@ mod tests {
     fn one_rank_learns_to_read_and_twice_the_same() {
         let comm = Solo::new();
         let mut losses = Vec::new();
-        let first = train(&comm, |epoch, loss| losses.push((epoch, loss))).unwrap();
+        let mut learn = || {
+            let mut trained = None;
+            let listen = |_: &Group, note| {
+                match note {
+                    Note::Epoch(epoch, loss) => losses.push((epoch, loss)),
+                    Note::Trained(result) => trained = Some(result),
+                    Note::Row(..) | Note::Recovered(_) => panic!("{note:?}"),
+                }
+                Ok(())
+            };
+            train(&comm, None, listen).unwrap();
+            trained.unwrap()
+        };
+        let (first, second) = (learn(), learn());
         assert!(first.test_accuracy >= 0.95, "{}", first.test_accuracy);
-        assert_eq!(losses.len(), EPOCHS as usize);
-        assert!(losses[0].1 > 5.0 * losses[losses.len() - 1].1, "{losses:?}");
-        let second = train(&comm, |_, _| {}).unwrap();
         assert_eq!((first.test_accuracy, first.weights_hash), (second.test_accuracy, second.weights_hash));
+        assert_eq!(losses.len(), 2 * EPOCHS as usize);
+        assert!(losses[0].1 > 5.0 * losses[losses.len() - 1].1, "{losses:?}");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub(crate) struct Job {
     pub(crate) arguments: Vec<OsString>,
     /// Whether the others go on when a rank fails.
     pub(crate) keep_going: bool,
+    /// A rank that is going to be killed: its death is no failure.
+    pub(crate) victim: Option<u32>,
     /// Between the polite and the final signal.
     pub(crate) grace: Duration,
 }
@@ -56,6 +58,7 @@ impl Job {
             program: program.into(),
             arguments,
             keep_going: false,
+            victim: None,
             grace: Duration::from_secs(GRACE_SECONDS_DEFAULT),
         })
     }
@@ -70,6 +73,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
         keep_going,
+        victim: None,
         grace: Duration::from_secs(grace),
     };
     launch(&job, Arc::new(Prefixed))
@@ -89,6 +93,7 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
         signs: Vec::new(),
         failures: Vec::new(),
         keep_going: job.keep_going,
+        victim: job.victim,
         grace: job.grace,
         stage: Stage::Running,
         outcome: Ok(()),
@@ -124,6 +129,7 @@ struct Launcher {
     signs: Vec<u32>,
     failures: Vec<Failure>,
     keep_going: bool,
+    victim: Option<u32>,
     grace: Duration,
     stage: Stage,
     outcome: Result<()>,
@@ -193,7 +199,7 @@ impl Launcher {
         // What is left of its group ends with it, while the group's number is still its own.
         ended.signal(Signal::KILL);
         self.guard.forget(ended.pid());
-        let failure = Failure::of(rank, ended.reap());
+        let failure = Failure::of(rank, ended.reap()).filter(|failure| !self.was_to_die(failure));
         if let (Some(failure), Stage::Running | Stage::Settling(_)) = (failure, self.stage) {
             self.failed(failure);
         }
@@ -201,6 +207,11 @@ impl Launcher {
             self.blame();
             self.stage = Stage::Draining(Instant::now() + OUTPUT_GRACE);
         }
+    }
+
+    fn was_to_die(&self, failure: &Failure) -> bool {
+        self.victim == Some(failure.rank)
+            && failure.status == SIGNAL_STATUS as u8 + Signal::KILL.as_raw() as u8
     }
 
     fn failed(&mut self, failure: Failure) {

@@ -1,0 +1,60 @@
+//! The death of a rank in the middle of the training, as asked for by `--kill RANK@STEP`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustix::process::{Signal, getpid, kill_process};
+use unisono::Group;
+
+use super::training::STEPS;
+
+/// Which rank dies when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kill {
+    /// The rank of the job.
+    pub(crate) rank: u32,
+    /// How many steps it does before; with the first one all ranks are in the training.
+    pub(crate) step: u64,
+}
+
+impl Kill {
+    /// Ends this process as SIGKILL does, without a word to anybody, if it is the one and the step has come.
+    pub(crate) fn strike(self, group: &Group, steps_done: u64) {
+        if group.global_ranks()[group.rank() as usize] == self.rank && steps_done == self.step {
+            // Nothing can be done about a process that may not kill itself, and the training goes on.
+            let _ = kill_process(getpid(), Signal::KILL);
+        }
+    }
+}
+
+impl FromStr for Kill {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kill, String> {
+        let parsed = text.split_once('@').and_then(|(rank, step)| {
+            let step = step.parse().ok().filter(|step| (1..STEPS).contains(step))?;
+            Some(Kill { rank: rank.parse().ok()?, step })
+        });
+        parsed.ok_or_else(|| format!("unknown kill {text:?}: RANK@STEP, with steps 1 to {}", STEPS - 1))
+    }
+}
+
+impl fmt::Display for Kill {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}@{}", self.rank, self.step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kill_names_a_rank_and_a_step_of_the_training() {
+        assert_eq!("2@300".parse(), Ok(Kill { rank: 2, step: 300 }));
+        assert_eq!(Kill { rank: 2, step: 300 }.to_string(), "2@300");
+        for wrong in ["", "2", "2@", "@3", "2@0", "2@690", "-1@3", "2@3@4", "a@b"] {
+            assert!(wrong.parse::<Kill>().is_err(), "{wrong}");
+        }
+    }
+}
