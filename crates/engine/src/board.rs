@@ -145,16 +145,23 @@ impl Board {
     pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
         let first = self.revocation.set(Revocation { by, cause }).is_ok();
         if first {
-            let wakers = lock(&self.wakers).clone();
-            wakers.iter().for_each(|wake| wake());
+            self.wake();
         }
         first
+    }
+
+    fn wake(&self) {
+        let wakers = lock(&self.wakers).clone();
+        wakers.iter().for_each(|wake| wake());
     }
 
     /// The others go on without this rank: from now on every call says so, whatever it would have said before.
     pub fn evict(&self, error: Error) {
         let error = self.eviction.get_or_init(|| error).clone();
-        self.revoke(self.rank, Arc::new(error));
+        if !self.revoke(self.rank, Arc::new(error)) {
+            // News for those who have heard of another cause before.
+            self.wake();
+        }
     }
 
     /// Why the others go on without this rank, if they do.
@@ -167,8 +174,8 @@ impl Board {
         self.revocation.get()
     }
 
-    /// The error of a call that meets a revocation: that of an eviction; else the cause itself on the rank that saw it, else
-    /// [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
+    /// The error of a call that meets a revocation: that of an eviction; else the cause itself on the rank that saw it,
+    /// else [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
         if let Some(eviction) = self.eviction() {
@@ -180,7 +187,7 @@ impl Board {
         Some(Error::Revoked { by: revocation.by, cause: revocation.cause.clone() })
     }
 
-    /// Adds somebody to wake at revocation.
+    /// Adds somebody to wake at revocation, and at eviction.
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         if self.revocation().is_some() {

@@ -76,6 +76,8 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
     knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[], "interval of the signs of life between ranks"),
     knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
+    knob("UNISONO_FLIGHT_DIR", "path", "", &[],
+        "folder to which a rank writes its last calls when one fails, for unisono doctor"),
     knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[], "time without progress after which the awaited rank is asked"),
     knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
     knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "0", &[],
@@ -155,6 +157,8 @@ pub struct Config {
     pub heartbeat: Duration,
     /// Silence after which a rank counts as lost.
     pub suspect_after: Duration,
+    /// Where a rank writes its last calls when one fails; `None` for nowhere.
+    pub flight_directory: Option<PathBuf>,
     /// Time without progress after which the awaited rank is asked.
     pub probe_delay: Duration,
     /// How long a wait polls.
@@ -219,6 +223,7 @@ impl Config {
             handshake_timeout: source.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?,
             heartbeat: source.duration("UNISONO_HEARTBEAT_MS")?,
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
+            flight_directory: source.text("UNISONO_FLIGHT_DIR").map(PathBuf::from),
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
             socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,

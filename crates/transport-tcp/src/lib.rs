@@ -8,6 +8,7 @@
 //! | [`handshake`] | mutual authentication of every connection |
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
+//! | [`flight`] | what a rank remembers of its last calls, as a file |
 //! | [`prices`] | what the chooser believes of the network and the machine |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
@@ -21,6 +22,7 @@ mod communicator;
 pub mod config;
 mod control;
 pub mod environment;
+pub mod flight;
 pub mod handshake;
 mod links;
 pub mod prices;

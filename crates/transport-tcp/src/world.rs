@@ -1,6 +1,7 @@
 //! The job as this process sees it: its ranks, the control thread, and the communicators made from it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use unisono_engine::{EngineOptions, PIECE_BYTES};
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
+use crate::flight::{FlightRecord, Recorder};
 use crate::links::{self, SocketOptions};
 use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
@@ -34,6 +36,7 @@ struct Shared {
     prices: Prices,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
     commands: Commands,
+    recorder: Recorder,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
     _thread: ControlThread,
 }
@@ -82,6 +85,7 @@ impl World {
         let options = engine_options(config, prices.piece_bytes());
         options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
+        let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, listener, settings)?;
         let shared = Shared {
             group,
@@ -89,6 +93,7 @@ impl World {
             prices,
             whole: Mutex::new(None),
             commands: thread.commands(),
+            recorder,
             _thread: thread,
         };
         Ok(World { shared: Arc::new(shared) })
@@ -112,6 +117,24 @@ impl World {
     /// The group of all ranks.
     pub fn group(&self) -> &Group {
         &self.shared.group
+    }
+
+    /// What this rank remembers of its last calls in all its communicators.
+    pub fn flight_record(&self) -> FlightRecord {
+        self.shared.recorder.record()
+    }
+
+    /// Writes [`World::flight_record`] to its file in `directory`, for `unisono doctor --flight`, and gives the path.
+    /// With `UNISONO_FLIGHT_DIR` set this happens by itself when a communicator is revoked.
+    ///
+    /// # Errors
+    /// [`Error::System`] when that cannot be written.
+    pub fn dump_flight(&self, directory: &Path) -> Result<PathBuf> {
+        self.flight_record().write(directory)
+    }
+
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.shared.recorder
     }
 
     pub(crate) fn commands(&self) -> &Commands {

@@ -45,6 +45,8 @@ pub(crate) enum Commands {
         #[command(subcommand)]
         command: AlgoCommands,
     },
+    /// Says who is at which call, by the records that ranks leave with UNISONO_FLIGHT_DIR when a job fails.
+    Doctor(DoctorArguments),
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
     DemoRank {
@@ -125,6 +127,16 @@ pub(crate) struct CalibrateArguments {
     #[arg(short = 'n', value_name = "RANKS")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
     pub(crate) ranks: Option<u32>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArguments {
+    /// The folder with a rank-N.json of each rank.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) flight: PathBuf,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
@@ -335,8 +347,8 @@ mod tests {
     #[test]
     fn bad_input_is_one_line_that_says_what_is_allowed() {
         let cases = [
-            ("unisono", "a command is missing, one of: demo, run, bench, calibrate, algo"),
-            ("unisono dance", "unknown command \"dance\", one of: demo, run, bench, calibrate, algo"),
+            ("unisono", "a command is missing, one of: demo, run, bench, calibrate, algo, doctor"),
+            ("unisono dance", "unknown command \"dance\", one of: demo, run, bench, calibrate, algo, doctor"),
             ("unisono algo dance", "unknown command \"dance\", one of: list, show, verify, price"),
             ("unisono algo", "a command is missing, one of: list, show, verify, price"),
             ("unisono bench all_reduce,fold", "one of: all_reduce, reduce_scatter"),
@@ -354,6 +366,8 @@ mod tests {
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),
+            ("unisono doctor", "--flight <DIR>"),
+            ("unisono doctor --flight", "--flight"),
             ("unisono algo price ring --ranks 4", "--bytes"),
             ("unisono algo price --ranks 4 --bytes 1K", "--all"),
             ("unisono algo price ring --ranks 0 --bytes 1K", "1..=32768"),

@@ -1,4 +1,4 @@
-//! The program `unisono`: demonstrates, launches, measures, and looks into algorithms.
+//! The program `unisono`: demonstrates, launches, measures, looks into algorithms, and says why a job stopped.
 
 #![forbid(unsafe_code)]
 
@@ -7,6 +7,7 @@ mod arguments;
 mod bench;
 mod calibrate;
 mod demo;
+mod doctor;
 mod forecast;
 mod print;
 mod problem;
@@ -38,6 +39,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Bench(arguments) => bench::command::bench(arguments),
         Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Commands::Algo { command } => algo::algo(command),
+        Commands::Doctor(arguments) => doctor::doctor(&arguments),
         Commands::DemoRank { kill } => demo::rank(kill),
         Commands::Guard { folder } => {
             run::guard::watch(&folder);

@@ -38,6 +38,7 @@ use std::sync::Arc;
 pub use unisono_communicator::*;
 pub use unisono_engine::in_process;
 pub use unisono_transport_tcp::config::{self, Config};
+pub use unisono_transport_tcp::flight;
 pub use unisono_transport_tcp::{TcpCommunicator, World};
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.

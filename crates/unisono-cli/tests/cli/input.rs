@@ -4,9 +4,9 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 20] = [
-        (&[], "demo, run, bench, calibrate, algo"),
-        (&["fly"], "demo, run, bench, calibrate, algo"),
+    let cases: [(&[&str], &str); 21] = [
+        (&[], "demo, run, bench, calibrate, algo, doctor"),
+        (&["fly"], "demo, run, bench, calibrate, algo, doctor"),
         (&["run", "-n", "2"], "PROGRAM"),
         (&["run", "-n", "2", "--"], "PROGRAM"),
         (&["bench", "all_sum"], "all_reduce, reduce_scatter"),
@@ -19,6 +19,7 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
         (&["algo", "show", "magic", "-n", "4"], "all_reduce/ring"),
+        (&["doctor", "--json"], "--flight <DIR>"),
         (&["calibrate", "-n", "1"], "2..=1024"),
         (&["algo", "price", "magic", "--ranks", "4", "--bytes", "1K"], "all_reduce/ring"),
         (&["algo", "price", "ring", "--ranks", "0", "--bytes", "1K"], "1..=32768"),

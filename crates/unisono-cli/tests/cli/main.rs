@@ -6,6 +6,7 @@ mod algo;
 mod bench;
 mod calibrate;
 mod demo;
+mod doctor;
 mod input;
 mod run;
 mod support;

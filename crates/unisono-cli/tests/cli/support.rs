@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// Far above what any test needs, so that only a hang reaches it.
-const WATCHDOG: Duration = Duration::from_secs(120);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
 
 /// A finished run.
 pub(crate) struct Finished {

@@ -1,0 +1,347 @@
+//! The flight record: what a rank remembers of its last calls, as a document that survives the process.
+//!
+//! The names are those of version 2.10 of PyTorch's flight recorder, and what they mean is what they mean there, with
+//! these differences:
+//!
+//! * `collective_seq_id`, `op_id` and `record_id` are the number of the call on its communicator, from 0, as in our
+//!   errors. There the first starts at 1, and the last counts the calls of all communicators.
+//! * `state` is "started" or "completed". A call of an asynchronous handle is recorded when it starts, not before.
+//! * Times, `timeout_ms` and the `name` of a frame are null: nobody notes them, since a call reads no clock until it
+//!   has to wait. `frames` holds the one line that called.
+//! * Sends and receives have no number and are not recorded, so `is_p2p` is false and `p2p_seq_id` is 0.
+//! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
+//!
+//! Ours alone are `job`, `rank`, `pg_id` beside a group's name, `awaited_rank`, `revoked_by` and `first_cause` in its
+//! status, and of each call `call`, as our errors print it, and `compared`, which is equal exactly when the calls of
+//! two ranks belong together.
+//!
+//! `unisono doctor --flight` reads the records of all ranks. PyTorch's `torchfrtrace` (tried: 2.15) does too, once each
+//! is a pickle: `pickle.dump(json.load(open("rank-0.json")), open("trace_0", "wb"))`.
+
+mod recorder;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::{Deserialize, Serialize};
+use unisono_communicator::{
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Place, ReduceOp, Result, Site, lengths,
+};
+use unisono_engine::{Board, CALLS_REMEMBERED, CallStatus};
+
+use crate::wire::CommunicatorKey;
+pub(crate) use recorder::Recorder;
+
+/// The version of PyTorch's format that the names are taken from.
+pub const VERSION: &str = "2.10";
+
+/// Who writes such records, without its version.
+pub const LIBRARY: &str = "unisono";
+
+/// All that one rank of a job remembers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FlightRecord {
+    /// [`VERSION`].
+    pub version: String,
+    /// [`LIBRARY`] and its version.
+    pub comm_lib_version: String,
+    /// Which run of which job: records of two runs do not belong together.
+    pub job: String,
+    /// The rank in the job.
+    pub rank: u32,
+    /// Its communicators, by name.
+    pub pg_config: BTreeMap<String, GroupConfig>,
+    /// How far each of them is, by `pg_id`.
+    pub pg_status: BTreeMap<u32, GroupStatus>,
+    /// The last calls of each, at most [`CALLS_REMEMBERED`], oldest first.
+    pub entries: Vec<Entry>,
+}
+
+/// The members of a communicator.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupConfig {
+    /// The same on every rank, and of no other communicator of the job.
+    pub name: String,
+    /// For a person.
+    pub desc: String,
+    /// The ranks in the job, in group order.
+    #[serde(with = "list_text")]
+    pub ranks: Vec<u32>,
+    /// What this rank calls it in `pg_status` and in entries.
+    pub pg_id: u32,
+}
+
+/// How far a rank is in a communicator; -1 stands for no call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GroupStatus {
+    /// The last call that it entered.
+    pub last_enqueued_collective: i64,
+    /// The same: a call that is entered has started.
+    pub last_started_collective: i64,
+    /// The last call that ended well.
+    pub last_completed_collective: i64,
+    /// The rank of the job that the running call waits for, if it waits.
+    pub awaited_rank: Option<u32>,
+    /// The rank of the job that saw the first cause, once the communicator is revoked.
+    pub revoked_by: Option<u32>,
+    /// That cause; on a rank without which the others go on, that they do.
+    pub first_cause: Option<String>,
+}
+
+/// One call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// As `collective_seq_id`: by this PyTorch's analyser lays the records of ranks side by side.
+    pub record_id: u64,
+    /// Its communicator.
+    pub pg_id: u32,
+    /// Name and description of its communicator.
+    pub process_group: (String, String),
+    /// The how-manieth collective of its communicator, from 0.
+    pub collective_seq_id: u64,
+    /// 0.
+    pub p2p_seq_id: u64,
+    /// As `collective_seq_id`.
+    pub op_id: u64,
+    /// [`LIBRARY`], a colon and the operation.
+    pub profiling_name: String,
+    /// Null.
+    pub time_created_ns: Option<u64>,
+    /// Elements of this rank's input.
+    pub input_sizes: Vec<Vec<u64>>,
+    /// Their type.
+    pub input_dtypes: Vec<String>,
+    /// Elements of this rank's output.
+    pub output_sizes: Vec<Vec<u64>>,
+    /// Their type.
+    pub output_dtypes: Vec<String>,
+    /// How far it got.
+    pub state: State,
+    /// Null.
+    pub time_discovered_started_ns: Option<u64>,
+    /// Null.
+    pub time_discovered_completed_ns: Option<u64>,
+    /// Whether it has ended well.
+    pub retired: bool,
+    /// Null.
+    pub timeout_ms: Option<u64>,
+    /// False.
+    pub is_p2p: bool,
+    /// The line that called.
+    pub frames: Vec<Frame>,
+    /// The call as errors print it.
+    pub call: String,
+    /// What of the call must be equal on all ranks.
+    pub compared: String,
+}
+
+/// How far a call got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Waits for its turn. Nothing writes this yet.
+    Scheduled,
+    /// The rank is inside, or has left with an error.
+    Started,
+    /// Ended well.
+    Completed,
+}
+
+/// A line of the program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Frame {
+    /// Null: the function is not known.
+    pub name: Option<String>,
+    /// The file.
+    pub filename: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl FlightRecord {
+    /// A record of no communicator yet.
+    fn new(job: String, rank: u32) -> FlightRecord {
+        FlightRecord {
+            version: VERSION.to_owned(),
+            comm_lib_version: format!("{LIBRARY} {}", env!("CARGO_PKG_VERSION")),
+            job,
+            rank,
+            pg_config: BTreeMap::new(),
+            pg_status: BTreeMap::new(),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds what the board of a communicator shows.
+    fn add(&mut self, pg_id: u32, key: CommunicatorKey, group: &Group, board: &Board) {
+        let (name, desc) = group_names(key, group);
+        let global = |rank: u32| group.global_ranks().get(rank as usize).copied();
+        let entered = board.entered();
+        let mut awaited_rank = None;
+        for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
+            let (call, state) = match board.status(number) {
+                CallStatus::Done { call } => (call, State::Completed),
+                CallStatus::Running { call, awaited } => {
+                    awaited_rank = awaited.and_then(global);
+                    (call, State::Started)
+                }
+                // Overwritten meanwhile by a call that came later.
+                CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
+            };
+            let process_group = (name.clone(), desc.clone());
+            self.entries.push(entry((pg_id, process_group), group, &call, state));
+        }
+        let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
+        let (revoked_by, first_cause) = match (board.eviction(), board.revocation()) {
+            (Some(eviction), _) => (Some(self.rank), Some(eviction.to_string())),
+            (None, Some(revocation)) => (global(revocation.by), Some(revocation.cause.to_string())),
+            (None, None) => (None, None),
+        };
+        let status = GroupStatus {
+            last_enqueued_collective: position(entered.checked_sub(1)),
+            last_started_collective: position(entered.checked_sub(1)),
+            last_completed_collective: position(board.finished().checked_sub(1)),
+            awaited_rank,
+            revoked_by,
+            first_cause,
+        };
+        let ranks = group.global_ranks().to_vec();
+        self.pg_config.insert(name.clone(), GroupConfig { name, desc, ranks, pg_id });
+        self.pg_status.insert(pg_id, status);
+    }
+
+    /// The name of the file of a rank of the job.
+    pub fn file_name(rank: u32) -> String {
+        format!("rank-{rank}.json")
+    }
+
+    /// Writes the record to its file in `directory`, which is made if need be, and gives the path. Who reads it sees
+    /// the old content or all of the new.
+    ///
+    /// # Errors
+    /// [`Error::System`] when that cannot be written.
+    pub fn write(&self, directory: &Path) -> Result<PathBuf> {
+        static WRITTEN: AtomicU64 = AtomicU64::new(0);
+        let path = directory.join(FlightRecord::file_name(self.rank));
+        let (process, count) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
+        let partial = path.with_extension(format!("{process}-{count}.partial"));
+        let write = || -> io::Result<()> {
+            fs::create_dir_all(directory)?;
+            fs::write(&partial, serde_json::to_vec(self)?)?;
+            fs::rename(&partial, &path)
+        };
+        let done = write();
+        if done.is_err() {
+            // The first problem is the one to report; the file may not even be there.
+            let _ = fs::remove_file(&partial);
+        }
+        done.map_err(|error| Error::system(format!("write the flight record {}", path.display()), &error))?;
+        Ok(path)
+    }
+}
+
+/// The name and the description of a communicator.
+fn group_names(key: CommunicatorKey, group: &Group) -> (String, String) {
+    let CommunicatorKey { id, epoch } = key;
+    let name = if id == 0 && epoch == 0 { "world".to_owned() } else { format!("{id:016x}-{epoch}") };
+    (name, format!("{} ranks, epoch {}", group.size(), group.epoch()))
+}
+
+fn entry(
+    (pg_id, process_group): (u32, (String, String)),
+    group: &Group,
+    call: &CallInfo,
+    state: State,
+) -> Entry {
+    let descriptor = &call.descriptor;
+    let suffix = if descriptor.uneven { "_v" } else { "" };
+    let (input, output) = sizes(descriptor, group);
+    let dtypes = |sizes: &Vec<Vec<u64>>| vec![descriptor.dtype.to_string(); sizes.len()];
+    Entry {
+        record_id: call.number,
+        pg_id,
+        process_group,
+        collective_seq_id: call.number,
+        p2p_seq_id: 0,
+        op_id: call.number,
+        profiling_name: format!("{LIBRARY}:{}{suffix}", descriptor.collective),
+        time_created_ns: None,
+        input_dtypes: dtypes(&input),
+        input_sizes: input,
+        output_dtypes: dtypes(&output),
+        output_sizes: output,
+        state,
+        time_discovered_started_ns: None,
+        time_discovered_completed_ns: None,
+        retired: state == State::Completed,
+        timeout_ms: None,
+        is_p2p: false,
+        frames: call.site.iter().map(frame).collect(),
+        call: descriptor.to_string(),
+        compared: compared(descriptor),
+    }
+}
+
+fn frame(site: &Site) -> Frame {
+    Frame { name: None, filename: site.file.clone().into_owned(), line: site.line }
+}
+
+/// The elements of this rank's buffers, as far as the descriptor tells: one list for each buffer that there is.
+fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
+    let at_root = descriptor.root == Some(group.rank());
+    let even = !descriptor.uneven;
+    let (has_input, has_output) = match descriptor.collective {
+        Collective::AllReduce | Collective::Broadcast => (true, true),
+        Collective::AllGather | Collective::AllToAll => (true, even),
+        Collective::ReduceScatter => (even, true),
+        Collective::Reduce => (true, at_root),
+        Collective::Gather => (true, at_root && even),
+        Collective::Scatter => (at_root && even, true),
+        Collective::Send => (true, false),
+        Collective::Recv => (false, true),
+        Collective::Barrier => (false, false),
+    };
+    let (input, output) = if even {
+        let lengths = lengths(descriptor, &Counts::Even, group);
+        (lengths.input, lengths.output)
+    } else {
+        (descriptor.count, descriptor.count)
+    };
+    let list = |is_there: bool, length| if is_there { vec![vec![length]] } else { Vec::new() };
+    (list(has_input, input), list(has_output, output))
+}
+
+/// The call without what may differ between its ranks; the headers of calls leave out the same.
+fn compared(descriptor: &Descriptor) -> String {
+    let mut equal = *descriptor;
+    if equal.collective.is_rooted() {
+        equal.place = Place::Separate;
+    }
+    if equal.uneven {
+        equal.count = 0;
+    }
+    if let Some(ReduceOp::PreMulSum(_)) = equal.op {
+        equal.op = Some(ReduceOp::PreMulSum(1.0));
+    }
+    equal.to_string()
+}
+
+/// A list of numbers as the text `[0, 1]`.
+mod list_text {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(list: &[u32], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{list:?}"))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u32>, D::Error> {
+        serde_json::from_str(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Knows the boards of all communicators of a world, and writes the flight record when one of them is revoked.
+//!
+//! The files are written by a thread of their own: the folder may be on a disk that is slow or gone, and neither calls
+//! nor heartbeats may wait for that.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use unisono_communicator::{Error, Group, Result};
+use unisono_engine::Board;
+
+use super::FlightRecord;
+use crate::handshake::JobId;
+use crate::wire::CommunicatorKey;
+
+/// Name of the thread.
+const THREAD_NAME: &str = "unisono-flight";
+
+/// One communicator.
+struct Recorded {
+    /// Its number among those of this rank.
+    pg_id: u32,
+    key: CommunicatorKey,
+    group: Group,
+    board: Weak<Board>,
+    /// Held once it is revoked: its user may drop it before it is written.
+    revoked: Option<Arc<Board>>,
+}
+
+impl Recorded {
+    fn board(&self) -> Option<Arc<Board>> {
+        self.revoked.clone().or_else(|| self.board.upgrade())
+    }
+}
+
+#[derive(Default)]
+struct State {
+    /// How many communicators there have been.
+    registered: u32,
+    groups: Vec<Recorded>,
+    /// Something was revoked since the last record was taken.
+    is_due: bool,
+    is_ending: bool,
+}
+
+struct Shared {
+    rank: u32,
+    job: JobId,
+    state: Mutex<State>,
+    signal: Condvar,
+}
+
+/// The recorder of a world. Dropping it waits until the last record is written.
+pub(crate) struct Recorder {
+    shared: Arc<Shared>,
+    /// There when records are to be written without being asked for.
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Recorder {
+    /// The recorder of a rank; with a `directory` it writes by itself.
+    pub(crate) fn start(rank: u32, job: JobId, directory: Option<PathBuf>) -> Result<Recorder> {
+        let shared = Shared { rank, job, state: Mutex::default(), signal: Condvar::new() };
+        let shared = Arc::new(shared);
+        let spawn = |directory: PathBuf| {
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new().name(THREAD_NAME.to_owned());
+            thread.spawn(move || shared.write_when_due(&directory))
+        };
+        let thread = directory.map(spawn).transpose();
+        let thread = thread.map_err(|error| Error::system("cannot start the thread of records", &error))?;
+        Ok(Recorder { shared, thread })
+    }
+
+    /// A communicator is there from now on.
+    pub(crate) fn register(&self, key: CommunicatorKey, group: Group, board: &Arc<Board>) {
+        let pg_id = {
+            let mut state = self.shared.lock();
+            let pg_id = state.registered;
+            state.registered += 1;
+            state.groups.retain(|one| one.revoked.is_some() || one.board.strong_count() > 0);
+            let board = Arc::downgrade(board);
+            state.groups.push(Recorded { pg_id, key, group, board, revoked: None });
+            pg_id
+        };
+        if self.thread.is_some() {
+            // Weak: the board holds this, and may be held by us.
+            let (shared, this) = (Arc::downgrade(&self.shared), Arc::downgrade(board));
+            board.on_revoke(Arc::new(move || {
+                if let (Some(shared), Some(board)) = (shared.upgrade(), this.upgrade()) {
+                    shared.on_revoked(pg_id, board);
+                }
+            }));
+        }
+    }
+
+    /// What this rank remembers now.
+    pub(crate) fn record(&self) -> FlightRecord {
+        self.shared.record()
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        self.shared.lock().is_ending = true;
+        self.shared.signal.notify_all();
+        // A panic of that thread has been reported by its own hook; there is nothing to add here.
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called by whoever revokes, so it only leaves a note.
+    fn on_revoked(&self, pg_id: u32, board: Arc<Board>) {
+        let mut state = self.lock();
+        if let Some(one) = state.groups.iter_mut().find(|one| one.pg_id == pg_id) {
+            one.revoked = Some(board);
+            state.is_due = true;
+            self.signal.notify_all();
+        }
+    }
+
+    fn record(&self) -> FlightRecord {
+        let groups: Vec<_> = {
+            let state = self.lock();
+            let there = state.groups.iter().filter_map(|one| Some((one.board()?, one)));
+            there.map(|(board, one)| (one.pg_id, one.key, one.group.clone(), board)).collect()
+        };
+        let mut record = FlightRecord::new(self.job.to_string(), self.rank);
+        groups.iter().for_each(|(pg_id, key, group, board)| record.add(*pg_id, *key, group, board));
+        record
+    }
+
+    /// What is revoked while a record is being written is in the next one.
+    fn write_when_due(&self, directory: &Path) {
+        loop {
+            let sleeps = |state: &mut State| !state.is_due && !state.is_ending;
+            let state = self.signal.wait_while(self.lock(), sleeps);
+            let mut state = state.unwrap_or_else(PoisonError::into_inner);
+            if !std::mem::take(&mut state.is_due) {
+                return;
+            }
+            drop(state);
+            match self.record().write(directory) {
+                Ok(path) => tracing::info!(rank = self.rank, "flight record: {}", path.display()),
+                Err(error) => tracing::error!(rank = self.rank, "{error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What the records of several ranks say together: per communicator, who is at which call, in one line.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use unisono::flight::{Entry, FlightRecord, GroupConfig, GroupStatus};
+
+/// How far a rank is in a communicator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case", tag = "at", content = "call")]
+pub(super) enum Standing {
+    /// It left no record.
+    NoRecord,
+    /// It left a record in which this communicator is missing.
+    Absent,
+    /// It has called nothing.
+    Nothing,
+    /// The last call that it entered, and which has ended well.
+    Finished(u64),
+    /// The call that it is in, or that has failed.
+    Inside(u64),
+}
+
+impl Standing {
+    /// The call that this standing is about, and whether the rank is in it.
+    fn call(self) -> Option<(u64, bool)> {
+        match self {
+            Standing::Inside(number) => Some((number, true)),
+            Standing::Finished(number) => Some((number, false)),
+            Standing::NoRecord | Standing::Absent | Standing::Nothing => None,
+        }
+    }
+}
+
+/// One rank, as a rank of the job.
+#[derive(Debug, Serialize)]
+pub(super) struct Placed {
+    pub(super) rank: u32,
+    #[serde(flatten)]
+    pub(super) standing: Standing,
+    /// The rank that its call waits for.
+    pub(super) awaited_rank: Option<u32>,
+}
+
+/// A first cause that a rank of the job has seen.
+#[derive(Debug, PartialEq, Serialize)]
+pub(super) struct Cause {
+    pub(super) by: u32,
+    pub(super) text: String,
+}
+
+/// What is said of one communicator.
+#[derive(Debug, Serialize)]
+pub(super) struct Verdict {
+    pub(super) group: String,
+    /// All members have left records, stand at the same call, and nothing has failed.
+    pub(super) is_well: bool,
+    /// The first remembered call that is not the same on all ranks.
+    pub(super) mismatch: Option<u64>,
+    pub(super) ranks: Vec<Placed>,
+    pub(super) causes: Vec<Cause>,
+    /// All of that in one line.
+    pub(super) text: String,
+}
+
+/// Judges every communicator that the records name.
+///
+/// # Errors
+/// When the records cannot be of one job.
+pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
+    let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
+    for record in records {
+        if record.job != records[0].job {
+            let (one, other) = (records[0].rank, record.rank);
+            return Err(format!("ranks {one} and {other} have left records of different jobs or runs"));
+        }
+        for config in record.pg_config.values() {
+            let group = groups.entry(&config.name).or_insert_with(|| Group::new(config, records));
+            group.add(record, config)?;
+        }
+    }
+    // The world comes first; it is the communicator that everybody knows.
+    let (world, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.name == "world");
+    Ok(world.iter().chain(&others).map(Group::verdict).collect())
+}
+
+/// What is known of one communicator.
+struct Group<'a> {
+    name: &'a str,
+    desc: &'a str,
+    /// Ranks of the job.
+    ranks: &'a [u32],
+    standings: BTreeMap<u32, Standing>,
+    statuses: BTreeMap<u32, &'a GroupStatus>,
+    /// By number, then by rank.
+    calls: BTreeMap<u64, BTreeMap<u32, &'a Entry>>,
+}
+
+impl<'a> Group<'a> {
+    fn new(config: &'a GroupConfig, records: &[FlightRecord]) -> Group<'a> {
+        let has_record = |rank: u32| records.iter().any(|record| record.rank == rank);
+        let standing = |rank| if has_record(rank) { Standing::Absent } else { Standing::NoRecord };
+        Group {
+            name: &config.name,
+            desc: &config.desc,
+            ranks: &config.ranks,
+            standings: config.ranks.iter().map(|&rank| (rank, standing(rank))).collect(),
+            statuses: BTreeMap::new(),
+            calls: BTreeMap::new(),
+        }
+    }
+
+    fn add(&mut self, record: &'a FlightRecord, config: &'a GroupConfig) -> Result<(), String> {
+        let rank = record.rank;
+        let problem = |text: &str| format!("the record of rank {rank}: {text} {}", config.name);
+        if self.ranks != config.ranks || !self.ranks.contains(&rank) {
+            return Err(problem("it contradicts the others about the members of"));
+        }
+        let status = record.pg_status.get(&config.pg_id).ok_or_else(|| problem("there is no status of"))?;
+        for entry in record.entries.iter().filter(|entry| entry.pg_id == config.pg_id) {
+            self.calls.entry(entry.collective_seq_id).or_default().insert(rank, entry);
+        }
+        let is_finished = status.last_completed_collective >= status.last_enqueued_collective;
+        let standing = match u64::try_from(status.last_enqueued_collective) {
+            Ok(number) if is_finished => Standing::Finished(number),
+            Ok(number) => Standing::Inside(number),
+            Err(_) => Standing::Nothing,
+        };
+        self.standings.insert(rank, standing);
+        self.statuses.insert(rank, status);
+        Ok(())
+    }
+
+    fn verdict(&self) -> Verdict {
+        let (mismatch, causes) = (self.mismatch(), self.causes());
+        let mut standings: Vec<Standing> = self.standings.values().copied().collect();
+        standings.sort_unstable();
+        standings.dedup();
+        let is_recorded = |one: &Standing| !matches!(one, Standing::NoRecord | Standing::Absent);
+        let is_even = standings.len() == 1 && standings.iter().all(is_recorded);
+        let is_well = is_even && mismatch.is_none() && causes.is_empty();
+        let mut phrases: Vec<String> = Vec::new();
+        if is_well {
+            phrases.push("nothing is wrong".to_owned());
+        }
+        phrases.extend(self.standing_phrases(&standings, mismatch));
+        phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
+        phrases.extend(causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, cause.text)));
+        let title = match self.name {
+            "world" => "world".to_owned(),
+            name => format!("group {name} ({}: {})", self.desc, ranks_text(self.ranks)),
+        };
+        let awaited = |rank: &u32| self.statuses.get(rank).and_then(|status| status.awaited_rank);
+        let place = |(rank, &standing): (&u32, &Standing)| Placed {
+            rank: *rank,
+            standing,
+            awaited_rank: awaited(rank),
+        };
+        Verdict {
+            group: self.name.to_owned(),
+            is_well,
+            mismatch,
+            ranks: self.standings.iter().map(place).collect(),
+            causes,
+            text: format!("{title}: {}", phrases.join("; ")),
+        }
+    }
+
+    /// The first causes, each as the rank tells it that saw it, if that one left a record.
+    fn causes(&self) -> Vec<Cause> {
+        let mut causes: BTreeMap<u32, &str> = BTreeMap::new();
+        for (&rank, status) in &self.statuses {
+            if let Some(text) = &status.first_cause {
+                let by = status.revoked_by.unwrap_or(rank);
+                let told = causes.entry(by).or_insert(text);
+                if by == rank {
+                    *told = text;
+                }
+            }
+        }
+        causes.into_iter().map(|(by, text)| Cause { by, text: text.to_owned() }).collect()
+    }
+
+    fn mismatch(&self) -> Option<u64> {
+        let differ = |entries: &BTreeMap<u32, &Entry>| {
+            let mut compared = entries.values().map(|entry| &entry.compared);
+            compared.next().is_some_and(|first| compared.any(|other| other != first))
+        };
+        self.calls.iter().find(|(_, entries)| differ(entries)).map(|(&number, _)| number)
+    }
+
+    fn ranks_at(&self, standing: Standing) -> Vec<u32> {
+        self.standings.iter().filter(|(_, one)| **one == standing).map(|(&rank, _)| rank).collect()
+    }
+
+    /// One phrase per standing, those first who are furthest.
+    fn standing_phrases(&self, standings: &[Standing], mismatch: Option<u64>) -> Vec<String> {
+        let mut order: Vec<Standing> = standings.to_vec();
+        order.sort_by_key(|one| std::cmp::Reverse((one.call(), *one)));
+        let furthest = order.first().and_then(|one| one.call()).map(|(number, _)| number);
+        let mut told = None;
+        let mut phrases = Vec::new();
+        for standing in order {
+            let ranks = self.ranks_at(standing);
+            let (who, is, has) = self.subject(&ranks);
+            let call = |number| match Some(number) == told {
+                true => "it".to_owned(),
+                false if Some(number) == mismatch => format!("call {number}"),
+                false => self.call_text(number, &ranks),
+            };
+            phrases.push(match standing {
+                Standing::Inside(number) => format!("{who} {is} in {}", call(number)),
+                Standing::Finished(number) if Some(number) == furthest => {
+                    format!("{who} {has} finished {}", call(number))
+                }
+                Standing::Finished(number) => {
+                    let last = if ranks.len() == 1 { "its last is" } else { "their last is" };
+                    format!("{who} {has} not called it, {last} {}", call(number))
+                }
+                Standing::Nothing => format!("{who} {has} called nothing"),
+                Standing::Absent => format!("{who} {has} closed it, or not made it yet"),
+                Standing::NoRecord => format!("{who} left no record"),
+            });
+            told = told.or(furthest);
+        }
+        phrases
+    }
+
+    /// Ranks as the subject of a sentence, with the forms of "is" and "has" that go with them.
+    fn subject(&self, ranks: &[u32]) -> (String, &'static str, &'static str) {
+        match ranks.len() {
+            1 => (ranks_text(ranks), "is", "has"),
+            all if all == self.ranks.len() => (format!("all {all} ranks"), "are", "have"),
+            _ => (ranks_text(ranks), "are", "have"),
+        }
+    }
+
+    /// A call as these ranks have made it, with the lines that they called from.
+    fn call_text(&self, number: u64, ranks: &[u32]) -> String {
+        let entries = self.calls.get(&number);
+        let of = |rank: &u32| entries.and_then(|entries| entries.get(rank)).copied();
+        let Some(first) = ranks.iter().find_map(of) else { return format!("call {number}") };
+        let mut sites: Vec<(String, Vec<u32>)> = Vec::new();
+        for &rank in ranks {
+            let site = of(&rank).map(site_text).unwrap_or_default();
+            match sites.iter_mut().find(|(known, _)| *known == site) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => sites.push((site, vec![rank])),
+            }
+        }
+        let at = match &sites[..] {
+            [(site, _)] => site.clone(),
+            _ => {
+                let each = sites.iter().map(|(site, ranks)| format!("{site} ({})", ranks_text(ranks)));
+                each.collect::<Vec<_>>().join(" and")
+            }
+        };
+        format!("call {number} {}{at}", first.call)
+    }
+
+    fn mismatch_phrase(&self, number: u64) -> String {
+        let mut forms: Vec<(&Entry, Vec<u32>)> = Vec::new();
+        for (&rank, &entry) in self.calls.get(&number).into_iter().flatten() {
+            match forms.iter_mut().find(|(form, _)| form.compared == entry.compared) {
+                Some((_, ranks)) => ranks.push(rank),
+                None => forms.push((entry, vec![rank])),
+            }
+        }
+        let each = forms.iter().map(|(entry, ranks)| {
+            let verb = if ranks.len() == 1 { "calls" } else { "call" };
+            format!("{} {verb} {}{}", ranks_text(ranks), entry.call, site_text(entry))
+        });
+        format!("call {number} is not the same everywhere: {}", each.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// " at file:line", when that is known.
+fn site_text(entry: &Entry) -> String {
+    let frame = entry.frames.first();
+    frame.map(|frame| format!(" at {}:{}", frame.filename, frame.line)).unwrap_or_default()
+}
+
+/// "rank 2", "ranks 0,1,3", "ranks 0-5,9"; the list is in ascending order or not, as it comes.
+fn ranks_text(ranks: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let text = |&(first, last): &(u32, u32)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first},{last}"),
+        _ => format!("{first}-{last}"),
+    };
+    let list: Vec<String> = runs.iter().map(text).collect();
+    format!("{} {}", if ranks.len() == 1 { "rank" } else { "ranks" }, list.join(","))
+}
+
+#[cfg(test)]
+#[path = "merge_tests.rs"]
+mod tests;

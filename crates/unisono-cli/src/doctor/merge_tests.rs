@@ -1,0 +1,203 @@
+//! What is said about records, case by case.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+const TRAIN: &str = "train.rs";
+
+/// A call as a record has it.
+fn call(number: u64, call: &str, line: u32) -> Value {
+    let name = call.split('(').next().unwrap_or_default();
+    json!({
+        "record_id": number, "pg_id": 0, "process_group": ["world", ""], "collective_seq_id": number,
+        "p2p_seq_id": 0, "op_id": number, "profiling_name": format!("unisono:{name}"), "time_created_ns": null,
+        "input_sizes": [], "input_dtypes": [], "output_sizes": [], "output_dtypes": [], "state": "completed",
+        "time_discovered_started_ns": null, "time_discovered_completed_ns": null, "retired": true,
+        "timeout_ms": null, "is_p2p": false, "call": call, "compared": call,
+        "frames": [{"name": null, "filename": TRAIN, "line": line}],
+    })
+}
+
+/// The record of a rank among `ranks` that has finished all but `open` of its calls.
+fn record(rank: u32, ranks: u32, entries: &[Value], open: usize) -> FlightRecord {
+    let last =
+        |count: usize| count.checked_sub(1).map_or(json!(-1), |at| entries[at]["collective_seq_id"].clone());
+    let record = json!({
+        "version": "2.10", "comm_lib_version": "unisono", "job": "one", "rank": rank, "entries": entries,
+        "pg_config": {"world": {
+            "name": "world", "desc": "", "ranks": format!("{:?}", (0..ranks).collect::<Vec<_>>()), "pg_id": 0,
+        }},
+        "pg_status": {"0": {
+            "last_enqueued_collective": last(entries.len()), "last_started_collective": last(entries.len()),
+            "last_completed_collective": last(entries.len() - open),
+            "awaited_rank": null, "revoked_by": null, "first_cause": null,
+        }},
+    });
+    serde_json::from_value(record).unwrap()
+}
+
+fn sum(number: u64) -> Value {
+    call(number, "all_reduce(1000 x f32, sum)", 42)
+}
+
+fn broadcast(number: u64) -> Value {
+    call(number, "broadcast(8 x f32, root 0, in place)", 40)
+}
+
+/// The only verdict.
+fn judge(records: &[FlightRecord]) -> Verdict {
+    let mut verdicts = merge(records).unwrap();
+    assert_eq!(verdicts.len(), 1);
+    verdicts.remove(0)
+}
+
+fn fail(record: &mut FlightRecord, by: u32, text: &str) {
+    for status in record.pg_status.values_mut() {
+        (status.revoked_by, status.first_cause) = (Some(by), Some(text.to_owned()));
+    }
+}
+
+#[test]
+fn who_has_not_called_is_named_with_its_last_call() {
+    let ahead = |rank| record(rank, 5, &[broadcast(16), sum(17)], 1);
+    let verdict = judge(&[ahead(0), ahead(1), record(2, 5, &[broadcast(16)], 0), ahead(3)]);
+    assert_eq!(
+        verdict.text,
+        "world: ranks 0,1,3 are in call 17 all_reduce(1000 x f32, sum) at train.rs:42; rank 2 has not called it, \
+         its last is call 16 broadcast(8 x f32, root 0, in place) at train.rs:40; rank 4 left no record"
+    );
+    assert!(!verdict.is_well && verdict.mismatch.is_none());
+    let at: Vec<Standing> = verdict.ranks.iter().map(|one| one.standing).collect();
+    let (inside, finished) = (Standing::Inside(17), Standing::Finished(16));
+    assert_eq!(at, [inside, inside, finished, inside, Standing::NoRecord]);
+}
+
+#[test]
+fn when_nothing_is_wrong_that_is_said() {
+    let all = |open| judge(&[0, 1, 2].map(|rank| record(rank, 3, &[sum(4)], open)));
+    let text = "all_reduce(1000 x f32, sum) at train.rs:42";
+    assert_eq!(all(0).text, format!("world: nothing is wrong; all 3 ranks have finished call 4 {text}"));
+    assert_eq!(all(1).text, format!("world: nothing is wrong; all 3 ranks are in call 4 {text}"));
+    let none = judge(&[0, 1].map(|rank| record(rank, 2, &[], 0)));
+    assert_eq!(none.text, "world: nothing is wrong; all 2 ranks have called nothing");
+    assert!(none.is_well);
+}
+
+#[test]
+fn a_failure_is_told_by_who_saw_it() {
+    let mut records = [0, 1, 2].map(|rank| record(rank, 3, &[sum(4)], 0));
+    records.iter_mut().for_each(|one| fail(one, 1, "heard that the disk is full"));
+    fail(&mut records[1], 1, "disk full");
+    let verdict = judge(&records);
+    assert!(
+        !verdict.is_well && verdict.text.ends_with("at train.rs:42; rank 1 saw: disk full"),
+        "{}",
+        verdict.text
+    );
+    fail(&mut records[2], 2, "evicted");
+    let verdict = judge(&records);
+    assert!(verdict.text.ends_with("; rank 1 saw: disk full; rank 2 saw: evicted"), "{}", verdict.text);
+    // Who saw it has left no record.
+    let verdict = judge(&records[2..]);
+    assert_eq!(verdict.causes, [Cause { by: 2, text: "evicted".to_owned() }]);
+    let verdict = judge(&records[..1]);
+    assert_eq!(verdict.causes, [Cause { by: 1, text: "heard that the disk is full".to_owned() }]);
+}
+
+#[test]
+fn calls_that_differ_are_both_shown() {
+    let wide = call(17, "all_reduce(1000 x f64, sum)", 50);
+    let records = [record(0, 3, &[sum(17)], 1), record(1, 3, &[wide], 1), record(2, 3, &[sum(17)], 1)];
+    let verdict = judge(&records);
+    assert_eq!(
+        verdict.text,
+        "world: all 3 ranks are in call 17; call 17 is not the same everywhere: ranks 0,2 call \
+         all_reduce(1000 x f32, sum) at train.rs:42, rank 1 calls all_reduce(1000 x f64, sum) at train.rs:50"
+    );
+    assert!(verdict.mismatch == Some(17) && !verdict.is_well);
+}
+
+#[test]
+fn an_older_difference_is_found_too() {
+    let other = [call(15, "barrier(0 x u8)", 9), sum(16)];
+    let records = [record(0, 2, &[sum(15), sum(16)], 1), record(1, 2, &other, 1)];
+    let verdict = judge(&records);
+    assert_eq!(verdict.mismatch, Some(15));
+    assert!(verdict.text.contains("all 2 ranks are in call 16 all_reduce"), "{}", verdict.text);
+    assert!(verdict.text.contains("rank 1 calls barrier(0 x u8) at train.rs:9"), "{}", verdict.text);
+}
+
+#[test]
+fn the_same_call_from_other_lines_names_the_lines() {
+    let elsewhere = call(3, "all_reduce(1000 x f32, sum)", 77);
+    let records = [record(0, 2, &[sum(3)], 1), record(1, 2, &[elsewhere], 1)];
+    let text = judge(&records).text;
+    assert!(
+        text.ends_with("(1000 x f32, sum) at train.rs:42 (rank 0) and at train.rs:77 (rank 1)"),
+        "{text}"
+    );
+}
+
+/// A root of a broadcast may be ahead; others are then still inside an earlier call.
+#[test]
+fn ranks_in_different_calls_are_told_apart() {
+    let records = [
+        record(0, 5, &[broadcast(0), sum(1)], 1),
+        record(1, 5, &[broadcast(0)], 1),
+        record(2, 5, &[broadcast(0), sum(1)], 0),
+        record(3, 5, &[], 0),
+        record(4, 5, &[broadcast(0)], 0),
+    ];
+    assert_eq!(
+        judge(&records).text,
+        "world: rank 0 is in call 1 all_reduce(1000 x f32, sum) at train.rs:42; rank 2 has finished it; rank 1 is in \
+         call 0 broadcast(8 x f32, root 0, in place) at train.rs:40; rank 4 has not called it, its last is call 0 \
+         broadcast(8 x f32, root 0, in place) at train.rs:40; rank 3 has called nothing"
+    );
+}
+
+#[test]
+fn communicators_are_judged_apart_and_the_world_first() {
+    let mut records = [0, 1, 2].map(|rank| record(rank, 3, &[sum(4)], 0));
+    for one in &mut records[..1] {
+        let config =
+            GroupConfig { name: "0f-0".into(), desc: "2 ranks, epoch 0".into(), ranks: vec![0, 2], pg_id: 1 };
+        one.pg_config.insert(config.name.clone(), config);
+        let status = GroupStatus {
+            last_enqueued_collective: -1,
+            last_completed_collective: -1,
+            ..one.pg_status[&0].clone()
+        };
+        one.pg_status.insert(1, status);
+    }
+    let verdicts = merge(&records).unwrap();
+    assert_eq!(verdicts.iter().map(|one| one.is_well).collect::<Vec<_>>(), [true, false]);
+    assert!(verdicts[0].text.starts_with("world: nothing is wrong"), "{}", verdicts[0].text);
+    assert_eq!(
+        verdicts[1].text,
+        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called nothing; rank 2 has closed it, or not made it yet"
+    );
+}
+
+#[test]
+fn records_that_contradict_each_other_are_refused() {
+    let mut records = [0, 1].map(|rank| record(rank, 2, &[sum(4)], 0));
+    records[1].job = "another".to_owned();
+    assert_eq!(merge(&records).unwrap_err(), "ranks 0 and 1 have left records of different jobs or runs");
+    let records = [record(0, 2, &[], 0), record(1, 3, &[], 0)];
+    assert!(
+        merge(&records).unwrap_err().contains("rank 1: it contradicts the others about the members of world")
+    );
+    let mut records = [record(0, 1, &[], 0)];
+    records[0].pg_status.clear();
+    assert!(merge(&records).unwrap_err().contains("rank 0: there is no status of world"));
+}
+
+#[test]
+fn many_ranks_stay_short() {
+    assert_eq!(ranks_text(&[2]), "rank 2");
+    assert_eq!(ranks_text(&[0, 1, 3]), "ranks 0,1,3");
+    assert_eq!(ranks_text(&[0, 1, 2, 3, 9, 11, 12, 13]), "ranks 0-3,9,11-13");
+    assert_eq!(ranks_text(&[5, 4, u32::MAX, 0]), "ranks 5,4,4294967295,0");
+}

@@ -1,0 +1,169 @@
+//! `unisono doctor`: who is at which call, by what the ranks of a job have left.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use serde_json::Value;
+use unisono::{CallOptions, Collectives, Communicator, Error, ReduceOp, World};
+use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::handshake::JobId;
+use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::rendezvous::Membership;
+use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
+
+use crate::support::{Finished, WATCHDOG, unisono, wait_until};
+
+fn doctor(folder: &Path, more: &[&str]) -> Finished {
+    unisono(&[&["doctor", "--flight", folder.to_str().unwrap()], more].concat())
+}
+
+/// Runs `body` as every rank of a job whose ranks are threads here; a rank that hangs fails the test.
+fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&World, &dyn Communicator) + Send + Sync + 'static) {
+    let body = Arc::new(body);
+    let folder = flight.map(|folder| folder.to_str().unwrap().to_owned());
+    let config = Config::from_lookup(&|name| match name {
+        "UNISONO_FLIGHT_DIR" => folder.clone(),
+        _ => None,
+    });
+    let config = Arc::new(config.unwrap());
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, &config).unwrap()).collect();
+    let members = Membership {
+        rank: 0,
+        world_size: ranks,
+        job: JobId::random().unwrap(),
+        secret: Secret::take(&mut [7; SECRET_BYTES]),
+        addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
+        hosts: vec![0; ranks as usize],
+        parameters: Prices::from_config(&config).unwrap().encode(),
+    };
+    let (done, all_done) = channel();
+    for (rank, listener) in (0..).zip(listeners) {
+        let (members, config, done, body) = (members.clone(), config.clone(), done.clone(), body.clone());
+        std::thread::spawn(move || {
+            let world = World::start(Membership { rank, ..members }, listener, &config).unwrap();
+            body(&world, &*world.communicator().unwrap());
+            drop(world);
+            done.send(rank).unwrap();
+        });
+    }
+    drop(done);
+    let ended: Vec<u32> = (0..ranks).map_while(|_| all_done.recv_timeout(WATCHDOG).ok()).collect();
+    assert_eq!(ended.len(), ranks as usize, "only ranks {ended:?} have ended well");
+}
+
+/// Ranks 0 and 1 give up waiting for rank 2, which has forgotten a call.
+fn one_forgets(_world: &World, communicator: &dyn Communicator) {
+    let rank = communicator.group().rank();
+    communicator.broadcast(&mut [rank; 8], 0).unwrap();
+    // Rank 2 has then finished it too.
+    communicator.barrier().unwrap();
+    if rank == 2 {
+        // This calls nobody, and fails once the communicator is revoked.
+        let error = || communicator.subgroup(&[]).err();
+        wait_until("the others have given up", || {
+            error().is_some_and(|error| matches!(error.root_cause(), Error::Timeout { .. }))
+        });
+        return;
+    }
+    let hasty = communicator.with(CallOptions::new().timeout(Duration::from_millis(300)));
+    let error = hasty.all_reduce(&mut [1f32; 1000], ReduceOp::Sum).unwrap_err();
+    assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
+}
+
+#[test]
+fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
+    let folder = tempfile::tempdir().unwrap();
+    job(3, Some(folder.path()), one_forgets);
+    let done = doctor(folder.path(), &[]);
+    assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
+    let [world] = done.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", done.out) };
+    let start = "world: ranks 0,1 are in call 2 all_reduce(1000 x f32, sum, in place) at ";
+    assert!(world.starts_with(start), "{world}");
+    assert!(world.contains("; rank 2 has not called it, its last is call 1 barrier(0 x u8) at "), "{world}");
+    assert!(world.contains("doctor.rs:") && world.contains("timed out after"), "{world}");
+
+    std::fs::remove_file(folder.path().join("rank-2.json")).unwrap();
+    let done = doctor(folder.path(), &["--json"]);
+    let verdicts: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(verdicts[0]["group"], "world");
+    assert_eq!(verdicts[0]["is_well"], false);
+    assert_eq!(
+        (&verdicts[0]["ranks"][0]["at"], &verdicts[0]["ranks"][0]["call"]),
+        (&"inside".into(), &2.into())
+    );
+    assert_eq!(verdicts[0]["ranks"][2]["at"], "no_record");
+    assert!(verdicts[0]["text"].as_str().unwrap().contains("; rank 2 left no record"), "{verdicts}");
+}
+
+#[test]
+fn a_killed_process_leaves_no_record_and_the_others_say_who_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let setting = format!("UNISONO_FLIGHT_DIR={}", folder.path().display());
+    // A launcher around it only sets the variable.
+    let demo = [env!("CARGO_BIN_EXE_unisono"), "demo", "--ranks", "3", "--kill", "1@5"];
+    let done = unisono(&[&["run", "-n", "1", "--", "env", &setting], &demo[..]].concat());
+    assert!(done.status.success(), "{}", done.err);
+    let done = doctor(folder.path(), &[]);
+    assert!(done.status.success(), "{}", done.err);
+    let world = done.out.lines().next().unwrap_or_default();
+    assert!(world.starts_with("world: ") && world.contains("; rank 1 left no record; "), "{world}");
+    assert!(world.contains(" saw: lost rank 1, noticed by rank "), "{world}");
+}
+
+#[test]
+fn a_job_that_is_well_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    job(2, Some(folder.path()), |_world, communicator| communicator.barrier().unwrap());
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    let done = doctor(folder.path(), &[]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.err.contains("there is no rank-N.json"), "{}", done.err);
+}
+
+#[test]
+fn records_on_request_say_that_nothing_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("notes.txt"), "not a record").unwrap();
+    let path = folder.path().to_owned();
+    job(2, None, move |world, communicator| {
+        let half = communicator.subgroup(&[1, 0]).unwrap().unwrap();
+        half.barrier().unwrap();
+        communicator.barrier().unwrap();
+        world.dump_flight(&path).unwrap();
+    });
+    let done = doctor(folder.path(), &[]);
+    assert!(done.status.success(), "{}", done.err);
+    let lines: Vec<&str> = done.out.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("world: nothing is wrong; all 2 ranks"), "{}", done.out);
+    let half =
+        "(2 ranks, epoch 0: ranks 1,0): nothing is wrong; all 2 ranks have finished call 0 barrier(0 x u8)";
+    assert!(lines[1].starts_with("group ") && lines[1].contains(half), "{}", done.out);
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_named() {
+    let cases = [
+        ("", "EOF"),
+        ("{}", "version none"),
+        (
+            r#"{"version": "9.9", "comm_lib_version": "unisono 0.1.0"}"#,
+            "version 9.9 by unisono 0.1.0, but version",
+        ),
+        (r#"{"version": "2.10", "comm_lib_version": "2.27"}"#, "version 2.10 by 2.27, but"),
+        (r#"{"version": "2.10", "comm_lib_version": "unisono 0.1.0"}"#, "missing field"),
+    ];
+    for (text, problem) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("rank-3.json"), text).unwrap();
+        let done = doctor(folder.path(), &[]);
+        assert_eq!(done.status.code(), Some(1), "{text}");
+        assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+        assert!(done.err.contains("rank-3.json: ") && done.err.contains(problem), "{}", done.err);
+    }
+    let nowhere = tempfile::tempdir().unwrap().path().join("none");
+    assert_eq!(doctor(&nowhere, &[]).status.code(), Some(1));
+}
