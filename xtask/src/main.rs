@@ -1,10 +1,12 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers.
+//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask soak` fails the ranks of real
+//! jobs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod compare;
+mod soak;
 mod test;
 mod tidy;
 
@@ -18,6 +20,8 @@ usage: cargo xtask <command>
   tidy   only the house rules
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
+  soak [options]
+         kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
 ";
 
 fn main() -> ExitCode {
@@ -27,6 +31,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(repository()),
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
+        ["soak", options @ ..] => soak::run(repository(), options),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

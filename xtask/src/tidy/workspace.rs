@@ -18,6 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
+    ("unisono-soak", &["unisono"]),
     ("xtask", LIBRARIES),
 ];
 

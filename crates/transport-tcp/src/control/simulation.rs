@@ -1,5 +1,5 @@
-//! Whole jobs in one thread: the control planes and communicators of all ranks, a clock, a queue of messages, ranks that
-//! die or stop, and cuts between them. The same seed gives the same run.
+//! Whole jobs in one thread: the control planes and communicators of all ranks, a clock, a queue of messages, ranks
+//! that die or stop, and cuts between them. The same seed gives the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

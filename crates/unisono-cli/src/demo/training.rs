@@ -39,7 +39,7 @@ pub(crate) struct Trained {
     pub(crate) seconds: f64,
     /// Gradient bytes that all ranks together sent; see [`bytes_sent`].
     pub(crate) bytes_on_wire: u64,
-    /// SHA-256 of the weights of every rank of the job up to the last survivor, in hexadecimal; `None` where it is gone.
+    /// SHA-256 of the weights of every rank of the job up to the last survivor, in hexadecimal; `None` for the dead.
     pub(crate) weights_hash: Vec<Option<String>>,
 }
 
