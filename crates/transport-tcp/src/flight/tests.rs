@@ -205,7 +205,12 @@ fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
         }
         drop(board);
         drop(recorder);
-        assert_eq!(directory.0.join(FlightRecord::file_name(rank)).exists(), fails);
+        let path = directory.0.join(FlightRecord::file_name(rank));
+        assert_eq!(path.exists(), fails);
+        if fails {
+            let record: FlightRecord = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            assert_eq!((record.entries.len(), record.pg_config.len()), (2, 1));
+        }
     }
 }
 

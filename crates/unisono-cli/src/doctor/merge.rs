@@ -145,7 +145,9 @@ impl<'a> Group<'a> {
         }
         phrases.extend(self.standing_phrases(&standings, mismatch));
         phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
-        phrases.extend(causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, cause.text)));
+        phrases.extend(
+            causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, in_one_line(&cause.text))),
+        );
         let title = match self.name {
             "world" => "world".to_owned(),
             name => format!("group {name} ({}: {})", self.desc, ranks_text(self.ranks)),
@@ -217,7 +219,7 @@ impl<'a> Group<'a> {
                     let last = if ranks.len() == 1 { "its last is" } else { "their last is" };
                     format!("{who} {has} not called it, {last} {}", call(number))
                 }
-                Standing::Nothing => format!("{who} {has} called nothing"),
+                Standing::Nothing => format!("{who} {has} called no collective"),
                 Standing::Absent => format!("{who} {has} closed it, or not made it yet"),
                 Standing::NoRecord => format!("{who} left no record"),
             });
@@ -272,6 +274,11 @@ impl<'a> Group<'a> {
         });
         format!("call {number} is not the same everywhere: {}", each.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// A program's own words, such as those of a panic, may be several lines.
+fn in_one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// " at file:line", when that is known.

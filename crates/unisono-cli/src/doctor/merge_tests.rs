@@ -80,7 +80,7 @@ fn when_nothing_is_wrong_that_is_said() {
     assert_eq!(all(0).text, format!("world: nothing is wrong; all 3 ranks have finished call 4 {text}"));
     assert_eq!(all(1).text, format!("world: nothing is wrong; all 3 ranks are in call 4 {text}"));
     let none = judge(&[0, 1].map(|rank| record(rank, 2, &[], 0)));
-    assert_eq!(none.text, "world: nothing is wrong; all 2 ranks have called nothing");
+    assert_eq!(none.text, "world: nothing is wrong; all 2 ranks have called no collective");
     assert!(none.is_well);
 }
 
@@ -88,7 +88,7 @@ fn when_nothing_is_wrong_that_is_said() {
 fn a_failure_is_told_by_who_saw_it() {
     let mut records = [0, 1, 2].map(|rank| record(rank, 3, &[sum(4)], 0));
     records.iter_mut().for_each(|one| fail(one, 1, "heard that the disk is full"));
-    fail(&mut records[1], 1, "disk full");
+    fail(&mut records[1], 1, "disk\nfull");
     let verdict = judge(&records);
     assert!(
         !verdict.is_well && verdict.text.ends_with("at train.rs:42; rank 1 saw: disk full"),
@@ -153,7 +153,7 @@ fn ranks_in_different_calls_are_told_apart() {
         judge(&records).text,
         "world: rank 0 is in call 1 all_reduce(1000 x f32, sum) at train.rs:42; rank 2 has finished it; rank 1 is in \
          call 0 broadcast(8 x f32, root 0, in place) at train.rs:40; rank 4 has not called it, its last is call 0 \
-         broadcast(8 x f32, root 0, in place) at train.rs:40; rank 3 has called nothing"
+         broadcast(8 x f32, root 0, in place) at train.rs:40; rank 3 has called no collective"
     );
 }
 
@@ -176,7 +176,7 @@ fn communicators_are_judged_apart_and_the_world_first() {
     assert!(verdicts[0].text.starts_with("world: nothing is wrong"), "{}", verdicts[0].text);
     assert_eq!(
         verdicts[1].text,
-        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called nothing; rank 2 has closed it, or not made it yet"
+        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called no collective; rank 2 has closed it, or not made it yet"
     );
 }
 

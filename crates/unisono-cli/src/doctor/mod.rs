@@ -4,6 +4,8 @@ mod merge;
 
 use std::path::Path;
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use unisono::flight::{FlightRecord, LIBRARY, VERSION};
 
 use crate::arguments::DoctorArguments;
@@ -49,15 +51,25 @@ fn rank_of(name: &str) -> Option<u32> {
 
 fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|error| error.to_string())?;
     // Before all else: a record of another version may lack anything.
-    let text = |name: &str| value[name].as_str().unwrap_or("none").to_owned();
-    let (version, library) = (text("version"), text("comm_lib_version"));
+    let Origin { version, comm_lib_version: library } = parse(&bytes)?;
     if version != VERSION || !library.starts_with(LIBRARY) {
-        return Err(format!("version {version} by {library}, but version {VERSION} by {LIBRARY} is needed"));
+        return Err(format!("version {version:?} by {library:?}, not {VERSION:?} by {LIBRARY:?}"));
     }
-    let record: FlightRecord = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let record: FlightRecord = parse(&bytes)?;
     if record.rank == rank { Ok(record) } else { Err(format!("the record of rank {}", record.rank)) }
+}
+
+/// Who wrote a file, in which version.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Origin {
+    version: String,
+    comm_lib_version: String,
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -148,12 +148,15 @@ fn records_on_request_say_that_nothing_is_wrong() {
 fn a_record_that_cannot_be_read_is_named() {
     let cases = [
         ("", "EOF"),
-        ("{}", "version none"),
+        ("{}", r#"version "" by "", not "2.10" by "unisono""#),
         (
             r#"{"version": "9.9", "comm_lib_version": "unisono 0.1.0"}"#,
-            "version 9.9 by unisono 0.1.0, but version",
+            r#"version "9.9" by "unisono 0.1.0", not "2.10""#,
         ),
-        (r#"{"version": "2.10", "comm_lib_version": "2.27"}"#, "version 2.10 by 2.27, but"),
+        (
+            r#"{"version": "2.10", "comm_lib_version": "2.27"}"#,
+            r#""2.10" by "2.27", not "2.10" by "unisono""#,
+        ),
         (r#"{"version": "2.10", "comm_lib_version": "unisono 0.1.0"}"#, "missing field"),
     ];
     for (text, problem) in cases {
