@@ -176,7 +176,8 @@ fn communicators_are_judged_apart_and_the_world_first() {
     assert!(verdicts[0].text.starts_with("world: nothing is wrong"), "{}", verdicts[0].text);
     assert_eq!(
         verdicts[1].text,
-        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called no collective; rank 2 has closed it, or not made it yet"
+        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called no collective; rank 2 has closed it, or not made \
+         it yet"
     );
 }
 
