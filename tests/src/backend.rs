@@ -9,7 +9,7 @@ use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::prices::{Checksum, Prices};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -107,14 +107,57 @@ impl Job for InProcessJob {
 /// Ranks as threads that talk over loopback sockets, each with its own control plane.
 pub struct Tcp;
 
+/// The same with checksums over everything.
+pub struct TcpChecked;
+
+impl Backend for TcpChecked {
+    fn name(&self) -> &'static str {
+        "tcp checked"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        Box::new(TcpJob::new(ranks, options, Checksum::Always))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[2, 3, 5]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[8]
+    }
+}
+
 impl Backend for Tcp {
     fn name(&self) -> &'static str {
         "tcp"
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        Box::new(TcpJob::new(ranks, options, Checksum::default()))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1, 2, 3, 4, 5, 8]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
+}
+
+struct TcpJob {
+    config: Config,
+    members: Membership,
+    listeners: Vec<Mutex<Option<TcpListener>>>,
+}
+
+impl TcpJob {
+    fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> TcpJob {
         let mut config = Config::from_lookup(&|_| None).unwrap();
+        config.checksum = checksum;
         config.call_timeout = options.timeout;
+        config.probe_delay = options.probe_after;
         config.algorithm = options.algorithm.as_deref().map(str::to_owned);
         if let Some(piece_bytes) = options.piece_bytes {
             config.piece_bytes = piece_bytes as u32;
@@ -131,22 +174,8 @@ impl Backend for Tcp {
             parameters: Prices::from_config(&config).unwrap().encode(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();
-        Box::new(TcpJob { config, members, listeners })
+        TcpJob { config, members, listeners }
     }
-
-    fn rank_counts(&self) -> &'static [u32] {
-        &[1, 2, 3, 4, 5, 8]
-    }
-
-    fn large_rank_counts(&self) -> &'static [u32] {
-        &[16]
-    }
-}
-
-struct TcpJob {
-    config: Config,
-    members: Membership,
-    listeners: Vec<Mutex<Option<TcpListener>>>,
 }
 
 impl Job for TcpJob {

@@ -16,5 +16,5 @@ pub mod suite;
 pub mod watchdog;
 pub mod world;
 
-pub use backend::{Backend, FaultyInProcess, InProcess, Tcp};
+pub use backend::{Backend, FaultyInProcess, InProcess, Tcp, TcpChecked};
 pub use watchdog::watchdog;

@@ -140,6 +140,18 @@ pub enum Error {
         /// How it was noticed.
         reason: String,
     },
+    /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
+    #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", call_text(call.as_deref()))]
+    Corrupted {
+        /// Who sent them, as a rank of the job.
+        from: u32,
+        /// Who noticed, as a rank of the job.
+        to: u32,
+        /// The call that they belong to, if it is a collective.
+        call: Option<Box<CallInfo>>,
+        /// What does not match.
+        reason: String,
+    },
     /// The others have taken this rank for dead and go on without it: it was stopped, or cut off, for too long. All
     /// it can do is start anew.
     #[error("this rank was taken for dead by rank {noticed_by} ({reason}), and the others go on without it")]

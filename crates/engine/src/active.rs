@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Certainty, Collective, Descriptor, Error, Outcome,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome,
     Result, Segments, Site, deadline_after,
 };
 
@@ -164,13 +164,7 @@ impl ActiveCall {
         let call = self.info();
         match failure {
             Failure::NotOpened(error) => error,
-            Failure::Lost { peer, reason } => Error::PeerLost {
-                culprits: vec![rank_of(peer)],
-                call: Some(Box::new(call)),
-                noticed_by: rank_of(rank),
-                certainty: Certainty::Confirmed,
-                reason,
-            },
+            Failure::Broken { peer, broken } => broken.error((rank_of(rank), rank_of(peer)), Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
                 Error::Mismatch { ours: Box::new(call), theirs, rank: peer, difference }
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use unisono_communicator::Result;
+use unisono_communicator::{CallInfo, Certainty, Error, Result};
 
 /// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,9 +39,51 @@ impl Edge {
     }
 }
 
+/// Why a stream cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// It has ended, or the peer says what nobody may say.
+    Lost(String),
+    /// Bytes were changed on their way, as a checksum shows.
+    Corrupted(String),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Broken::Corrupted(error.to_string()),
+            _ => Broken::Lost(error.to_string()),
+        }
+    }
+}
+
+impl From<&str> for Broken {
+    fn from(reason: &str) -> Broken {
+        Broken::Lost(reason.to_owned())
+    }
+}
+
+impl Broken {
+    /// The failure of a call that needs the stream from `peer` to `own`, both as ranks of the job.
+    pub(crate) fn error(self, (own, peer): (u32, u32), call: Option<CallInfo>) -> Error {
+        let call = call.map(Box::new);
+        match self {
+            Broken::Lost(reason) => Error::PeerLost {
+                culprits: vec![peer],
+                call,
+                noticed_by: own,
+                certainty: Certainty::Confirmed,
+                reason,
+            },
+            Broken::Corrupted(reason) => Error::Corrupted { from: peer, to: own, call, reason },
+        }
+    }
+}
+
 /// One duplex byte stream to one peer; never blocks.
 pub trait Link {
-    /// Takes as many bytes as fit now, from the first slice on.
+    /// Takes as many bytes as fit now, from the first slice on. What was offered and not taken is offered again, before
+    /// anything else: a link may have promised the peer these bytes.
     ///
     /// # Errors
     /// `WouldBlock` when none fit; anything else means that the peer is lost.
@@ -50,7 +92,8 @@ pub trait Link {
     /// Fills the slices in order with what has arrived. Never takes more than they hold.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived; `Ok(0)` and anything else mean that the peer is lost.
+    /// `WouldBlock` when nothing has arrived; `InvalidData` when something was changed on its way, of which nothing is
+    /// given; `Ok(0)` and anything else mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 }
 

@@ -119,14 +119,18 @@ impl<L: Links + 'static> Shared<L> {
 
     /// The mail knows group ranks; errors name the job's.
     pub(crate) fn mail_error(&self, error: Error) -> Error {
+        let global = |rank: u32| self.group.global_ranks()[rank as usize];
         match error {
-            Error::PeerLost { culprits, call, certainty, reason, .. } => Error::PeerLost {
-                culprits: culprits.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect(),
+            Error::PeerLost { culprits, call, noticed_by, certainty, reason } => Error::PeerLost {
+                culprits: culprits.into_iter().map(global).collect(),
                 call,
-                noticed_by: self.group.global_ranks()[self.group.rank() as usize],
+                noticed_by: global(noticed_by),
                 certainty,
                 reason,
             },
+            Error::Corrupted { from, to, call, reason } => {
+                Error::Corrupted { from: global(from), to: global(to), call, reason }
+            }
             other => other,
         }
     }

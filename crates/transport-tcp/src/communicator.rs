@@ -21,7 +21,7 @@ pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Resul
     let (rank, ranks) = (group.rank(), group.size());
     let board = Arc::new(Board::new(rank, ranks));
     let (outbox, inbox) = crossbeam::channel::unbounded();
-    let links = TcpLinks::new(key, (rank, ranks), world.commands().clone(), inbox)?;
+    let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;
     world.recorder().register(key, group.clone(), &board);
     let member = Member::new(key, group.clone(), board.clone(), (outbox, links.waker()));
     world.commands().send(Command::Register(Box::new(member)));

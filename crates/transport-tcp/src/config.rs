@@ -11,6 +11,7 @@ use std::time::Duration;
 use unisono_communicator::{Error, Result};
 
 use crate::environment::{self, Placement};
+use crate::prices::Checksum;
 
 /// The most ranks a job may have: it bounds every list that another rank or the store sends.
 pub const RANKS_MAX: u32 = 65_536;
@@ -85,6 +86,8 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_UNSENT_BYTES", "bytes", "131072", &[],
         "what a data socket may hold that the kernel has not sent yet"),
     knob("UNISONO_CONGESTION_CONTROL", "name", "reno", &[], "of sockets within a host; 'system' leaves them alone"),
+    knob("UNISONO_CHECKSUM", "auto, on or off", "auto", &[],
+         "a checksum over everything that collectives and messages send; auto: between hosts; rank 0's is used by all"),
     knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
 ];
 
@@ -169,6 +172,8 @@ pub struct Config {
     pub unsent_bytes: u32,
     /// Congestion control of sockets within a host; `None` leaves the system's.
     pub congestion_control: Option<String>,
+    /// Which data streams carry checksums.
+    pub checksum: Checksum,
     /// The unit in which steps take turns.
     pub piece_bytes: u32,
     /// XDG_RUNTIME_DIR.
@@ -229,6 +234,11 @@ impl Config {
             socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,
             unsent_bytes: source.bytes("UNISONO_UNSENT_BYTES", 4 << 10)?,
             congestion_control: source.text("UNISONO_CONGESTION_CONTROL").filter(|name| name != "system"),
+            checksum: match source.choice("UNISONO_CHECKSUM", &["auto", "on", "off"])?.as_str() {
+                "on" => Checksum::Always,
+                "off" => Checksum::Never,
+                _ => Checksum::BetweenHosts,
+            },
             piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
             runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),
             temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),

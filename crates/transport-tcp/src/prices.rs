@@ -2,7 +2,8 @@
 //! travel with the rendezvous, so that ranks cannot choose differently.
 //!
 //! As text, `name=number` with commas or spaces between, any of the names below; the others keep their default. As
-//! bytes, version `u8` and then one little-endian `u64` for each name, in their order, and the piece size.
+//! bytes, version `u8` and then one little-endian `u64` for each name, in their order, the piece size, and which
+//! streams are checked as `u8`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use unisono_engine::Parameters;
 use crate::codec::{Malformed, Reader, Writer};
 use crate::config::Config;
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// Far from every overflow of a price, and slower than anything that exists.
 const PRICE_MAX: u64 = 1_000_000_000_000;
@@ -21,13 +22,37 @@ const PRICE_MAX: u64 = 1_000_000_000_000;
 /// Of a piece, as [`Config::piece_bytes`] can be.
 const PIECE_BYTES_LIMIT: u64 = 1 << 32;
 
-/// Prices of links and cores, and the size of pieces.
+/// Which data streams carry checksums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Checksum {
+    /// Those that leave a host: within one, bytes pass no wire.
+    #[default]
+    BetweenHosts,
+    /// All of them.
+    Always,
+    /// None.
+    Never,
+}
+
+impl Checksum {
+    /// Whether a stream carries them that leaves its host, or does not.
+    pub fn applies(self, leaves_host: bool) -> bool {
+        match self {
+            Checksum::BetweenHosts => leaves_host,
+            Checksum::Always => true,
+            Checksum::Never => false,
+        }
+    }
+}
+
+/// What rank 0 decides for all: prices of links and cores, the size of pieces, and which streams are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prices {
     /// What does not depend on the group; the ranks per core are worked out for each.
     parameters: Parameters,
     /// Cores of a host.
     cores: u64,
+    checksum: Checksum,
 }
 
 type Field = (&'static str, fn(&mut Prices) -> &mut u64);
@@ -49,7 +74,7 @@ const FIELDS: [Field; 10] = [
 impl Default for Prices {
     fn default() -> Prices {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        Prices { parameters: Parameters::LOOPBACK, cores }
+        Prices { parameters: Parameters::LOOPBACK, cores, checksum: Checksum::default() }
     }
 }
 
@@ -66,6 +91,7 @@ impl Prices {
             problem,
         })?;
         prices.parameters.piece_bytes = config.piece_bytes.into();
+        prices.checksum = config.checksum;
         Ok(prices)
     }
 
@@ -76,7 +102,12 @@ impl Prices {
         for (_, field) in FIELDS {
             writer.u64(*field(&mut self));
         }
-        writer.u64(self.parameters.piece_bytes).finish()
+        let checksum = match self.checksum {
+            Checksum::BetweenHosts => 0,
+            Checksum::Always => 1,
+            Checksum::Never => 2,
+        };
+        writer.u64(self.parameters.piece_bytes).u8(checksum).finish()
     }
 
     /// From the rendezvous.
@@ -93,6 +124,12 @@ impl Prices {
             *field(&mut prices) = reader.u64()?;
         }
         prices.parameters.piece_bytes = reader.u64()?;
+        prices.checksum = match reader.u8()? {
+            0 => Checksum::BetweenHosts,
+            1 => Checksum::Always,
+            2 => Checksum::Never,
+            _ => return Err(Malformed { what: "an unknown choice of checksums" }),
+        };
         reader.finish()?;
         let is_bounded = FIELDS.iter().all(|(_, field)| *field(&mut prices) <= PRICE_MAX);
         let is_piece = (1..=PIECE_BYTES_LIMIT).contains(&prices.parameters.piece_bytes);
@@ -102,6 +139,11 @@ impl Prices {
     /// The cores of a host.
     pub fn cores(&self) -> u64 {
         self.cores
+    }
+
+    /// Which streams are checked.
+    pub fn checksum(&self) -> Checksum {
+        self.checksum
     }
 
     /// The size of pieces.
@@ -160,7 +202,7 @@ mod tests {
         let bytes = prices.encode();
         assert_eq!(Prices::decode(&bytes), Ok(prices));
         assert!((0..bytes.len()).all(|end| Prices::decode(&bytes[..end]).is_err()));
-        assert!(Prices::decode(&[&bytes[..1], &[255; 88]].concat()).is_err(), "out of range");
+        assert!(Prices::decode(&[&bytes[..1], &[255; 88], &[0][..]].concat()).is_err(), "out of range");
         assert!(Prices::decode(&[&[9], &bytes[1..]].concat()).is_err(), "another version");
     }
 

@@ -141,6 +141,12 @@ impl World {
         &self.shared.commands
     }
 
+    /// Which streams to the ranks of a group carry checksums.
+    pub(crate) fn checked(&self, group: &Group) -> Vec<bool> {
+        let own = group.hosts()[group.rank() as usize];
+        group.hosts().iter().map(|host| self.shared.prices.checksum().applies(*host != own)).collect()
+    }
+
     /// The settings of the engine of one of its groups.
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
         EngineOptions { parameters: self.shared.prices.parameters(group), ..self.shared.options.clone() }

@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSliceMut};
 
-use crate::links::Link;
+use crate::links::{Broken, Link};
 
 use super::EAGER_BYTES_MAX;
 use super::frame::{Frame, Message};
@@ -87,7 +87,7 @@ pub(super) struct Lane {
     incoming: Option<Incoming>,
     /// Long receives that have been granted.
     granted: Vec<(Message, Sink)>,
-    broken: Option<String>,
+    broken: Option<Broken>,
 }
 
 /// The part of the receiver's queue that a message takes.
@@ -124,21 +124,21 @@ impl Lane {
     }
 
     /// Why the stream has ended, if it has.
-    pub(super) fn broken(&self) -> Option<&str> {
-        self.broken.as_deref()
+    pub(super) fn broken(&self) -> Option<&Broken> {
+        self.broken.as_ref()
     }
 
     /// Nothing can be written any more. What has arrived still counts, so the stream has ended only for who sends.
-    pub(super) fn set_unwritable(&mut self, reason: String) {
+    pub(super) fn set_unwritable(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         if self.is_sending() {
-            self.set_broken(reason);
+            self.set_broken(broken);
         }
     }
 
     /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
-    pub(super) fn set_broken(&mut self, reason: String) {
-        self.broken = Some(reason);
+    pub(super) fn set_broken(&mut self, broken: Broken) {
+        self.broken = Some(broken);
         self.outbox.keep_operations();
         self.granted.retain(|(_, sink)| sink.receive().is_some());
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
@@ -246,7 +246,7 @@ impl Lane {
         link: &mut L,
         loan: &mut Loan<'_>,
         stage: &mut Vec<u8>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Broken> {
         self.outbox.flush(link, loan, stage)
     }
 
@@ -256,7 +256,7 @@ impl Lane {
         link: &mut L,
         loan: &mut Loan<'_>,
         receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
-    ) -> Result<Event, String> {
+    ) -> Result<Event, Broken> {
         let Some(incoming) = self.incoming.as_mut() else {
             return match self.input.header() {
                 Some(header) => {
@@ -298,10 +298,10 @@ impl Lane {
         frame: Frame,
         loan: &mut Loan<'_>,
         mut receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
-    ) -> Result<Event, String> {
+    ) -> Result<Event, Broken> {
         match frame {
             Frame::Eager(message) if !Lane::is_short(message.bytes) => {
-                return Err(format!("an eager message of {} bytes", message.bytes));
+                return Err(Broken::Lost(format!("an eager message of {} bytes", message.bytes)));
             }
             Frame::Eager(message) => {
                 let into = match receive(&message, loan) {
@@ -346,11 +346,11 @@ impl Lane {
 }
 
 /// What one read means.
-fn event_of(received: io::Result<usize>) -> Result<Event, String> {
+fn event_of(received: io::Result<usize>) -> Result<Event, Broken> {
     match received {
-        Ok(0) => Err("the connection was closed".to_owned()),
+        Ok(0) => Err("the connection was closed".into()),
         Ok(_) => Ok(Event::Moved),
         Err(error) if is_pause(&error) => Ok(Event::Nothing),
-        Err(error) => Err(error.to_string()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -16,11 +16,11 @@ mod outgoing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Certainty, Collective, Error, Outcome, Peer, Result, deadline_after};
+use unisono_communicator::{Collective, Error, Outcome, Peer, Result, deadline_after};
 
 use crate::baton::Pause;
 use crate::job::Job;
-use crate::links::{Edge, Interest, Lane as StreamLane, Links};
+use crate::links::{Broken, Edge, Interest, Lane as StreamLane, Links};
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
@@ -234,7 +234,10 @@ impl Mail {
     ) -> Result<bool> {
         let lane = &self.lanes[peer as usize];
         match lane.broken() {
-            Some(reason) if self.awaits_lane(peer, loan) => return Err(lost(peer, reason.to_owned())),
+            // With group ranks, which the one who holds the group turns into the job's.
+            Some(broken) if self.awaits_lane(peer, loan) => {
+                return Err(broken.clone().error((self.rank, peer), None));
+            }
             // A peer that left owes nothing, as long as nobody waits for it alone.
             Some(_) => return Ok(false),
             None => {}
@@ -258,8 +261,8 @@ impl Mail {
         if !loan.is_over() {
             match self.read_lane(peer, link, loan) {
                 Ok(read) => moved |= read,
-                Err(reason) => {
-                    self.lanes[peer as usize].set_broken(reason);
+                Err(broken) => {
+                    self.lanes[peer as usize].set_broken(broken);
                     return true;
                 }
             }
@@ -288,7 +291,7 @@ impl Mail {
         peer: u32,
         link: &mut K,
         loan: &mut Loan<'_>,
-    ) -> std::result::Result<bool, String> {
+    ) -> std::result::Result<bool, Broken> {
         let mut moved = false;
         loop {
             let (lane, matching) = (&mut self.lanes[peer as usize], &mut self.matching);
@@ -353,15 +356,5 @@ impl Mail {
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
         lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(loan, error.clone()));
         self.posted.drain(..).for_each(|(job, _)| job.fail(error.clone()));
-    }
-}
-
-fn lost(peer: u32, reason: String) -> Error {
-    Error::PeerLost {
-        culprits: vec![peer],
-        call: None,
-        noticed_by: 0,
-        certainty: Certainty::Confirmed,
-        reason,
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 
-use crate::links::Link;
+use crate::links::{Broken, Link};
 
 use super::frame::{FRAME_BYTES, Frame};
 use super::operation::{Loan, Operation};
@@ -35,6 +35,8 @@ impl Outgoing {
 #[derive(Default)]
 pub(super) struct Outbox {
     frames: VecDeque<Outgoing>,
+    /// How many of the first frames the link has been offered: it may have promised them to the peer.
+    offered: usize,
 }
 
 impl Outbox {
@@ -50,7 +52,9 @@ impl Outbox {
 
     /// Forgets what only the peer would have wanted.
     pub(super) fn keep_operations(&mut self) {
-        self.frames.retain(|outgoing| outgoing.payload.is_some());
+        let offered = self.frames.len().min(self.offered);
+        let unseen = self.frames.split_off(offered);
+        self.frames.extend(unseen.into_iter().filter(|outgoing| outgoing.payload.is_some()));
     }
 
     /// The sends whose bytes are on their way.
@@ -74,10 +78,10 @@ impl Outbox {
         link: &mut L,
         loan: &mut Loan<'_>,
         stage: &mut Vec<u8>,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Broken> {
         let mut moved = false;
         while let Some(front) = self.frames.front() {
-            self.fill_stage(loan, stage);
+            self.offered = self.offered.max(self.fill_stage(loan, stage)).max(1);
             let sent = if stage.is_empty() {
                 let (header, payload) = front.rest(loan);
                 send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
@@ -87,24 +91,25 @@ impl Outbox {
             match sent {
                 Ok(sent) => self.settle(sent, loan),
                 Err(error) if is_pause(&error) => return Ok(moved),
-                Err(error) => return Err(error.to_string()),
+                Err(error) => return Err(error.into()),
             }
             moved = true;
         }
         Ok(moved)
     }
 
-    /// Puts the first frames into the stage, as many as fit whole.
-    fn fill_stage(&self, loan: &Loan<'_>, stage: &mut Vec<u8>) {
+    /// Puts the first frames into the stage, as many as fit whole; how many.
+    fn fill_stage(&self, loan: &Loan<'_>, stage: &mut Vec<u8>) -> usize {
         stage.clear();
-        for outgoing in &self.frames {
+        for (index, outgoing) in self.frames.iter().enumerate() {
             let (header, payload) = outgoing.rest(loan);
             if stage.len() + header.len() + payload.len() > STAGE_BYTES {
-                return;
+                return index;
             }
             stage.extend_from_slice(header);
             stage.extend_from_slice(payload);
         }
+        self.frames.len()
     }
 
     /// Accounts for `sent` bytes, which end the frames that they complete.
@@ -117,6 +122,7 @@ impl Outbox {
                 return;
             }
             sent -= rest;
+            self.offered = self.offered.saturating_sub(1);
             if let Some(done) = self.frames.pop_front().and_then(|outgoing| outgoing.payload) {
                 let (tag, bytes) = (done.descriptor(loan).tag, done.message(loan).len() as u64);
                 done.finish(loan, None, tag, bytes);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use unisono_communicator::{CallInfo, Error};
 
 use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
-use crate::links::{Interest, Links};
+use crate::links::{Broken, Interest, Links};
 use crate::memory::Memory;
 use crate::plan::{Direction, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
@@ -38,8 +38,8 @@ const PARTS_MAX: usize = 32;
 pub(crate) enum Failure {
     /// A stream could not be opened.
     NotOpened(Error),
-    /// The stream to a peer ended or broke.
-    Lost { peer: u32, reason: String },
+    /// The stream to a peer cannot go on.
+    Broken { peer: u32, broken: Broken },
     /// A peer's header is not ours.
     Mismatch { peer: u32, theirs: Box<CallInfo>, difference: String },
     /// A user function panicked.
@@ -320,6 +320,9 @@ fn refuse_header(peer: u32, ours: &HeaderBytes, theirs: &HeaderBytes) -> Failure
     let difference = header_difference(ours, theirs).unwrap_or_default();
     match decode(theirs) {
         Some(call) => Failure::Mismatch { peer, theirs: Box::new(call), difference },
-        None => Failure::Lost { peer, reason: format!("sent bytes that are not a header ({difference})") },
+        None => {
+            let reason = format!("sent bytes that are not a header ({difference})");
+            Failure::Broken { peer, broken: Broken::Lost(reason) }
+        }
     }
 }

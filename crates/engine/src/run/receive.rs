@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IoSliceMut};
 
 use crate::header::HEADER_BYTES;
-use crate::links::{Link, Links};
+use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
 use crate::plan::{Plan, Work};
 use crate::reduce::Reducer;
@@ -145,14 +145,14 @@ impl State {
         link: usize,
         received: std::io::Result<usize>,
     ) -> Result<Option<usize>, Failure> {
-        let lost = |reason: String| Failure::Lost { peer: plan.links[link].edge.peer, reason };
+        let failure = |broken: Broken| Failure::Broken { peer: plan.links[link].edge.peer, broken };
         let received = match received {
-            Ok(0) => return Err(lost("the connection was closed".to_owned())),
+            Ok(0) => return Err(failure("the connection was closed".into())),
             Ok(received) => received,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Ok(None);
             }
-            Err(error) => return Err(lost(error.to_string())),
+            Err(error) => return Err(failure(error.into())),
         };
         let state = &mut self.links[link];
         let header = received.min(HEADER_BYTES - state.header_received);

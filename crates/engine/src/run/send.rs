@@ -42,7 +42,7 @@ impl State {
             }
             Err(error) => {
                 let peer = plan.links[link].edge.peer;
-                return Err(Failure::Lost { peer, reason: error.to_string() });
+                return Err(Failure::Broken { peer, broken: error.into() });
             }
         };
         self.commit_send(plan, link, &turn.desk.parts, sent);

@@ -8,6 +8,7 @@
 //!
 //! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
 
+mod records;
 mod socket;
 mod wake;
 
@@ -55,6 +56,8 @@ pub struct TcpLinks {
     links: Vec<Option<TcpLink>>,
     failed: Option<Error>,
     polled: Vec<PollFd<'static>>,
+    /// By group rank.
+    is_checked: Vec<bool>,
 }
 
 /// The sockets that an edge needs.
@@ -71,10 +74,11 @@ fn socket_index(peer: u32, role: Role) -> usize {
 }
 
 impl TcpLinks {
-    /// The links of group rank `rank` of `ranks`, with no socket yet.
+    /// The links of group rank `rank` of `ranks`, with no socket yet; `is_checked` says to which ranks they are.
     pub(crate) fn new(
         key: CommunicatorKey,
         (rank, ranks): (u32, u32),
+        is_checked: Vec<bool>,
         commands: Commands,
         inbox: Receiver<Mail>,
     ) -> Result<TcpLinks> {
@@ -90,6 +94,7 @@ impl TcpLinks {
             links: (0..ranks as usize * Lane::ALL.len()).map(|_| None).collect(),
             failed: None,
             polled: Vec::new(),
+            is_checked,
         })
     }
 
@@ -117,7 +122,7 @@ impl TcpLinks {
             let Some(second) = last.unwrap_or_else(|| Some(first.clone())) else { continue };
             // The second socket carries what the higher rank sends.
             let (sender, receiver) = if self.rank < peer { (first, second) } else { (second, first) };
-            self.links[index] = Some(TcpLink::new(sender, receiver));
+            self.links[index] = Some(TcpLink::new(sender, receiver, self.is_checked[peer as usize]));
         }
     }
 
@@ -175,6 +180,10 @@ impl Links for TcpLinks {
         polled.push(PollFd::from_borrowed_fd(self.alarm.as_fd(), PollFlags::IN));
         for one in interest {
             let Some(link) = &self.links[one.edge.index()] else { continue };
+            if one.readable && link.holds_bytes() {
+                self.polled = emptied(polled);
+                return Wake::Ready;
+            }
             if let Some(socket) = link.recv_fd().filter(|_| one.readable) {
                 polled.push(PollFd::from_borrowed_fd(socket, PollFlags::IN));
             }

@@ -1,6 +1,6 @@
 //! One byte stream to one peer: nonblocking calls on sockets, and the options that make loopback fast.
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use unisono_engine::Link;
+
+use super::records;
 
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
@@ -58,6 +60,13 @@ pub(crate) fn set_congestion_control(socket: &impl AsFd, name: &str) -> io::Resu
 pub struct TcpLink {
     sender: Direction,
     receiver: Direction,
+    /// On a checked stream.
+    records: Option<Box<Records>>,
+}
+
+struct Records {
+    sender: records::Sender,
+    receiver: records::Receiver,
 }
 
 struct Direction {
@@ -66,9 +75,17 @@ struct Direction {
 }
 
 impl TcpLink {
-    pub(super) fn new(sender: Arc<OwnedFd>, receiver: Arc<OwnedFd>) -> TcpLink {
+    pub(super) fn new(sender: Arc<OwnedFd>, receiver: Arc<OwnedFd>, is_checked: bool) -> TcpLink {
         let direction = |socket| Direction { socket, is_lost: false };
-        TcpLink { sender: direction(sender), receiver: direction(receiver) }
+        let records = is_checked.then(|| {
+            Box::new(Records { sender: records::Sender::default(), receiver: records::Receiver::new() })
+        });
+        TcpLink { sender: direction(sender), receiver: direction(receiver), records }
+    }
+
+    /// Whether bytes that have come wait here, and not in the socket.
+    pub(super) fn holds_bytes(&self) -> bool {
+        self.records.as_ref().is_some_and(|records| records.receiver.holds_bytes())
     }
 
     /// The socket to poll before sending; `None` when it is lost: a lost socket is always ready, so that whoever waits
@@ -85,7 +102,29 @@ impl TcpLink {
 
 impl Link for TcpLink {
     fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        let socket = &*self.sender.socket;
+        let socket = &mut self.sender;
+        match &mut self.records {
+            None => socket.send(bytes),
+            Some(records) => records.sender.send(bytes, |slices| socket.send(slices)),
+        }
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let socket = &mut self.receiver;
+        match &mut self.records {
+            None => socket.recv(into),
+            Some(records) => {
+                let received = records.receiver.recv(into, |room| socket.recv(&mut [IoSliceMut::new(room)]));
+                socket.is_lost |= matches!(&received, Err(error) if error.kind() == ErrorKind::InvalidData);
+                received
+            }
+        }
+    }
+}
+
+impl Direction {
+    fn send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+        let socket = &*self.socket;
         let sent = match bytes {
             // The vectored call costs more to set up.
             [one] => rustix::net::send(socket, one, SendFlags::NOSIGNAL),
@@ -94,28 +133,26 @@ impl Link for TcpLink {
                 rustix::net::sendmsg(socket, many, &mut control, SendFlags::NOSIGNAL)
             }
         };
-        self.sender.settle(sent)
+        self.settle(sent)
     }
 
-    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let socket = &*self.receiver.socket;
+    fn recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let socket = &*self.socket;
         let received = match &mut *into {
             [one] => rustix::net::recv(socket, &mut **one, RecvFlags::empty()).map(|(_, bytes)| bytes),
             many => rustix::io::readv(socket, many),
         };
-        let bytes = self.receiver.settle(received)?;
-        self.receiver.is_lost |= bytes == 0 && into.iter().any(|slice| !slice.is_empty());
+        let bytes = self.settle(received)?;
+        self.is_lost |= bytes == 0 && into.iter().any(|slice| !slice.is_empty());
         Ok(bytes)
     }
-}
 
-impl Direction {
     fn settle(&mut self, moved: Result<usize, Errno>) -> io::Result<usize> {
         match moved {
             Ok(bytes) => Ok(bytes),
             // The kernel may be short of memory for a moment, or a signal may come: the socket is well.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
-                Err(io::ErrorKind::WouldBlock.into())
+                Err(ErrorKind::WouldBlock.into())
             }
             Err(error) => {
                 self.is_lost = true;

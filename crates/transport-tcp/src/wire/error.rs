@@ -12,6 +12,7 @@
 //! | 7 | refused | problem text |
 //! | 8 | system | what text, words text |
 //! | 9 | evicted | noticed by `u32`, reason text |
+//! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //!
 //! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
 
@@ -76,6 +77,11 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             fields.text(what, TEXT_BYTES_MAX).text(text, TEXT_BYTES_MAX);
             8
         }
+        Error::Corrupted { from, to, call, reason } => {
+            call::write_optional(fields.u32(*from).u32(*to), call.as_deref());
+            fields.text(reason, TEXT_BYTES_MAX);
+            10
+        }
         Error::Evicted { noticed_by, reason } => {
             fields.u32(*noticed_by).text(reason, TEXT_BYTES_MAX);
             9
@@ -126,6 +132,12 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
         6 => Error::Closed,
         7 => Error::Refused { problem: text(fields)? },
         8 => Error::System { what: text(fields)?, text: text(fields)? },
+        10 => Error::Corrupted {
+            from: fields.u32()?,
+            to: fields.u32()?,
+            call: call::read_optional(fields)?.map(Box::new),
+            reason: text(fields)?,
+        },
         9 => Error::Evicted { noticed_by: fields.u32()?, reason: text(fields)? },
         _ => return Ok(None),
     };
@@ -189,6 +201,7 @@ mod tests {
             Error::Refused { problem: own() },
             Error::System { what: own(), text: own() },
             Error::Evicted { noticed_by: 1, reason: own() },
+            Error::Corrupted { from: 1, to: 2, call: Some(call(8, text)), reason: own() },
         ]
     }
 

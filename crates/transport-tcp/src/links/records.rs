@@ -1,0 +1,329 @@
+//! Checked streams: bytes travel in records with a checksum, and none is handed on before its record has proven right.
+//!
+//! | byte of a record | field |
+//! | --- | --- |
+//! | 0 | length of the payload `u32`, at most [`RECORD_BYTES_MAX`] |
+//! | 4 | CRC32C of the payload `u32` |
+//! | 8 | CRC32C of the 8 bytes before `u32`, so that a wrong length is not waited for |
+//! | 12 | payload |
+//!
+//! All little-endian. TCP's own checksum has 16 bits and is made anew by every box on the way; CRC32C finds every burst
+//! of up to 32 bits and misses other changes once in four thousand million.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+
+use crc_fast::{CrcAlgorithm, Digest};
+
+/// Longest payload of a record: what the receiver keeps until it knows.
+pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024;
+
+const HEADER_BYTES: usize = 12;
+
+/// Slices of one call: the header, and at most so many others.
+const SLICES_MAX: usize = 17;
+
+/// The sending side. A record's checksum covers what was offered, so what has been offered once must be offered again
+/// until it is taken, as long as it is not all in the record before.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    header: [u8; HEADER_BYTES],
+    /// Of the present record: what the socket has not taken of header and payload.
+    header_left: usize,
+    payload_left: usize,
+}
+
+/// The receiving side.
+#[derive(Debug)]
+pub(super) struct Receiver {
+    header: [u8; HEADER_BYTES],
+    header_filled: usize,
+    record: Vec<u8>,
+    /// Of the record: how much is there, how much of that has been handed on.
+    filled: usize,
+    taken: usize,
+    is_proven: bool,
+}
+
+impl Sender {
+    /// Takes as many of `bytes` as the socket behind `write` does.
+    pub(super) fn send(
+        &mut self,
+        bytes: &[IoSlice<'_>],
+        mut write: impl FnMut(&[IoSlice<'_>]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let offered: usize = bytes.iter().map(|slice| slice.len()).sum();
+        let mut accepted = 0;
+        while accepted < offered {
+            if self.payload_left == 0 {
+                self.begin(bytes, accepted, (offered - accepted).min(RECORD_BYTES_MAX));
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            slices[0] = IoSlice::new(&self.header[HEADER_BYTES - self.header_left..]);
+            let count = 1 + fill(&mut slices[1..], bytes, accepted, self.payload_left);
+            match write(&slices[..count]) {
+                Ok(written) => {
+                    let of_header = written.min(self.header_left);
+                    self.header_left -= of_header;
+                    self.payload_left -= written - of_header;
+                    accepted += written - of_header;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock && accepted > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(accepted)
+    }
+
+    fn begin(&mut self, bytes: &[IoSlice<'_>], from: usize, length: usize) {
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        parts(bytes, from, length).for_each(|part| digest.update(part));
+        self.header[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        self.header[4..8].copy_from_slice(&(digest.finalize() as u32).to_le_bytes());
+        let of_header = checksum(&self.header[..8]);
+        self.header[8..].copy_from_slice(&of_header.to_le_bytes());
+        (self.header_left, self.payload_left) = (HEADER_BYTES, length);
+    }
+}
+
+impl Receiver {
+    pub(super) fn new() -> Receiver {
+        Receiver {
+            header: [0; HEADER_BYTES],
+            header_filled: 0,
+            record: vec![0; RECORD_BYTES_MAX],
+            filled: 0,
+            taken: 0,
+            is_proven: false,
+        }
+    }
+
+    /// Whether proven bytes wait here, so that the socket need not be waited for.
+    pub(super) fn holds_bytes(&self) -> bool {
+        self.is_proven
+    }
+
+    /// Fills the slices with proven bytes. `read` reads from the socket; 0 is its end.
+    ///
+    /// # Errors
+    /// `InvalidData` when a record is not what its sender made of it.
+    pub(super) fn recv(
+        &mut self,
+        into: &mut [IoSliceMut<'_>],
+        mut read: impl FnMut(&mut [u8]) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let room: usize = into.iter().map(|slice| slice.len()).sum();
+        let mut given = 0;
+        while given < room {
+            if !self.is_proven {
+                match self.advance(&mut read) {
+                    Ok(true) => {}
+                    Ok(false) if given == 0 => return Ok(0),
+                    Ok(false) => break,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock && given > 0 => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            given += self.give(into, given);
+        }
+        Ok(given)
+    }
+
+    /// Reads until a record is whole and proven; false at the end of the stream.
+    fn advance(&mut self, read: &mut impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
+        while self.header_filled < HEADER_BYTES {
+            match read(&mut self.header[self.header_filled..])? {
+                0 => return Ok(false),
+                bytes => self.header_filled += bytes,
+            }
+        }
+        let [length, of_payload, of_header] = [0, 4, 8].map(|at| word(&self.header, at));
+        if of_header != checksum(&self.header[..8]) || !(1..=RECORD_BYTES_MAX).contains(&(length as usize)) {
+            return Err(corrupt("the header of a record"));
+        }
+        let length = length as usize;
+        while self.filled < length {
+            match read(&mut self.record[self.filled..length])? {
+                0 => return Ok(false),
+                bytes => self.filled += bytes,
+            }
+        }
+        if of_payload != checksum(&self.record[..length]) {
+            return Err(corrupt(&format!("a record of {length} bytes")));
+        }
+        self.is_proven = true;
+        Ok(true)
+    }
+
+    /// Copies proven bytes to position `at` of the slices; how many.
+    fn give(&mut self, into: &mut [IoSliceMut<'_>], at: usize) -> usize {
+        let (mut skipped, mut given) = (at, 0);
+        for slice in into {
+            let start = skipped.min(slice.len());
+            skipped -= start;
+            let bytes = (slice.len() - start).min(self.filled - self.taken);
+            slice[start..start + bytes].copy_from_slice(&self.record[self.taken..self.taken + bytes]);
+            self.taken += bytes;
+            given += bytes;
+        }
+        if self.taken == self.filled {
+            (self.header_filled, self.filled, self.taken, self.is_proven) = (0, 0, 0, false);
+        }
+        given
+    }
+}
+
+fn corrupt(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, format!("{what} does not match its checksum"))
+}
+
+fn checksum(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+fn word(bytes: &[u8; HEADER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The slices that hold `length` bytes from position `from` on.
+fn parts<'a>(bytes: &'a [IoSlice<'_>], from: usize, length: usize) -> impl Iterator<Item = &'a [u8]> {
+    let (mut skip, mut left) = (from, length);
+    bytes.iter().filter_map(move |slice| {
+        let start = skip.min(slice.len());
+        skip -= start;
+        let part = &slice[start..];
+        let part = &part[..left.min(part.len())];
+        left -= part.len();
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Lists as many of those parts as there is room for; how many.
+fn fill<'a>(slices: &mut [IoSlice<'a>], bytes: &'a [IoSlice<'_>], from: usize, length: usize) -> usize {
+    let listed = slices.iter_mut().zip(parts(bytes, from, length));
+    listed.map(|(slice, part)| *slice = IoSlice::new(part)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A wire that takes and gives as many bytes per call as the list says, over and over; 0 is "not now".
+    struct Wire {
+        bytes: Vec<u8>,
+        read: usize,
+        steps: Vec<usize>,
+        next: usize,
+    }
+
+    impl Wire {
+        fn new(steps: &[usize]) -> Wire {
+            Wire { bytes: Vec::new(), read: 0, steps: steps.to_vec(), next: 0 }
+        }
+
+        fn step(&mut self) -> io::Result<usize> {
+            let step = self.steps[self.next % self.steps.len()];
+            self.next += 1;
+            if step == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(step) }
+        }
+
+        fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            let mut room = self.step()?;
+            let before = self.bytes.len();
+            for slice in slices {
+                let bytes = room.min(slice.len());
+                self.bytes.extend_from_slice(&slice[..bytes]);
+                room -= bytes;
+            }
+            Ok(self.bytes.len() - before)
+        }
+
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            let bytes = self.step()?.min(into.len()).min(self.bytes.len() - self.read);
+            if bytes == 0 {
+                return Err(ErrorKind::WouldBlock.into());
+            }
+            into[..bytes].copy_from_slice(&self.bytes[self.read..self.read + bytes]);
+            self.read += bytes;
+            Ok(bytes)
+        }
+    }
+
+    /// Sends everything, in slices of that length.
+    fn send_all(data: &[u8], slice_bytes: usize, wire: &mut Wire) {
+        let (mut sender, mut sent) = (Sender::default(), 0);
+        while sent < data.len() {
+            let slices: Vec<IoSlice<'_>> =
+                data[sent..].chunks(slice_bytes).take(20).map(IoSlice::new).collect();
+            match sender.send(&slices, |slices| wire.write(slices)) {
+                Ok(bytes) => sent += bytes,
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    /// Receives so many bytes in calls of at most `room`, or fails.
+    fn receive(bytes: usize, room: usize, wire: &mut Wire) -> io::Result<Vec<u8>> {
+        let (mut receiver, mut received) = (Receiver::new(), Vec::new());
+        let mut idle = 0;
+        while received.len() < bytes {
+            let mut buffer = vec![0; room.min(bytes - received.len())];
+            let (front, back) = buffer.split_at_mut(room.min(bytes - received.len()) / 2);
+            let mut into = [IoSliceMut::new(front), IoSliceMut::new(back)];
+            match receiver.recv(&mut into, |into| wire.read(into)) {
+                Ok(given) => {
+                    received.extend_from_slice(&buffer[..given]);
+                    idle = 0;
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => idle += 1,
+                Err(error) => return Err(error),
+            }
+            // A wire without steps of 0 gives something, or has nothing left to give.
+            assert!(idle < 10_000, "the stream hangs");
+        }
+        Ok(received)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_sent_is_received(
+            data in proptest::collection::vec(any::<u8>(), 1..200_000),
+            slice_bytes in 1usize..70_000,
+            room in 1usize..100_000,
+            steps in proptest::collection::vec(0usize..80_000, 1..8),
+        ) {
+            let steps: Vec<usize> = steps.into_iter().chain([1]).collect();
+            let mut wire = Wire::new(&steps);
+            send_all(&data, slice_bytes, &mut wire);
+            prop_assert!(receive(data.len(), room, &mut wire).unwrap() == data);
+        }
+    }
+
+    /// The promise: of 10,000 changed bits every one is found, and nothing of its record is handed on.
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let data: Vec<u8> = (0..150_000u32).map(|index| (index * 7 >> 3) as u8).collect();
+        let mut wire = Wire::new(&[usize::MAX]);
+        send_all(&data, 40_000, &mut wire);
+        let mut random = 1u64;
+        for flip in 0..10_000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bit = (random >> 20) as usize % (wire.bytes.len() * 8);
+            let (mut receiver, mut given) = (Receiver::new(), 0);
+            let mut changed = Wire::new(&[usize::MAX]);
+            changed.bytes.clone_from(&wire.bytes);
+            changed.bytes[bit / 8] ^= 1 << (bit % 8);
+            let mut buffer = vec![0; data.len()];
+            let error = loop {
+                let mut into = [IoSliceMut::new(&mut buffer[given..])];
+                match receiver.recv(&mut into, |into| changed.read(into)) {
+                    Ok(bytes) => given += bytes,
+                    Err(error) => break error,
+                }
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "flip {flip}, bit {bit}");
+            assert!(given <= bit / 8 && buffer[..given] == data[..given], "flip {flip}, bit {bit}");
+        }
+    }
+}
