@@ -71,17 +71,18 @@ impl Holdings {
 pub(crate) fn rank(cycles: u32) -> Result<(), Problem> {
     let world = unisono::init()?;
     let fails = world.group().rank() == 1;
-    for cycle in 0..WARM_CYCLES + cycles {
-        if cycle == WARM_CYCLES {
-            say("early")?;
-        }
+    let cycle = |number: u32| {
         let communicator = world.duplicate()?;
         // The failure of rank 1 may reach the other before its call has returned.
-        let error = use_and_fail(&*communicator, fails, cycle).err();
-        if !matches!(error.as_ref().map(Error::root_cause), Some(Error::System { .. })) {
-            return Err(Problem::Broken(format!("cycle {cycle}: {error:?}")));
+        let error = use_and_fail(&*communicator, fails, number).err();
+        match error.as_ref().map(Error::root_cause) {
+            Some(Error::System { .. }) => Ok(()),
+            _ => Err(Problem::Broken(format!("cycle {number}: {error:?}"))),
         }
-    }
+    };
+    (0..WARM_CYCLES).try_for_each(cycle)?;
+    say("early")?;
+    (WARM_CYCLES..WARM_CYCLES + cycles).try_for_each(cycle)?;
     say("late")?;
     // Both leave together.
     let _ = std::io::stdin().read(&mut [0]);

@@ -1,6 +1,6 @@
 //! One job of real processes: started, read line by line, signalled, and ended.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -60,6 +60,19 @@ impl Job {
 }
 
 impl Process {
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Writes a line to its input.
+    pub(crate) fn tell(&mut self, line: &str) -> Result<(), Problem> {
+        match &mut self.child.stdin {
+            Some(input) => Ok(writeln!(input, "{line}")?),
+            None => Ok(()),
+        }
+    }
+
     /// The next line, which must begin with `word`; what follows it.
     pub(crate) fn hear(&self, word: &str) -> Result<String, Problem> {
         self.hear_within(word, PATIENCE)

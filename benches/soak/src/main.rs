@@ -6,10 +6,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal, and its ranks, whom it reads")]
 
+mod alarms;
 mod cycles;
 mod job;
 mod rank;
 mod recovery;
+mod strangers;
 mod table;
 
 use std::process::ExitCode;
@@ -32,6 +34,9 @@ struct Arguments {
     /// How often a communicator is created, failed and dropped.
     #[arg(long, default_value_t = 10_000)]
     cycles: u32,
+    /// For how many seconds a job runs beside busy loops.
+    #[arg(long, default_value_t = 600)]
+    busy_seconds: u64,
     /// Where the random choices start.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -45,6 +50,15 @@ enum RankCommand {
         /// Mebibytes that it holds besides.
         resident_mib: usize,
     },
+    /// One rank beside busy loops; started by this program.
+    #[command(hide = true)]
+    Alarms {
+        /// For how long.
+        seconds: u64,
+    },
+    /// One rank with strangers at its door; started by this program.
+    #[command(hide = true)]
+    Strangers,
     /// One rank of the cycles; started by this program.
     #[command(hide = true)]
     Cycles {
@@ -71,6 +85,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let outcome = match arguments.rank {
         Some(RankCommand::Rank { resident_mib }) => rank::run(resident_mib),
+        Some(RankCommand::Alarms { seconds }) => alarms::rank(seconds),
+        Some(RankCommand::Strangers) => strangers::rank(),
         Some(RankCommand::Cycles { cycles }) => cycles::rank(cycles),
         None => soak(&arguments),
     };
@@ -84,7 +100,7 @@ fn main() -> ExitCode {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), Problem> {
-    let Arguments { runs, cycles, seed, .. } = *arguments;
+    let Arguments { runs, cycles, busy_seconds, seed, .. } = *arguments;
     println!("4 ranks, loopback, {runs} runs of each trial, seed {seed}\n");
     let milliseconds = Duration::from_millis;
     let small = Trial { fault: Fault::Kill, resident_mib: 0, runs, seed };
@@ -92,6 +108,8 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
     let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
     let flat = cycles::measure(cycles)?;
+    let strangers = strangers::measure()?;
+    let calls = alarms::measure(busy_seconds)?;
     table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
@@ -103,6 +121,7 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
         Row::new("the same, 1 GiB resident", large.resumed, Bound::Nothing),
         Row::new("stopped rank named by every survivor", stopped.named, Bound::Most(milliseconds(1000))),
     ]);
-    println!("\n{flat}");
+    println!("\n{flat}\n{strangers}");
+    println!("{busy_seconds} s beside 4 busy loops: {calls} calls of every rank, no alarm");
     Ok(())
 }

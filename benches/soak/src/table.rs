@@ -38,6 +38,9 @@ impl Row {
     fn verdict(&self) -> String {
         let judged =
             |is_kept: bool, bound: String| format!("{bound}: {}", if is_kept { "kept" } else { "NOT KEPT" });
+        if self.sorted.is_empty() {
+            return "not run".to_owned();
+        }
         let (median, high, most) = (self.percentile(50), self.percentile(95), self.percentile(100));
         match self.bound {
             Bound::P95(limit) => judged(high <= limit, format!("p95 at most {}", text(limit))),

@@ -1,4 +1,5 @@
-//! Bits that change on the way between ranks: every rank gets the same error, which names the link, and no wrong result.
+//! Bits that change on the way between ranks: every rank gets the same error, which names the link, and nobody a wrong
+//! result.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

@@ -101,7 +101,8 @@ fn recover(mut communicator: Arc<dyn Communicator>, lines: &mut impl Iterator<It
         let (new_ranks, epoch) = (&shrunk.new_ranks, communicator.group().epoch());
         say(&format!("epoch {epoch}, {new_ranks:?}, sum {:b}", values[0]));
         if lines.next().is_none_or(|line| line == "enough") {
-            return communicator.close().unwrap();
+            communicator.close().unwrap();
+            return say("closed");
         }
         let error = act(&*communicator, Scenario::Recover).unwrap_err();
         assert!(matches!(error.root_cause(), Error::PeerLost { .. }), "{error}");
@@ -273,6 +274,7 @@ fn survivors_go_on_without_the_killed_until_one_is_left() {
     all[1].process.kill().unwrap();
     all_survivors_say(&all, &[0, 1, 2], "epoch 3, [None, Some(0)], sum 1000");
     tell_survivors(&mut all, &[0, 1, 2], "enough");
+    all_survivors_say(&all, &[0, 1, 2], "closed");
 }
 
 #[test]
@@ -284,4 +286,5 @@ fn a_stopped_process_stays_out_when_the_others_have_gone_on() {
     all[1].signal(Signal::CONT);
     assert_eq!([all[1].hear(), all[1].hear()], ["evicted", "stays out"]);
     tell_survivors(&mut all, &[1], "enough");
+    all_survivors_say(&all, &[1], "closed");
 }
