@@ -56,18 +56,24 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "duplicate"))
     }
 
-    /// After a failure: agrees with the other survivors on who is left.
+    /// After a failure: agrees with the other survivors on who is left, also when more ranks fail meanwhile, and gives
+    /// the communicator in which they go on. Collective over the survivors; blocks until all of them have called it.
+    /// Each gets the same members and the same `last_common_call`. On a communicator that is revoked, its streams are
+    /// closed; one that works goes on working.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless the backend has it.
+    /// [`Error::Evicted`] when the others have taken this rank for dead; [`Error::NoQuorum`] when it may be the others
+    /// who go on; [`Error::Timeout`] with the ranks that live and have not called it, after which it can be called
+    /// again; [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
     fn shrink(&self) -> Result<Shrunk> {
         Err(unsupported(self.backend(), "shrink"))
     }
 
-    /// The logical and of every survivor's flag, also when ranks fail meanwhile.
+    /// The logical and of every survivor's flag, the same on all of them, also when ranks fail meanwhile and on a
+    /// communicator that is revoked. Collective over the survivors.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless the backend has it.
+    /// As [`Communicator::shrink`].
     fn agree(&self, flag: bool) -> Result<bool> {
         let _ = flag;
         Err(unsupported(self.backend(), "agree"))
@@ -98,7 +104,9 @@ pub struct Shrunk {
     pub communicator: Arc<dyn Communicator>,
     /// The new rank of each old one; `None` for those that failed.
     pub new_ranks: Vec<Option<u32>>,
-    /// How many collectives every survivor has completed without a gap.
+    /// How many collectives every survivor has completed without a gap. After calls that need something from every
+    /// rank (all_reduce, all_gather, reduce_scatter, all_to_all, barrier) no survivor has completed more than one more;
+    /// after rooted ones they can be further apart.
     pub last_common_call: u64,
 }
 
