@@ -91,6 +91,7 @@ impl Case {
     ///
     /// # Panics
     /// When the result is wrong, or an input was written to.
+    #[track_caller]
     pub fn check(&self, comm: &dyn Communicator) -> Result<()> {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         with_dtype!(self.dtype, T => {
@@ -105,10 +106,12 @@ impl Case {
     ///
     /// # Errors
     /// The call's.
+    #[track_caller]
     pub fn result(&self, comm: &dyn Communicator) -> Result<Vec<u8>> {
         with_dtype!(self.dtype, T => Ok(bytemuck::cast_slice(&self.call::<T>(comm)?).to_vec()))
     }
 
+    #[track_caller]
     fn call<T: Sample>(&self, comm: &dyn Communicator) -> Result<Vec<T>> {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let input: Vec<T> = self.input(rank, ranks);
@@ -234,7 +237,8 @@ impl Case {
         values[values.len() - 1]
     }
 
-    fn descriptor(&self, rank: u32, ranks: u32) -> Descriptor {
+    /// What `rank` of `ranks` calls.
+    pub fn descriptor(&self, rank: u32, ranks: u32) -> Descriptor {
         let count = match (&self.amount, self.collective) {
             (Amount::Even(count), _) => *count,
             (_, Collective::AllToAll) => (0..ranks).map(|to| self.pair(rank, to)).sum(),
@@ -247,6 +251,7 @@ impl Case {
             op: self.op.map(|op| op_of(op, rank)),
             root: self.collective.is_rooted().then_some(self.root),
             place: self.place_on(rank),
+            label: self.options.label,
             uneven: !matches!(self.amount, Amount::Even(_)),
             ..Descriptor::new(self.collective, dtype, count as u64)
         }
@@ -264,6 +269,7 @@ impl Case {
         }
     }
 
+    #[track_caller]
     fn execute<T: Sample>(&self, comm: &dyn Communicator, buffers: Buffers<'_>) -> Result<()> {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let combine: UserFunction = std::sync::Arc::new(combine_bytes::<T>);

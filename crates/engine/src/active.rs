@@ -5,8 +5,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome,
-    Result, Segments, Site, deadline_after,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, Result,
+    Segments, Site, deadline_after,
 };
 
 use crate::baton::Pause;
@@ -26,12 +26,14 @@ pub(crate) struct Engine<L> {
     pub(crate) pause: Pause,
     desk: Desk,
     scratch: Vec<u8>,
+    /// Of the headers of all calls so far.
+    digest: u64,
 }
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new() }
+        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new(), digest: 0 }
     }
 }
 
@@ -67,8 +69,10 @@ impl ActiveCall {
         if engine.scratch.len() < plan.scratch_bytes {
             engine.scratch.resize(plan.scratch_bytes, 0);
         }
-        let number = board.enter(&descriptor, call.site);
+        let number = board.enter_by(&descriptor, Some(plan.choice), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
+        let header = header.behind(engine.digest);
+        engine.digest = header.digest();
         planned.run.reset(header);
         Ok(ActiveCall {
             number,
@@ -147,14 +151,14 @@ impl ActiveCall {
         CallInfo {
             number: self.number,
             descriptor: self.descriptor,
-            algorithm: Some(self.planned.run.plan.algorithm.name.into()),
+            algorithm: Some(self.planned.run.plan.choice.to_string().into()),
             site: Some(Site::from(self.site)),
         }
     }
 
     /// Gives the run back to the planner.
     pub(crate) fn finish<L>(self, engine: &mut Engine<L>, bytes: u64) -> Outcome {
-        let outcome = Outcome::done(bytes, self.planned.run.plan.algorithm.name);
+        let outcome = Outcome::done(bytes, self.planned.run.plan.choice.algorithm.name);
         engine.planner.put_back(self.planned);
         outcome
     }

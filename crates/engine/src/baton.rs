@@ -26,7 +26,11 @@ use crate::survival::Agreements;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// How long a broken stream waits for a better explanation than "connection closed".
-const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
+pub(crate) const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
+
+/// How long a mismatch waits for the description of the other side's call. The answer takes less than a millisecond,
+/// where nobody else wants the processors.
+pub(crate) const DESCRIPTION_WINDOW: Duration = Duration::from_millis(200);
 
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -293,9 +297,9 @@ impl<L: Links + 'static> Baton<'_, L> {
         self.engine = Some(self.shared.lock_engine());
     }
 
-    /// After a broken stream: a short wait for the reason that some other rank may already be spreading.
-    pub(crate) fn await_first_cause(&mut self) {
-        let until = self.links.now() + FIRST_CAUSE_WINDOW;
+    /// A short wait for the reason that some other rank may already be spreading.
+    pub(crate) fn await_first_cause(&mut self, window: Duration) {
+        let until = self.links.now() + window;
         while self.shared.board.revocation().is_none() && self.links.now() < until {
             self.links.wait(&[], until);
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use unisono_communicator::{CallInfo, Descriptor, Error, Site};
+use unisono_schedule::Choice;
 
 use crate::links::Waker;
 
@@ -19,6 +20,7 @@ const NOBODY: u32 = u32::MAX;
 struct Entry {
     number: u64,
     descriptor: Descriptor,
+    choice: Option<Choice>,
     site: &'static Location<'static>,
 }
 
@@ -67,6 +69,14 @@ pub struct Board {
     eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
     notes: Mutex<Vec<Option<String>>>,
+    suspicion: Mutex<Option<Suspicion>>,
+}
+
+/// A mismatch that a header has shown, until the rank that sent it has described its call.
+struct Suspicion {
+    rank: u32,
+    number: u64,
+    difference: String,
 }
 
 impl Board {
@@ -82,13 +92,24 @@ impl Board {
             eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
             notes: Mutex::new(vec![None; ranks as usize]),
+            suspicion: Mutex::new(None),
         }
     }
 
-    /// Notes the entry into a collective and gives it its number. Calls enter one at a time.
+    /// Notes the entry into a collective of which no algorithm is known; see [`Board::enter_by`].
     pub fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+        self.enter_by(descriptor, None, site)
+    }
+
+    /// Notes the entry into a collective, and who runs it, and gives it its number. Calls enter one at a time.
+    pub fn enter_by(
+        &self,
+        descriptor: &Descriptor,
+        choice: Option<Choice>,
+        site: &'static Location<'static>,
+    ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, site };
+        let entry = Entry { number, descriptor: *descriptor, choice, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -207,6 +228,18 @@ impl Board {
         lock(&self.notes).get(rank as usize).cloned().flatten()
     }
 
+    /// Remembers in what call `number` of `rank` differs from ours, as its header tells.
+    pub(crate) fn suspect(&self, rank: u32, number: u64, difference: &str) {
+        *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
+    }
+
+    /// In what call `number` of `rank` is known to differ.
+    pub(crate) fn suspicion(&self, rank: u32, number: u64) -> Option<String> {
+        let suspicion = lock(&self.suspicion);
+        let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
+        suspicion.as_ref().filter(is_it).map(|one| one.difference.clone())
+    }
+
     fn slot(&self, number: u64) -> &Mutex<Option<Entry>> {
         &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
@@ -216,7 +249,7 @@ fn info(entry: &Entry) -> CallInfo {
     CallInfo {
         number: entry.number,
         descriptor: entry.descriptor,
-        algorithm: None,
+        algorithm: entry.choice.map(|choice| choice.to_string().into()),
         site: Some(Site::from(entry.site)),
     }
 }

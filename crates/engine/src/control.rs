@@ -8,7 +8,10 @@ use unisono_communicator::{
 };
 
 use crate::board::{Board, CallStatus};
-use crate::header::descriptor_difference;
+use crate::header::{EARLIER_CALLS, descriptor_difference};
+
+/// How many calls before a mismatch its other side is asked for.
+const EARLIER_CALLS_ASKED: u64 = 8;
 
 /// What survivors agree about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,12 +95,30 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
-    let ours = match board.status(number) {
-        CallStatus::Running { call, .. } => call,
-        // The call has ended meanwhile, so the answer is of no interest.
-        CallStatus::Done { .. } | CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
-    };
-    mismatch(ours, theirs.clone(), rank)
+    // A call that has ended meanwhile is compared too: two calls of one number are never allowed to differ.
+    let ours = board.call_info(number)?;
+    match board.suspicion(rank, number) {
+        // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
+        Some(difference) => Some(described(ours, theirs.clone(), rank, difference)),
+        None => mismatch(ours, theirs.clone(), rank),
+    }
+}
+
+fn described(ours: CallInfo, theirs: CallInfo, rank: u32, difference: String) -> Error {
+    Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference }
+}
+
+/// After a header has shown a mismatch: asks who sent it for the call and for those before it, of which one may be
+/// where the ranks parted. A header tells neither the place in the program nor the label. The answer that revokes comes
+/// through [`judge_answer`].
+pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Error) {
+    let Error::Mismatch { ours, theirs, rank, difference } = error else { return };
+    // Where only earlier calls differ, this one is not to be reported by an answer that was on its way already.
+    if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
+        board.suspect(*rank, ours.number, difference);
+    }
+    let last = ours.number.min(theirs.number);
+    (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(*rank, number));
 }
 
 /// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
@@ -108,8 +129,17 @@ pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error
     {
         their_op.name = our_op.name;
     }
-    let difference = descriptor_difference(&ours.descriptor, &theirs.descriptor)?;
-    Some(Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference })
+    let algorithms = match (&ours.algorithm, &theirs.algorithm) {
+        // Two algorithms may share no message, so no header would ever be compared.
+        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
+        _ => None,
+    };
+    let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
+    let differences: Vec<String> = fields.into_iter().chain(algorithms).collect();
+    if differences.is_empty() {
+        return None;
+    }
+    Some(described(ours, theirs, rank, differences.join(", ")))
 }
 
 /// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
@@ -145,7 +175,14 @@ pub fn status_text(answer: &CallStatus) -> String {
 
 /// The mismatch of ranks that closed after different numbers of calls, if there is one: our first call that the other
 /// did not make, or its first that we did not.
+///
+/// A mismatch found elsewhere that has come meanwhile is the answer instead: it makes results worthless that this rank
+/// has, and no later call will tell it. Any other failure is nothing to a rank that has finished.
 pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> Option<Error> {
+    let found = board.revocation_error();
+    if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
+        return Some(error);
+    }
     let differs = |(_, calls): &(usize, &Option<u64>)| calls.is_some_and(|calls| calls != ours);
     let (rank, calls) = theirs.iter().enumerate().find(differs)?;
     let theirs = (*calls)?;
@@ -170,6 +207,8 @@ pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> 
 
 #[cfg(test)]
 mod tests {
+    use std::panic::Location;
+
     use super::*;
     use unisono_communicator::UserOp;
 
@@ -184,5 +223,45 @@ mod tests {
         assert!(mismatch(call("affine", 5), call("user", 5), 1).is_none());
         let error = mismatch(call("affine", 5), call("user", 6), 1).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("(count 5 / 6)")));
+    }
+
+    fn gather(algorithm: &'static str) -> CallInfo {
+        let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
+        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None }
+    }
+
+    /// They may share no message, so that no header tells.
+    #[test]
+    fn two_algorithms_are_a_mismatch() {
+        assert!(mismatch(gather("ring"), gather("ring"), 1).is_none());
+        let error = mismatch(gather("ring"), gather("direct"), 1).map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
+    }
+
+    #[test]
+    fn an_answer_completes_what_a_header_has_shown() {
+        let board = Board::new(0, 2);
+        board.enter(&gather("ring").descriptor, Location::caller());
+        let answer = CallStatus::Running { call: gather("ring"), awaited: None };
+        assert!(judge_answer(&board, 1, 0, &answer).is_none());
+        board.suspect(1, 0, "step lengths #1 / #2");
+        let error = judge_answer(&board, 1, 0, &answer);
+        assert!(
+            matches!(error, Some(Error::Mismatch { rank: 1, difference, .. }) if difference.contains("#2"))
+        );
+        assert!(judge_answer(&board, 1, 7, &answer).is_none(), "no such call");
+    }
+
+    #[test]
+    fn closing_tells_of_a_mismatch_elsewhere() {
+        let board = Board::new(0, 2);
+        assert!(final_numbers_error(&board, 3, &[Some(3), Some(3)]).is_none());
+        let cause = mismatch(gather("ring"), gather("direct"), 1).map(Arc::new);
+        assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
+        let error = final_numbers_error(&board, 3, &[Some(3), Some(3)]);
+        assert!(matches!(error, Some(Error::Revoked { by: 1, .. })));
+        let other = Board::new(0, 2);
+        assert!(other.revoke(1, Arc::new(Error::Closed)));
+        assert!(final_numbers_error(&other, 3, &[Some(3), Some(3)]).is_none());
     }
 }

@@ -18,12 +18,21 @@
 //! | 36 | 4 | hash of the user operator's name, 0 for none | always |
 //! | 40 | 8 | piece size in bytes | always |
 //! | 48 | 8 | plan hash: the lengths of every step on this link and direction | always |
-//! | 56 | 8 | zero | |
+//! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
+//!
+//! The digest is there for calls that share no message, such as two broadcasts from different roots: whoever went on is
+//! found out by the next message of any call.
+
+use std::borrow::Cow;
 
 use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
+use unisono_schedule::algorithms;
 
 /// Version of the header and of the order of pieces behind it.
-pub const HEADER_VERSION: u16 = 2;
+pub const HEADER_VERSION: u16 = 3;
+
+/// How a difference of earlier calls is named; it is the last in a list of differences.
+pub(crate) const EARLIER_CALLS: &str = "earlier calls";
 
 /// Size of a call header.
 pub const HEADER_BYTES: usize = 64;
@@ -59,6 +68,21 @@ impl CallHeader {
         CallHeader { bytes }
     }
 
+    /// The same header behind earlier calls of that [`CallHeader::digest`].
+    pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
+        self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());
+        self
+    }
+
+    /// The digest of this call and of those before it, without what differs by link.
+    pub(crate) fn digest(&self) -> u64 {
+        // A multiplication for a word, where `hash_word` takes one for a byte: this is in the path of every call.
+        (0..HEADER_BYTES).step_by(8).fold(HASH_START, |digest, at| {
+            let mixed = (digest ^ u64_at(&self.bytes, at)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            mixed ^ mixed >> 32
+        })
+    }
+
     /// The bytes for one link and direction.
     pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
         let mut bytes = self.bytes;
@@ -76,7 +100,9 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     if descriptor.uneven {
         flags |= FLAG_UNEVEN;
     }
-    if descriptor.label.is_some() {
+    // An empty label is none: as a text on the wire it is nothing else.
+    let label = descriptor.label.filter(|label| !label.as_str().is_empty());
+    if label.is_some() {
         flags |= FLAG_LABEL;
     }
     let user_name = match descriptor.op {
@@ -89,8 +115,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     bytes[7] = flags;
     bytes[16..24].copy_from_slice(&if descriptor.uneven { 0 } else { descriptor.count }.to_le_bytes());
     bytes[24..28].copy_from_slice(&descriptor.root.unwrap_or(NO_ROOT).to_le_bytes());
-    bytes[32..36]
-        .copy_from_slice(&descriptor.label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
+    bytes[32..36].copy_from_slice(&label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
     bytes[36..40].copy_from_slice(&user_name.to_le_bytes());
 }
 
@@ -160,15 +185,35 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     field("number", u64_at(ours, 8).to_string(), u64_at(theirs, 8).to_string());
     field("count", u64_at(ours, 16).to_string(), u64_at(theirs, 16).to_string());
     field("root", root(ours), root(theirs));
-    field("algorithm", hash(28)(ours), hash(28)(theirs));
+    field("algorithm", algorithm_text(u32_at(ours, 28)), algorithm_text(u32_at(theirs, 28)));
     field("label", hash(32)(ours), hash(32)(theirs));
     field("user op", hash(36)(ours), hash(36)(theirs));
     field("piece bytes", u64_at(ours, 40).to_string(), u64_at(theirs, 40).to_string());
     field("step lengths", format!("#{:016x}", u64_at(ours, 48)), format!("#{:016x}", u64_at(theirs, 48)));
+    let digest = |h: &HeaderBytes| format!("#{:016x}", u64_at(h, 56));
+    // Behind calls of other numbers, which say enough, it always differs.
+    if u64_at(ours, 8) == u64_at(theirs, 8) {
+        field(EARLIER_CALLS, digest(ours), digest(theirs));
+    }
     if list.is_empty() {
-        list.push("reserved bytes".to_owned());
+        list.push("reserved bits".to_owned());
     }
     Some(list.join(", "))
+}
+
+/// The most leaders whose algorithm is shown by name; of more of them a reader sees the hash.
+const LEADERS_NAMED_MAX: u32 = 64;
+
+/// The algorithm whose name has that hash, if it is one of the usual.
+fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
+    let named = |name: &Cow<'static, str>| hash_name(name) == hash;
+    let plain = algorithms().iter().map(|algorithm| Cow::Borrowed(algorithm.name));
+    let numbered = (1..=LEADERS_NAMED_MAX).map(|leaders| Cow::Owned(format!("leaders:{leaders}")));
+    plain.chain(numbered).find(named)
+}
+
+fn algorithm_text(hash: u32) -> String {
+    algorithm_of(hash).map_or_else(|| format!("#{hash:08x}"), Cow::into_owned)
 }
 
 fn op_text(code: u8) -> String {
@@ -204,7 +249,8 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         uneven: bytes[7] & FLAG_UNEVEN != 0,
         ..Descriptor::new(Collective::from_code(bytes[2])?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
-    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm: None, site: None })
+    let algorithm = algorithm_of(u32_at(bytes, 28));
+    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None })
 }
 
 #[cfg(test)]
@@ -257,6 +303,33 @@ mod tests {
             assert!(difference.contains(text), "{difference}");
         }
         assert_eq!(descriptor_difference(&ours, &ours), None);
+    }
+
+    #[test]
+    fn a_label_without_text_is_none() {
+        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        assert_eq!(descriptor_difference(&labelled(""), &all_reduce(5)), None);
+        assert!(descriptor_difference(&labelled("x"), &all_reduce(5)).is_some());
+    }
+
+    #[test]
+    fn equal_calls_behind_different_ones_differ() {
+        let call = |number, count| CallHeader::new(&all_reduce(count), number, 1, 4096);
+        let digests = [call(0, 5).digest(), call(0, 6).digest()];
+        let [ours, theirs] = digests.map(|digest| call(1, 5).behind(digest).with_plan_hash(3));
+        let difference = header_difference(&ours, &theirs).unwrap();
+        assert!(difference.starts_with(EARLIER_CALLS), "{difference}");
+        assert_eq!(call(1, 5).behind(digests[0]).digest(), call(1, 5).behind(digests[0]).digest());
+        assert_ne!(call(1, 5).behind(digests[0]).digest(), call(1, 5).behind(digests[1]).digest());
+    }
+
+    #[test]
+    fn algorithms_are_named() {
+        for name in ["ring", "leaders:4"] {
+            let bytes = CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
+            assert_eq!(decode(&bytes).unwrap().algorithm.as_deref(), Some(name));
+        }
+        assert_eq!(algorithm_text(7), "#00000007");
     }
 
     #[test]

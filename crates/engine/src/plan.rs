@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use unisono_communicator::{Counts, Descriptor, Group, Place};
-use unisono_schedule::{Action, Algorithm, Choice, Schedule, Slot};
+use unisono_schedule::{Action, Choice, Schedule, Slot};
 
 use crate::header::{HASH_START, hash_name, hash_word};
 use crate::layout::{Layout, vector_elements};
@@ -81,7 +81,7 @@ pub(crate) struct PlanKey {
 
 /// A bound schedule.
 pub(crate) struct Plan {
-    pub(crate) algorithm: &'static Algorithm,
+    pub(crate) choice: Choice,
     pub(crate) algorithm_hash: u32,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) steps: Vec<BoundStep>,
@@ -149,7 +149,7 @@ impl Plan {
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
             .collect();
         Plan {
-            algorithm: choice.algorithm,
+            choice: *choice,
             algorithm_hash: hash_name(&choice.to_string()),
             edges: links.iter().map(|link| link.edge).collect(),
             scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,

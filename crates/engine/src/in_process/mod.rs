@@ -264,8 +264,10 @@ impl Control for InProcessControl {
     fn ask(&self, awaited: u32, number: u64) {
         let ours = &self.room.boards[self.group.rank() as usize];
         let answer = self.room.boards[awaited as usize].status(number);
-        if let Some(cause) = judge_answer(ours, awaited, number, &answer) {
-            self.flood(Arc::new(cause));
+        if let Some(cause) = judge_answer(ours, awaited, number, &answer).map(Arc::new)
+            && ours.revoke(self.group.rank(), cause.clone())
+        {
+            self.flood(cause);
         }
     }
 
