@@ -16,8 +16,8 @@ use std::time::Instant;
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
-    Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link,
-    Links, Parts, Wake, Waker,
+    Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, Farewell, HEADER_BYTES, Interest,
+    Lane, Link, Links, Parts, Wake, Waker,
 };
 
 /// Where a header has the number of its call.
@@ -203,7 +203,7 @@ impl Control for NoControl {
 
     fn ask(&self, _awaited: u32, _number: u64) {}
 
-    fn close(&self, _calls: u64, _deadline: Instant) -> Result<()> {
+    fn close(&self, _ours: Farewell, _deadline: Instant) -> Result<()> {
         Ok(())
     }
 

@@ -38,7 +38,8 @@ impl fmt::Display for Strangers {
         let Strangers { join_us, join_beside_us, control_percent } = self;
         write!(
             formatter,
-            "{HALF_OPEN} half-open handshakes at each rank: a new communicator's first call takes {join_beside_us:.0} us, \
+            "{HALF_OPEN} half-open handshakes at each rank: a new communicator's first call takes {join_beside_us:.0} \
+             us, \
              alone {join_us:.0} us (at most twice); all closed within {:.1} s\n\
              {JUNK_PER_SECOND} junk connections a second: the control thread takes {control_percent:.1} % of a core \
              (at most 5 %)",

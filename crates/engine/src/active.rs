@@ -73,6 +73,7 @@ impl ActiveCall {
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(engine.digest);
         engine.digest = header.digest();
+        board.set_digest(engine.digest);
         planned.run.reset(header);
         Ok(ActiveCall {
             number,

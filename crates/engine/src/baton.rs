@@ -25,12 +25,10 @@ use crate::survival::Agreements;
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// How long a broken stream waits for a better explanation than "connection closed".
-pub(crate) const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(20);
-
-/// How long a mismatch waits for the description of the other side's call. The answer takes less than a millisecond,
-/// where nobody else wants the processors.
-pub(crate) const DESCRIPTION_WINDOW: Duration = Duration::from_millis(200);
+/// How long a failure waits for a better explanation: a broken stream for the cause that some other rank may be
+/// spreading, a mismatch for the description of the other side's call. Either takes about a millisecond where nobody
+/// else wants the processors.
+const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
 
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -298,8 +296,8 @@ impl<L: Links + 'static> Baton<'_, L> {
     }
 
     /// A short wait for the reason that some other rank may already be spreading.
-    pub(crate) fn await_first_cause(&mut self, window: Duration) {
-        let until = self.links.now() + window;
+    pub(crate) fn await_first_cause(&mut self) {
+        let until = self.links.now() + FIRST_CAUSE_WINDOW;
         while self.shared.board.revocation().is_none() && self.links.now() < until {
             self.links.wait(&[], until);
         }

@@ -48,6 +48,20 @@ pub enum CallStatus {
     Forgotten,
 }
 
+/// What a rank says when it closes: equal on all ranks whose calls agreed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Farewell {
+    /// How many collectives it has entered.
+    pub calls: u64,
+    /// The digest of what all of them had in common.
+    pub digest: u64,
+}
+
+impl Farewell {
+    /// Of a rank that has called nothing.
+    pub const UNUSED: Farewell = Farewell { calls: 0, digest: 0 };
+}
+
 /// Why and by whom a communicator was revoked.
 #[derive(Clone, Debug)]
 pub struct Revocation {
@@ -62,6 +76,8 @@ pub struct Board {
     rank: u32,
     entries: Box<[Mutex<Option<Entry>>]>,
     entered: AtomicU64,
+    /// Of what the calls so far had in common with those of the other ranks.
+    digest: AtomicU64,
     /// How many have returned. They return in the order in which they were entered.
     left: AtomicU64,
     awaited: AtomicU32,
@@ -86,6 +102,7 @@ impl Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
             entered: AtomicU64::new(0),
+            digest: AtomicU64::new(0),
             left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
             revocation: OnceLock::new(),
@@ -124,6 +141,16 @@ impl Board {
     /// How many collectives have been entered.
     pub fn entered(&self) -> u64 {
         self.entered.load(Ordering::Acquire)
+    }
+
+    /// Notes the digest of all calls so far; see `header.rs`.
+    pub(crate) fn set_digest(&self, digest: u64) {
+        self.digest.store(digest, Ordering::Release);
+    }
+
+    /// What this rank says when it closes.
+    pub fn farewell(&self) -> Farewell {
+        Farewell { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
     }
 
     /// How many collectives have returned in good order, without a gap.

@@ -237,7 +237,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         shared.check_revoked()?;
         let deadline = deadline_after(baton.links.now(), shared.options.timeout);
         drop(baton);
-        shared.control.close(shared.board.entered(), deadline)
+        shared.control.close(shared.board.farewell(), deadline)
     }
 }
 

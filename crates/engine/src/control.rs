@@ -7,7 +7,7 @@ use unisono_communicator::{
     Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
 };
 
-use crate::board::{Board, CallStatus};
+use crate::board::{Board, CallStatus, Farewell};
 use crate::header::{EARLIER_CALLS, descriptor_difference};
 
 /// How many calls before a mismatch its other side is asked for.
@@ -58,11 +58,11 @@ pub trait Control: Send + Sync {
     /// [`judge_answer`]. Called again with growing pauses while nothing moves.
     fn ask(&self, awaited: u32, number: u64);
 
-    /// Says goodbye after `calls` collectives, and learns whether the others said the same number, until `deadline`.
+    /// Says goodbye, and learns whether the others say the same, until `deadline`.
     ///
     /// # Errors
-    /// [`Error::Mismatch`] when a rank closed after another number of calls.
-    fn close(&self, calls: u64, deadline: Instant) -> Result<()>;
+    /// [`Error::Mismatch`] when a rank closed after another number of calls, or after other calls.
+    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()>;
 
     /// Agrees with the other survivors of this communicator. Goes on, with the same number, after an error.
     ///
@@ -174,18 +174,18 @@ pub fn status_text(answer: &CallStatus) -> String {
 }
 
 /// The mismatch of ranks that closed after different numbers of calls, if there is one: our first call that the other
-/// did not make, or its first that we did not.
+/// did not make, or its first that we did not. Of ranks that closed after as many calls, but not the same ones, our
+/// last call: what differed, no message has shown.
 ///
 /// A mismatch found elsewhere that has come meanwhile is the answer instead: it makes results worthless that this rank
 /// has, and no later call will tell it. Any other failure is nothing to a rank that has finished.
-pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> Option<Error> {
+pub fn farewell_error(board: &Board, ours: Farewell, theirs: &[Option<Farewell>]) -> Option<Error> {
     let found = board.revocation_error();
     if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
         return Some(error);
     }
-    let differs = |(_, calls): &(usize, &Option<u64>)| calls.is_some_and(|calls| calls != ours);
-    let (rank, calls) = theirs.iter().enumerate().find(differs)?;
-    let theirs = (*calls)?;
+    let mut said = theirs.iter().enumerate().filter_map(|(rank, said)| Some((rank as u32, (*said)?)));
+    let (rank, theirs) = said.find(|(_, theirs)| *theirs != ours)?;
     let closing = |number| CallInfo {
         number,
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
@@ -193,16 +193,14 @@ pub fn final_numbers_error(board: &Board, ours: u64, theirs: &[Option<u64>]) -> 
         site: None,
     };
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
-    let (our_call, their_call) = match ours > theirs {
-        true => (first_extra(theirs), closing(theirs)),
-        false => (closing(ours), closing(theirs)),
+    let (our_call, difference) = if ours.calls == theirs.calls {
+        let difference = format!("{EARLIER_CALLS} #{:016x} / #{:016x}", ours.digest, theirs.digest);
+        (first_extra(ours.calls.saturating_sub(1)), difference)
+    } else {
+        let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
+        (if ours.calls > theirs.calls { first_extra(theirs.calls) } else { closing(ours.calls) }, difference)
     };
-    Some(Error::Mismatch {
-        ours: Box::new(our_call),
-        theirs: Box::new(their_call),
-        rank: rank as u32,
-        difference: format!("closed after {ours} / {theirs} calls"),
-    })
+    Some(described(our_call, closing(theirs.calls), rank, difference))
 }
 
 #[cfg(test)]
@@ -253,15 +251,20 @@ mod tests {
     }
 
     #[test]
-    fn closing_tells_of_a_mismatch_elsewhere() {
+    fn closing_tells_of_other_calls_and_of_a_mismatch_elsewhere() {
         let board = Board::new(0, 2);
-        assert!(final_numbers_error(&board, 3, &[Some(3), Some(3)]).is_none());
+        let same = Farewell { calls: 3, digest: 9 };
+        for other in [Farewell { calls: 3, digest: 8 }, Farewell { calls: 4, digest: 9 }] {
+            let error = farewell_error(&board, same, &[Some(same), Some(other)]);
+            assert!(matches!(error, Some(Error::Mismatch { rank: 1, .. })));
+        }
+        assert!(farewell_error(&board, same, &[Some(same), Some(same)]).is_none());
         let cause = mismatch(gather("ring"), gather("direct"), 1).map(Arc::new);
         assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
-        let error = final_numbers_error(&board, 3, &[Some(3), Some(3)]);
+        let error = farewell_error(&board, same, &[Some(same), Some(same)]);
         assert!(matches!(error, Some(Error::Revoked { by: 1, .. })));
         let other = Board::new(0, 2);
         assert!(other.revoke(1, Arc::new(Error::Closed)));
-        assert!(final_numbers_error(&other, 3, &[Some(3), Some(3)]).is_none());
+        assert!(farewell_error(&other, same, &[Some(same), Some(same)]).is_none());
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Buffers, Error, Result};
 
 use crate::active::{ActiveCall, Engine};
-use crate::baton::{Baton, DESCRIPTION_WINDOW, FIRST_CAUSE_WINDOW, Pause, Shared, Step, Task};
+use crate::baton::{Baton, Pause, Shared, Step, Task};
 use crate::communicator::buffers_bytes;
 use crate::control::ask_for_the_call;
 use crate::job::{ActiveJob, Job, JobState, lock};
@@ -231,11 +231,11 @@ impl<L: Links + 'static> Shared<L> {
 
     /// After a failure: makes it the first cause unless a better one is on its way, and ends all asynchronous work.
     pub(crate) fn settle(&self, baton: &mut Baton<'_, L>, error: Error) -> Error {
-        if matches!(error, Error::PeerLost { .. }) {
-            baton.await_first_cause(FIRST_CAUSE_WINDOW);
-        } else if matches!(error, Error::Mismatch { .. }) {
+        if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.board, &error);
-            baton.await_first_cause(DESCRIPTION_WINDOW);
+        }
+        if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
+            baton.await_first_cause();
         }
         let seen = self.fail(error);
         self.queue.drain().iter().for_each(|job| job.fail(seen.clone()));

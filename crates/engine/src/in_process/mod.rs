@@ -14,9 +14,9 @@ use crossbeam::sync::{Parker, Unparker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_schedule::Parameters;
 
-use crate::board::Board;
+use crate::board::{Board, Farewell};
 use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
-use crate::control::{Agreed, Ask, Control, Question, final_numbers_error, judge_answer, not_agreed};
+use crate::control::{Agreed, Ask, Control, Question, farewell_error, judge_answer, not_agreed};
 use crate::job::lock;
 use crate::links::{Edge, Interest, Links, Wake, Waker};
 
@@ -101,8 +101,8 @@ struct Room {
     /// Ends that one side has made and the other has not fetched.
     ends: Mutex<HashMap<(u32, Edge), PipeLink>>,
     unparkers: Mutex<Vec<Option<Unparker>>>,
-    /// The number of calls with which each rank said goodbye.
-    goodbyes: Mutex<Vec<Option<u64>>>,
+    /// What each rank said when it closed.
+    goodbyes: Mutex<Vec<Option<Farewell>>>,
     agreements: Mutex<Agreements>,
 }
 
@@ -271,13 +271,13 @@ impl Control for InProcessControl {
         }
     }
 
-    fn close(&self, calls: u64, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
         let own = self.group.rank() as usize;
-        lock(&self.room.goodbyes)[own] = Some(calls);
+        lock(&self.room.goodbyes)[own] = Some(ours);
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
         loop {
             let goodbyes = lock(&self.room.goodbyes).clone();
-            if let Some(error) = final_numbers_error(&self.room.boards[own], calls, &goodbyes) {
+            if let Some(error) = farewell_error(&self.room.boards[own], ours, &goodbyes) {
                 return Err(error);
             }
             if goodbyes.iter().all(Option::is_some) || Instant::now() >= until {

@@ -124,14 +124,14 @@ impl Driver {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Register(member) => self.register(*member),
-            Command::Unregister { key, calls } => {
+            Command::Unregister { key, ours } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
                 // The other side parks a connection of a communicator that it has dropped too, until it ends.
                 let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
                 let untold = self.members.remove(key);
-                self.publish(untold.then_some(Topic::Closed { key, calls }));
+                self.publish(untold.then_some(Topic::Closed { key, farewell: ours }));
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
@@ -147,8 +147,8 @@ impl Driver {
                 let topics = self.members.agree(key, ask, answer, Instant::now());
                 self.publish(topics);
             }
-            Command::Close { key, calls, deadline, answer } => {
-                let topic = self.members.close(key, calls, (Instant::now(), deadline), answer);
+            Command::Close { key, ours, deadline, answer } => {
+                let topic = self.members.close(key, ours, (Instant::now(), deadline), answer);
                 self.publish(topic);
             }
             Command::Leave => {}

@@ -63,6 +63,7 @@ impl Flood {
 #[cfg(test)]
 mod tests {
     use unisono_communicator::Error;
+    use unisono_engine::Farewell;
 
     use super::*;
 
@@ -85,9 +86,10 @@ mod tests {
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };
         let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();
-        flood.publish(Topic::Closed { key: other, calls: 1 });
+        flood.publish(Topic::Closed { key: other, farewell: Farewell::UNUSED });
         assert_eq!(about(&flood), [1, 2]);
-        (0..KEPT_MAX).for_each(|_| drop(flood.publish(Topic::Closed { key: other, calls: 1 })));
+        (0..KEPT_MAX)
+            .for_each(|_| drop(flood.publish(Topic::Closed { key: other, farewell: Farewell::UNUSED })));
         assert_eq!((flood.kept().count(), about(&flood)), (KEPT_MAX, vec![2]));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::RecvTimeoutError;
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, Control};
+use unisono_engine::{Agreed, Ask, Board, Control, Farewell};
 
 use super::Command;
 use super::members::ID_LIST_BITS;
@@ -62,10 +62,10 @@ impl Control for TcpControl {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
-    fn close(&self, calls: u64, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam::channel::bounded(1);
-        self.send(Command::Close { key: self.key, calls, deadline, answer });
+        self.send(Command::Close { key: self.key, ours, deadline, answer });
         answered.recv_deadline(deadline + ANSWER_WAIT).unwrap_or_else(|error| Err(no_answer(error)))
     }
 
@@ -87,7 +87,7 @@ impl Control for TcpControl {
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, calls: self.board.entered() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.farewell() });
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
-use unisono_engine::{Ask, Board, CallStatus, Waker, final_numbers_error, judge_answer};
+use unisono_engine::{Ask, Board, CallStatus, Farewell, Waker, farewell_error, judge_answer};
 
 use super::slots::Slot;
 use super::survival::Survival;
@@ -19,7 +19,7 @@ use crate::wire::{CommunicatorKey, Fate, News, Topic};
 pub(crate) const ID_LIST_BITS: u32 = 16;
 
 struct Closing {
-    calls: u64,
+    ours: Farewell,
     deadline: Instant,
     answer: CloseAnswer,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Member {
     board: Arc<Board>,
     inbox: Sender<Mail>,
     waker: Waker,
-    closed: Vec<Option<u64>>,
+    closed: Vec<Option<Farewell>>,
     is_told: bool,
     closing: Option<Closing>,
     survival: Survival,
@@ -126,9 +126,11 @@ impl Member {
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, calls } if *key == self.key => self.note_closed(news.origin, *calls, now),
+            Topic::Closed { key, farewell } if *key == self.key => {
+                self.note_closed(news.origin, *farewell, now)
+            }
             // Who leaves has closed everything it had, so this one it never had.
-            Topic::Goodbye => self.note_closed(news.origin, 0, now),
+            Topic::Goodbye => self.note_closed(news.origin, Farewell::UNUSED, now),
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
                 if let Some(from) = self.group_rank(news.origin) {
                     self.survival.on_ballot(from, *agreement, ballot.clone());
@@ -161,13 +163,13 @@ impl Member {
         self.finish_closing(now);
     }
 
-    fn note_closed(&mut self, origin: u32, calls: u64, now: Instant) {
+    fn note_closed(&mut self, origin: u32, farewell: Farewell, now: Instant) {
         if let Some(peer) = self.group_rank(origin) {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
             }
-            self.closed[peer as usize].get_or_insert(calls);
+            self.closed[peer as usize].get_or_insert(farewell);
             self.finish_closing(now);
         }
     }
@@ -177,14 +179,15 @@ impl Member {
         let is_complete = self.closed.iter().all(Option::is_some) || self.board.revocation().is_some();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
             // Nobody takes the answer when the caller has given up.
-            let error = final_numbers_error(&self.board, closing.calls, &self.closed);
+            let error = farewell_error(&self.board, closing.ours, &self.closed);
             let _ = closing.answer.send(error.map_or(Ok(()), Err));
         }
     }
 
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
-        let calls = self.closed.get(awaited as usize).copied().flatten().filter(|&calls| calls <= number)?;
+        let closed = self.closed.get(awaited as usize).copied().flatten();
+        let calls = closed.map(|farewell| farewell.calls).filter(|&calls| calls <= number)?;
         let reason = format!("it closed the communicator after {calls} calls");
         Some(self.gone(awaited, Certainty::Confirmed, reason))
     }
@@ -253,15 +256,15 @@ impl Members {
     pub(crate) fn close(
         &mut self,
         key: CommunicatorKey,
-        calls: u64,
+        ours: Farewell,
         (now, deadline): (Instant, Instant),
         answer: CloseAnswer,
     ) -> Option<Topic> {
         let member = self.members.get_mut(&key)?;
         let is_first = !std::mem::replace(&mut member.is_told, true);
-        member.closing = Some(Closing { calls, deadline, answer });
+        member.closing = Some(Closing { ours, deadline, answer });
         member.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, calls })
+        is_first.then_some(Topic::Closed { key, farewell: ours })
     }
 
     /// Before asking `awaited` about call `number`: what needs no question.

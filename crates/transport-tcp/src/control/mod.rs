@@ -34,7 +34,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_communicator::{Error, Result};
-use unisono_engine::{Agreed, Ask};
+use unisono_engine::{Agreed, Ask, Farewell};
 
 use crate::handshake::JobId;
 use crate::links::SocketOptions;
@@ -87,8 +87,8 @@ pub(crate) struct Settings {
 pub(crate) enum Command {
     /// A communicator exists from now on.
     Register(Box<Member>),
-    /// It is gone, after so many collectives.
-    Unregister { key: CommunicatorKey, calls: u64 },
+    /// It is gone, after these collectives.
+    Unregister { key: CommunicatorKey, ours: Farewell },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
     /// Its engine found the first cause; its board is revoked.
@@ -97,8 +97,8 @@ pub(crate) enum Command {
     Ask { key: CommunicatorKey, awaited: u32, number: u64 },
     /// Its survivors are to agree; see [`unisono_engine::Control::agree`].
     Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
-    /// It closes; the answer says whether the others made the same number of calls.
-    Close { key: CommunicatorKey, calls: u64, deadline: Instant, answer: CloseAnswer },
+    /// It closes; the answer says whether the others made the same calls.
+    Close { key: CommunicatorKey, ours: Farewell, deadline: Instant, answer: CloseAnswer },
     /// The world ends here.
     Leave,
 }

@@ -20,7 +20,7 @@
 //! | --- | --- | --- |
 //! | 1 | revoked | communicator `u64`, epoch `u32`, error |
 //! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
-//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64` |
+//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64` |
 //! | 4 | goodbye | none: the origin leaves the job |
 //! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
 //! | 6 | decision | agreement, ballot: what was decided |
@@ -38,7 +38,7 @@ mod call;
 mod error;
 
 use unisono_communicator::{Certainty, Error};
-use unisono_engine::CallStatus;
+use unisono_engine::{CallStatus, Farewell};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -128,8 +128,8 @@ pub(crate) enum Topic {
     Revoked { key: CommunicatorKey, cause: Error },
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: u32, certainty: Certainty, reason: String },
-    /// The origin has closed a communicator after so many collectives.
-    Closed { key: CommunicatorKey, calls: u64 },
+    /// The origin has closed a communicator after these collectives.
+    Closed { key: CommunicatorKey, farewell: Farewell },
     /// The origin leaves the job in good order.
     Goodbye,
     /// What the origin says in an agreement.
@@ -226,9 +226,9 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, calls } => {
+        Topic::Closed { key, farewell } => {
             write_key(writer.u8(3), *key);
-            writer.u64(*calls);
+            writer.u64(farewell.calls).u64(farewell.digest);
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -246,7 +246,11 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
             certainty: read_certainty(reader)?,
             reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
         },
-        3 => Topic::Closed { key: read_key(reader)?, calls: reader.u64()? },
+        3 => {
+            let key = read_key(reader)?;
+            let farewell = Farewell { calls: reader.u64()?, digest: reader.u64()? };
+            Topic::Closed { key, farewell }
+        }
         4 => Topic::Goodbye,
         5 => {
             let (agreement, ballot) = ballot::read(reader)?;
@@ -332,7 +336,7 @@ mod tests {
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, calls: 5 },
+            Topic::Closed { key, farewell: Farewell { calls: 5, digest: 6 } },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },
