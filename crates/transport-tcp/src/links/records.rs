@@ -303,7 +303,7 @@ mod tests {
     /// The promise: of 10,000 changed bits every one is found, and nothing of its record is handed on.
     #[test]
     fn every_flipped_bit_is_found() {
-        let data: Vec<u8> = (0..150_000u32).map(|index| (index * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..150_000u32).map(|index| ((index * 7) >> 3) as u8).collect();
         let mut wire = Wire::new(&[usize::MAX]);
         send_all(&data, 40_000, &mut wire);
         let mut random = 1u64;
