@@ -17,11 +17,14 @@ use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
     Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, Farewell, HEADER_BYTES, Interest,
-    Lane, Link, Links, Parts, Wake, Waker,
+    Lane, Link, Links, Parts, Wake, Waker, header_digest,
 };
 
 /// Where a header has the number of its call.
 const NUMBER: std::ops::Range<usize> = 8..16;
+
+/// Where a header has the digest of the calls before.
+const DIGEST: std::ops::Range<usize> = 56..64;
 
 /// What rank 0 received in one call, by edge.
 type Heard = Arc<Mutex<HashMap<Edge, Vec<u8>>>>;
@@ -49,7 +52,7 @@ pub fn replay(
         }
     });
     drop(world);
-    let replay_of = |bytes| Replay { bytes, position: 0, call: 0 };
+    let replay_of = |bytes| Replay { bytes, position: 0, call: 0, digest: 0 };
     let heard = std::mem::take(&mut *heard.lock().unwrap());
     let mut links: Vec<_> = (0..ranks as usize * Lane::ALL.len()).map(|_| replay_of(Vec::new())).collect();
     for (edge, bytes) in heard {
@@ -128,6 +131,8 @@ pub struct Replay {
     bytes: Vec<u8>,
     position: usize,
     call: u64,
+    /// Of the calls so far, as their headers hold it.
+    digest: u64,
 }
 
 impl Link for Replay {
@@ -143,6 +148,10 @@ impl Link for Replay {
                 if self.position == 0 {
                     assert!(self.bytes.len() >= HEADER_BYTES, "a recording starts with a header");
                     self.bytes[NUMBER].copy_from_slice(&self.call.to_le_bytes());
+                    self.bytes[DIGEST].copy_from_slice(&self.digest.to_le_bytes());
+                    if let Some(header) = self.bytes.first_chunk() {
+                        self.digest = header_digest(header);
+                    }
                 }
                 let length = (slice.len() - filled).min(self.bytes.len() - self.position);
                 let source = &self.bytes[self.position..self.position + length];

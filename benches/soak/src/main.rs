@@ -113,6 +113,7 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
+        Row::new("kill to the end of shrink", killed.shrunk, Bound::Nothing),
         Row::new(
             "kill to the next 4 MiB all_reduce",
             killed.resumed,

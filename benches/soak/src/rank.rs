@@ -51,6 +51,7 @@ fn go_on(communicator: &Arc<dyn Communicator>) -> Result<()> {
         }
         Err(error) => return Err(error),
     };
+    println!("shrunk {} {:?}", now_ns(), shrunk.new_ranks);
     let survivors = shrunk.communicator;
     let group = survivors.group();
     // Every value is exact, and tells who took part.

@@ -33,6 +33,8 @@ pub(crate) struct Trial {
 pub(crate) struct Times {
     /// Until the error that names the rank.
     pub(crate) named: Vec<Duration>,
+    /// Until the end of `shrink`.
+    pub(crate) shrunk: Vec<Duration>,
     /// Until the end of the all-reduce after that.
     pub(crate) resumed: Vec<Duration>,
 }
@@ -45,17 +47,18 @@ pub(crate) fn measure(trial: &Trial) -> Result<Times, Problem> {
     for run in 0..trial.runs {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let (victim, delay_us) = ((random >> 33) as usize % RANKS, (random >> 40) % 20_000);
-        let (named, resumed) =
+        let [named, shrunk, resumed] =
             one(trial, run, victim, Duration::from_micros(delay_us)).map_err(|problem| {
                 Problem::Broken(format!("{trial:?}, run {run}, victim {victim}: {problem}"))
             })?;
         times.named.push(named);
+        times.shrunk.push(shrunk);
         times.resumed.push(resumed);
     }
     Ok(times)
 }
 
-fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<(Duration, Duration), Problem> {
+fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<[Duration; 3], Problem> {
     let name = format!("soak-{}-{:?}-{}-{run}", std::process::id(), trial.fault, trial.resident_mib);
     let mut job = Job::start(RANKS as u32, &name, &["rank", &trial.resident_mib.to_string()])?;
     for rank in &job.ranks {
@@ -68,9 +71,14 @@ fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<(Durat
     };
     let since_ns = job.ranks[victim].signal(signal)?;
     let survivors = || (0..RANKS).filter(|rank| *rank != victim);
-    let (mut named_ns, mut resumed_ns) = (0, 0);
+    let [mut named_ns, mut shrunk_ns, mut resumed_ns] = [0; 3];
     for rank in survivors() {
         named_ns = named_ns.max(hear(&job, rank, "named", &format!("[{victim}] {certainty}"))?);
+    }
+    let new_ranks: Vec<Option<usize>> =
+        (0..RANKS).map(|rank| (rank != victim).then(|| rank - usize::from(rank > victim))).collect();
+    for rank in survivors() {
+        shrunk_ns = shrunk_ns.max(hear(&job, rank, "shrunk", &format!("{new_ranks:?}"))?);
     }
     let sum: u32 = survivors().map(|rank| 1 << rank).sum();
     for rank in survivors() {
@@ -86,7 +94,7 @@ fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<(Durat
         job.ranks[rank].end()?;
     }
     let since = |ns: u64| Duration::from_nanos(ns.saturating_sub(since_ns));
-    Ok((since(named_ns), since(resumed_ns)))
+    Ok([named_ns, shrunk_ns, resumed_ns].map(since))
 }
 
 /// A line `word NANOSECONDS rest` of a rank: its time.

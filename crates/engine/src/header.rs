@@ -34,6 +34,9 @@ pub const HEADER_VERSION: u16 = 3;
 /// How a difference of earlier calls is named; it is the last in a list of differences.
 pub(crate) const EARLIER_CALLS: &str = "earlier calls";
 
+/// Where the plan hash is.
+const PLAN_HASH_AT: usize = 48;
+
 /// Size of a call header.
 pub const HEADER_BYTES: usize = 64;
 
@@ -76,22 +79,28 @@ impl CallHeader {
 
     /// The digest of this call and of those before it, without what differs by link.
     pub(crate) fn digest(&self) -> u64 {
-        // A multiplication for a word, where `hash_word` takes one for a byte: this is in the path of every call.
-        (0..HEADER_BYTES).step_by(8).fold(HASH_START, |digest, at| {
-            let mixed = (digest ^ u64_at(&self.bytes, at)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            mixed ^ mixed >> 32
-        })
+        header_digest(&self.bytes)
     }
 
     /// The bytes for one link and direction.
     pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
         let mut bytes = self.bytes;
-        bytes[48..56].copy_from_slice(&plan_hash.to_le_bytes());
+        bytes[PLAN_HASH_AT..PLAN_HASH_AT + 8].copy_from_slice(&plan_hash.to_le_bytes());
         bytes
     }
 }
 
 /// Writes the compared fields of a descriptor, the others as zero.
+/// What the header of the next call holds behind a call with this one: the digest of all but the plan hash, which
+/// differs by link.
+pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
+    // A multiplication for a word, where `hash_word` takes one for a byte: this is in the path of every call.
+    (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT).fold(HASH_START, |digest, at| {
+        let mixed = (digest ^ u64_at(header, at)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 32
+    })
+}
+
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
     if descriptor.place == Place::InPlace && !descriptor.collective.is_rooted() {

@@ -38,7 +38,7 @@ pub use control::{
     Agreed, Ask, Control, Question, farewell_error, judge_answer, mismatch, not_agreed, status_text,
 };
 pub use faulty::{FaultPlan, Faults, Faulty};
-pub use header::{HEADER_BYTES, HEADER_VERSION};
+pub use header::{HEADER_BYTES, HEADER_VERSION, header_digest};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
 pub use tapped::{Flow, Tap, Tapped, TappedLink};

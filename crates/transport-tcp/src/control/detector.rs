@@ -11,14 +11,20 @@ pub(crate) struct Silence {
     pub(crate) silent: Duration,
 }
 
+/// By how many times its own lateness a watcher is more patient: a rank that beats has several chances to be late.
+const PATIENCE_PER_LATENESS: u32 = 4;
+
 /// Watches the ranks that beat for us.
 ///
 /// A watcher that was itself held up (a stopped process, a busy machine) has not listened meanwhile: by how much its
-/// own tick is late, everybody's deadline is extended.
+/// own tick is late, everybody's deadline is extended. And where one's own ticks are late, those of others are: for as
+/// long as they are, silence counts for less.
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
     period: Duration,
     patience: Duration,
+    /// The largest lateness of late, at most one patience. It fades by an eighth with every tick.
+    lateness: Duration,
     due: Instant,
     watched: Vec<(u32, Instant)>,
 }
@@ -26,7 +32,7 @@ pub(crate) struct Detector {
 impl Detector {
     /// A detector that expects to be ticked every `period` and suspects after `patience` of silence.
     pub(crate) fn new(period: Duration, patience: Duration, now: Instant) -> Detector {
-        Detector { period, patience, due: now + period, watched: Vec::new() }
+        Detector { period, patience, lateness: Duration::ZERO, due: now + period, watched: Vec::new() }
     }
 
     /// When the next tick is due.
@@ -51,14 +57,16 @@ impl Detector {
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Silence> {
         let late = now.saturating_duration_since(self.due);
         self.due = now + self.period;
+        self.lateness = (self.lateness * 7 / 8).max(late).min(self.patience);
+        let patience = self.patience + self.lateness * PATIENCE_PER_LATENESS;
         let mut suspects = Vec::new();
         self.watched.retain_mut(|(rank, heard)| {
             *heard = (*heard + late).min(now);
             let silent = now - *heard;
-            if silent > self.patience {
+            if silent > patience {
                 suspects.push(Silence { rank: *rank, silent });
             }
-            silent <= self.patience
+            silent <= patience
         });
         suspects
     }
@@ -95,6 +103,30 @@ mod tests {
         assert_eq!(detector.tick(stopped + PERIOD), [], "the time before the stop counts, the stop does not");
         let suspects = (2..20).flat_map(|tick| detector.tick(stopped + PERIOD * tick)).count();
         assert_eq!(suspects, 1, "real silence is still noticed");
+    }
+
+    #[test]
+    fn on_a_busy_machine_silence_counts_for_less() {
+        let noticed_after = |late: Duration| {
+            let start = Instant::now();
+            let mut detector = Detector::new(PERIOD, PATIENCE, start);
+            let (mut now, mut silent_since) = (start, None);
+            detector.watch([1], start);
+            for tick in 0..200 {
+                now += PERIOD + late;
+                if tick < 20 {
+                    detector.heard(1, now);
+                    silent_since = Some(now);
+                }
+                if !detector.tick(now).is_empty() {
+                    return silent_since.map(|since| now - since);
+                }
+            }
+            None
+        };
+        let (quiet, busy) = (noticed_after(Duration::ZERO), noticed_after(PERIOD));
+        assert!(quiet.is_some_and(|after| after <= PATIENCE + 2 * PERIOD), "{quiet:?}");
+        assert!(busy.is_some_and(|after| after > PATIENCE * 5 / 4 && after < PATIENCE * 5), "{busy:?}");
     }
 
     #[test]
