@@ -107,9 +107,6 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     let killed = recovery::measure(&small)?;
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
     let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
-    let flat = cycles::measure(cycles)?;
-    let strangers = strangers::measure()?;
-    let calls = alarms::measure(busy_seconds)?;
     table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
@@ -122,7 +119,9 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
         Row::new("the same, 1 GiB resident", large.resumed, Bound::Nothing),
         Row::new("stopped rank named by every survivor", stopped.named, Bound::Most(milliseconds(1000))),
     ]);
-    println!("\n{flat}\n{strangers}");
+    println!("\n{}", cycles::measure(cycles)?);
+    println!("{}", strangers::measure()?);
+    let calls = alarms::measure(busy_seconds)?;
     println!("{busy_seconds} s beside 4 busy loops: {calls} calls of every rank, no alarm");
     Ok(())
 }
