@@ -26,14 +26,12 @@ pub(crate) struct Engine<L> {
     pub(crate) pause: Pause,
     desk: Desk,
     scratch: Vec<u8>,
-    /// Of the headers of all calls so far.
-    digest: u64,
 }
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new(), digest: 0 }
+        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new() }
     }
 }
 
@@ -71,9 +69,8 @@ impl ActiveCall {
         }
         let number = board.enter_by(&descriptor, Some(plan.choice), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
-        let header = header.behind(engine.digest);
-        engine.digest = header.digest();
-        board.set_digest(engine.digest);
+        let header = header.behind(board.farewell().digest);
+        board.set_digest(header.digest());
         planned.run.reset(header);
         Ok(ActiveCall {
             number,

@@ -90,7 +90,6 @@ impl CallHeader {
     }
 }
 
-/// Writes the compared fields of a descriptor, the others as zero.
 /// What the header of the next call holds behind a call with this one: the digest of all but the plan hash, which
 /// differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
@@ -101,6 +100,7 @@ pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     })
 }
 
+/// Writes the compared fields of a descriptor, the others as zero.
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
     if descriptor.place == Place::InPlace && !descriptor.collective.is_rooted() {
