@@ -171,6 +171,7 @@ impl TcpJob {
             secret: Secret::take(&mut [7; SECRET_BYTES]),
             addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
             hosts: vec![0; ranks as usize],
+            processes: Vec::new(),
             parameters: Prices::from_config(&config).unwrap().encode(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();

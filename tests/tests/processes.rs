@@ -131,10 +131,15 @@ fn every_survivor_names_the_process_that_was_killed() {
             let mut all = job.start_all("until_failure");
             all.iter().for_each(|rank| assert_eq!(rank.line(), "joined"));
             std::thread::sleep(Duration::from_millis(100));
+            let pid = all[victim as usize].process.id();
             all[victim as usize].process.kill().unwrap();
+            let mut heard = false;
             for (rank, process) in (0..).zip(&all).filter(|(rank, _)| *rank != victim) {
-                assert_eq!(process.line(), format!("lost [{victim}]"), "rank {rank} of {ranks}");
+                let line = process.line();
+                let named = line.strip_prefix(&format!("lost rank {victim} pid Some({pid}) heard "));
+                heard |= named.unwrap_or_else(|| panic!("rank {rank} of {ranks}: {line}")) == "true";
             }
+            assert!(heard, "nobody of {ranks} knows a call of rank {victim}");
             all.remove(victim as usize);
             all.into_iter().for_each(|rank| assert!(rank.end().success()));
         }

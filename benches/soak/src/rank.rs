@@ -21,8 +21,8 @@ pub(crate) fn run(resident_mib: usize) -> Result<(), Problem> {
     let error = until_failure(&*communicator);
     let named_ns = now_ns();
     match error.root_cause() {
-        Error::PeerLost { culprits, certainty, .. } => {
-            println!("named {named_ns} {culprits:?} {certainty:?}")
+        Error::PeerLost { certainty, .. } => {
+            println!("named {named_ns} {:?} {certainty:?}", error.lost_ranks())
         }
         Error::Evicted { .. } => println!("evicted"),
         other => println!("failed otherwise: {other}"),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::descriptor::Descriptor;
+use crate::group::Process;
 
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -64,6 +65,30 @@ pub enum Certainty {
     Confirmed,
     /// The peer has been silent for longer than the detector allows.
     Suspected,
+}
+
+/// One rank that is gone.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Culprit {
+    /// The rank of the job.
+    pub rank: u32,
+    /// Where it ran, if that is known: ranks that are threads of one process have none.
+    pub process: Option<Process>,
+    /// The last collective of the failed communicator in which something of it has come to the rank that reports
+    /// this, if anything has. Others may have heard more.
+    pub last_call: Option<Box<CallInfo>>,
+}
+
+impl fmt::Display for Culprit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        match (&self.process, &self.last_call) {
+            (Some(process), Some(call)) => write!(f, " ({process}, last heard of in {call})"),
+            (Some(process), None) => write!(f, " ({process})"),
+            (None, Some(call)) => write!(f, " (last heard of in {call})"),
+            (None, None) => Ok(()),
+        }
+    }
 }
 
 /// One rank that a call still waits for when its deadline passes.
@@ -125,12 +150,12 @@ pub enum Error {
     /// Ranks died or went silent.
     #[error(
         "lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}",
-        ranks_text(culprits),
+        culprits_text(culprits),
         call_text(call.as_deref())
     )]
     PeerLost {
-        /// The ranks that are gone, as ranks of the job.
-        culprits: Vec<u32>,
+        /// Who is gone; the same ranks on every survivor of one failure.
+        culprits: Vec<Culprit>,
         /// The call in which it was noticed.
         call: Option<Box<CallInfo>>,
         /// Who noticed first, as a rank of the job.
@@ -291,6 +316,14 @@ impl Error {
         )
     }
 
+    /// The ranks of the job that are gone, if the first cause is such a loss; else none.
+    pub fn lost_ranks(&self) -> Vec<u32> {
+        match self.root_cause() {
+            Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The first cause: of a revocation its cause, of anything else itself.
     pub fn root_cause(&self) -> &Error {
         match self {
@@ -303,6 +336,11 @@ impl Error {
 fn ranks_text(ranks: &[u32]) -> String {
     let list: Vec<_> = ranks.iter().map(u32::to_string).collect();
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
+}
+
+fn culprits_text(culprits: &[Culprit]) -> String {
+    let list: Vec<_> = culprits.iter().map(Culprit::to_string).collect();
+    list.join(", ")
 }
 
 fn missing_text(missing: &[u32]) -> String {

@@ -1,6 +1,22 @@
 //! A group: which ranks belong together, who we are among them.
 
+use std::fmt;
 use std::sync::Arc;
+
+/// The process that a rank is, as a person finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// The name of its host.
+    pub host: Arc<str>,
+    /// Its number there, as it knows it itself: a container may count its own.
+    pub pid: u32,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pid {} on {}", self.pid, self.host)
+    }
+}
 
 /// The members of a communicator, in rank order, and this process's place among them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,6 +25,8 @@ pub struct Group {
     global_ranks: Arc<[u32]>,
     hosts: Arc<[u32]>,
     epoch: u32,
+    /// Of every rank of the job; empty when nobody knows.
+    processes: Arc<[Process]>,
 }
 
 impl Group {
@@ -19,7 +37,24 @@ impl Group {
     pub fn new(rank: u32, global_ranks: Arc<[u32]>, hosts: Arc<[u32]>, epoch: u32) -> Group {
         assert_eq!(global_ranks.len(), hosts.len(), "one host per rank");
         assert!((rank as usize) < global_ranks.len(), "rank {rank} of {}", global_ranks.len());
-        Group { rank, global_ranks, hosts, epoch }
+        Group { rank, global_ranks, hosts, epoch, processes: Arc::new([]) }
+    }
+
+    /// The same group, and which process every rank of the job is.
+    #[must_use]
+    pub fn with_processes(self, processes: Arc<[Process]>) -> Group {
+        Group { processes, ..self }
+    }
+
+    /// The group of some of its ranks, in a new order. `None` when this process is not among them.
+    ///
+    /// # Panics
+    /// When one of `ranks` is not of this group: a caller's broken invariant.
+    pub fn subgroup(&self, ranks: &[u32], epoch: u32) -> Option<Group> {
+        let rank = ranks.iter().position(|&rank| rank == self.rank)? as u32;
+        let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect();
+        let group = Group::new(rank, of(&self.global_ranks), of(&self.hosts), epoch);
+        Some(group.with_processes(self.processes.clone()))
     }
 
     /// The whole job: `size` ranks, all on one host.
@@ -45,6 +80,11 @@ impl Group {
     /// The host number of every rank of this group.
     pub fn hosts(&self) -> &[u32] {
         &self.hosts
+    }
+
+    /// The process of a rank of the job, if that is known.
+    pub fn process(&self, global_rank: u32) -> Option<&Process> {
+        self.processes.get(global_rank as usize)
     }
 
     /// How many different hosts the group spans.

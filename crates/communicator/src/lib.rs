@@ -48,8 +48,8 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
-pub use error::{Awaited, CallInfo, Certainty, Error, Result, Site};
-pub use group::Group;
+pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
+pub use group::{Group, Process};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use solo::Solo;
 pub use work::{Finished, TypedWork, Work, WorkSource};

@@ -14,6 +14,7 @@ use crate::board::Board;
 use crate::header::CallHeader;
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
+use crate::peers::{Heard, Peers};
 use crate::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Desk, Failure, Turn};
@@ -30,8 +31,8 @@ pub(crate) struct Engine<L> {
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
-    pub(crate) fn new(links: L, planner: Planner) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), desk: Desk::new(), scratch: Vec::new() }
+    pub(crate) fn new(links: L, planner: Planner, heard: Heard) -> Engine<L> {
+        Engine { links, planner, pause: Pause::default(), desk: Desk::new(heard), scratch: Vec::new() }
     }
 }
 
@@ -161,12 +162,12 @@ impl ActiveCall {
         outcome
     }
 
-    /// What a failure of the run means. `rank_of` names a group rank in the job.
-    pub(crate) fn error(&self, failure: Failure, rank: u32, rank_of: impl Fn(u32) -> u32) -> Error {
+    /// What a failure of the run means on the group rank `rank`.
+    pub(crate) fn error(&self, failure: Failure, rank: u32, peers: &Peers) -> Error {
         let call = self.info();
         match failure {
             Failure::NotOpened(error) => error,
-            Failure::Broken { peer, broken } => broken.error((rank_of(rank), rank_of(peer)), Some(call)),
+            Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
                 Error::Mismatch { ours: Box::new(call), theirs, rank: peer, difference }
             }

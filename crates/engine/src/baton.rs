@@ -17,6 +17,7 @@ use crate::communicator::EngineOptions;
 use crate::control::Control;
 use crate::fork::ForkGuard;
 use crate::links::{Interest, Links, Waker};
+use crate::peers::Peers;
 use crate::point_to_point::Mail;
 use crate::progress::Progress;
 use crate::queue::Queue;
@@ -39,6 +40,7 @@ const ASKED_AT_ONCE_MAX: usize = 8;
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) group: Group,
+    pub(crate) peers: Peers,
     pub(crate) board: Arc<Board>,
     pub(crate) control: Arc<dyn Control>,
     pub(crate) options: EngineOptions,
@@ -128,6 +130,7 @@ impl<L: Links + 'static> Shared<L> {
         let wake = engine.links.waker();
         board.on_revoke(wake.clone());
         Shared {
+            peers: Peers::new(group.clone(), board.clone()),
             group,
             board,
             control,

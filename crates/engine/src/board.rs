@@ -9,6 +9,7 @@ use unisono_communicator::{CallInfo, Descriptor, Error, Site};
 use unisono_schedule::Choice;
 
 use crate::links::Waker;
+use crate::peers::Heard;
 
 /// How many calls the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
@@ -84,6 +85,7 @@ pub struct Board {
     revocation: OnceLock<Revocation>,
     eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
+    heard: Heard,
     notes: Mutex<Vec<Option<String>>>,
     suspicion: Mutex<Option<Suspicion>>,
 }
@@ -108,6 +110,7 @@ impl Board {
             revocation: OnceLock::new(),
             eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
+            heard: Heard::new(ranks),
             notes: Mutex::new(vec![None; ranks as usize]),
             suspicion: Mutex::new(None),
         }
@@ -151,6 +154,11 @@ impl Board {
     /// What this rank says when it closes.
     pub fn farewell(&self) -> Farewell {
         Farewell { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
+    }
+
+    /// In which calls the other ranks were heard of.
+    pub(crate) fn heard(&self) -> &Heard {
+        &self.heard
     }
 
     /// How many collectives have returned in good order, without a gap.

@@ -16,6 +16,7 @@ use crate::board::Board;
 use crate::control::Control;
 use crate::job::{Job, JobHandle, lock};
 use crate::links::Links;
+use crate::peers::Peers;
 use crate::planner::Planner;
 use crate::point_to_point::Mail;
 use crate::progress::Progress;
@@ -100,8 +101,10 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let Parts { group, links, control, board, options, backend } = parts;
         let planner =
             Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
-        let mail = Mail::new(group.rank(), group.size());
-        let shared = Shared::new(group, board, control, options, backend, mail, Engine::new(links, planner));
+        let peers = Peers::new(group.clone(), board.clone());
+        let mail = Mail::new((group.rank(), group.size()), peers);
+        let engine = Engine::new(links, planner, board.heard().clone());
+        let shared = Shared::new(group, board, control, options, backend, mail, engine);
         Arc::new(EngineCommunicator { shared: Arc::new(shared) })
     }
 

@@ -71,6 +71,11 @@ impl CallHeader {
         CallHeader { bytes }
     }
 
+    /// The number of the call.
+    pub(crate) fn number(&self) -> u64 {
+        u64_at(&self.bytes, 8)
+    }
+
     /// The same header behind earlier calls of that [`CallHeader::digest`].
     pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
         self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());

@@ -14,11 +14,14 @@ mod control;
 mod faulty;
 mod fork;
 mod header;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 pub mod in_process;
 mod job;
 mod layout;
 mod links;
 mod memory;
+mod peers;
 mod plan;
 mod planner;
 mod point_to_point;
@@ -40,6 +43,7 @@ pub use control::{
 pub use faulty::{FaultPlan, Faults, Faulty};
 pub use header::{HEADER_BYTES, HEADER_VERSION, header_digest};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake, Waker};
+pub use peers::Peers;
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
 pub use tapped::{Flow, Tap, Tapped, TappedLink};
 pub use traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
-use unisono_communicator::{CallInfo, Certainty, Error, Result};
+use unisono_communicator::{CallInfo, Error, Result};
+
+use crate::peers::Peers;
 
 /// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -64,18 +66,11 @@ impl From<&str> for Broken {
 }
 
 impl Broken {
-    /// The failure of a call that needs the stream from `peer` to `own`, both as ranks of the job.
-    pub(crate) fn error(self, (own, peer): (u32, u32), call: Option<CallInfo>) -> Error {
-        let call = call.map(Box::new);
+    /// The failure of a call that needs the stream from the group rank `peer`.
+    pub(crate) fn error(self, peers: &Peers, peer: u32, call: Option<CallInfo>) -> Error {
         match self {
-            Broken::Lost(reason) => Error::PeerLost {
-                culprits: vec![peer],
-                call,
-                noticed_by: own,
-                certainty: Certainty::Confirmed,
-                reason,
-            },
-            Broken::Corrupted(reason) => Error::Corrupted { from: peer, to: own, call, reason },
+            Broken::Lost(reason) => peers.disconnected(peer, reason, call),
+            Broken::Corrupted(reason) => peers.corrupted(peer, reason, call),
         }
     }
 }

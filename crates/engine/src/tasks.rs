@@ -80,8 +80,7 @@ impl<L: Links + 'static> Shared<L> {
         let moved = match active.advance(engine, buffers) {
             Ok(moved) => moved,
             Err(failure) => {
-                let rank = self.group.rank();
-                return Err(active.error(failure, rank, |peer| self.group.global_ranks()[peer as usize]));
+                return Err(active.error(failure, self.group.rank(), &self.peers));
             }
         };
         Ok(match (active.is_finished(), moved) {
@@ -110,30 +109,11 @@ impl<L: Links + 'static> Shared<L> {
             self.has_mail.store(false, Ordering::SeqCst);
             return Ok(step);
         }
-        let moved =
-            mail.advance(&mut engine.links, &mut Loan::none()).map_err(|error| self.mail_error(error))?;
+        let moved = mail.advance(&mut engine.links, &mut Loan::none())?;
         Ok(match step {
             Step::Idle if moved => Step::Moved,
             other => other,
         })
-    }
-
-    /// The mail knows group ranks; errors name the job's.
-    pub(crate) fn mail_error(&self, error: Error) -> Error {
-        let global = |rank: u32| self.group.global_ranks()[rank as usize];
-        match error {
-            Error::PeerLost { culprits, call, noticed_by, certainty, reason } => Error::PeerLost {
-                culprits: culprits.into_iter().map(global).collect(),
-                call,
-                noticed_by: global(noticed_by),
-                certainty,
-                reason,
-            },
-            Error::Corrupted { from, to, call, reason } => {
-                Error::Corrupted { from: global(from), to: global(to), call, reason }
-            }
-            other => other,
-        }
     }
 
     /// One turn of the head of the queue and of the mail. `Finished` when nothing is pending.

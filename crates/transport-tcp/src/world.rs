@@ -71,10 +71,12 @@ impl World {
     /// [`Error::Refused`] for parameters that are not prices, [`Error::InvalidArgument`] for an algorithm that no
     /// collective has, [`Error::System`] when no thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, parameters } = membership;
+        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters } =
+            membership;
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
+        let group = group.with_processes(processes.into());
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,

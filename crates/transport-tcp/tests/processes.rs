@@ -61,6 +61,7 @@ fn one_rank() {
         secret: Secret::take(&mut [9; SECRET_BYTES]),
         addresses,
         hosts: vec![0; ranks as usize],
+        processes: Vec::new(),
         world_size: ranks,
         parameters: Prices::default().encode(),
     };
@@ -70,7 +71,7 @@ fn one_rank() {
     say("ready");
     let error = act(&*communicator, scenario).unwrap_err();
     say(&match error.root_cause() {
-        Error::PeerLost { culprits, certainty, .. } => format!("lost {culprits:?} {certainty:?}"),
+        Error::PeerLost { certainty, .. } => format!("lost {:?} {certainty:?}", error.lost_ranks()),
         Error::Evicted { .. } => "evicted".to_owned(),
         other => format!("failed otherwise: {other}"),
     });

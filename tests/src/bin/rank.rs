@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono::{
-    Collective, Collectives, CollectivesAsync, Communicator, DType, Error, Peer, Place, ReduceOp, Result,
+    Collective, Collectives, CollectivesAsync, Communicator, Culprit, DType, Error, Peer, Place, ReduceOp,
+    Result,
 };
 use unisono_tests::case::Case;
 use unisono_tests::suite::SECONDS_MAX;
@@ -49,7 +50,7 @@ fn act(comm: &Arc<dyn Communicator>, scenario: &str) -> ExitCode {
             say("joined");
             let cause = until_failure(&**comm);
             match cause.root_cause() {
-                Error::PeerLost { culprits, .. } => say(&format!("lost {culprits:?}")),
+                Error::PeerLost { culprits, .. } => say(&lost_text(culprits)),
                 other => say(&format!("failed otherwise: {other}")),
             };
             // Nobody leaves before all have spoken: leaving would look like another failure.
@@ -91,6 +92,15 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
 }
 
 /// Calls of all sizes, until one fails.
+/// Rank and process of each, and whether it was heard of in a call.
+fn lost_text(culprits: &[Culprit]) -> String {
+    let text = |culprit: &Culprit| {
+        let pid = culprit.process.as_ref().map(|process| process.pid);
+        format!(" rank {} pid {:?} heard {}", culprit.rank, pid, culprit.last_call.is_some())
+    };
+    format!("lost{}", culprits.iter().map(text).collect::<String>())
+}
+
 fn until_failure(comm: &dyn Communicator) -> Error {
     let mut buffer = vec![1.0f32; 1 << 20];
     for round in 0.. {

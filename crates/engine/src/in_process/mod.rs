@@ -331,11 +331,8 @@ impl Control for InProcessControl {
 impl InProcessControl {
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[u32], origin: Origin, epoch: u32) -> Option<Arc<dyn Communicator>> {
-        let rank = ranks.iter().position(|&rank| rank == self.group.rank())?;
+        let group = self.group.subgroup(ranks, epoch)?;
         let key = RoomKey { parent: Some((self.room.number, origin)), members: ranks.to_vec() };
-        let global_ranks = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
-        let hosts = ranks.iter().map(|&rank| self.group.hosts()[rank as usize]).collect();
-        let group = Group::new(rank as u32, global_ranks, hosts, epoch);
         let room = self.switchboard.room(key);
         Some(room.communicator(&self.switchboard, group, &self.options, |links| links))
     }

@@ -82,7 +82,7 @@ impl<L: Links + 'static> Shared<L> {
             let is_round = wait.is_round() || self.has_mail.load(Ordering::SeqCst);
             let links = &mut baton.links;
             let moved = if is_round { mail.advance(links, loan) } else { mail.advance_lent(links, loan) };
-            let moved = moved.map_err(|error| self.mail_error(error))?;
+            let moved = moved?;
             if loan.is_over() {
                 self.leave_mail(mail, links, loan);
                 return Ok(Lent::Over);

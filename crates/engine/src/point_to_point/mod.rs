@@ -7,6 +7,8 @@
 
 mod blocking;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod input;
 mod lane;
 mod matching;
@@ -21,6 +23,7 @@ use unisono_communicator::{Collective, Error, Outcome, Peer, Result, deadline_af
 use crate::baton::Pause;
 use crate::job::Job;
 use crate::links::{Broken, Edge, Interest, Lane as StreamLane, Links};
+use crate::peers::Peers;
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
@@ -34,6 +37,7 @@ pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
 /// All sends and receives of one communicator that are not finished.
 pub(crate) struct Mail {
     rank: u32,
+    peers: Peers,
     posted: Vec<(Arc<Job>, Duration)>,
     lanes: Vec<Lane>,
     matching: Matching,
@@ -49,9 +53,10 @@ fn edge(peer: u32) -> Edge {
 
 impl Mail {
     /// No mail.
-    pub(crate) fn new(rank: u32, ranks: u32) -> Mail {
+    pub(crate) fn new((rank, ranks): (u32, u32), peers: Peers) -> Mail {
         Mail {
             rank,
+            peers,
             posted: Vec::new(),
             lanes: (0..ranks).map(Lane::new).collect(),
             matching: Matching::default(),
@@ -234,9 +239,8 @@ impl Mail {
     ) -> Result<bool> {
         let lane = &self.lanes[peer as usize];
         match lane.broken() {
-            // With group ranks, which the one who holds the group turns into the job's.
             Some(broken) if self.awaits_lane(peer, loan) => {
-                return Err(broken.clone().error((self.rank, peer), None));
+                return Err(broken.clone().error(&self.peers, peer, None));
             }
             // A peer that left owes nothing, as long as nobody waits for it alone.
             Some(_) => return Ok(false),

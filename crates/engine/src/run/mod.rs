@@ -18,6 +18,7 @@ use unisono_communicator::{CallInfo, Error};
 use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
 use crate::links::{Broken, Interest, Links};
 use crate::memory::Memory;
+use crate::peers::Heard;
 use crate::plan::{Direction, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
 
@@ -128,12 +129,15 @@ pub(crate) struct Desk {
     stage: Vec<u8>,
     /// What the next system call moves.
     parts: Parts,
+    /// Where it is noted whose headers have come.
+    heard: Heard,
 }
 
 impl Desk {
     /// A desk for any run.
-    pub(crate) fn new() -> Desk {
-        Desk { stage: vec![0; STAGE_BYTES], parts: Parts { list: Vec::with_capacity(PARTS_MAX), bytes: 0 } }
+    pub(crate) fn new(heard: Heard) -> Desk {
+        let parts = Parts { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
+        Desk { stage: vec![0; STAGE_BYTES], parts, heard }
     }
 }
 
@@ -308,10 +312,15 @@ impl State {
         self.ready.wake(step);
     }
 
-    fn check_header(&self, plan: &Plan, link: usize) -> Result<(), Failure> {
+    fn check_header(&self, plan: &Plan, link: usize, heard: &Heard) -> Result<(), Failure> {
         let ours = self.header.with_plan_hash(plan.links[link].recv.plan_hash);
         let theirs = &self.links[link].header;
-        if ours == *theirs { Ok(()) } else { Err(refuse_header(plan.links[link].edge.peer, &ours, theirs)) }
+        let peer = plan.links[link].edge.peer;
+        if ours != *theirs {
+            return Err(refuse_header(peer, &ours, theirs));
+        }
+        heard.note(peer, self.header.number());
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, IoSliceMut};
 use crate::header::HEADER_BYTES;
 use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
+use crate::peers::Heard;
 use crate::plan::{Plan, Work};
 use crate::reduce::Reducer;
 
@@ -98,7 +99,7 @@ impl State {
         let mut slices = [IoSliceMut::new(&mut state.header[state.header_received..]), IoSliceMut::new(into)];
         let skip = usize::from(slices[0].is_empty());
         let received = turn.links.link(plan.links[link].edge).try_recv(&mut slices[skip..]);
-        let Some(payload) = self.received(plan, link, received)? else { return Ok(false) };
+        let Some(payload) = self.received(plan, link, received, &turn.desk.heard)? else { return Ok(false) };
         self.commit_receive(plan, link, part, payload as u64);
         Ok(true)
     }
@@ -109,7 +110,7 @@ impl State {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let Desk { stage, parts } = &mut *turn.desk;
+        let Desk { stage, parts, heard } = &mut *turn.desk;
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;
@@ -125,7 +126,7 @@ impl State {
                 let from = HEADER_BYTES - header_left;
                 state.header[from..from + header].copy_from_slice(&stage[..header]);
             }
-            let Some(behind) = self.received(plan, link, received)? else { return Ok(false) };
+            let Some(behind) = self.received(plan, link, received, heard)? else { return Ok(false) };
             if self.links[link].header_received < HEADER_BYTES {
                 return Ok(true);
             }
@@ -144,6 +145,7 @@ impl State {
         plan: &Plan,
         link: usize,
         received: std::io::Result<usize>,
+        heard: &Heard,
     ) -> Result<Option<usize>, Failure> {
         let failure = |broken: Broken| Failure::Broken { peer: plan.links[link].edge.peer, broken };
         let received = match received {
@@ -158,7 +160,7 @@ impl State {
         let header = received.min(HEADER_BYTES - state.header_received);
         state.header_received += header;
         if header > 0 && state.header_received == HEADER_BYTES {
-            self.check_header(plan, link)?;
+            self.check_header(plan, link, heard)?;
         }
         Ok(Some(received - header))
     }

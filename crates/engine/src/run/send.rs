@@ -94,7 +94,7 @@ impl State {
         let header_sent = self.links[link].header_sent;
         let header = self.header.with_plan_hash(plan_link.send.plan_hash);
         let header = &header[header_sent..];
-        let Turn { memory, links, desk: Desk { stage, parts }, .. } = turn;
+        let Turn { memory, links, desk: Desk { stage, parts, .. }, .. } = turn;
         let total = header.len() + parts.bytes as usize;
         if total == 0 {
             return Ok(0);

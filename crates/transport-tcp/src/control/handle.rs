@@ -39,11 +39,9 @@ impl TcpControl {
 
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[u32], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
-        let Some(rank) = ranks.iter().position(|&rank| rank == self.group.rank()) else { return Ok(None) };
-        let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect::<Arc<[u32]>>();
-        let (global_ranks, hosts) = (of(self.group.global_ranks()), of(self.group.hosts()));
-        let key = derived_key(self.key, origin, &global_ranks);
-        let group = Group::new(rank as u32, global_ranks, hosts, key.epoch);
+        let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
+        let key = derived_key(self.key, origin, &ranks.iter().map(global).collect::<Vec<_>>());
+        let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
         let derived = communicator::create(&self.world, key, group)?;
         Ok(Some(derived))
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
-use unisono_engine::{Ask, Board, CallStatus, Farewell, Waker, farewell_error, judge_answer};
+use unisono_engine::{Ask, Board, CallStatus, Farewell, Peers, Waker, farewell_error, judge_answer};
 
 use super::slots::Slot;
 use super::survival::Survival;
@@ -36,6 +36,7 @@ pub(crate) enum Failure {
 pub(crate) struct Member {
     key: CommunicatorKey,
     group: Group,
+    peers: Peers,
     board: Arc<Board>,
     inbox: Sender<Mail>,
     waker: Waker,
@@ -54,7 +55,8 @@ impl Member {
     ) -> Member {
         let closed = vec![None; group.size() as usize];
         let survival = Survival::new(key, group.clone(), board.clone());
-        Member { key, group, board, inbox, waker, closed, is_told: false, closing: None, survival }
+        let peers = Peers::new(group.clone(), board.clone());
+        Member { key, group, peers, board, inbox, waker, closed, is_told: false, closing: None, survival }
     }
 
     /// Its key.
@@ -87,16 +89,15 @@ impl Member {
         }
     }
 
-    /// The loss of a rank; failures name ranks of the job, which mean the same in every group.
-    fn peer_lost(&self, rank: u32, noticed_by: u32, certainty: Certainty, reason: String) -> Error {
-        let call = self.running().map(Box::new);
-        Error::PeerLost { culprits: vec![rank], call, noticed_by, certainty, reason }
+    /// The loss of the group rank `peer`, which the rank of the job `noticed_by` noticed.
+    fn peer_lost(&self, peer: u32, noticed_by: u32, certainty: Certainty, reason: String) -> Error {
+        self.peers.lost(peer, noticed_by, certainty, reason, self.running())
     }
 
     /// The failure of a call that needs a rank that is not there any more.
     fn gone(&self, peer: u32, certainty: Certainty, reason: String) -> Error {
-        let global = |rank: u32| self.group.global_ranks()[rank as usize];
-        self.peer_lost(global(peer), global(self.group.rank()), certainty, reason)
+        let own = self.group.global_ranks()[self.group.rank() as usize];
+        self.peer_lost(peer, own, certainty, reason)
     }
 
     /// Revokes with a cause found by the rank of the job `origin`.
@@ -150,8 +151,7 @@ impl Member {
         self.survival.note(peer, certainty.into());
         // Who has closed owes nothing; a call that still waits for it learns that by asking.
         if self.closed[peer as usize].is_none() {
-            let global = self.group.global_ranks()[peer as usize];
-            let cause = self.peer_lost(global, noticed_by, certainty, reason);
+            let cause = self.peer_lost(peer, noticed_by, certainty, reason);
             self.revoke(noticed_by, cause);
             self.finish_closing(now);
         }

@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use unisono_communicator::{Error, Result};
 
 use super::Membership;
+use super::key::own_process;
 use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, PARAMETERS_BYTES_MAX};
 use super::stream::{read_message, runtime, write_message};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
@@ -187,6 +188,7 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
     let arrival = Arrival {
         address: config.listen,
         host: config.host,
+        process: own_process(),
         wait_ms: left.as_millis() as u64,
         parameters: config.parameters.clone(),
     };
@@ -205,8 +207,8 @@ fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, parameters }
-            if addresses.len() == ranks && hosts.len() == ranks =>
+        Answer::Welcome { job, addresses, hosts, processes, parameters }
+            if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3] =>
         {
             Ok(Membership {
                 rank: config.rank,
@@ -215,6 +217,7 @@ fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback
                 secret: config.secret.clone(),
                 addresses,
                 hosts,
+                processes,
                 parameters,
             })
         }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use sha2::{Digest, Sha256};
+use unisono_communicator::Process;
 
 use super::message::{HOST_ID_BYTES, HostId};
 use crate::config::Config;
@@ -23,7 +24,7 @@ pub(super) fn job_key(config: &Config) -> String {
 }
 
 #[derive(Debug, PartialEq)]
-struct Process {
+struct Ancestor {
     name: String,
     parent: u32,
     start: u64,
@@ -31,14 +32,14 @@ struct Process {
 
 /// Reads the system's line on a process: `pid (name) state parent ...`, the start time in field 22. A name may
 /// hold blanks and brackets.
-fn parse_stat(stat: &str) -> Option<Process> {
+fn parse_stat(stat: &str) -> Option<Ancestor> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let fields: Vec<&str> = stat.get(close + 1..)?.split_whitespace().collect();
     let name = stat.get(open + 1..close)?.to_owned();
-    Some(Process { name, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
+    Some(Ancestor { name, parent: fields.get(1)?.parse().ok()?, start: fields.get(19)?.parse().ok()? })
 }
 
-fn process(pid: u32) -> Option<Process> {
+fn ancestor(pid: u32) -> Option<Ancestor> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
@@ -46,7 +47,7 @@ fn process(pid: u32) -> Option<Process> {
 fn proxy() -> Option<String> {
     let mut pid = std::os::unix::process::parent_id();
     for _ in 0..ANCESTORS_MAX {
-        let found = process(pid)?;
+        let found = ancestor(pid)?;
         if is_proxy(&found.name) {
             return Some(format!("proxy {pid} {}", found.start));
         }
@@ -61,7 +62,7 @@ fn is_proxy(name: &str) -> bool {
 
 fn parent() -> String {
     let pid = std::os::unix::process::parent_id();
-    format!("parent {pid} {}", process(pid).map_or(0, |parent| parent.start))
+    format!("parent {pid} {}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
 /// What identifies this host: the setting, else host name and boot. Containers with host names of their own count
@@ -76,6 +77,13 @@ pub(super) fn host_id(config: &Config) -> HostId {
     id
 }
 
+/// This process, as errors of other ranks name it.
+pub fn own_process() -> Process {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if name.trim().is_empty() { "an unnamed host" } else { name.trim() };
+    Process { host: host.into(), pid: std::process::id() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,12 +91,12 @@ mod tests {
     #[test]
     fn processes_are_read_whatever_they_are_called() {
         let stat = "4711 (a) b (c) S 17 4711 4711 0 -1 4194560 1 0 0 0 1 2 3 4 20 0 1 0 987654 1 2 3";
-        let expected = Process { name: "a) b (c".into(), parent: 17, start: 987_654 };
+        let expected = Ancestor { name: "a) b (c".into(), parent: 17, start: 987_654 };
         assert_eq!(parse_stat(stat), Some(expected));
         for broken in ["", "1 (x", ") 1 (", "1 (x) S", "1 (x) S y 1 2 3"] {
             assert_eq!(parse_stat(broken), None, "{broken}");
         }
-        let own = process(std::process::id()).unwrap();
+        let own = ancestor(std::process::id()).unwrap();
         assert_eq!(own.parent, std::os::unix::process::parent_id());
         assert!(own.start > 0);
     }

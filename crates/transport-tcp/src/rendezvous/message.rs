@@ -4,6 +4,8 @@
 
 use std::net::SocketAddr;
 
+use unisono_communicator::Process;
+
 use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
 use crate::config::RANKS_MAX;
 use crate::handshake::JobId;
@@ -14,12 +16,18 @@ pub const HOST_ID_BYTES: usize = 16;
 /// The most bytes that rank 0 may distribute with the addresses.
 pub const PARAMETERS_BYTES_MAX: usize = 4096;
 
+/// The most bytes of the name of a host that travel; Linux allows no longer one.
+pub const HOST_NAME_BYTES_MAX: usize = 64;
+
+/// The most bytes of a process.
+const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX;
+
 /// The most bytes of an arrival.
-pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PARAMETERS_BYTES_MAX;
+pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize =
-    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4);
+    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX);
 
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
@@ -36,6 +44,8 @@ pub(super) struct Arrival {
     pub(super) address: SocketAddr,
     /// The host it is on.
     pub(super) host: HostId,
+    /// How a person finds it.
+    pub(super) process: Process,
     /// How long it will wait, from now.
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
@@ -45,7 +55,9 @@ pub(super) struct Arrival {
 impl Arrival {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        writer.address(self.address).array(&self.host).u64(self.wait_ms).bytes(&self.parameters).finish()
+        writer.address(self.address).array(&self.host);
+        write_process(&mut writer, &self.process);
+        writer.u64(self.wait_ms).bytes(&self.parameters).finish()
     }
 
     pub(super) fn decode(message: &[u8]) -> Result<Arrival, Malformed> {
@@ -53,12 +65,21 @@ impl Arrival {
         let arrival = Arrival {
             address: reader.address()?,
             host: reader.array()?,
+            process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
             parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
         };
         reader.finish()?;
         Ok(arrival)
     }
+}
+
+fn write_process(writer: &mut Writer, process: &Process) {
+    writer.u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX);
+}
+
+fn read_process(reader: &mut Reader<'_>) -> Result<Process, Malformed> {
+    Ok(Process { pid: reader.u32()?, host: reader.text(HOST_NAME_BYTES_MAX)?.into() })
 }
 
 /// What the store says to a rank.
@@ -72,6 +93,8 @@ pub(super) enum Answer {
         addresses: Vec<SocketAddr>,
         /// The number of the host of each rank; hosts are numbered by their first rank.
         hosts: Vec<u32>,
+        /// Which process each rank is.
+        processes: Vec<Process>,
         /// Rank 0's.
         parameters: Vec<u8>,
     },
@@ -93,12 +116,14 @@ impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Answer::Welcome { job, addresses, hosts, parameters } => {
+            Answer::Welcome { job, addresses, hosts, processes, parameters } => {
                 writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
                 for address in addresses {
                     writer.address(*address);
                 }
-                writer.u32_list(hosts).bytes(parameters)
+                writer.u32_list(hosts).u32(processes.len() as u32);
+                processes.iter().for_each(|process| write_process(&mut writer, process));
+                writer.bytes(parameters)
             }
             Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
@@ -117,6 +142,10 @@ impl Answer {
                     (0..count).map(|_| reader.address()).collect::<Result<_, _>>()?
                 },
                 hosts: reader.u32_list(ranks_max)?,
+                processes: {
+                    let count = reader.length(ranks_max, 8)?;
+                    (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
+                },
                 parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
             },
             MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
@@ -133,15 +162,31 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn process() -> Process {
+        Process { host: "n".repeat(HOST_NAME_BYTES_MAX).into(), pid: 4711 }
+    }
+
     fn arrival() -> Arrival {
         let address = "10.1.2.3:4567".parse().unwrap();
-        Arrival { address, host: [3; HOST_ID_BYTES], wait_ms: 300_000, parameters: vec![1, 2, 3] }
+        Arrival {
+            address,
+            host: [3; HOST_ID_BYTES],
+            process: process(),
+            wait_ms: 300_000,
+            parameters: vec![1, 2, 3],
+        }
     }
 
     fn answers() -> [Answer; 3] {
         let addresses = vec!["127.0.0.1:1".parse().unwrap(), "[::1]:65535".parse().unwrap()];
         [
-            Answer::Welcome { job: JobId([7; 16]), addresses, hosts: vec![0, 1], parameters: vec![9; 5] },
+            Answer::Welcome {
+                job: JobId([7; 16]),
+                addresses,
+                hosts: vec![0, 1],
+                processes: vec![process(); 2],
+                parameters: vec![9; 5],
+            },
             Answer::Missing { impatient: 0, ranks: vec![1, 3] },
             Answer::Refused { reason: "rank 2 has come already".into() },
         ]
@@ -168,7 +213,8 @@ mod tests {
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
         let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
-        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, parameters };
+        let processes = vec![process(); RANKS_MAX as usize];
+        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters };
         assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
         let reason = "x".repeat(10 * REASON_BYTES_MAX);
         let cut = Answer::decode(&Answer::Refused { reason }.encode());

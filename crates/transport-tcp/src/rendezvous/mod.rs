@@ -29,12 +29,13 @@ mod tests;
 
 use std::net::SocketAddr;
 
-use unisono_communicator::Result;
+use unisono_communicator::{Process, Result};
 
 pub use address::listen_address;
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, join};
-pub use message::{HOST_ID_BYTES, HostId, PARAMETERS_BYTES_MAX};
+pub use key::own_process;
+pub use message::{HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX};
 pub use plan::store_job;
 
 use crate::config::Config;
@@ -58,6 +59,8 @@ pub struct Membership {
     pub addresses: Vec<SocketAddr>,
     /// The number of the host of each rank, hosts numbered from 0 by their first rank.
     pub hosts: Vec<u32>,
+    /// Which process each rank is; empty when nobody knows.
+    pub processes: Vec<Process>,
     /// What rank 0 distributed.
     pub parameters: Vec<u8>,
 }
@@ -90,6 +93,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
             secret: Secret::random()?,
             addresses: vec![listen],
             hosts: vec![0],
+            processes: vec![own_process()],
             parameters,
         }),
         Meeting::SameHost => {

@@ -109,20 +109,27 @@ fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
         job,
         addresses: arrivals.iter().map(|arrival| arrival.address).collect(),
         hosts: arrivals.iter().map(number).collect(),
+        processes: arrivals.iter().map(|arrival| arrival.process.clone()).collect(),
         parameters: arrivals.first().map(|zero| zero.parameters.clone()).unwrap_or_default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use unisono_communicator::Process;
+
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
     const JOB: JobId = JobId([5; 16]);
 
+    fn process() -> Process {
+        Process { host: "here".into(), pid: 9 }
+    }
+
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Arrival { address, host: [host; 16], wait_ms, parameters: vec![port as u8] }
+        Arrival { address, host: [host; 16], process: process(), wait_ms, parameters: vec![port as u8] }
     }
 
     fn from(connection: ConnectionId) -> (ConnectionId, SocketAddr) {
@@ -143,7 +150,8 @@ mod tests {
             };
             let addresses = (0..4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
             let hosts = vec![0, 1, 0, 1];
-            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, parameters: vec![0] });
+            let (processes, parameters) = (vec![process(); 4], vec![0]);
+            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, processes, parameters });
             assert_eq!(roster.on_time(now + Duration::from_secs(9)), None, "nobody waits any longer");
         }
     }

@@ -130,7 +130,7 @@ fn of_several_processes_with_one_rank_the_first_is_in_and_the_others_are_refused
         let (done, results) = mpsc::channel();
         for _ in 0..3 {
             let (done, config) = (done.clone(), config(store.address(), 1, 3));
-            thread::spawn(move || done.send(join(&config)));
+            thread::spawn(move || drop(done.send(join(&config))));
         }
         for _ in 0..2 {
             let text = results.recv().unwrap().unwrap_err().to_string();

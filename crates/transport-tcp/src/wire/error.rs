@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 0 | any other | none; the receiver keeps the words |
 //! | 1 | mismatch | ours call, theirs call, rank `u32`, difference text |
-//! | 2 | peer lost | count and culprits `u32`, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, text |
+//! | 2 | peer lost | count `u32` and culprits, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, text |
 //! | 3 | timeout | call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
 //! | 4 | cancelled | by `u32`, call |
 //! | 5 | panicked | rank `u32`, call, words text |
@@ -14,17 +14,24 @@
 //! | 9 | evicted | noticed by `u32`, reason text |
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //!
+//! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
+//! call).
+//!
 //! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
 
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, Error};
+use unisono_communicator::{Awaited, Culprit, Error, Process};
 
 use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty};
 use crate::codec::{Malformed, Reader, Writer};
+use crate::rendezvous::HOST_NAME_BYTES_MAX;
 
-/// Ranks that a lost-peer report names, and awaited ranks that a timeout names; the rest is left out.
+/// Awaited ranks that a timeout names; the rest is left out.
 const RANKS_MAX: usize = 32;
+
+/// Ranks that a lost-peer report names; the rest is left out.
+const CULPRITS_MAX: usize = 16;
 
 const STATUS_BYTES_MAX: usize = 300;
 const FIELDS_BYTES_MAX: usize = 12 * 1024;
@@ -45,7 +52,8 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             1
         }
         Error::PeerLost { culprits, call, noticed_by, certainty, reason } => {
-            fields.u32_list(&culprits[..culprits.len().min(RANKS_MAX)]);
+            fields.u32(culprits.len().min(CULPRITS_MAX) as u32);
+            culprits.iter().take(CULPRITS_MAX).for_each(|culprit| write_culprit(fields, culprit));
             call::write_optional(fields, call.as_deref());
             fields.u32(*noticed_by).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
             2
@@ -90,6 +98,25 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
     }
 }
 
+fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
+    fields.u32(culprit.rank);
+    match &culprit.process {
+        None => fields.u8(0),
+        Some(process) => fields.u8(1).u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX),
+    };
+    call::write_optional(fields, culprit.last_call.as_deref());
+}
+
+fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
+    let rank = fields.u32()?;
+    let process = match fields.u8()? {
+        0 => None,
+        1 => Some(Process { pid: fields.u32()?, host: fields.text(HOST_NAME_BYTES_MAX)?.into() }),
+        _ => return Err(Malformed { what: "neither a process nor none" }),
+    };
+    Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(Box::new) })
+}
+
 pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     let code = reader.u8()?;
     let words = reader.text(TEXT_BYTES_MAX)?;
@@ -112,7 +139,10 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             difference: text(fields)?,
         },
         2 => Error::PeerLost {
-            culprits: fields.u32_list(RANKS_MAX)?,
+            culprits: {
+                let count = fields.length(CULPRITS_MAX, 6)?;
+                (0..count).map(|_| read_culprit(fields)).collect::<Result<_, _>>()?
+            },
             call: call::read_optional(fields)?.map(Box::new),
             noticed_by: fields.u32()?,
             certainty: read_certainty(fields)?,
@@ -181,10 +211,15 @@ mod tests {
     fn examples(text: &str, ranks: u32) -> Vec<Error> {
         let own = || text.to_owned();
         let awaited = |rank| Awaited { rank, status: own() };
+        let culprit = |rank| Culprit {
+            rank,
+            process: (rank > 0).then(|| Process { host: text.into(), pid: 7 }),
+            last_call: (rank > 1).then(|| call(3, text)),
+        };
         vec![
             Error::Mismatch { ours: call(1, text), theirs: call(2, text), rank: 3, difference: own() },
             Error::PeerLost {
-                culprits: (0..ranks).collect(),
+                culprits: (0..ranks).map(culprit).collect(),
                 call: Some(call(4, text)),
                 noticed_by: 2,
                 certainty: Certainty::Suspected,

@@ -37,6 +37,7 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
         secret: Secret::take(&mut [7; SECRET_BYTES]),
         addresses: listeners.iter().map(|one| one.local_addr().expect("bound")).collect(),
         hosts: vec![0; ranks as usize],
+        processes: Vec::new(),
         world_size: ranks,
         parameters: Prices::from_config(config).expect("good prices").encode(),
     };

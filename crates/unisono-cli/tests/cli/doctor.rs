@@ -38,6 +38,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&World, &dyn Communicato
         secret: Secret::take(&mut [7; SECRET_BYTES]),
         addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
         hosts: vec![0; ranks as usize],
+        processes: Vec::new(),
         parameters: Prices::from_config(&config).unwrap().encode(),
     };
     let (done, all_done) = channel();

@@ -17,6 +17,7 @@ use crate::board::Board;
 use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
 use crate::memory::Memory;
+use crate::peers::Heard;
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
 use crate::run::{Desk, Run, Turn};
@@ -114,7 +115,7 @@ fn measure_run(name: &str, ranks: u32) {
     let mut scratch = vec![0; plan.scratch_bytes];
     let mut run = Run::new(plan, header);
     let reducer = Reducer::new(DType::U32, ReduceOp::Sum, ranks, None);
-    let (mut desk, input, mut output) = (Desk::new(), vec![1u32; COUNT], vec![0u32; COUNT]);
+    let (mut desk, input, mut output) = (Desk::new(Heard::new(ranks)), vec![1u32; COUNT], vec![0u32; COUNT]);
     let per_call = nanoseconds(|| {
         run.reset(header);
         links.links.iter_mut().for_each(|link| link.given = 0);

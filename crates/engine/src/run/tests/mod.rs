@@ -18,6 +18,7 @@ use crate::header::CallHeader;
 use crate::job::lock;
 use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
 use crate::memory::Memory;
+use crate::peers::Heard;
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
 
@@ -104,7 +105,7 @@ impl Rank {
             links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
             input: (1..=count as u32).map(|value| value * (rank + 1)).collect(),
             output: vec![0; count],
-            desk: Desk::new(),
+            desk: Desk::new(Heard::new(ranks)),
         }
     }
 
