@@ -12,6 +12,7 @@ use unisono_communicator::{Error, Result};
 
 use crate::environment::{self, Placement};
 use crate::prices::Checksum;
+use crate::secret::SecretSource;
 
 /// The most ranks a job may have: it bounds every list that another rank or the store sends.
 pub const RANKS_MAX: u32 = 65_536;
@@ -60,6 +61,8 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_STORE", "host:port", "", &[], "where ranks meet, hosted by the launcher"),
     knob("UNISONO_SECRET_FILE", "path", "", &[],
         "32 random bytes in a file of mode 0600; else unisono/secret in the user's configuration directory, if there"),
+    knob("UNISONO_SECRET_FD", "descriptor", "", &[],
+        "instead of a file: the inherited reading end of a pipe that holds these 32 bytes"),
     knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
     knob("UNISONO_MASTER_ADDRESS", "host", "", &["MASTER_ADDR"], "the host of rank 0, when nobody hosts a store"),
     knob("UNISONO_MASTER_PORT", "port", "", &["MASTER_PORT"],
@@ -124,8 +127,8 @@ pub struct Config {
     pub placement: Placement,
     /// Where ranks meet, as `host:port`.
     pub store: Option<String>,
-    /// The file with the job's secret.
-    pub secret_file: Option<PathBuf>,
+    /// Where the job's secret comes from, if that is said.
+    pub secret: Option<SecretSource>,
     /// Where the user's own secret is, if there is one.
     pub user_secret_file: Option<PathBuf>,
     /// What the ranks of this job have in common, said by the user or the launcher.
@@ -206,7 +209,7 @@ impl Config {
         let slurm_step = environment::slurm_step(&source);
         Ok(Config {
             store: source.text("UNISONO_STORE"),
-            secret_file: source.text("UNISONO_SECRET_FILE").map(PathBuf::from),
+            secret: source.secret()?,
             user_secret_file: user_secret_file(&set),
             job_key: environment::job_key(&source, &placement, slurm_step.as_deref()),
             master_address: source
@@ -302,6 +305,18 @@ impl Source<'_> {
         let is_good = |number: &u64| *number == 0 || (BUFFER_BYTES_MIN..=BYTES_MAX).contains(number);
         let number = self.parse(name, &problem, is_good)?;
         Ok(number.filter(|&number| number > 0).map(|number| number as u32))
+    }
+
+    fn secret(&self) -> Result<Option<SecretSource>> {
+        let descriptor = self.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
+        match (self.text("UNISONO_SECRET_FILE"), descriptor) {
+            (Some(file), Some(_)) => {
+                let problem = "UNISONO_SECRET_FD names another secret; one of the two is needed";
+                Err(configuration("UNISONO_SECRET_FILE", &file, problem))
+            }
+            (Some(file), None) => Ok(Some(SecretSource::File(file.into()))),
+            (None, descriptor) => Ok(descriptor.map(|number| SecretSource::Descriptor(number as u32))),
+        }
     }
 
     fn address(&self, name: &str) -> Result<Option<IpAddr>> {

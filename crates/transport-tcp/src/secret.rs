@@ -1,13 +1,14 @@
 //! The job's secret, and the private files and directories that carry it between processes of one user.
 //!
 //! Whoever holds the secret is a member of the job. It is 32 random bytes, never an argument or an environment
-//! variable, and it is read only from a file that nobody else can read.
+//! variable, and it is read only from a file that nobody else can read, or from a pipe that the process has inherited.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
-use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
 use rustix::fs::OFlags;
@@ -20,6 +21,12 @@ pub const SECRET_BYTES: usize = 32;
 
 /// Length of an authentication tag made with a secret.
 pub const TAG_BYTES: usize = 32;
+
+/// How long the writer of a pipe may take.
+const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Between two looks into it.
+const PIPE_PAUSE: Duration = Duration::from_millis(1);
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -35,6 +42,28 @@ pub struct Secret {
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
+    }
+}
+
+/// Where the secret of a job comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A file, see [`Secret::from_file`].
+    File(PathBuf),
+    /// An inherited descriptor, see [`Secret::from_descriptor`].
+    Descriptor(u32),
+}
+
+impl SecretSource {
+    /// Fetches the secret.
+    ///
+    /// # Errors
+    /// Those of [`Secret::from_file`] and [`Secret::from_descriptor`].
+    pub fn read(&self) -> Result<Secret> {
+        match self {
+            SecretSource::File(path) => Secret::from_file(path),
+            SecretSource::Descriptor(descriptor) => Secret::from_descriptor(*descriptor),
+        }
     }
 }
 
@@ -62,6 +91,31 @@ impl Secret {
         match bytes.first_chunk_mut() {
             Some(secret) if length == SECRET_BYTES => Ok(Secret::take(secret)),
             _ => Err(bad_file(path, format!("a secret file has exactly {SECRET_BYTES} bytes"))),
+        }
+    }
+
+    /// Takes a secret out of the pipe whose reading end is the inherited `descriptor`: exactly [`SECRET_BYTES`] bytes,
+    /// written within 5 s. They are gone from the pipe then, so whoever inherits it after us finds nothing.
+    ///
+    /// # Errors
+    /// [`Error::System`] for a descriptor that is no pipe, is not there, or holds more or fewer bytes.
+    pub fn from_descriptor(descriptor: u32) -> Result<Secret> {
+        let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
+        let system = |error| Error::system(format!("read the secret from descriptor {descriptor}"), &error);
+        // Anew, because a bare number is not proof of owning the descriptor.
+        let mut options = OpenOptions::new();
+        let mut pipe =
+            options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).map_err(system)?;
+        if !pipe.metadata().map_err(system)?.file_type().is_fifo() {
+            return Err(bad_file(&path, "it is not a pipe; a file is named by UNISONO_SECRET_FILE".into()));
+        }
+        let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
+        let length = read_pipe(&mut pipe, bytes.as_mut_slice()).map_err(system)?;
+        match bytes.first_chunk_mut() {
+            Some(secret) if length == SECRET_BYTES => Ok(Secret::take(secret)),
+            _ => {
+                Err(bad_file(&path, format!("{length} bytes came, and a secret has exactly {SECRET_BYTES}")))
+            }
         }
     }
 
@@ -134,7 +188,7 @@ pub(crate) fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Res
     let system =
         |what: &str, error| Error::system(format!("{what} the directory {}", path.display()), &error);
     match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
             return Err(system("create", error));
         }
         _ => {}
@@ -169,11 +223,34 @@ fn read_up_to(file: &mut File, mut room: &mut [u8]) -> std::io::Result<usize> {
         match file.read(room) {
             Ok(0) => break,
             Ok(count) => room = &mut room[count..],
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
     Ok(all - room.len())
+}
+
+/// Reads until the room is full, the pipe is closed, or nothing more comes after a whole secret.
+fn read_pipe(pipe: &mut File, room: &mut [u8]) -> std::io::Result<usize> {
+    let deadline = Instant::now() + PIPE_TIMEOUT;
+    let mut length = 0;
+    while length < room.len() {
+        match pipe.read(&mut room[length..]) {
+            Ok(0) => break,
+            Ok(count) => length += count,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                // Its writer lives: it may be slow with the rest, or keep it open after all.
+                let left = deadline.saturating_duration_since(Instant::now());
+                if length == SECRET_BYTES || left.is_zero() {
+                    break;
+                }
+                std::thread::sleep(PIPE_PAUSE.min(left));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(length)
 }
 
 #[cfg(test)]
@@ -239,6 +316,31 @@ pub(crate) mod tests {
         )
         .unwrap();
         assert!(Secret::from_file(&directory.0.join("pipe")).is_err(), "a pipe neither hangs nor passes");
+    }
+
+    #[test]
+    fn a_secret_comes_through_a_pipe_once() {
+        use std::os::fd::AsRawFd;
+
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let descriptor = reader.as_raw_fd() as u32;
+        let text = || Secret::from_descriptor(descriptor).unwrap_err().to_string();
+        let slow = std::thread::spawn(move || {
+            writer.write_all(&[7; 30]).unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            writer.write_all(&[7; 2]).unwrap();
+            writer
+        });
+        assert_eq!(Secret::from_descriptor(descriptor).unwrap().expose(), &[7; SECRET_BYTES]);
+        let mut writer = slow.join().unwrap();
+        writer.write_all(&[7; 40]).unwrap();
+        assert!(text().contains("33 bytes came"), "{}", text());
+        drop(writer);
+        assert!(text().contains("bytes came"), "{}", text());
+        let file = File::open("/proc/self/stat").unwrap();
+        let error = Secret::from_descriptor(file.as_raw_fd() as u32).unwrap_err().to_string();
+        assert!(error.contains("not a pipe"), "{error}");
+        assert!(Secret::from_descriptor(u32::MAX).is_err());
     }
 
     #[test]

@@ -181,6 +181,16 @@ fn values_are_parsed_in_their_unit() {
 }
 
 #[test]
+fn the_secret_comes_from_one_place() {
+    let (file, descriptor) = (("UNISONO_SECRET_FILE", "/s"), ("UNISONO_SECRET_FD", "5"));
+    assert_eq!(read(&[file]).unwrap().secret, Some(SecretSource::File("/s".into())));
+    assert_eq!(read(&[descriptor]).unwrap().secret, Some(SecretSource::Descriptor(5)));
+    let both = read(&[file, descriptor]).unwrap_err().to_string();
+    assert!(both.starts_with("UNISONO_SECRET_FILE=/s: UNISONO_SECRET_FD names another"), "{both}");
+    assert!(read(&[("UNISONO_SECRET_FD", "-1")]).is_err());
+}
+
+#[test]
 fn interfaces_are_chosen_as_nccl_and_gloo_users_expect() {
     let cases = [
         ("UNISONO_INTERFACE", "eth", "eth0", true),

@@ -2,9 +2,9 @@
 //!
 //! | when | where the store is | the secret |
 //! | --- | --- | --- |
-//! | `UNISONO_STORE` is set | there, hosted by the launcher | a file |
+//! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
-//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | a file |
+//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | a file or a pipe |
 //! | several hosts, none of these | refused, with these remedies | |
 //!
 //! All ranks are taken to be on this host if the launcher's local size says so; when it gives no local size, if the
@@ -13,11 +13,13 @@
 //!
 //! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
 //! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
-//! own.
+//! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
 
 mod address;
 mod file;
 mod host;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod join;
 mod key;
 mod message;
@@ -103,13 +105,11 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
             // The file brings secret and address.
             file::meet(&directory.join(format!("{job}.store")), &rank(String::new(), Secret::random()?, job))
         }
-        Meeting::Launched { store, secret_file } => {
-            join(&rank(store.clone(), Secret::from_file(&secret_file)?, store_job(&store)))
-        }
-        Meeting::AtRankZero { host, port, secret_file } => {
+        Meeting::Launched { store, secret } => join(&rank(store.clone(), secret.read()?, store_job(&store))),
+        Meeting::AtRankZero { host, port, secret } => {
             let store = join_host(&host, port);
             let job = config.job_key.as_deref().map_or_else(|| store_job(&store), JobId::from_key);
-            let mut rank = rank(store, Secret::from_file(&secret_file)?, job);
+            let mut rank = rank(store, secret.read()?, job);
             if rank.rank > 0 {
                 return join(&rank);
             }

@@ -1,7 +1,6 @@
 //! Which way of meeting the settings ask for.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 
 use unisono_communicator::{Error, Result};
 
@@ -11,6 +10,7 @@ use super::join::JoinConfig;
 use crate::config::{Config, configuration};
 use crate::environment::Placement;
 use crate::handshake::JobId;
+use crate::secret::SecretSource;
 
 /// The job's name for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
 pub fn store_job(store: &str) -> JobId {
@@ -25,9 +25,9 @@ pub(super) enum Meeting {
     /// Through a private file.
     SameHost,
     /// At the launcher's store.
-    Launched { store: String, secret_file: PathBuf },
+    Launched { store: String, secret: SecretSource },
     /// At a store that rank 0 hosts.
-    AtRankZero { host: String, port: u16, secret_file: PathBuf },
+    AtRankZero { host: String, port: u16, secret: SecretSource },
 }
 
 pub(super) fn meeting(config: &Config) -> Result<Meeting> {
@@ -38,10 +38,10 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
         return Ok(Meeting::Solo);
     }
     if let Some(store) = config.store.clone() {
-        let secret_file = secret_file(config).ok_or_else(|| {
+        let secret = secret(config).ok_or_else(|| {
             configuration("UNISONO_STORE", &store, format!("the secret is missing: {SECRET_REMEDY}"))
         })?;
-        return Ok(Meeting::Launched { store, secret_file });
+        return Ok(Meeting::Launched { store, secret });
     }
     let one_host = match local_world_size {
         Some(local) => local == world_size,
@@ -55,22 +55,23 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
                        MASTER_ADDR and MASTER_PORT; if all are on this host, set UNISONO_LOCAL_WORLD_SIZE";
         return Err(configuration("UNISONO_STORE", "", problem));
     };
-    let secret_file = secret_file(config).ok_or_else(|| {
+    let secret = secret(config).ok_or_else(|| {
         let problem = format!(
             "some of the ranks are on other hosts: {SECRET_REMEDY}; if all are on this host, set \
              UNISONO_LOCAL_WORLD_SIZE"
         );
         configuration("UNISONO_SECRET_FILE", "", problem)
     })?;
-    Ok(Meeting::AtRankZero { host, port: port + 1, secret_file })
+    Ok(Meeting::AtRankZero { host, port: port + 1, secret })
 }
 
 const SECRET_REMEDY: &str = "UNISONO_SECRET_FILE must name a file with the same 32 random bytes on every host, mode \
-                             0600 (umask 077; head -c 32 /dev/urandom > FILE), or have it as unisono/secret in the \
-                             user's configuration directory";
+                             0600 (umask 077; head -c 32 /dev/urandom > FILE), or UNISONO_SECRET_FD a pipe with \
+                             them, or have the file as unisono/secret in the user's configuration directory";
 
-fn secret_file(config: &Config) -> Option<PathBuf> {
-    config.secret_file.clone().or_else(|| config.user_secret_file.clone().filter(|path| path.exists()))
+fn secret(config: &Config) -> Option<SecretSource> {
+    let own = || config.user_secret_file.clone().filter(|path| path.exists()).map(SecretSource::File);
+    config.secret.clone().or_else(own)
 }
 
 /// Whether `host` is a loopback address on whatever host it is read.
@@ -134,12 +135,14 @@ mod tests {
     fn several_hosts_meet_where_they_are_told_or_are_refused_with_the_remedies() {
         let (host, port, secret) =
             (("MASTER_ADDR", "node7"), ("MASTER_PORT", "29500"), ("UNISONO_SECRET_FILE", "/s"));
-        let secret_file = PathBuf::from("/s");
-        let at_zero =
-            Meeting::AtRankZero { host: "node7".into(), port: 29_501, secret_file: secret_file.clone() };
+        let at_zero = Meeting::AtRankZero {
+            host: "node7".into(),
+            port: 29_501,
+            secret: SecretSource::File("/s".into()),
+        };
         assert_eq!(with(&[host, port, secret]).unwrap(), at_zero);
-        let launched = Meeting::Launched { store: "node7:1".into(), secret_file };
-        assert_eq!(with(&[("UNISONO_STORE", "node7:1"), secret]).unwrap(), launched);
+        let launched = Meeting::Launched { store: "node7:1".into(), secret: SecretSource::Descriptor(7) };
+        assert_eq!(with(&[("UNISONO_STORE", "node7:1"), ("UNISONO_SECRET_FD", "7")]).unwrap(), launched);
         let refused = [
             (vec![("UNISONO_STORE", "node7:1")], "UNISONO_STORE=node7:1: the secret is missing"),
             (vec![host, port], "UNISONO_SECRET_FILE=: some of the ranks are on other hosts"),

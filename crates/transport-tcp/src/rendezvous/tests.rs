@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -328,6 +329,25 @@ fn the_settings_lead_to_the_same_meeting() {
                 assert_eq!(one.secret.expose(), zero.secret.expose());
             });
         }
+    });
+}
+
+#[test]
+fn the_secret_may_come_through_pipes() {
+    watched(|| {
+        let host = store_at_launcher();
+        let ranks = ["0", "1"].map(|rank| {
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            writer.write_all(secret().expose()).unwrap();
+            let store = host.address().to_string();
+            thread::spawn(move || {
+                let descriptor = reader.as_raw_fd().to_string();
+                let (own, world) = (("RANK", rank), ("WORLD_SIZE", "2"));
+                by_settings(&[own, world, ("UNISONO_STORE", &store), ("UNISONO_SECRET_FD", &descriptor)])
+            })
+        });
+        let [zero, one] = ranks.map(|rank| rank.join().unwrap());
+        assert_eq!((zero.job, zero.processes), (one.job, vec![own_process(); 2]));
     });
 }
 

@@ -70,6 +70,7 @@ impl Meeting {
             command.env(name, value);
         }
         command.env("UNISONO_SECRET_FILE", self.folder.path().join(SECRET_FILE));
+        command.env_remove("UNISONO_SECRET_FD");
     }
 }
 
