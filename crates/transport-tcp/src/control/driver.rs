@@ -36,6 +36,8 @@ struct Wanted {
     pause: Duration,
     /// Since when nobody has answered at that address.
     absent_since: Option<Instant>,
+    /// Since when this process has had no room for the socket.
+    short_since: Option<Instant>,
 }
 
 struct Driver {
@@ -292,7 +294,7 @@ impl Driver {
             return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let until = Instant::now() + self.settings.dial_timeout;
-        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None });
+        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None, short_since: None });
         if !self.slots.is_taken(slot) {
             self.dial(slot, Duration::ZERO);
         }
@@ -323,6 +325,7 @@ impl Driver {
         match failure {
             DialFailure::Transient(problem) => self.retry(slot, problem),
             DialFailure::Gone(problem) => self.on_absent(slot, problem),
+            DialFailure::NoRoom(error) => self.on_shortage(slot, error),
             DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
         }
     }
@@ -336,6 +339,20 @@ impl Driver {
             self.fail(slot, Failure::Gone(Certainty::Confirmed, problem));
         } else {
             self.retry(slot, problem);
+        }
+    }
+
+    /// No descriptor is left here. Strangers hold some for as long as a handshake may take; what lasts longer is the
+    /// failure of this rank's call, and never the death of the other. Control connections wait until there is room.
+    fn on_shortage(&mut self, slot: Slot, error: Error) {
+        let now = Instant::now();
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        wanted.until = now + self.settings.dial_timeout;
+        let since = *wanted.short_since.get_or_insert(now);
+        if slot.role != Role::Control && now - since >= self.settings.handshake_timeout {
+            self.fail(slot, Failure::Error(error));
+        } else {
+            self.retry(slot, error.to_string());
         }
     }
 

@@ -42,7 +42,10 @@ impl TcpControl {
         let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
         let key = derived_key(self.key, origin, &ranks.iter().map(global).collect::<Vec<_>>());
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
-        let derived = communicator::create(&self.world, key, group)?;
+        let derived = communicator::create(&self.world, key, group).inspect_err(|error| {
+            // The others have made it, or will, and would wait for us.
+            self.send(Command::Flood { key, cause: Arc::new(error.clone()) });
+        })?;
         Ok(Some(derived))
     }
 }

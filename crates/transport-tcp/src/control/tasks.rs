@@ -11,10 +11,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use unisono_communicator::Error;
 
 use super::slots::Slot;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
-use crate::links::{SocketOptions, new_socket};
+use crate::links::{SocketOptions, is_shortage, new_socket};
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
@@ -41,6 +42,8 @@ pub(super) enum DialFailure {
     Gone(String),
     /// It may succeed later.
     Transient(String),
+    /// This process has no room for another socket, which says nothing about the other side.
+    NoRoom(Error),
     /// It never will.
     Refused(Refusal),
 }
@@ -66,6 +69,9 @@ impl Dialler {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(DialFailure::Gone(format!("nobody listens at {address}")));
+            }
+            Ok(Err(error)) if is_shortage(&error) => {
+                return Err(DialFailure::NoRoom(Error::system(format!("cannot connect to {address}"), &error)));
             }
             Ok(Err(error)) => {
                 return Err(DialFailure::Transient(format!("cannot connect to {address}: {error}")));

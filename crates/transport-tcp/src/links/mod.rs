@@ -23,7 +23,7 @@ use unisono_communicator::{Error, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake, Waker};
 
 pub use socket::TcpLink;
-pub(crate) use socket::{SocketOptions, listen, new_socket, set_congestion_control};
+pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};
 
 use crate::control::{Command, Commands};
 use crate::wire::{CommunicatorKey, Role};

@@ -42,6 +42,12 @@ pub(crate) fn new_socket(address: SocketAddr, options: SocketOptions) -> io::Res
     Ok(socket)
 }
 
+/// Whether this process or this system has no descriptors or memory left.
+pub(crate) fn is_shortage(error: &io::Error) -> bool {
+    let known = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS];
+    Errno::from_io_error(error).is_some_and(|error| known.contains(&error))
+}
+
 /// A listening socket at `address`, without blocking.
 pub(crate) fn listen(address: SocketAddr, options: SocketOptions) -> io::Result<TcpListener> {
     let socket = new_socket(address, options)?;

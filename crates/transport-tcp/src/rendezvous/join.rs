@@ -11,6 +11,7 @@ use super::key::own_process;
 use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, PARAMETERS_BYTES_MAX};
 use super::stream::{read_message, runtime, write_message};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
+use crate::links::is_shortage;
 use crate::secret::Secret;
 
 /// Pause before the first repeated attempt; it doubles up to [`RETRY_MAX`].
@@ -145,22 +146,27 @@ async fn attempt_at(
     for address in addresses {
         match connect(*address, deadline).await {
             Ok(stream) => return enter(config, stream, deadline).await,
-            Err(text) => absent = text,
+            Err(Setback::Absent(text)) => absent = text,
+            Err(other) => return Err(other),
         }
     }
     Err(Setback::Absent(absent))
 }
 
-async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, String> {
+async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Setback> {
     let until = deadline.min(Instant::now() + CONNECT_TIMEOUT);
     let stream = match tokio::time::timeout_at(until.into(), TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return Err(error.to_string()),
-        Err(_elapsed) => return Err("no answer to the attempt to connect".into()),
+        // It is not the store that is missing, and waiting for it gives us no descriptor.
+        Ok(Err(error)) if is_shortage(&error) => {
+            return Err(Setback::Final(Error::system(format!("cannot connect to {address}"), &error)));
+        }
+        Ok(Err(error)) => return Err(Setback::Absent(error.to_string())),
+        Err(_elapsed) => return Err(Setback::Absent("no answer to the attempt to connect".into())),
     };
     // On one host, dialling a free port again and again ends in a connection with oneself, sooner or later.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
-        return Err("nobody but ourselves was there".into());
+        return Err(Setback::Absent("nobody but ourselves was there".into()));
     }
     Ok(stream)
 }

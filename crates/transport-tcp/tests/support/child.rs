@@ -1,0 +1,91 @@
+//! Ranks that are processes of their own: this test program once more, heard line by line.
+
+#![allow(dead_code, reason = "every test file uses its own part")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc;
+
+use crate::support::TEST_TIME_MAX;
+
+const MARK: &str = "rank says: ";
+
+/// What a program that runs one ignored test is started with.
+pub(crate) fn words(test: &str) -> [&str; 5] {
+    ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]
+}
+
+/// Says a line to the parent, past the test harness, which would collect it.
+pub(crate) fn say(text: &str) {
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).unwrap();
+}
+
+/// One rank's process, which is killed when this goes.
+pub(crate) struct Rank {
+    name: String,
+    process: Child,
+    input: Option<ChildStdin>,
+    output: mpsc::Receiver<String>,
+}
+
+impl Rank {
+    /// Starts a program that has been given its words; `name` is for messages.
+    pub(crate) fn start(name: impl Into<String>, command: &mut Command) -> Rank {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("start a rank");
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+        let (sender, output) = mpsc::channel();
+        std::thread::spawn(move || {
+            let said = lines.map_while(std::io::Result::ok);
+            said.filter_map(|line| line.strip_prefix(MARK).map(str::to_owned))
+                .take_while(|text| sender.send(text.clone()).is_ok())
+                .for_each(drop);
+        });
+        Rank { name: name.into(), input: process.stdin.take(), process, output }
+    }
+
+    /// This program again, which runs the ignored test `test`.
+    pub(crate) fn again(
+        name: impl Into<String>,
+        test: &str,
+        variables: &[(&str, impl AsRef<OsStr>)],
+    ) -> Rank {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(words(test));
+        Rank::start(name, command.envs(variables.iter().map(|(name, value)| (name, value))))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it says next. Saying nothing is what a hang looks like from here.
+    pub(crate) fn hear(&self) -> String {
+        match self.output.recv_timeout(TEST_TIME_MAX) {
+            Ok(line) => line,
+            Err(error) => panic!("{} says nothing: {error}", self.name),
+        }
+    }
+
+    pub(crate) fn tell(&mut self, text: &str) {
+        let input = self.input.as_mut().unwrap();
+        writeln!(input, "{text}").and_then(|()| input.flush()).unwrap();
+    }
+
+    /// Lets it end, and looks how it does.
+    pub(crate) fn end(mut self) {
+        drop(self.input.take());
+        let status = self.process.wait().unwrap();
+        assert!(status.success(), "{} ended with {status}", self.name);
+    }
+}
+
+impl Drop for Rank {
+    fn drop(&mut self) {
+        drop(self.input.take());
+        // A stopped process does not end by itself; one that has ended does not mind.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
