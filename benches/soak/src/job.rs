@@ -38,28 +38,32 @@ impl Job {
     pub(crate) fn start(ranks: u32, name: &str, words: &[&str]) -> Result<Job, Problem> {
         let mut job = Job { ranks: Vec::new() };
         for rank in 0..ranks {
-            let mut child = Command::new(std::env::current_exe()?)
+            let mut command = Command::new(std::env::current_exe()?);
+            command
                 .args(words)
                 .env("UNISONO_JOB", name)
                 .env("UNISONO_RANK", rank.to_string())
-                .env("UNISONO_WORLD_SIZE", ranks.to_string())
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()?;
-            let (sender, lines) = channel();
-            if let Some(output) = child.stdout.take() {
-                std::thread::spawn(move || {
-                    let said = BufReader::new(output).lines().map_while(Result::ok);
-                    said.take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
-                });
-            }
-            job.ranks.push(Process { child, lines });
+                .env("UNISONO_WORLD_SIZE", ranks.to_string());
+            job.ranks.push(Process::start(&mut command)?);
         }
         Ok(job)
     }
 }
 
 impl Process {
+    /// Starts a rank, and reads what it says.
+    pub(crate) fn start(command: &mut Command) -> Result<Process, Problem> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let (sender, lines) = channel();
+        if let Some(output) = child.stdout.take() {
+            std::thread::spawn(move || {
+                let said = BufReader::new(output).lines().map_while(Result::ok);
+                said.take_while(|line| sender.send(line.clone()).is_ok()).for_each(drop);
+            });
+        }
+        Ok(Process { child, lines })
+    }
+
     /// The process.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()

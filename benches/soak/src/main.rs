@@ -7,6 +7,7 @@
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal, and its ranks, whom it reads")]
 
 mod alarms;
+mod cut;
 mod cycles;
 mod job;
 mod rank;
@@ -59,6 +60,9 @@ enum RankCommand {
     /// One rank with strangers at its door; started by this program.
     #[command(hide = true)]
     Strangers,
+    /// One rank of a job that is cut in two; started by this program.
+    #[command(hide = true)]
+    Cut,
     /// One rank of the cycles; started by this program.
     #[command(hide = true)]
     Cycles {
@@ -87,6 +91,7 @@ fn main() -> ExitCode {
         Some(RankCommand::Rank { resident_mib }) => rank::run(resident_mib),
         Some(RankCommand::Alarms { seconds }) => alarms::rank(seconds),
         Some(RankCommand::Strangers) => strangers::rank(),
+        Some(RankCommand::Cut) => cut::rank(),
         Some(RankCommand::Cycles { cycles }) => cycles::rank(cycles),
         None => soak(&arguments),
     };
@@ -107,6 +112,7 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     let killed = recovery::measure(&small)?;
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
     let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
+    let cut = cut::measure(runs, seed)?;
     table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
@@ -118,6 +124,9 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
         ),
         Row::new("the same, 1 GiB resident", large.resumed, Bound::Nothing),
         Row::new("stopped rank named by every survivor", stopped.named, Bound::Most(milliseconds(1000))),
+        Row::new("cut link named by every survivor: down", cut.link_down, Bound::Most(milliseconds(1000))),
+        Row::new("the same, packets vanish", cut.silence, Bound::Most(milliseconds(1000))),
+        Row::new("the same, blackhole routes", cut.blackhole, Bound::Most(milliseconds(1000))),
     ]);
     println!("\n{}", cycles::measure(cycles)?);
     println!("{}", strangers::measure()?);

@@ -1,0 +1,200 @@
+//! Hosts that this machine plays: network namespaces at one bridge, whose links can be cut. Needs root and iproute2.
+//!
+//! `benches/soak` includes this file too.
+
+#![allow(dead_code, reason = "every user takes its own part")]
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Waits until its input ends, however that comes about, and removes the secret and all namespaces. What is connected
+/// to the bridge goes with the bridge's namespace.
+const GUARD: &str = "read -r line; rm -f -- \"$1\"; shift; for name; do ip netns delete \"$name\"; done";
+
+const SECRET_BYTES: usize = 32;
+
+/// How a host loses the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// Its link goes down: both of its ends know.
+    LinkDown,
+    /// Its link is up, and every packet to and from it vanishes in between.
+    Silence,
+    /// Routes that lead nowhere, on both sides: whoever sends is told, but connections that exist are not.
+    Blackhole,
+}
+
+/// Hosts `10.0.0.1`, `10.0.0.2` and so on, which nobody else sees. All of it goes when this does, or its process.
+pub(crate) struct Network {
+    name: String,
+    hosts: usize,
+    secret_file: PathBuf,
+    guard: Child,
+}
+
+impl Network {
+    /// Makes so many hosts. An error says why this machine cannot.
+    pub(crate) fn new(hosts: usize) -> io::Result<Network> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let name = format!("unisono-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let secret_file = std::env::temp_dir().join(format!("{name}-secret"));
+        // In a group of its own, because an interrupt from the keyboard is for the whole group of this process.
+        let guard = Command::new("sh")
+            .args(["-c", GUARD, "sh"])
+            .arg(&secret_file)
+            .arg(switch(&name))
+            .args((0..hosts).map(|host| namespace(&name, host)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let network = Network { name, hosts, secret_file, guard };
+        network.build()?;
+        Ok(network)
+    }
+
+    /// `None`, and a line that says why, where this machine cannot; a failure where `namespaces` is required.
+    pub(crate) fn or_skip(hosts: usize) -> Option<Network> {
+        match Network::new(hosts) {
+            Ok(network) => Some(network),
+            Err(reason) => {
+                let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
+                assert!(!required.split(',').any(|name| name == "namespaces"), "namespaces: {reason}");
+                eprintln!("SKIP namespaces: {reason}");
+                None
+            }
+        }
+    }
+
+    fn build(&self) -> io::Result<()> {
+        write_secret(&self.secret_file)?;
+        let (name, switch) = (&self.name, switch(&self.name));
+        let mut ports = String::from("link add bridge type bridge\nlink set bridge up\n");
+        ip(&["netns", "add", &switch], "")?;
+        for host in 0..self.hosts {
+            let namespace = namespace(name, host);
+            ip(&["netns", "add", &namespace], "")?;
+            ports += &format!("link add port{host} type veth peer name port netns {namespace}\n");
+            ports += &format!("link set port{host} master bridge up\n");
+        }
+        ip(&["-n", &switch, "-batch", "-"], &ports)?;
+        for host in 0..self.hosts {
+            let address = Network::address(host);
+            let lines = format!("link set lo up\naddress add {address}/24 dev port\nlink set port up\n");
+            self.on_host(host, &lines)?;
+        }
+        Ok(())
+    }
+
+    /// The address of a host.
+    pub(crate) fn address(host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    }
+
+    /// Runs a program on a host. The child is the program itself.
+    pub(crate) fn command(&self, host: usize, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &namespace(&self.name, host)]).arg(program);
+        command
+    }
+
+    /// A program of a job whose ranks meet on host `store`, by the settings that a user would make. Namespaces have
+    /// the machine's own name, so hosts are told apart by a setting too.
+    pub(crate) fn rank(
+        &self,
+        (host, store): (usize, usize),
+        (rank, ranks): (usize, usize),
+        program: &Path,
+    ) -> Command {
+        let mut command = self.command(host, program);
+        command
+            .env("UNISONO_RANK", rank.to_string())
+            .env("UNISONO_WORLD_SIZE", ranks.to_string())
+            .env("UNISONO_MASTER_ADDRESS", Network::address(store).to_string())
+            .env("UNISONO_MASTER_PORT", "29500")
+            .env("UNISONO_SECRET_FILE", &self.secret_file)
+            .env("UNISONO_HOST_ID", host.to_string());
+        command
+    }
+
+    /// Cuts a host off from all others.
+    pub(crate) fn cut(&self, host: usize, cut: Cut) -> io::Result<()> {
+        match cut {
+            Cut::LinkDown => self.on_switch(&format!("link set port{host} down")),
+            Cut::Silence => self.on_switch(&format!("link set port{host} nomaster")),
+            Cut::Blackhole => self.routes("add", host),
+        }
+    }
+
+    /// Undoes the same cut.
+    pub(crate) fn heal(&self, host: usize, cut: Cut) -> io::Result<()> {
+        match cut {
+            Cut::LinkDown => self.on_switch(&format!("link set port{host} up")),
+            Cut::Silence => self.on_switch(&format!("link set port{host} master bridge")),
+            Cut::Blackhole => self.routes("delete", host),
+        }
+    }
+
+    fn routes(&self, change: &str, host: usize) -> io::Result<()> {
+        let line = |to| format!("route {change} blackhole {}/32\n", Network::address(to));
+        let others = || (0..self.hosts).filter(|other| *other != host);
+        self.on_host(host, &others().map(line).collect::<String>())?;
+        others().try_for_each(|other| self.on_host(other, &line(host)))
+    }
+
+    fn on_switch(&self, lines: &str) -> io::Result<()> {
+        ip(&["-n", &switch(&self.name), "-batch", "-"], lines)
+    }
+
+    fn on_host(&self, host: usize, lines: &str) -> io::Result<()> {
+        ip(&["-n", &namespace(&self.name, host), "-batch", "-"], lines)
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        // Should it have been killed, there is nobody to tell.
+        let _ = self.guard.wait();
+    }
+}
+
+fn switch(name: &str) -> String {
+    format!("{name}-switch")
+}
+
+fn namespace(name: &str, host: usize) -> String {
+    format!("{name}-{host}")
+}
+
+fn write_secret(path: &Path) -> io::Result<()> {
+    let mut secret = [0; SECRET_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut secret)?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(&secret)
+}
+
+/// Runs `ip` with these words and this input.
+fn ip(words: &[&str], input: &str) -> io::Result<()> {
+    let mut child = Command::new("ip")
+        .args(words)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes())?;
+    }
+    let output = child.wait_with_output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let text = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("ip {}: {}", words.join(" "), text.trim().replace('\n', ", "))))
+}
