@@ -24,6 +24,8 @@ mod control;
 pub mod environment;
 pub mod flight;
 pub mod handshake;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod links;
 pub mod prices;
 pub mod rendezvous;

@@ -15,6 +15,8 @@ mod detector;
 mod driver;
 mod flood;
 mod handle;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod members;
 mod plane;
 #[cfg(test)]

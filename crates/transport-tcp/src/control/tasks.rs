@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -71,7 +71,10 @@ impl Dialler {
                 return Err(DialFailure::Gone(format!("nobody listens at {address}")));
             }
             Ok(Err(error)) if is_shortage(&error) => {
-                return Err(DialFailure::NoRoom(Error::system(format!("cannot connect to {address}"), &error)));
+                return Err(DialFailure::NoRoom(Error::system(
+                    format!("cannot connect to {address}"),
+                    &error,
+                )));
             }
             Ok(Err(error)) => {
                 return Err(DialFailure::Transient(format!("cannot connect to {address}: {error}")));
@@ -144,7 +147,8 @@ pub(super) async fn read_messages(peer: u32, mut stream: OwnedReadHalf, events: 
     }
 }
 
-async fn read_message(stream: &mut OwnedReadHalf) -> io::Result<Message> {
+/// Reads one message.
+pub(super) async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Message> {
     let mut length = [0; LENGTH_BYTES];
     stream.read_exact(&mut length).await?;
     let mut frame = vec![0; frame_bytes(length).map_err(io::Error::other)?];

@@ -33,6 +33,8 @@
 mod acceptor;
 mod drive;
 mod hello;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod refusal;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,8 @@
 //!
 //! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod records;
 mod socket;
 mod wake;

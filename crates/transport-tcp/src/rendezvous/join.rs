@@ -209,7 +209,7 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
     }
 }
 
-fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback> {
+pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback> {
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {

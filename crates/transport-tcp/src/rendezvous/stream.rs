@@ -2,13 +2,16 @@
 
 use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use unisono_communicator::{Error, Result};
 
 /// Reads one message of at most `bytes_max` bytes.
-pub(super) async fn read_message(stream: &mut TcpStream, bytes_max: usize) -> IoResult<Vec<u8>> {
+pub(super) async fn read_message(
+    stream: &mut (impl AsyncRead + Unpin),
+    bytes_max: usize,
+) -> IoResult<Vec<u8>> {
     let length = stream.read_u32_le().await? as usize;
     if length > bytes_max {
         return Err(IoError::new(ErrorKind::InvalidData, "a message is longer than allowed"));

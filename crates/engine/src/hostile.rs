@@ -1,0 +1,277 @@
+//! What hostile bytes do to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and the same as a plain test.
+//!
+//! Compiled for tests and for cargo-fuzz alone.
+
+#[allow(dead_code, reason = "another crate needs the rest of it")]
+#[path = "../../../fuzz/shared/input.rs"]
+pub(crate) mod input;
+#[cfg(test)]
+#[path = "../../../fuzz/shared/replay.rs"]
+mod replay;
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Place, ReduceOp, Result,
+};
+use unisono_schedule::{Algorithm, Choice, Shape};
+
+use crate::header::{
+    CallHeader, HEADER_BYTES, HeaderBytes, decode, descriptor_difference, header_difference, header_digest,
+};
+use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use crate::memory::Memory;
+use crate::peers::Heard;
+use crate::plan::{Plan, PlanKey};
+use crate::point_to_point::hostile;
+use crate::reduce::Reducer;
+use crate::run::{Desk, Failure, Run, Turn};
+use input::{Input, common_bytes};
+
+/// The first byte of an input of target `frame` says what it is about; the last two are the transport's.
+const KINDS: u8 = 6;
+
+/// Elements of the calls whose receivers are tried: nothing, little, and, in some, enough to skip the stage.
+const COUNTS: [usize; 3] = [0, 5, 5000];
+
+/// Longer calls and messages take most of the time, and have little that shorter ones have not.
+pub(crate) const LONG_ONE_IN: u8 = 64;
+
+/// Target `frame`, the part below the transport: call headers, the receiver of a call, frames of the point-to-point
+/// lane, and its receiver.
+pub fn frame(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.below(KINDS) {
+        0 => headers(&mut input),
+        1 => call(&mut input),
+        2 => hostile::frames(&mut input),
+        3 => hostile::messages(&mut input),
+        _ => {}
+    }
+}
+
+/// The far end of a stream, in the fuzzer's hands: what has arrived, and at most how many bytes a call moves.
+pub(crate) struct Wire {
+    pub(crate) arrived: Vec<u8>,
+    pub(crate) read: usize,
+    pub(crate) piece: usize,
+    /// What this side has sent.
+    pub(crate) sent: Vec<u8>,
+    pub(crate) is_closed: bool,
+}
+
+impl Wire {
+    pub(crate) fn new(arrived: Vec<u8>, piece: usize) -> Wire {
+        Wire { arrived, read: 0, piece, sent: Vec::new(), is_closed: false }
+    }
+}
+
+impl Link for Wire {
+    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let before = self.sent.len();
+        for slice in slices {
+            let room = self.piece - (self.sent.len() - before);
+            self.sent.extend_from_slice(&slice[..room.min(slice.len())]);
+        }
+        Ok(self.sent.len() - before)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let before = self.read;
+        for slice in into {
+            let bytes =
+                slice.len().min(self.piece - (self.read - before)).min(self.arrived.len() - self.read);
+            slice[..bytes].copy_from_slice(&self.arrived[self.read..self.read + bytes]);
+            self.read += bytes;
+        }
+        let is_pause = self.read == before && !self.is_closed;
+        if is_pause { Err(ErrorKind::WouldBlock.into()) } else { Ok(self.read - before) }
+    }
+}
+
+impl Links for Wire {
+    type L = Wire;
+
+    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, _edge: Edge) -> bool {
+        true
+    }
+
+    fn link(&mut self, _edge: Edge) -> &mut Wire {
+        self
+    }
+
+    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
+        Wake::Expired
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::new(|| {})
+    }
+
+    fn close(&mut self) {}
+}
+
+/// Any two headers: what they mean survives, and they differ by name exactly when they differ.
+fn headers(input: &mut Input<'_>) {
+    let ours: HeaderBytes = input.array();
+    let mut theirs = ours;
+    match input.below(2) {
+        0 => theirs = input.array(),
+        _ => theirs[usize::from(input.below(HEADER_BYTES as u8))] ^= input.u8(),
+    }
+    let difference = header_difference(&ours, &theirs);
+    assert_eq!(difference.is_none(), ours == theirs, "{difference:?}");
+    assert!(difference.is_none_or(|text| !text.is_empty()), "a difference without a name");
+    let mut other_plan = ours;
+    other_plan[48..56].copy_from_slice(&theirs[48..56]);
+    assert_eq!(header_digest(&ours), header_digest(&other_plan), "the digest is the same on every link");
+    for bytes in [&ours, &theirs] {
+        if let Some(call) = decode(bytes) {
+            describes(&call.descriptor, call.number);
+        }
+    }
+}
+
+/// A header that is made from what another says, says the same.
+fn describes(said: &Descriptor, number: u64) {
+    let again = decode(&CallHeader::new(said, number, 0, 0).with_plan_hash(0));
+    let Some(again) = again else { panic!("{said} is not understood when said again") };
+    assert_eq!(again.number, number);
+    // A label travels as its hash, which is its text from then on; what is not compared does not travel.
+    let said = Descriptor {
+        label: again.descriptor.label,
+        place: if said.collective.is_rooted() { Place::Separate } else { said.place },
+        count: if said.uneven { 0 } else { said.count },
+        ..*said
+    };
+    assert_eq!(descriptor_difference(&said, &again.descriptor), None);
+    assert_eq!(format!("{said:?}"), format!("{:?}", again.descriptor));
+}
+
+/// A call whose other side has run before, and what that side has sent.
+struct Recorded {
+    plan: Arc<Plan>,
+    header: CallHeader,
+    stream: Vec<u8>,
+    expected: Vec<u32>,
+}
+
+/// One rank of a call of two.
+struct Rank {
+    run: Run,
+    wire: Wire,
+    input: Vec<u32>,
+    output: Vec<u32>,
+    scratch: Vec<u8>,
+}
+
+impl Rank {
+    fn new(plan: &Arc<Plan>, header: CallHeader, factor: u32, count: usize, wire: Wire) -> Rank {
+        Rank {
+            scratch: vec![0; plan.scratch_bytes],
+            run: Run::new(plan.clone(), header),
+            wire,
+            input: (1..=count as u32).map(|value| value * factor).collect(),
+            output: vec![0; count],
+        }
+    }
+
+    fn turn(&mut self, desk: &mut Desk) -> std::result::Result<bool, Failure> {
+        let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
+        let (input, output) = (Buffer::of(&self.input), BufferMut::of(&mut self.output));
+        let mut buffers = Buffers::Separate { input, output };
+        let Some(memory) = Memory::new(&mut buffers, None, &mut self.scratch) else {
+            panic!("memory of this host")
+        };
+        self.run.advance(&mut Turn { memory, links: &mut self.wire, desk, reducer: &reducer })
+    }
+}
+
+/// Two ranks in turns, to the end; what the second has sent.
+fn record(algorithm: &'static Algorithm, count: usize, desk: &mut Desk) -> Recorded {
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
+    };
+    let choice = Choice { algorithm, shape: Shape::new(2) };
+    let key = PlanKey { descriptor, counts: Counts::Even };
+    let mut ranks = [0, 1].map(|rank| {
+        let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096));
+        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        Rank::new(&plan, header, rank + 1, count, Wire::new(Vec::new(), usize::MAX))
+    });
+    let mut moved = true;
+    while moved {
+        moved = ranks.iter_mut().any(|rank| rank.turn(desk).is_ok_and(|moved| moved));
+        let [first, second] = &mut ranks;
+        first.wire.arrived.clone_from(&second.wire.sent);
+        second.wire.arrived.clone_from(&first.wire.sent);
+    }
+    let [first, second] = ranks;
+    assert!(first.run.is_finished() && second.run.is_finished(), "{} of {count}", algorithm.name);
+    let plan = first.run.plan.clone();
+    let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+    Recorded { plan, header, stream: second.wire.sent, expected: first.output }
+}
+
+thread_local! {
+    /// Every all-reduce of two ranks, and the desk at which it is done.
+    static CALLS: std::cell::RefCell<(Vec<Recorded>, Desk)> = std::cell::RefCell::new({
+        let mut desk = Desk::new(Heard::new(2));
+        let all = unisono_schedule::algorithms().iter();
+        let all = all.filter(|one| one.collective == unisono_schedule::Collective::AllReduce);
+        let calls = all.flat_map(|one| COUNTS.map(|count| (one, count)));
+        (calls.map(|(one, count)| record(one, count, &mut desk)).collect(), desk)
+    });
+}
+
+/// A call whose other side's bytes are edited: it ends well only behind the very header that it expects, and takes not
+/// a byte more than it needs.
+fn call(input: &mut Input<'_>) {
+    CALLS.with_borrow_mut(|(calls, desk)| {
+        let algorithm = usize::from(input.u8()) * COUNTS.len() % calls.len();
+        let count = if input.rarely(LONG_ONE_IN) { 2 } else { input.below(2) };
+        let recorded = &calls[algorithm + usize::from(count)];
+        let (count, genuine) = (recorded.expected.len(), &recorded.stream);
+        let piece = [if count > 100 { 500 } else { 1 }, 63, 4096, usize::MAX][usize::from(input.below(4))];
+        let mut stream = genuine.clone();
+        input.edit(&mut stream);
+        let same_bytes = common_bytes(&stream, genuine);
+        let has_header = stream.len() >= HEADER_BYTES;
+        let mut rank = Rank::new(&recorded.plan, recorded.header, 1, count, Wire::new(stream, piece));
+        let has_failed = loop {
+            match rank.turn(desk) {
+                Ok(true) => {}
+                Ok(false) => break false,
+                Err(failure) => {
+                    let is_named = matches!(failure, Failure::Mismatch { .. } | Failure::Broken { .. });
+                    assert!(is_named, "{failure:?}");
+                    break true;
+                }
+            }
+        };
+        let (name, is_finished) = (recorded.plan.choice.algorithm.name, rank.run.is_finished());
+        assert_eq!(has_failed, has_header && same_bytes < HEADER_BYTES, "{name} of {count}");
+        assert!(!is_finished || same_bytes >= HEADER_BYTES, "{name} of {count} believes another header");
+        assert!(!is_finished || rank.wire.read == genuine.len(), "{name} of {count} reads on");
+        if same_bytes == genuine.len() {
+            assert!(is_finished && rank.output == recorded.expected, "{name} of {count}");
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn hostile_frames_do_no_harm() {
+        super::replay::replay("frame", super::frame);
+    }
+}

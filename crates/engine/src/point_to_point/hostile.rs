@@ -1,0 +1,163 @@
+//! Hostile bytes on the point-to-point lane: a part of the fuzz target `frame`.
+
+use std::panic::Location;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use unisono_communicator::{
+    CallOptions, Collective, Counts, DType, Descriptor, Group, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
+};
+
+use super::frame::{FRAME_BYTES, Frame, Message};
+use super::{EAGER_BYTES_MAX, Loan, Mail};
+use crate::bell::Bell;
+use crate::board::Board;
+use crate::hostile::input::Input;
+use crate::hostile::{LONG_ONE_IN, Wire};
+use crate::job::Job;
+use crate::peers::Peers;
+
+/// How errors name the two ranks.
+static PEERS: LazyLock<Peers> = LazyLock::new(|| Peers::new(Group::world(0, 2), Arc::new(Board::new(0, 2))));
+
+/// The other rank.
+const PEER: u32 = 1;
+
+/// Every byte of a message that a frame of ours announces.
+const PAYLOAD: u8 = 0xa5;
+
+/// Bytes that the peer sends for one input at most.
+const STREAM_BYTES_MAX: usize = 512 * 1024;
+
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Any header: if it is a frame, it is the same frame when it is written again.
+pub(crate) fn frames(input: &mut Input<'_>) {
+    let header: [u8; FRAME_BYTES] = input.array();
+    if let Some((frame, credit)) = Frame::decode(&header) {
+        assert_eq!(Frame::decode(&frame.encode(credit)), Some((frame, credit)));
+    }
+}
+
+/// Receives and sends of a rank whose peer sends what it likes: every operation ends, and a receive gets at most what
+/// it has room for, nothing but payload, and nothing behind its message.
+pub(crate) fn messages(input: &mut Input<'_>) {
+    let mut mail = Mail::new((0, 2), PEERS.clone());
+    let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
+    let mut wire = Wire::new(Vec::new(), piece);
+    let (mut jobs, mut is_junk) = (Vec::new(), false);
+    while !input.is_empty() && wire.arrived.len() < STREAM_BYTES_MAX {
+        match input.below(6) {
+            0 => jobs.push(post(&mut mail, Collective::Recv, input)),
+            1 => jobs.push(post(&mut mail, Collective::Send, input)),
+            2 => {
+                let count = usize::from(input.u8());
+                wire.arrived.extend_from_slice(input.take(count));
+                is_junk = true;
+            }
+            _ => arrive(&mut wire.arrived, input),
+        }
+        if !advance(&mut mail, &mut wire) {
+            break;
+        }
+    }
+    wire.is_closed = true;
+    if advance(&mut mail, &mut wire) {
+        mail.fail(&unisono_communicator::Error::Closed);
+    }
+    jobs.iter().for_each(|job| check(job, is_junk));
+}
+
+/// Moves the mail until nothing moves; false when it has failed, and everything in it.
+fn advance(mail: &mut Mail, wire: &mut Wire) -> bool {
+    // Every turn that moves something takes a byte or ends an operation.
+    for _ in 0..4 * STREAM_BYTES_MAX {
+        match mail.advance(wire, &mut Loan::none()) {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(error) => {
+                mail.fail(&error);
+                return false;
+            }
+        }
+    }
+    panic!("the lane moves for ever");
+}
+
+fn post(mail: &mut Mail, collective: Collective, input: &mut Input<'_>) -> Arc<Job> {
+    let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
+    let peer =
+        [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(collective))];
+    let count = u64::from(input.u8()) * if input.rarely(LONG_ONE_IN) { 300 } else { 1 };
+    let bytes = count as usize * dtype.bytes();
+    let (message_bytes, room_bytes) = if is_receive(collective) { (0, bytes) } else { (bytes, 0) };
+    let descriptor = Descriptor {
+        peer: Some(peer),
+        tag: input.below(3).into(),
+        ..Descriptor::new(collective, dtype, count)
+    };
+    let buffers = OwnedBuffers::Separate {
+        input: OwnedBuffer::new(vec![1u8; message_bytes]),
+        output: OwnedBuffer::new(vec![0u8; room_bytes]),
+    };
+    let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+    let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
+    let job = Job::new(call, Arc::new(Bell::default()));
+    mail.post(job.clone(), TIMEOUT);
+    job
+}
+
+fn is_receive(collective: Collective) -> bool {
+    collective == Collective::Recv
+}
+
+/// A frame as the peer could send it, with its payload, which may be too short.
+fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
+    let kind = input.below(6);
+    let (tag, number) = (u32::from(input.below(3)), u64::from(input.below(4)));
+    let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
+    let bytes = match input.below(LONG_ONE_IN) {
+        0 => input.u64(),
+        1 => u64::from(input.u8()) * 300 * 4,
+        _ => u64::from(input.u8()) * 4,
+    };
+    let credit = match input.below(8) {
+        0 => input.u64(),
+        1 => 4096,
+        2 => 256,
+        _ => 0,
+    };
+    let message = Message { dtype, tag, number, bytes };
+    let frame = match kind {
+        0 | 1 => Frame::Eager(message),
+        2 => Frame::Request(message),
+        3 => Frame::Grant { number },
+        4 => Frame::Data { number, bytes },
+        _ => Frame::Credit,
+    };
+    stream.extend_from_slice(&frame.encode(credit));
+    let payload_bytes = match frame {
+        Frame::Eager(_) if bytes <= EAGER_BYTES_MAX => bytes,
+        Frame::Data { .. } if bytes <= STREAM_BYTES_MAX as u64 => bytes,
+        Frame::Eager(_) | Frame::Data { .. } | Frame::Request(_) | Frame::Grant { .. } | Frame::Credit => 0,
+    };
+    stream.resize(stream.len() + payload_bytes as usize, PAYLOAD);
+}
+
+/// The operation has ended, and its memory is what it may be.
+fn check(job: &Job, is_junk: bool) {
+    assert!(job.is_done(), "{} waits", job.descriptor);
+    let Some(finished) = job.take() else { panic!("{} has no result", job.descriptor) };
+    let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (finished.result, finished.buffers)
+    else {
+        return;
+    };
+    if is_receive(job.descriptor.collective) {
+        assert_eq!((outcome.source, outcome.tag), (Some(PEER), job.descriptor.tag));
+        let room = output.bytes();
+        assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", job.descriptor, outcome.bytes);
+        let (message, behind) = room.split_at(outcome.bytes as usize);
+        assert!(behind.iter().all(|byte| *byte == 0), "written behind the message");
+        assert!(is_junk || message.iter().all(|byte| *byte == PAYLOAD), "more than payload");
+    }
+}

@@ -1,0 +1,350 @@
+//! Hostile bytes on control connections: a target for cargo-fuzz.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
+use unisono_engine::{Agreed, Ask, Board, Farewell, Question};
+
+use super::members::{Member, Members};
+use super::plane::{Action, Intervals, Plane, Presence};
+use super::tasks::read_message;
+use crate::hostile::input::Input;
+use crate::hostile::{Arrived, now};
+use crate::links;
+use crate::wire::{
+    AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, LENGTH_BYTES, Message, News, Topic, decode,
+    encode, frame_bytes,
+};
+
+/// The job: this rank, and those whose bytes the fuzzer makes.
+const SIZE: u32 = 5;
+const RANK: u32 = 1;
+
+const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+const INTERVALS: Intervals =
+    Intervals { beat: Duration::from_millis(100), suspect: Duration::from_millis(800) };
+
+/// How long a caller waits for an agreement, or in its close.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// Rounds of actions after one event, far more than news can cause.
+const ROUNDS_MAX: usize = 100;
+
+/// Target `control`: what the other ranks send over their control connections, while connections come and go, time
+/// passes, and this rank calls, asks, agrees and closes.
+pub fn control(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    let mut node = Node::new();
+    node.act();
+    while !input.is_empty() {
+        node.on_event(&mut input);
+        node.act();
+        node.check();
+    }
+    node.end();
+}
+
+/// This rank.
+struct Node {
+    now: Instant,
+    plane: Plane,
+    members: Members,
+    board: Arc<Board>,
+    _inbox: Receiver<links::Mail>,
+    connected: [bool; SIZE as usize],
+    /// Who has been found not to take part.
+    gone: [bool; SIZE as usize],
+    first_cause: Option<Arc<Error>>,
+    /// Agreements on a flag and on survivors: how many there were, and the one that is waited for.
+    agreements: [(u64, Option<Receiver<Result<Agreed>>>); 2],
+    closing: Option<Receiver<Result<()>>>,
+}
+
+impl Node {
+    fn new() -> Node {
+        let now = Instant::now();
+        let board = Arc::new(Board::new(RANK, SIZE));
+        let group = Group::new(RANK, (0..SIZE).collect(), [0, 0, 0, 1, 1].into(), 0);
+        let (outbox, inbox) = unbounded();
+        let mut members = Members::default();
+        members.add(Member::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))), &[], now);
+        Node {
+            now,
+            plane: Plane::new((RANK, SIZE), INTERVALS, now),
+            members,
+            board,
+            _inbox: inbox,
+            connected: [false; SIZE as usize],
+            gone: [false; SIZE as usize],
+            first_cause: None,
+            agreements: [(0, None), (0, None)],
+            closing: None,
+        }
+    }
+
+    fn on_event(&mut self, input: &mut Input<'_>) {
+        let kind = input.below(8);
+        let peer = (RANK + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE;
+        match kind {
+            0 if self.connected[peer as usize] => self.end_connection(peer),
+            0 | 1 => self.connect(peer),
+            2 => {
+                let count = usize::from(input.u16());
+                let piece = 1 + usize::from(input.u8());
+                self.receive(peer, input.take(count), piece);
+            }
+            3 => {
+                let count = usize::from(input.u8());
+                let body = input.take(count);
+                self.receive(peer, &[&(body.len() as u32).to_le_bytes(), body].concat(), usize::MAX);
+            }
+            4 | 5 => {
+                let news = News {
+                    origin: input.below(SIZE as u8 + 1).into(),
+                    sequence: input.u8().into(),
+                    topic: topic(input),
+                };
+                let mut bytes = Vec::new();
+                encode(&Message::News(news), &mut bytes);
+                self.receive(peer, &bytes, usize::MAX);
+            }
+            6 => self.pass(Duration::from_millis(u64::from(input.u8()) * 10)),
+            _ => self.call(peer, input),
+        }
+    }
+
+    fn connect(&mut self, peer: u32) {
+        // Who was taken for dead is not let in.
+        if !self.connected[peer as usize] && self.plane.presence(peer) != Presence::Lost {
+            self.connected[peer as usize] = true;
+            self.plane.on_connected(peer, self.now);
+        }
+    }
+
+    fn end_connection(&mut self, peer: u32) {
+        self.connected[peer as usize] = false;
+        if self.plane.on_ended(peer, "it ended".into(), self.now) {
+            self.plane.on_disconnected(peer, Certainty::Confirmed, "nobody is there".into(), self.now);
+        }
+    }
+
+    /// Everything that a connection gives, up to the first thing that is no message, which ends it.
+    fn receive(&mut self, peer: u32, bytes: &[u8], piece: usize) {
+        self.connect(peer);
+        let mut socket = Arrived { rest: bytes, piece };
+        while !socket.rest.is_empty() && self.connected[peer as usize] {
+            let before = socket.rest;
+            match now(read_message(&mut socket)) {
+                Ok(message) => {
+                    check_message(&message);
+                    self.plane.on_message(peer, message, self.now);
+                    self.act();
+                }
+                Err(_) => self.end_connection(peer),
+            }
+            let length = before.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+            if length.is_some_and(|length| length == 0 || length > FRAME_BYTES_MAX) {
+                assert!(!self.connected[peer as usize], "a frame of a length that is not allowed");
+                assert_eq!(socket.rest.len(), before.len() - LENGTH_BYTES, "read in spite of its length");
+            }
+        }
+    }
+
+    /// Lets time pass, with the ticks that are due.
+    fn pass(&mut self, span: Duration) {
+        self.now += span;
+        if self.plane.due() <= self.now {
+            self.plane.on_tick(self.now);
+        }
+        self.members.on_time(self.now);
+    }
+
+    /// What the caller of this rank does.
+    fn call(&mut self, peer: u32, input: &mut Input<'_>) {
+        match input.below(6) {
+            0 => {
+                let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
+                let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
+                self.board.enter(&descriptor, std::panic::Location::caller());
+                self.board.await_rank(Some(peer));
+            }
+            1 => self.board.leave(self.board.entered().saturating_sub(1)),
+            2 if self.plane.presence(peer) == Presence::Live => {
+                let number = self.board.entered().saturating_sub(1);
+                match self.members.before_asking(WORLD, peer, number) {
+                    Some(topic) => self.plane.publish(topic, self.now),
+                    None => self.plane.ask(peer, WORLD, number),
+                }
+            }
+            3 => self.agree(Question::Flag, input),
+            4 => self.agree(Question::Survivors, input),
+            5 if self.closing.is_none() => {
+                let (answer, closing) = bounded(1);
+                let deadline = self.now + PATIENCE;
+                let ours = self.board.farewell();
+                let topic = self.members.close(WORLD, ours, (self.now, deadline), answer);
+                self.closing = Some(closing);
+                topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+            }
+            _ => {}
+        }
+    }
+
+    fn agree(&mut self, question: Question, input: &mut Input<'_>) {
+        let (number, waiting) = &mut self.agreements[question as usize];
+        if waiting.is_none() {
+            let (answer, answered) = bounded(1);
+            *waiting = Some(answered);
+            let deadline = self.now + PATIENCE;
+            let flag = input.below(2) > 0;
+            let ask =
+                Ask { question, number: *number, flag, finished_calls: self.board.finished(), deadline };
+            let topics = self.members.agree(WORLD, ask, answer, self.now);
+            topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+        }
+    }
+
+    /// Does what the plane wants, until it wants nothing more.
+    fn act(&mut self) {
+        for _ in 0..ROUNDS_MAX {
+            let actions = self.plane.take_actions();
+            if actions.is_empty() {
+                return;
+            }
+            actions.into_iter().for_each(|action| self.on_action(action));
+        }
+        panic!("the plane never rests");
+    }
+
+    fn on_action(&mut self, action: Action) {
+        match action {
+            Action::Connect(peer) => assert!(peer < SIZE && peer != RANK, "connects to {peer}"),
+            Action::Send(peer, message) => {
+                assert!(peer < SIZE && peer != RANK, "sends to {peer}");
+                check_sent(&message);
+            }
+            Action::Happened(news) => {
+                assert!(news.origin < SIZE, "news of {}", news.origin);
+                let topics = self.members.happened(&news, self.now);
+                topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+            }
+            Action::Asked { from, key, number } => {
+                assert!(from < SIZE && from != RANK);
+                let status = self.members.status(key, number);
+                check_sent(&Message::Answer { key, number, status });
+            }
+            Action::Answered { from, key, number, status } => {
+                let topic = self.members.answered(from, key, number, &status);
+                topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+            }
+        }
+    }
+
+    /// What holds after every event, whatever was said.
+    fn check(&mut self) {
+        for (rank, gone) in (0..SIZE).zip(&mut self.gone) {
+            let is_gone = self.plane.presence(rank) != Presence::Live;
+            assert!(is_gone || !*gone, "rank {rank} is back");
+            *gone = is_gone;
+        }
+        let cause = self.board.revocation().map(|revocation| revocation.cause.clone());
+        if let Some(first) = &self.first_cause {
+            let is_same = cause.as_ref().is_some_and(|cause| Arc::ptr_eq(cause, first));
+            assert!(is_same, "the first cause is {first}, then {cause:?}");
+        }
+        self.first_cause = cause;
+        for (number, waiting) in &mut self.agreements {
+            if let Some(result) = waiting.as_ref().and_then(|answered| answered.try_recv().ok()) {
+                *waiting = None;
+                match result {
+                    Ok(agreed) => {
+                        *number += 1;
+                        let survivors = &agreed.survivors;
+                        assert!(survivors.is_sorted() && survivors.iter().all(|rank| *rank < SIZE));
+                        assert!(survivors.contains(&RANK), "{agreed:?} without us");
+                    }
+                    Err(Error::Timeout { .. } | Error::Evicted { .. }) => {}
+                    Err(Error::NoQuorum { .. }) => *number += 1,
+                    Err(error) => panic!("an agreement ends with {error}"),
+                }
+            }
+        }
+    }
+
+    /// Once all patience has ended, nobody waits.
+    fn end(mut self) {
+        self.pass(2 * PATIENCE);
+        self.act();
+        self.check();
+        let waits = self.agreements.iter().any(|(_, waiting)| waiting.is_some());
+        assert!(!waits, "an agreement has no end");
+        let is_closed = self.closing.is_none_or(|closing| closing.try_recv().is_ok());
+        assert!(is_closed, "a close has no end");
+    }
+}
+
+/// A message that has been understood is the same one when it is written again.
+fn check_message(message: &Message) {
+    let again = check_sent(message);
+    assert_eq!(format!("{again:?}"), format!("{message:?}"));
+}
+
+/// Whatever is sent fits a frame, and is read as what it is, to the last byte.
+fn check_sent(message: &Message) -> Message {
+    let (mut bytes, mut again) = (Vec::new(), Vec::new());
+    encode(message, &mut bytes);
+    let Some((length, frame)) = bytes.split_first_chunk() else { panic!("no length") };
+    assert_eq!(frame_bytes(*length), Ok(frame.len()));
+    let Ok(read) = decode(frame) else { panic!("{message:?} cannot be read") };
+    encode(&read, &mut again);
+    assert_eq!(bytes, again, "{message:?}");
+    read
+}
+
+/// News as another rank could publish it.
+fn topic(input: &mut Input<'_>) -> Topic {
+    let id = u64::from(input.below(8) / 7);
+    let key = CommunicatorKey { id, epoch: 0 };
+    match input.below(6) {
+        0 => Topic::Revoked { key, cause: cause(input) },
+        1 => {
+            let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
+            Topic::Lost { rank: input.below(SIZE as u8 + 1).into(), certainty, reason: "r".into() }
+        }
+        2 => Topic::Closed {
+            key,
+            farewell: Farewell { calls: input.below(4).into(), digest: input.below(2).into() },
+        },
+        3 => Topic::Goodbye,
+        kind => {
+            let question = [Question::Flag, Question::Survivors][usize::from(input.below(2))];
+            let number = u64::from(input.below(4));
+            let agreement = AgreementKey { communicator: key, question, number };
+            let ranks = SIZE - u32::from(input.below(16) == 15) + u32::from(input.below(16) == 15);
+            let fates = input.u16();
+            let fate = |rank: u32| match fates >> (2 * rank) & 3 {
+                2 => Fate::Gone,
+                3 => Fate::Suspected,
+                _ => Fate::Live,
+            };
+            let fates = (0..ranks).map(fate).collect();
+            let ballot = Ballot { flag: input.below(4) > 0, finished_calls: input.below(3).into(), fates };
+            if kind == 4 {
+                Topic::Ballot { agreement, ballot }
+            } else {
+                Topic::Decision { agreement, ballot }
+            }
+        }
+    }
+}
+
+fn cause(input: &mut Input<'_>) -> Error {
+    match input.below(4) {
+        0 => Error::Closed,
+        1 => Error::Evicted { noticed_by: 0, reason: "r".into() },
+        2 => Error::Corrupted { from: 0, to: 2, call: None, reason: "r".into() },
+        _ => Error::Refused { problem: "p".into() },
+    }
+}

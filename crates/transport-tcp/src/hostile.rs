@@ -1,0 +1,74 @@
+//! What hostile bytes do to the parsers of the transport: targets for cargo-fuzz (`fuzz/`), and the same as plain tests.
+//!
+//! Compiled for tests and for cargo-fuzz alone.
+
+#[allow(dead_code, reason = "another crate needs the rest of it")]
+#[path = "../../../fuzz/shared/input.rs"]
+pub(crate) mod input;
+#[cfg(test)]
+#[path = "../../../fuzz/shared/replay.rs"]
+mod replay;
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::{AsyncRead, ReadBuf};
+
+pub use crate::control::hostile::control;
+pub use crate::handshake::hostile::handshake;
+pub use crate::links::hostile::frame;
+pub use crate::rendezvous::hostile::store;
+
+/// A socket on which everything has arrived that ever will, and that gives so many bytes at a time.
+pub(crate) struct Arrived<'a> {
+    pub(crate) rest: &'a [u8],
+    pub(crate) piece: usize,
+}
+
+impl AsyncRead for Arrived<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _context: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let (head, rest) = self.rest.split_at(self.piece.min(into.remaining()).min(self.rest.len()));
+        into.put_slice(head);
+        self.rest = rest;
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The result of something that only waits for such a socket.
+pub(crate) fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("it waits for something else"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::replay::replay;
+
+    #[test]
+    fn hostile_records_do_no_harm() {
+        replay("frame", super::frame);
+    }
+
+    #[test]
+    fn hostile_handshakes_do_no_harm() {
+        replay("handshake", super::handshake);
+    }
+
+    #[test]
+    fn hostile_words_to_the_store_do_no_harm() {
+        replay("store", super::store);
+    }
+
+    #[test]
+    fn hostile_control_messages_do_no_harm() {
+        replay("control", super::control);
+    }
+}

@@ -1,0 +1,234 @@
+//! Hostile bytes on both sides of the store: a target for cargo-fuzz.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Error, Process};
+
+use super::join::{JoinConfig, Setback, understand};
+use super::message::{ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES};
+use super::plan::{Meeting, meeting};
+use super::roster::{Arrived, ConnectionId, Roster};
+use super::stream::read_message;
+use crate::config::{Config, KNOBS, RANKS_MAX};
+use crate::handshake::JobId;
+use crate::hostile::input::Input;
+use crate::hostile::{self, now};
+use crate::secret::{SECRET_BYTES, Secret};
+
+const LENGTH_BYTES: usize = 4;
+const JOB: JobId = JobId([5; 16]);
+
+/// Variables of launchers that say who a process is.
+const LAUNCHERS: [&str; 8] = [
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_STEP_NODELIST",
+    "PMI_RANK",
+    "PMI_SIZE",
+];
+
+/// Target `store`: what ranks say to it, what it says to ranks, rounds in which they come and go, and settings.
+pub fn store(bytes: &[u8]) {
+    let mut input = Input::new(bytes);
+    match input.below(16) {
+        0..=4 => drop(arrivals(&mut input)),
+        5..=9 => answer(&mut input),
+        10..=14 => rounds(&mut input),
+        _ => settings(&mut input),
+    }
+}
+
+/// One message as it comes out of a socket, piece by piece: refused by its length before anything is kept.
+fn message(input: &mut Input<'_>, bytes_max: usize) -> Option<Vec<u8>> {
+    let piece = 1 + usize::from(input.u8());
+    let bytes = input.rest();
+    let mut socket = hostile::Arrived { rest: bytes, piece };
+    let read = now(read_message(&mut socket, bytes_max));
+    let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+    if length.is_some_and(|length| length > bytes_max) {
+        assert!(read.is_err() && socket.rest.len() == bytes.len() - LENGTH_BYTES, "too long, and read on");
+    }
+    assert_eq!(
+        read.is_ok(),
+        length.is_some_and(|length| length <= bytes_max.min(bytes.len() - LENGTH_BYTES))
+    );
+    read.ok()
+}
+
+/// What a rank says: if it is an arrival, it is the same one when it is written again.
+fn arrivals(input: &mut Input<'_>) -> Option<Arrival> {
+    let arrival = Arrival::decode(&message(input, ARRIVAL_BYTES_MAX)?).ok()?;
+    let again = arrival.encode();
+    assert!(again.len() <= ARRIVAL_BYTES_MAX, "{} bytes", again.len());
+    assert_eq!(Arrival::decode(&again).as_ref(), Ok(&arrival));
+    let mut roster = Roster::new(1);
+    let address = arrival.address;
+    let Arrived::Complete(Answer::Welcome { addresses, .. }) =
+        roster.arrive(0, arrival.clone(), (1, address), Instant::now(), JOB)
+    else {
+        panic!("a rank that is alone is welcome")
+    };
+    assert_eq!(addresses, [address]);
+    Some(arrival)
+}
+
+/// What the store says: the same when it is written again, and a rank takes it only if it fits its world.
+fn answer(input: &mut Input<'_>) {
+    let world_size = u32::from(input.below(4));
+    let Some(message) = message(input, ANSWER_BYTES_MAX) else { return };
+    let understood = understand(&config(world_size), &message);
+    let Ok(answer) = Answer::decode(&message) else {
+        assert!(matches!(understood, Err(Setback::Final(Error::Refused { .. }))));
+        return;
+    };
+    check_answer(&answer);
+    match (answer, understood) {
+        (Answer::Welcome { addresses, hosts, .. }, Ok(membership)) => {
+            assert_eq!([addresses.len(), hosts.len()], [world_size as usize; 2]);
+            assert_eq!((membership.addresses, membership.hosts), (addresses, hosts));
+        }
+        (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
+        (Answer::Missing { ranks, .. }, Err(Setback::Final(Error::Rendezvous { missing, .. }))) => {
+            assert_eq!(missing, ranks);
+        }
+        (answer, understood) => panic!("{answer:?} is understood as {understood:?}"),
+    }
+}
+
+fn check_answer(answer: &Answer) {
+    let bytes = answer.encode();
+    assert!(bytes.len() <= ANSWER_BYTES_MAX, "{} bytes", bytes.len());
+    assert_eq!(Answer::decode(&bytes).as_ref(), Ok(answer));
+}
+
+fn config(world_size: u32) -> JoinConfig {
+    JoinConfig {
+        store: String::new(),
+        secret: Secret::take(&mut [1; SECRET_BYTES]),
+        job: JOB,
+        rank: 0,
+        world_size,
+        listen: SocketAddr::from(([127, 0, 0, 1], 1)),
+        host: [0; 16],
+        parameters: Vec::new(),
+        timeout: Duration::ZERO,
+        handshake_timeout: Duration::ZERO,
+    }
+}
+
+/// Who has come to a round, over which connection, and until when it waits.
+type Present = Vec<Option<(ConnectionId, Instant, SocketAddr)>>;
+
+/// Ranks come, go and lose patience in any order: the roster does what a plain list of who is there says.
+fn rounds(input: &mut Input<'_>) {
+    let world_size = 1 + u32::from(input.below(6));
+    let (mut roster, mut now) = (Roster::new(world_size), Instant::now());
+    let mut present: Present = vec![None; world_size as usize];
+    let mut connection = 0;
+    while !input.is_empty() {
+        let rank = u32::from(input.below(8));
+        match input.below(4) {
+            0 | 1 => {
+                connection += 1;
+                arrive(&mut roster, &mut present, (rank, connection), input, now);
+            }
+            2 => {
+                let left = ConnectionId::from(input.u8());
+                roster.leave(rank, left);
+                if let Some(slot) = present.get_mut(rank as usize) {
+                    slot.take_if(|member| member.0 == left);
+                }
+            }
+            _ => {
+                now += Duration::from_millis(u64::from(input.u16()));
+                expire(&mut roster, &mut present, now);
+            }
+        }
+    }
+}
+
+fn arrive(
+    roster: &mut Roster,
+    present: &mut Present,
+    (rank, connection): (u32, ConnectionId),
+    input: &mut Input<'_>,
+    now: Instant,
+) {
+    let wait_ms = if input.below(8) == 0 { input.u64() } else { u64::from(input.u8()) * 100 };
+    let address = SocketAddr::from((input.array::<4>(), input.u16()));
+    let parameters = input.array::<2>().to_vec();
+    let process = Process { host: "h".into(), pid: connection as u32 };
+    let arrival = Arrival { address, host: [input.below(3); HOST_ID_BYTES], process, wait_ms, parameters };
+    let bytes = arrival.encode();
+    let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
+    let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);
+    match present.get_mut(rank as usize) {
+        Some(slot @ None) => {
+            let until = match &arrived {
+                Arrived::Waits(until) => *until,
+                Arrived::Complete(_) => now,
+                Arrived::Refused(answer) => panic!("{answer:?} to the first of its rank"),
+            };
+            assert!(until >= now && until - now <= Duration::from_millis(wait_ms));
+            *slot = Some((connection, until, address));
+        }
+        Some(Some(_)) | None => {
+            let Arrived::Refused(answer) = arrived else { panic!("rank {rank} came twice, or is none") };
+            return check_answer(&answer);
+        }
+    }
+    let is_complete = present.iter().all(Option::is_some);
+    assert_eq!(is_complete, matches!(arrived, Arrived::Complete(_)), "{present:?}");
+    if let Arrived::Complete(answer) = arrived {
+        check_answer(&answer);
+        let Answer::Welcome { addresses, hosts, .. } = answer else { panic!("all have come: {answer:?}") };
+        let came: Vec<SocketAddr> = present.iter_mut().filter_map(Option::take).map(|one| one.2).collect();
+        assert_eq!((addresses, hosts.len()), (came, present.len()));
+    }
+}
+
+fn expire(roster: &mut Roster, present: &mut Present, now: Instant) {
+    let first = present.iter().position(|member| member.is_some_and(|member| now >= member.1));
+    let absent: Vec<u32> =
+        (0..present.len() as u32).filter(|rank| present[*rank as usize].is_none()).collect();
+    match roster.on_time(now) {
+        None => assert_eq!(first, None, "somebody's patience has ended"),
+        Some(answer) => {
+            check_answer(&answer);
+            let Answer::Missing { impatient, ranks } = answer else { panic!("{answer:?}") };
+            assert_eq!((Some(impatient as usize), ranks), (first, absent));
+            present.fill(None);
+        }
+    }
+}
+
+/// Settings as text: understood or refused by name, and a way of meeting that can be gone.
+fn settings(input: &mut Input<'_>) {
+    let text = String::from_utf8_lossy(input.rest()).into_owned();
+    let names: Vec<&str> = KNOBS
+        .iter()
+        .flat_map(|knob| knob.also.iter().chain([&knob.name]))
+        .copied()
+        .chain(LAUNCHERS)
+        .collect();
+    // Of each line, the first character says which variable it is.
+    let name = |first: &str| names[first.bytes().next().map_or(0, usize::from) % names.len()];
+    let lines = text.lines().filter_map(|line| line.split_at_checked(1));
+    let variables: Vec<(&str, &str)> = lines.map(|(first, value)| (name(first), value)).collect();
+    let value = |wanted: &str| {
+        variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
+    };
+    let Ok(config) = Config::from_lookup(&value) else { return };
+    let world_size = config.placement.world_size();
+    assert!((1..=RANKS_MAX).contains(&world_size) && config.placement.rank() < world_size);
+    match meeting(&config) {
+        Ok(Meeting::Solo) => assert_eq!(world_size, 1),
+        Ok(Meeting::Launched { .. } | Meeting::AtRankZero { .. }) => assert!(config.secret.is_some()),
+        Ok(Meeting::SameHost) | Err(Error::Configuration { .. }) => {}
+        Err(error) => panic!("{error}"),
+    }
+}

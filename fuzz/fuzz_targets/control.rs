@@ -1,0 +1,5 @@
+//! Control messages, their stream, and the control plane that they move.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::hostile::control(bytes));

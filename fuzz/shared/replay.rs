@@ -1,0 +1,119 @@
+//! What a fuzz target does on stable Rust: every input of its corpus, then seeded changes of them, under a watchdog.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+/// Changed inputs for each target.
+const MUTATIONS: u64 = 20_000;
+
+/// Longest changed input: what the fuzzer makes, too.
+const INPUT_BYTES_MAX: usize = 4096;
+
+/// For all inputs of a target, far beyond what they take.
+const WATCHDOG: Duration = Duration::from_secs(300);
+
+/// Where the changes start from.
+const SEED: u64 = 1;
+
+/// Says which input was running when a target panicked.
+struct Running<'a> {
+    name: &'a str,
+    what: &'a str,
+    bytes: &'a [u8],
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let bytes: String = self.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            eprintln!("target {}, {}, {} bytes: {bytes}", self.name, self.what, self.bytes.len());
+        }
+    }
+}
+
+/// Runs a target on its corpus and on changes of it. Panics as the target does, or when it hangs.
+pub(crate) fn replay(name: &'static str, target: fn(&[u8])) {
+    let (done, result) = mpsc::channel();
+    let body = thread::spawn(move || {
+        run(name, target);
+        let _ = done.send(());
+    });
+    match result.recv_timeout(WATCHDOG) {
+        Ok(()) => {}
+        Err(RecvTimeoutError::Timeout) => panic!("target {name} hangs"),
+        Err(RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(body.join().expect_err("it has panicked"))
+        }
+    }
+}
+
+fn run(name: &str, target: fn(&[u8])) {
+    let corpus = corpus(name);
+    for (file, bytes) in &corpus {
+        let _running = Running { name, what: &file.display().to_string(), bytes };
+        target(bytes);
+    }
+    let mut random = Random(SEED);
+    for number in 0..MUTATIONS {
+        let bytes = mutated(&corpus, &mut random);
+        let _running = Running { name, what: &format!("seed {SEED}, change {number}"), bytes: &bytes };
+        target(&bytes);
+    }
+}
+
+/// The committed inputs of a target, in the order of their names.
+fn corpus(name: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
+    let files = folder.read_dir().unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut files: Vec<PathBuf> = files.map(|file| file.expect("an entry of the corpus").path()).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{} is empty", folder.display());
+    let read = |file: PathBuf| {
+        let bytes = std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        (file, bytes)
+    };
+    files.into_iter().map(read).collect()
+}
+
+/// One input of the corpus, changed in up to 8 ways.
+fn mutated(corpus: &[(PathBuf, Vec<u8>)], random: &mut Random) -> Vec<u8> {
+    let mut bytes = corpus[random.below(corpus.len())].1.clone();
+    for _ in 0..1 + random.below(8) {
+        let at = random.below(bytes.len() + 1);
+        let count = random.below(16).min(bytes.len() - at);
+        match random.below(7) {
+            0 if count > 0 => bytes[at] ^= 1 << random.below(8),
+            1 if count > 0 => bytes[at] = random.below(256) as u8,
+            2 if count > 0 => bytes[at..at + count].fill([0, 0xff][random.below(2)]),
+            3 => drop(bytes.drain(at..at + count)),
+            4 => {
+                let new: Vec<u8> = (0..random.below(16)).map(|_| random.below(256) as u8).collect();
+                bytes.splice(at..at, new);
+            }
+            5 => {
+                let copied = bytes[at..at + count].to_vec();
+                let to = random.below(bytes.len() + 1);
+                bytes.splice(to..to, copied);
+            }
+            _ => {
+                // The front of this one, the back of another.
+                let other = &corpus[random.below(corpus.len())].1;
+                bytes.truncate(at);
+                bytes.extend_from_slice(&other[random.below(other.len() + 1)..]);
+            }
+        }
+        bytes.truncate(INPUT_BYTES_MAX);
+    }
+    bytes
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % bound
+    }
+}
