@@ -9,6 +9,7 @@ use unisono_communicator::{CallInfo, Descriptor, Error, Site};
 use unisono_schedule::Choice;
 
 use crate::links::Waker;
+use crate::messages::Messages;
 use crate::peers::Heard;
 
 /// How many calls the ring remembers.
@@ -86,6 +87,7 @@ pub struct Board {
     eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
     heard: Heard,
+    messages: Messages,
     notes: Mutex<Vec<Option<String>>>,
     suspicion: Mutex<Option<Suspicion>>,
 }
@@ -111,6 +113,7 @@ impl Board {
             eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
             heard: Heard::new(ranks),
+            messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
             suspicion: Mutex::new(None),
         }
@@ -139,6 +142,21 @@ impl Board {
     pub fn leave(&self, number: u64) {
         self.left.store(number + 1, Ordering::Release);
         self.await_rank(None);
+    }
+
+    /// Notes the start of a send or receive, and gives it a number of its own kind.
+    pub fn enter_message(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+        self.messages.enter(descriptor, site)
+    }
+
+    /// Notes that it has ended well.
+    pub fn leave_message(&self, number: u64) {
+        self.messages.leave(number);
+    }
+
+    /// The last sends and receives, oldest first, and whether each has ended well.
+    pub fn messages(&self) -> Vec<(CallInfo, bool)> {
+        self.messages.recent()
     }
 
     /// How many collectives have been entered.

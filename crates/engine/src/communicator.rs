@@ -164,7 +164,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         }
         if call.descriptor.collective.is_point_to_point() {
             let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
-            let job = self.shared.post_mail(call, timeout);
+            let job = Job::message(call, self.shared.bell.clone(), &self.shared.board);
+            self.shared.post_mail(job.clone(), timeout);
             return Work::new(JobHandle { job, shared: self.shared.clone() });
         }
         let job = match self.shared.issue(&call.descriptor) {

@@ -11,6 +11,7 @@ use unisono_communicator::{
 use crate::active::ActiveCall;
 use crate::baton::Shared;
 use crate::bell::Bell;
+use crate::board::Board;
 use crate::links::Links;
 
 /// An asynchronous call and its state.
@@ -21,6 +22,8 @@ pub(crate) struct Job {
     bell: Arc<Bell>,
     pub(crate) descriptor: Descriptor,
     site: Site,
+    /// Of a send or receive: where its end is noted, and its number there.
+    noted: Option<(Arc<Board>, u64)>,
 }
 
 /// Where a job is.
@@ -42,14 +45,25 @@ pub(crate) struct ActiveJob {
 impl Job {
     /// A job that has not begun.
     pub(crate) fn new(call: OwnedCall, bell: Arc<Bell>) -> Arc<Job> {
-        Arc::new(Job {
+        Arc::new(Job::with(call, bell, None))
+    }
+
+    /// The job of a send or receive, which `board` remembers.
+    pub(crate) fn message(call: OwnedCall, bell: Arc<Bell>, board: &Arc<Board>) -> Arc<Job> {
+        let number = board.enter_message(&call.descriptor, call.site);
+        Arc::new(Job::with(call, bell, Some((board.clone(), number))))
+    }
+
+    fn with(call: OwnedCall, bell: Arc<Bell>, noted: Option<(Arc<Board>, u64)>) -> Job {
+        Job {
             bell,
+            noted,
             is_done: AtomicBool::new(false),
             waker: Mutex::new(None),
             descriptor: call.descriptor,
             site: Site::from(call.site),
             state: Mutex::new(JobState::Queued(call)),
-        })
+        }
     }
 
     /// Whether the call has ended.
@@ -59,6 +73,9 @@ impl Job {
 
     /// Ends the job.
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
+        if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
+            board.leave_message(*number);
+        }
         *lock(&self.state) = JobState::Finished(Some(Finished { result, buffers: Some(buffers) }));
         self.is_done.store(true, Ordering::Release);
         let waker = lock(&self.waker).take();

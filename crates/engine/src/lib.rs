@@ -21,6 +21,7 @@ mod job;
 mod layout;
 mod links;
 mod memory;
+mod messages;
 mod peers;
 mod plan;
 mod planner;

@@ -4,11 +4,11 @@
 //! these differences:
 //!
 //! * `collective_seq_id`, `op_id` and `record_id` are the number of the call on its communicator, from 0, as in our
-//!   errors. There the first starts at 1, and the last counts the calls of all communicators.
+//!   errors. There the first starts at 1, and the last counts the calls of all communicators. Of a send or receive
+//!   they, and `p2p_seq_id`, are its number among those of this rank.
 //! * `state` is "started" or "completed". A call of an asynchronous handle is recorded when it starts, not before.
 //! * Times, `timeout_ms` and the `name` of a frame are null: nobody notes them, since a call reads no clock until it
 //!   has to wait. `frames` holds the one line that called.
-//! * Sends and receives have no number and are not recorded, so `is_p2p` is false and `p2p_seq_id` is 0.
 //! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
 //!
 //! Ours alone are `job`, `rank`, `pg_id` beside a group's name, `awaited_rank`, `revoked_by` and `first_cause` in its
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Place, ReduceOp, Result, Site, lengths,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Peer, Place, ReduceOp, Result, Site, lengths,
 };
 use unisono_engine::{Board, CALLS_REMEMBERED, CallStatus};
 
@@ -56,7 +56,7 @@ pub struct FlightRecord {
     pub pg_config: BTreeMap<String, GroupConfig>,
     /// How far each of them is, by `pg_id`.
     pub pg_status: BTreeMap<u32, GroupStatus>,
-    /// The last calls of each, at most [`CALLS_REMEMBERED`], oldest first.
+    /// The last collectives of each, at most [`CALLS_REMEMBERED`], oldest first, then as many sends and receives.
     pub entries: Vec<Entry>,
 }
 
@@ -100,13 +100,13 @@ pub struct Entry {
     pub pg_id: u32,
     /// Name and description of its communicator.
     pub process_group: (String, String),
-    /// The how-manieth collective of its communicator, from 0.
+    /// The how-manieth collective of its communicator, from 0; of a message as `p2p_seq_id`.
     pub collective_seq_id: u64,
-    /// 0.
+    /// The how-manieth send or receive of this rank in its communicator, from 0; of a collective 0.
     pub p2p_seq_id: u64,
     /// As `collective_seq_id`.
     pub op_id: u64,
-    /// [`LIBRARY`], a colon and the operation.
+    /// [`LIBRARY`], a colon and the operation; of a message also from where to where, as group ranks.
     pub profiling_name: String,
     /// Null.
     pub time_created_ns: Option<u64>,
@@ -128,7 +128,7 @@ pub struct Entry {
     pub retired: bool,
     /// Null.
     pub timeout_ms: Option<u64>,
-    /// False.
+    /// Whether it is a send or a receive.
     pub is_p2p: bool,
     /// The line that called.
     pub frames: Vec<Frame>,
@@ -191,8 +191,11 @@ impl FlightRecord {
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
             };
-            let process_group = (name.clone(), desc.clone());
-            self.entries.push(entry((pg_id, process_group), group, &call, state));
+            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
+        }
+        for (call, is_done) in board.messages() {
+            let state = if is_done { State::Completed } else { State::Started };
+            self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
         }
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
         let (revoked_by, first_cause) = match (board.eviction(), board.revocation()) {
@@ -257,7 +260,7 @@ fn entry(
     state: State,
 ) -> Entry {
     let descriptor = &call.descriptor;
-    let suffix = if descriptor.uneven { "_v" } else { "" };
+    let is_p2p = descriptor.collective.is_point_to_point();
     let (input, output) = sizes(descriptor, group);
     let dtypes = |sizes: &Vec<Vec<u64>>| vec![descriptor.dtype.to_string(); sizes.len()];
     Entry {
@@ -265,9 +268,9 @@ fn entry(
         pg_id,
         process_group,
         collective_seq_id: call.number,
-        p2p_seq_id: 0,
+        p2p_seq_id: if is_p2p { call.number } else { 0 },
         op_id: call.number,
-        profiling_name: format!("{LIBRARY}:{}{suffix}", descriptor.collective),
+        profiling_name: format!("{LIBRARY}:{}", operation(descriptor, group)),
         time_created_ns: None,
         input_dtypes: dtypes(&input),
         input_sizes: input,
@@ -278,10 +281,24 @@ fn entry(
         time_discovered_completed_ns: None,
         retired: state == State::Completed,
         timeout_ms: None,
-        is_p2p: false,
+        is_p2p,
         frames: call.site.iter().map(frame).collect(),
         call: descriptor.to_string(),
         compared: compared(descriptor),
+    }
+}
+
+/// The operation in PyTorch's words: "all_gather_v", "send 0->1", "recv 1<-?".
+fn operation(descriptor: &Descriptor, group: &Group) -> String {
+    let (own, name) = (group.rank(), descriptor.collective);
+    let arrow = match name {
+        Collective::Send => "->",
+        Collective::Recv => "<-",
+        _ => return format!("{name}{}", if descriptor.uneven { "_v" } else { "" }),
+    };
+    match descriptor.peer {
+        Some(Peer::Rank(peer)) => format!("{name} {own}{arrow}{peer}"),
+        Some(Peer::Any) | None => format!("{name} {own}{arrow}?"),
     }
 }
 

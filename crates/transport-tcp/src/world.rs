@@ -20,6 +20,9 @@ use crate::wire::CommunicatorKey;
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// The jobs that this process is in: one, but for tests whose ranks are threads.
+static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
@@ -98,7 +101,27 @@ impl World {
             recorder,
             _thread: thread,
         };
-        Ok(World { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.retain(|world| world.strong_count() > 0);
+        joined.push(Arc::downgrade(&shared));
+        drop(joined);
+        Ok(World { shared })
+    }
+
+    /// The jobs that this process has joined and not left: for who has only a communicator, and wants a flight record
+    /// all the same.
+    ///
+    /// ```no_run
+    /// # let folder = std::path::Path::new("flight");
+    /// for world in unisono_transport_tcp::World::joined() {
+    ///     world.dump_flight(folder)?;
+    /// }
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn joined() -> Vec<World> {
+        let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
+        joined.iter().filter_map(Weak::upgrade).map(|shared| World { shared }).collect()
     }
 
     /// The communicator of all ranks; the same one as long as somebody holds it.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use support::{config, on_each, worlds};
 use unisono_communicator::{Collectives, Communicator, Error, Peer, ReduceOp};
 use unisono_transport_tcp::World;
+use unisono_transport_tcp::flight::FlightRecord;
 use unisono_transport_tcp::rendezvous::Membership;
 
 fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
@@ -18,6 +19,23 @@ fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
     let (p, extra) = (u64::from(size), u64::from(size * (size - 1) / 2));
     let wrong = (0u64..).zip(&values).find(|&(index, &value)| value != index * 3 * p + extra);
     assert_eq!(wrong, None, "rank {rank} of {size}, {elements} elements");
+}
+
+/// What `unisono::init` hands out is a communicator only.
+#[test]
+fn a_record_can_be_had_through_the_process() {
+    let ours = support::on_each(support::worlds(2, &support::config(&[])), |world, communicator| {
+        drop(world);
+        communicator.barrier().unwrap();
+        let records: Vec<_> = World::joined().iter().map(World::flight_record).collect();
+        communicator.barrier().unwrap();
+        let own = |record: &&FlightRecord| record.rank == communicator.group().rank();
+        let barriers = |record: &FlightRecord| {
+            record.entries.iter().any(|entry| entry.profiling_name == "unisono:barrier")
+        };
+        records.iter().filter(own).any(barriers)
+    });
+    assert_eq!(ours, [true, true]);
 }
 
 #[test]

@@ -28,7 +28,7 @@
 //! Started alone, with no launcher around it, the same program is a world of one. The typed calls are in
 //! [`Collectives`], [`CollectivesAsync`] and [`CollectivesUneven`]; every setting is a row of [`config::KNOBS`]; a
 //! failure says which rank, in which call, and how it was noticed: see [`Error`]. With `UNISONO_FLIGHT_DIR` set, every
-//! survivor leaves its last calls for `unisono doctor`: see [`flight`].
+//! survivor leaves its last calls for `unisono doctor`: see [`flight`]; [`World::joined`] gives them at any time.
 //!
 //! Tests can run many ranks as threads of one process without any network: see [`in_process`].
 

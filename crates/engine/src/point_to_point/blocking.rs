@@ -38,7 +38,14 @@ enum Lent {
 
 impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
-    pub(crate) fn run_point_to_point(self: &Arc<Self>, mut call: Call<'_>) -> Result<Outcome> {
+    pub(crate) fn run_point_to_point(self: &Arc<Self>, call: Call<'_>) -> Result<Outcome> {
+        let number = self.board.enter_message(&call.descriptor, call.site);
+        let outcome = self.exchange(call)?;
+        self.board.leave_message(number);
+        Ok(outcome)
+    }
+
+    fn exchange(self: &Arc<Self>, mut call: Call<'_>) -> Result<Outcome> {
         let timeout = call.options.timeout.unwrap_or(self.options.timeout);
         let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
             &mut call.buffers
@@ -64,7 +71,9 @@ impl<L: Links + 'static> Shared<L> {
             self.leave_to_progress();
             return self.await_job(&job, output);
         }
-        let job = self.post_mail(owned_call(descriptor, site, input.to_vec(), output.bytes()), timeout);
+        let owned = owned_call(descriptor, site, input.to_vec(), output.bytes());
+        let job = Job::new(owned, self.bell.clone());
+        self.post_mail(job.clone(), timeout);
         self.await_job(&job, output)
     }
 
@@ -165,15 +174,13 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// Adds an operation that owns its memory to the mail, for whoever holds the baton.
-    pub(crate) fn post_mail(self: &Arc<Self>, call: OwnedCall, timeout: Duration) -> Arc<Job> {
-        let job = Job::new(call, self.bell.clone());
+    pub(crate) fn post_mail(self: &Arc<Self>, job: Arc<Job>, timeout: Duration) {
         let mut mail = lock(&self.mail);
-        mail.post(job.clone(), timeout);
+        mail.post(job, timeout);
         self.has_mail.store(true, Ordering::SeqCst);
         drop(mail);
         self.nudge_holder();
         self.leave_to_progress();
-        job
     }
 
     /// The progress thread goes on with what is in the mail.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use unisono_communicator::{DType, Label, UserOp};
+use unisono_communicator::{DType, Label, Peer, UserOp};
 use unisono_engine::mismatch;
 
 use super::*;
@@ -84,6 +84,32 @@ fn the_names_are_pytorchs() {
     let frame = &running["frames"][0];
     assert!(frame["filename"].as_str().unwrap().ends_with("tests.rs") && frame["name"].is_null(), "{frame}");
     assert_eq!(serde_json::from_value::<FlightRecord>(value).unwrap(), record_of(&board));
+}
+
+#[test]
+fn sends_and_receives_are_behind_the_collectives() {
+    let board = board();
+    let message =
+        |collective, peer| Descriptor { peer: Some(peer), ..Descriptor::new(collective, DType::F32, 6) };
+    let send = board.enter_message(&message(Collective::Send, Peer::Rank(2)), Location::caller());
+    board.enter_message(&message(Collective::Recv, Peer::Rank(0)), Location::caller());
+    board.enter_message(&message(Collective::Recv, Peer::Any), Location::caller());
+    board.leave_message(send);
+    let record = record_of(&board);
+    assert_eq!(
+        record.entries.iter().map(|one| one.is_p2p).collect::<Vec<_>>(),
+        [false, false, true, true, true]
+    );
+    let messages: Vec<_> = record.entries[2..]
+        .iter()
+        .map(|one| (one.p2p_seq_id, one.profiling_name.as_str(), one.state, one.input_sizes.len()))
+        .collect();
+    let expected = [
+        (0, "unisono:send 1->2", State::Completed, 1),
+        (1, "unisono:recv 1<-0", State::Started, 0),
+        (2, "unisono:recv 1<-?", State::Started, 0),
+    ];
+    assert_eq!(messages, expected);
 }
 
 #[test]

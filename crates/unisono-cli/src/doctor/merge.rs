@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use unisono::flight::{Entry, FlightRecord, GroupConfig, GroupStatus};
+use unisono::flight::{Entry, FlightRecord, GroupConfig, GroupStatus, State};
 
 /// How far a rank is in a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -53,7 +53,7 @@ pub(super) struct Cause {
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) group: String,
-    /// All members have left records, stand at the same call, and nothing has failed.
+    /// All members have left records, stand at the same call with no message open, and nothing has failed.
     pub(super) is_well: bool,
     /// The first remembered call that is not the same on all ranks.
     pub(super) mismatch: Option<u64>,
@@ -94,6 +94,8 @@ struct Group<'a> {
     statuses: BTreeMap<u32, &'a GroupStatus>,
     /// By number, then by rank.
     calls: BTreeMap<u64, BTreeMap<u32, &'a Entry>>,
+    /// The sends and receives of each rank that have not ended well.
+    messages: BTreeMap<u32, Vec<&'a Entry>>,
 }
 
 impl<'a> Group<'a> {
@@ -107,6 +109,7 @@ impl<'a> Group<'a> {
             standings: config.ranks.iter().map(|&rank| (rank, standing(rank))).collect(),
             statuses: BTreeMap::new(),
             calls: BTreeMap::new(),
+            messages: BTreeMap::new(),
         }
     }
 
@@ -118,7 +121,14 @@ impl<'a> Group<'a> {
         }
         let status = record.pg_status.get(&config.pg_id).ok_or_else(|| problem("there is no status of"))?;
         for entry in record.entries.iter().filter(|entry| entry.pg_id == config.pg_id) {
-            self.calls.entry(entry.collective_seq_id).or_default().insert(rank, entry);
+            if entry.is_p2p {
+                self.messages
+                    .entry(rank)
+                    .or_default()
+                    .extend((entry.state != State::Completed).then_some(entry));
+            } else {
+                self.calls.entry(entry.collective_seq_id).or_default().insert(rank, entry);
+            }
         }
         let is_finished = status.last_completed_collective >= status.last_enqueued_collective;
         let standing = match u64::try_from(status.last_enqueued_collective) {
@@ -138,12 +148,14 @@ impl<'a> Group<'a> {
         standings.dedup();
         let is_recorded = |one: &Standing| !matches!(one, Standing::NoRecord | Standing::Absent);
         let is_even = standings.len() == 1 && standings.iter().all(is_recorded);
-        let is_well = is_even && mismatch.is_none() && causes.is_empty();
+        let messages = self.message_phrases();
+        let is_well = is_even && mismatch.is_none() && causes.is_empty() && messages.is_empty();
         let mut phrases: Vec<String> = Vec::new();
         if is_well {
             phrases.push("nothing is wrong".to_owned());
         }
         phrases.extend(self.standing_phrases(&standings, mismatch));
+        phrases.extend(messages);
         phrases.extend(mismatch.map(|number| self.mismatch_phrase(number)));
         phrases.extend(
             causes.iter().map(|cause| format!("rank {} saw: {}", cause.by, in_one_line(&cause.text))),
@@ -258,6 +270,17 @@ impl<'a> Group<'a> {
             }
         };
         format!("call {number} {}{at}", first.call)
+    }
+
+    /// For each rank its first message that has not ended, and how many more there are. One that has failed, and one
+    /// that was on its way when the record was taken, look alike.
+    fn message_phrases(&self) -> Vec<String> {
+        let phrase = |(rank, open): (&u32, &Vec<&Entry>)| {
+            let (first, more) = open.split_first()?;
+            let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+            Some(format!("rank {rank} has not ended {}{}{more}", first.call, site_text(first)))
+        };
+        self.messages.iter().filter_map(phrase).collect()
     }
 
     fn mismatch_phrase(&self, number: u64) -> String {

@@ -52,6 +52,27 @@ fn judge(records: &[FlightRecord]) -> Verdict {
     verdicts.remove(0)
 }
 
+/// A receive that waits.
+fn receive(number: u64) -> Value {
+    let mut receive = call(number, "recv(4 x f32, from rank 1, tag 7)", 55);
+    receive["is_p2p"] = json!(true);
+    receive["state"] = json!("started");
+    receive
+}
+
+#[test]
+fn messages_that_have_not_ended_are_named() {
+    let mut records = [0, 1].map(|rank| record(rank, 2, &[sum(0)], 0));
+    records[0].entries.extend([receive(0), receive(1)].map(|one| serde_json::from_value(one).unwrap()));
+    let mut done: Entry = serde_json::from_value(receive(0)).unwrap();
+    done.state = State::Completed;
+    records[1].entries.push(done);
+    let verdict = judge(&records);
+    assert!(!verdict.is_well);
+    let expected = "rank 0 has not ended recv(4 x f32, from rank 1, tag 7) at train.rs:55 and 1 more";
+    assert!(verdict.text.ends_with(expected), "{}", verdict.text);
+}
+
 fn fail(record: &mut FlightRecord, by: u32, text: &str) {
     for status in record.pg_status.values_mut() {
         (status.revoked_by, status.first_cause) = (Some(by), Some(text.to_owned()));
