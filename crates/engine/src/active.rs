@@ -47,6 +47,8 @@ pub(crate) struct ActiveCall {
     planned: Box<Planned>,
     /// The scaled input of a PreMulSum, whose own input must stay as it is.
     scaled: Option<Vec<u8>>,
+    /// There was no memory for it. It has its number all the same, so that the others learn whose call fails.
+    shortage: Option<Box<Error>>,
     links_open: bool,
 }
 
@@ -63,11 +65,12 @@ impl ActiveCall {
         let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
-        let scaled = if reducer.needs_prescale() { prescale(reducer, &mut call.buffers) } else { None };
         let plan = &planned.run.plan;
-        if engine.scratch.len() < plan.scratch_bytes {
-            engine.scratch.resize(plan.scratch_bytes, 0);
-        }
+        let room = enlarge(&mut engine.scratch, plan.scratch_bytes);
+        let (scaled, shortage) = match room.and_then(|()| prescale(reducer, &mut call.buffers)) {
+            Ok(scaled) => (scaled, None),
+            Err(error) => (None, Some(Box::new(error))),
+        };
         let number = board.enter_by(&descriptor, Some(plan.choice), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.farewell().digest);
@@ -81,6 +84,7 @@ impl ActiveCall {
             site: call.site,
             planned,
             scaled,
+            shortage,
             links_open: false,
         })
     }
@@ -93,6 +97,9 @@ impl ActiveCall {
     ) -> Result<bool, Failure> {
         let Planned { run, reducer, .. } = &mut *self.planned;
         if !self.links_open {
+            if let Some(error) = self.shortage.take() {
+                return Err(Failure::NotOpened(*error));
+            }
             match engine.links.open(&run.plan.edges) {
                 Poll::Ready(Ok(())) => self.links_open = true,
                 Poll::Ready(Err(error)) => return Err(Failure::NotOpened(error)),
@@ -187,16 +194,38 @@ impl ActiveCall {
     }
 }
 
-/// Multiplies the input by the factor: in place, or into a copy.
-fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Option<Vec<u8>> {
+/// Multiplies the input by the factor, if the reducer does: in place, or into a copy.
+fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Result<Option<Vec<u8>>> {
+    if !reducer.needs_prescale() {
+        return Ok(None);
+    }
     match buffers {
         Buffers::InOut(BufferMut::Host(buffer)) => buffer.for_each(|slice| reducer.prescale(slice)),
         Buffers::Separate { input: Buffer::Host(input), .. } => {
-            let mut copy = input.to_vec();
+            let mut copy = Vec::new();
+            reserve(&mut copy, input.bytes())?;
+            match input {
+                Segments::One(slice) => copy.extend_from_slice(slice),
+                Segments::Many(list) => list.slices().iter().for_each(|slice| copy.extend_from_slice(slice)),
+            }
             reducer.prescale(&mut copy);
-            return Some(copy);
+            return Ok(Some(copy));
         }
         Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => {}
     }
-    None
+    Ok(None)
+}
+
+fn enlarge(memory: &mut Vec<u8>, bytes: usize) -> Result<()> {
+    if memory.len() < bytes {
+        reserve(memory, bytes - memory.len())?;
+        memory.resize(bytes, 0);
+    }
+    Ok(())
+}
+
+/// Makes room for so many more bytes, or says that there is none: an allocation that fails by itself ends the process.
+fn reserve(memory: &mut Vec<u8>, more: usize) -> Result<()> {
+    let what = || format!("no memory for the {more} bytes that a call needs besides its buffers");
+    memory.try_reserve_exact(more).map_err(|error| Error::System { what: what(), text: error.to_string() })
 }

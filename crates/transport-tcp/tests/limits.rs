@@ -9,8 +9,6 @@
 mod child;
 mod support;
 
-use std::sync::Arc;
-
 use child::{Rank, say};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
@@ -19,6 +17,9 @@ use unisono_transport_tcp::config::Config;
 
 /// What the system says when a process has no descriptors left.
 const NO_MORE_FILES: &str = "Too many open files";
+
+/// Bytes of a call that needs as many again.
+const SCALED_BYTES: usize = 64 << 20;
 
 /// The one whose limit is low.
 const LIMITED: u32 = 1;
@@ -31,7 +32,9 @@ fn rank_that_joins() {
     let Some(free) = lines.next() else { return };
     let config = Config::from_environment().unwrap();
     if config.placement.rank() == LIMITED {
-        leave_descriptors(free.parse().unwrap());
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let current = Some(descriptor_limit(free.parse().unwrap()));
+        setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
     let joined = World::join(&config).and_then(|world| {
         let communicator = world.communicator()?;
@@ -42,10 +45,38 @@ fn rank_that_joins() {
     lines.next();
 }
 
-/// Not a test by itself: joins, and for every line makes a communicator that it may not have the descriptors for.
+/// Not a test by itself: makes communicators that it may not have the descriptors for.
 #[test]
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_duplicates() {
+    one_rank(Resource::Nofile, descriptor_limit, |copy| {
+        let mut values = vec![1u32; 100_000];
+        copy.all_reduce(&mut values, ReduceOp::Sum)?;
+        assert_eq!(values, vec![copy.group().size(); 100_000]);
+        Ok(())
+    });
+}
+
+/// Not a test by itself: makes calls that need a copy of their input, which it may not have the memory for.
+#[test]
+#[ignore = "started by the other tests, once per rank"]
+fn rank_that_scales() {
+    let (input, mut output) = (vec![1f32; SCALED_BYTES / 4], vec![2f32; SCALED_BYTES / 4]);
+    one_rank(Resource::As, memory_limit, |copy| {
+        copy.all_reduce_into(&input, &mut output, ReduceOp::PreMulSum(0.5))?;
+        let expected = copy.group().size() as f32 / 2.0;
+        assert!(output.iter().all(|value| *value == expected));
+        Ok(())
+    });
+}
+
+/// Joins. For every line it does its work on a new communicator, the limited rank with as much left of a resource as
+/// the line says; then all do it once more without that limit.
+fn one_rank(
+    resource: Resource,
+    limit: impl Fn(usize) -> u64,
+    mut work: impl FnMut(&dyn Communicator) -> Result<()>,
+) {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     if lines.next().is_none() {
         return;
@@ -53,39 +84,43 @@ fn rank_that_duplicates() {
     let world = World::join(&Config::from_environment().unwrap()).unwrap();
     let communicator = world.communicator().unwrap();
     let is_limited = communicator.group().rank() == LIMITED;
-    let all = getrlimit(Resource::Nofile);
-    let use_copy = || {
-        let copy: Arc<dyn Communicator> = communicator.duplicate()?;
-        let mut values = vec![1u32; 100_000];
-        copy.all_reduce(&mut values, ReduceOp::Sum)?;
-        assert_eq!(values, vec![communicator.group().size(); 100_000]);
+    let unlimited = getrlimit(resource);
+    let mut work_on_copy = || {
+        let copy = communicator.duplicate()?;
+        work(&*copy)?;
         copy.close()
     };
     communicator.all_reduce(&mut vec![1u32; 100_000], ReduceOp::Sum).unwrap();
     say("ready");
-    while let Some(free) = lines.next() {
+    while let Some(left) = lines.next() {
         if is_limited {
-            leave_descriptors(free.parse().unwrap());
+            let current = Some(limit(left.parse().unwrap()));
+            setrlimit(resource, Rlimit { current, maximum: unlimited.maximum }).unwrap();
         }
-        say(&outcome(&use_copy()));
+        say(&outcome(&work_on_copy()));
         // Until all have spoken, so that no answer is about what comes next.
         lines.next();
         if is_limited {
-            setrlimit(Resource::Nofile, all).unwrap();
+            setrlimit(resource, unlimited.clone()).unwrap();
         }
-        let again = communicator.barrier().and_then(|()| use_copy());
-        say(&outcome(&again));
+        say(&outcome(&communicator.barrier().and_then(|()| work_on_copy())));
     }
     communicator.close().unwrap();
 }
 
-/// Lowers the limit so that just so many descriptors can be had.
-fn leave_descriptors(free: usize) {
+/// The limit under which just so many descriptors can be had: it is on numbers, and the lowest that is free is given
+/// out.
+fn descriptor_limit(left: usize) -> u64 {
     let is_open = |number: &u64| std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
-    // The limit is on numbers, and the lowest that is free is given out.
-    let limit = (0..).filter(|number| !is_open(number)).nth(free);
-    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    setrlimit(Resource::Nofile, Rlimit { current: limit, maximum }).unwrap();
+    (0..).filter(|number| !is_open(number)).nth(left).unwrap()
+}
+
+/// The limit under which this process can have just so many bytes more.
+fn memory_limit(left: usize) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSize:")).unwrap();
+    let now_kib: u64 = line.trim().trim_end_matches(" kB").parse().unwrap();
+    now_kib * 1024 + left as u64
 }
 
 /// What is said of a result.
@@ -131,7 +166,7 @@ fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     let mut short = 0;
     for (mut ranks, free) in jobs.into_iter().zip(free) {
         let (other, limited) = (ranks[0].hear(), ranks[1].hear());
-        println!("{free} descriptors: the limited one {limited}; the other {other}");
+        eprintln!("{free} descriptors: the limited one {limited}; the other {other}");
         if limited == "fine" {
             assert_eq!(other, "fine", "{free} descriptors");
         } else {
@@ -147,33 +182,39 @@ fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     assert!((1..free.len()).contains(&short), "{short} of {} were short", free.len());
 }
 
-#[test]
-fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
-    let mut ranks = job("rank_that_duplicates", "duplicating", 3);
+/// With so much left of a resource, the work of one rank fails for want of it on all ranks, or succeeds on all; with
+/// all of it, it succeeds. Both must have happened.
+fn fail_and_recover(test: &str, left: &[usize], no_more: &str) {
+    let mut ranks = job(test, test, 3);
     ranks.iter_mut().for_each(|rank| rank.tell("begin"));
     ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
-    let free = [0, 1, 2, 3, 4, 5, 64];
     let mut short = 0;
-    for free in free {
-        ranks.iter_mut().for_each(|rank| rank.tell(&free.to_string()));
+    for left in left {
+        ranks.iter_mut().for_each(|rank| rank.tell(&left.to_string()));
         let said: Vec<String> = ranks.iter().map(Rank::hear).collect();
-        println!("{free} descriptors: {said:?}");
-        let limited = &said[LIMITED as usize];
-        if limited == "fine" {
-            assert_eq!(said, ["fine"; 3], "{free} descriptors");
+        eprintln!("{test}, {left} left: {said:?}");
+        if said[LIMITED as usize] == "fine" {
+            assert_eq!(said, ["fine"; 3], "{test}, {left} left");
         } else {
             short += 1;
-            assert!(limited.starts_with("system: ") && limited.contains(NO_MORE_FILES), "{free}: {limited}");
-            for other in [&said[0], &said[2]] {
-                assert!(
-                    other.starts_with("by 1, system: ") && other.contains(NO_MORE_FILES),
-                    "{free}: {other}"
-                );
+            for (rank, said) in (0u32..).zip(&said) {
+                let start = if rank == LIMITED { "system: " } else { "by 1, system: " };
+                assert!(said.starts_with(start) && said.contains(no_more), "{test}, {left} left: {said}");
             }
         }
         ranks.iter_mut().for_each(|rank| rank.tell("on"));
-        ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "fine", "with descriptors again, after {free}"));
+        ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "fine", "{test}, after {left} left"));
     }
-    assert!((1..free.len()).contains(&short), "{short} of {} were short", free.len());
+    assert!((1..left.len()).contains(&short), "{test}: {short} of {} were short", left.len());
     ranks.into_iter().for_each(Rank::end);
+}
+
+#[test]
+fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
+    fail_and_recover("rank_that_duplicates", &[0, 1, 2, 3, 4, 5, 64], NO_MORE_FILES);
+}
+
+#[test]
+fn a_call_without_memory_fails_before_it_sends_and_the_next_one_is_well() {
+    fail_and_recover("rank_that_scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
 }

@@ -5,7 +5,7 @@
 //! in its place counts for nothing.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +21,9 @@ use crate::codec::{ADDRESS_BYTES, Reader, Writer};
 use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, open_private};
 
 const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;
+/// What a host needs beside one connection for each rank: a listening socket, two runtimes and its own connection.
+const HOSTING_DESCRIPTORS: usize = 8;
+
 const NOTICE_LABEL: &[u8] = b"unisono notice 1";
 
 /// What the file says: where the store is, and the secret it believes in.
@@ -58,6 +61,7 @@ struct Hosting {
 
 impl Hosting {
     fn start(path: &Path, mut file: File, rank: &JoinConfig) -> Result<Hosting> {
+        spare_descriptors(&file, rank.world_size as usize + HOSTING_DESCRIPTORS)?;
         let secret = Secret::random()?;
         let store = StoreHost::start(StoreConfig {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
@@ -71,6 +75,14 @@ impl Hosting {
         written.map_err(|error| Error::system(format!("write {}", path.display()), &error))?;
         Ok(Hosting { path: path.to_owned(), file, notice, _store: store })
     }
+}
+
+/// Sees that so many descriptors can be had. A host without them would let everybody wait, where another rank may have
+/// them.
+fn spare_descriptors(file: &File, count: usize) -> Result<()> {
+    let spare: io::Result<Vec<File>> = (0..count).map(|_| file.try_clone()).collect();
+    let what = || format!("no room for the {count} descriptors that it takes to host the ranks' meeting");
+    spare.map(drop).map_err(|error| Error::system(what(), &error))
 }
 
 impl Drop for Hosting {
