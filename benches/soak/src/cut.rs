@@ -1,6 +1,7 @@
 //! Trials in which a host of a job is cut off: who names it when, who goes on, and what its own ranks are told.
 //!
-//! The hosts are network namespaces, which need root and iproute2. Two ranks live on one host, two on hosts of their own.
+//! The hosts are network namespaces, which need root and iproute2. Two ranks live on one host, two on hosts of their
+//! own.
 
 use std::io::Read;
 use std::process::Command;
@@ -22,7 +23,8 @@ const HOSTS: usize = 3;
 /// Elements of the all-reduce of those who go on.
 const ELEMENTS: usize = 1 << 18;
 
-/// From the cut to the last survivor's error that names who is cut off, in each run; empty where there are no namespaces.
+/// From the cut to the last survivor's error that names who is cut off, in each run; empty where there are no
+/// namespaces.
 #[derive(Default)]
 pub(crate) struct Times {
     /// The link was down.
