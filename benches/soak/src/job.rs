@@ -1,8 +1,9 @@
 //! One job of real processes: started, read line by line, signalled, and ended.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -28,6 +29,16 @@ pub(crate) struct Process {
     lines: Receiver<String>,
 }
 
+/// What a process has said since the last time.
+pub(crate) enum Said {
+    /// A line.
+    Line(String),
+    /// Nothing more yet.
+    Nothing,
+    /// Nothing, and it never will.
+    Ended,
+}
+
 /// A job. Its processes are killed when it goes.
 pub(crate) struct Job {
     pub(crate) ranks: Vec<Process>,
@@ -36,8 +47,18 @@ pub(crate) struct Job {
 impl Job {
     /// Starts this program once per rank, with `words`. `name` is different for all jobs that run at one time.
     pub(crate) fn start(ranks: u32, name: &str, words: &[&str]) -> Result<Job, Problem> {
+        Job::start_some(0..ranks, ranks, name, words)
+    }
+
+    /// Starts only some of the ranks.
+    pub(crate) fn start_some(
+        some: Range<u32>,
+        ranks: u32,
+        name: &str,
+        words: &[&str],
+    ) -> Result<Job, Problem> {
         let mut job = Job { ranks: Vec::new() };
-        for rank in 0..ranks {
+        for rank in some {
             let mut command = Command::new(std::env::current_exe()?);
             command
                 .args(words)
@@ -91,11 +112,39 @@ impl Process {
         rest.ok_or_else(|| Problem::Broken(format!("waited for {word:?}, but it says: {line}")))
     }
 
+    /// What follows `word` on the first line that does not begin with `skipped`.
+    pub(crate) fn hear_after(&self, skipped: &str, word: &str) -> Result<String, Problem> {
+        loop {
+            let line = self.hear("")?;
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok(rest.trim().to_owned());
+            }
+            if !line.starts_with(skipped) {
+                return Err(Problem::Broken(format!("waited for {word:?}, but it says: {line}")));
+            }
+        }
+    }
+
+    /// The next line, if there is one.
+    pub(crate) fn listen(&self) -> Said {
+        match self.lines.try_recv() {
+            Ok(line) => Said::Line(line),
+            Err(TryRecvError::Empty) => Said::Nothing,
+            Err(TryRecvError::Disconnected) => Said::Ended,
+        }
+    }
+
     /// Sends a signal, and says when.
     pub(crate) fn signal(&self, signal: Signal) -> Result<u64, Problem> {
         let at_ns = now_ns();
         kill_process(Pid::from_child(&self.child), signal).map_err(std::io::Error::from)?;
         Ok(at_ns)
+    }
+
+    /// Lets it end.
+    pub(crate) fn close_input(&mut self) -> Result<(), Problem> {
+        drop(self.child.stdin.take());
+        Ok(())
     }
 
     /// Lets it end, and waits for that.

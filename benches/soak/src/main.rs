@@ -9,19 +9,24 @@
 mod alarms;
 mod cut;
 mod cycles;
+mod faults;
+mod flips;
+mod identical;
 mod job;
+mod joins;
 mod rank;
 mod recovery;
 mod strangers;
 mod table;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use recovery::{Fault, Trial};
-use table::{Bound, Row};
+use table::{Bound, Row, Verdicts};
 
 /// Fails the ranks of real jobs, and measures what the others make of it.
 #[derive(Debug, Parser)]
@@ -38,9 +43,45 @@ struct Arguments {
     /// For how many seconds a job runs beside busy loops.
     #[arg(long, default_value_t = 600)]
     busy_seconds: u64,
+    /// How many jobs get random faults; `--only faults --seed N --fault-runs 1` repeats one of them.
+    #[arg(long, default_value_t = 100)]
+    fault_runs: u32,
+    /// How often survivors are compared with a fresh job.
+    #[arg(long, default_value_t = 50)]
+    identical_runs: u32,
+    /// How many bits are changed.
+    #[arg(long, default_value_t = 10_000)]
+    flips: u32,
+    /// How often a rank joins beside strangers, and alone.
+    #[arg(long, default_value_t = 21)]
+    joins: u32,
+    /// Only this part.
+    #[arg(long, value_enum)]
+    only: Option<Part>,
     /// Where the random choices start.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// Ranks that die, stop or are cut off: the table.
+    Times,
+    /// Communicators made and dropped.
+    Cycles,
+    /// Strangers at the doors.
+    Strangers,
+    /// Ranks that join beside strangers.
+    Joins,
+    /// Random faults.
+    Faults,
+    /// Survivors beside a fresh job.
+    Identical,
+    /// Changed bits.
+    Flips,
+    /// A job beside busy loops.
+    Alarms,
 }
 
 #[derive(Debug, Subcommand)]
@@ -69,6 +110,44 @@ enum RankCommand {
         /// How many.
         cycles: u32,
     },
+    /// One rank of a job under random faults; started by this program.
+    #[command(hide = true)]
+    Faults {
+        /// Of its program.
+        seed: u64,
+        /// How many.
+        steps: u64,
+        /// Whether its streams carry checksums.
+        #[arg(action = clap::ArgAction::Set)]
+        checksums: bool,
+    },
+    /// One rank of a job that loses one; started by this program.
+    #[command(hide = true)]
+    Identical {
+        /// Of its data.
+        seed: u64,
+        /// The file for the checkpoint.
+        checkpoint: PathBuf,
+    },
+    /// One rank of a job that starts from a checkpoint; started by this program.
+    #[command(hide = true)]
+    Fresh {
+        /// Of its data.
+        seed: u64,
+        /// The file with the checkpoint.
+        checkpoint: PathBuf,
+        /// The step it is of.
+        step: u64,
+        /// Whose data the ranks take.
+        #[arg(value_delimiter = ',')]
+        owners: Vec<u32>,
+    },
+    /// One rank of a job whose bits change; started by this program.
+    #[command(hide = true)]
+    Flips,
+    /// One rank that joins; started by this program.
+    #[command(hide = true)]
+    Joins,
 }
 
 /// Failures of this program and of the promises alike.
@@ -93,6 +172,13 @@ fn main() -> ExitCode {
         Some(RankCommand::Strangers) => strangers::rank(),
         Some(RankCommand::Cut) => cut::rank(),
         Some(RankCommand::Cycles { cycles }) => cycles::rank(cycles),
+        Some(RankCommand::Faults { seed, steps, checksums }) => faults::rank(seed, steps, checksums),
+        Some(RankCommand::Identical { seed, checkpoint }) => identical::rank(seed, &checkpoint),
+        Some(RankCommand::Fresh { seed, checkpoint, step, owners }) => {
+            identical::fresh(seed, &checkpoint, step, &owners)
+        }
+        Some(RankCommand::Flips) => flips::rank(),
+        Some(RankCommand::Joins) => joins::rank(),
         None => soak(&arguments),
     };
     match outcome {
@@ -105,15 +191,57 @@ fn main() -> ExitCode {
 }
 
 fn soak(arguments: &Arguments) -> Result<(), Problem> {
-    let Arguments { runs, cycles, busy_seconds, seed, .. } = *arguments;
-    println!("4 ranks, loopback, {runs} runs of each trial, seed {seed}\n");
+    let Arguments { runs, cycles, busy_seconds, fault_runs, identical_runs, flips, joins, seed, .. } =
+        *arguments;
+    let is_wanted = |part| arguments.only.is_none_or(|only| only == part);
+    let mut verdicts = Verdicts::default();
+    if is_wanted(Part::Times) {
+        println!("4 ranks, loopback, {runs} runs of each trial, seed {seed}\n");
+        let are_kept = times(runs, seed)?;
+        verdicts.judge("\nthe times above", are_kept);
+    }
+    if is_wanted(Part::Cycles) {
+        verdicts.judge_outcome("cycles", cycles::measure(cycles));
+    }
+    if is_wanted(Part::Strangers) {
+        verdicts.judge_outcome("strangers", strangers::measure());
+    }
+    if is_wanted(Part::Joins) {
+        let joins = joins::measure(joins)?;
+        verdicts.judge(&joins, joins.is_kept());
+    }
+    if is_wanted(Part::Faults) {
+        let totals = faults::measure(fault_runs, seed);
+        verdicts.judge(&totals, totals.is_kept());
+    }
+    if is_wanted(Part::Identical) {
+        let outcome = identical::measure(identical_runs, seed);
+        let text =
+            |runs| format!("{runs} times survivors came to the bits of a fresh run from their checkpoint");
+        verdicts.judge_outcome("survivors and a fresh run", outcome.map(text));
+    }
+    if is_wanted(Part::Flips) {
+        let text =
+            |flips| format!("{flips} changed bits: the same link named by every rank, no wrong result");
+        verdicts.judge_outcome("changed bits", flips::measure(flips, seed).map(text));
+    }
+    if is_wanted(Part::Alarms) {
+        let text =
+            |calls| format!("{busy_seconds} s beside 4 busy loops: {calls} calls of every rank, no alarm");
+        verdicts.judge_outcome("busy loops", alarms::measure(busy_seconds).map(text));
+    }
+    verdicts.end()
+}
+
+/// The table; whether all its promises are kept.
+fn times(runs: u32, seed: u64) -> Result<bool, Problem> {
     let milliseconds = Duration::from_millis;
     let small = Trial { fault: Fault::Kill, resident_mib: 0, runs, seed };
     let killed = recovery::measure(&small)?;
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
     let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
     let cut = cut::measure(runs, seed)?;
-    table::print(&[
+    let are_kept = table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
         Row::new("kill to the end of shrink", killed.shrunk, Bound::Nothing),
@@ -128,9 +256,5 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
         Row::new("the same, packets vanish", cut.silence, Bound::Most(milliseconds(1000))),
         Row::new("the same, blackhole routes", cut.blackhole, Bound::Most(milliseconds(1000))),
     ]);
-    println!("\n{}", cycles::measure(cycles)?);
-    println!("{}", strangers::measure()?);
-    let calls = alarms::measure(busy_seconds)?;
-    println!("{busy_seconds} s beside 4 busy loops: {calls} calls of every rank, no alarm");
-    Ok(())
+    Ok(are_kept)
 }

@@ -13,7 +13,7 @@ use crate::job::{Job, Process};
 const RANKS: u32 = 2;
 
 /// Handshakes that are begun at each rank and not ended.
-const HALF_OPEN: usize = 1000;
+pub(crate) const HALF_OPEN: usize = 1000;
 
 /// Connections with nonsense, a second, to each rank in turn.
 const JUNK_PER_SECOND: u32 = 1000;
@@ -147,13 +147,20 @@ fn control_ticks(rank: &Process) -> Result<u64, Problem> {
     Err(Problem::Broken("no control thread".to_owned()))
 }
 
-/// Where a process listens.
+/// Where a process listens that has one listener.
 fn door(rank: &Process) -> Result<SocketAddr, Problem> {
+    let first = doors(rank)?.first().copied();
+    first.ok_or_else(|| Problem::Broken("a rank listens nowhere".to_owned()))
+}
+
+/// Everywhere a process listens.
+pub(crate) fn doors(rank: &Process) -> Result<Vec<SocketAddr>, Problem> {
     let own: Vec<String> = std::fs::read_dir(format!("/proc/{}/fd", rank.id()))?
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
         .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
         .collect();
     let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", rank.id()))?;
+    let mut doors = Vec::new();
     for line in table.lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();
         // Local address, state 0A for listening, inode.
@@ -162,8 +169,8 @@ fn door(rank: &Process) -> Result<SocketAddr, Problem> {
             && let Some((_, port)) = local.split_once(':')
             && let Ok(port) = u16::from_str_radix(port, 16)
         {
-            return Ok((Ipv4Addr::LOCALHOST, port).into());
+            doors.push((Ipv4Addr::LOCALHOST, port).into());
         }
     }
-    Err(Problem::Broken("a rank listens nowhere".to_owned()))
+    Ok(doors)
 }

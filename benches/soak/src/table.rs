@@ -1,6 +1,43 @@
 //! What was measured, as lines for people.
 
+use std::fmt;
 use std::time::Duration;
+
+use crate::Problem;
+
+/// The end of every verdict.
+const KEPT: &str = "kept";
+const BROKEN: &str = "NOT KEPT";
+
+/// Promises that are not a row of times: printed as they are judged, and counted.
+#[derive(Default)]
+pub(crate) struct Verdicts {
+    broken: u32,
+}
+
+impl Verdicts {
+    /// Says what was measured, and whether that is what was promised.
+    pub(crate) fn judge(&mut self, measured: impl fmt::Display, is_kept: bool) {
+        self.broken += u32::from(!is_kept);
+        println!("{measured}: {}", if is_kept { KEPT } else { BROKEN });
+    }
+
+    /// The same for what fails where a promise is broken.
+    pub(crate) fn judge_outcome(&mut self, promise: &str, outcome: Result<impl fmt::Display, Problem>) {
+        match outcome {
+            Ok(measured) => self.judge(measured, true),
+            Err(problem) => self.judge(format!("{promise}: {problem}"), false),
+        }
+    }
+
+    /// An error if any promise was broken.
+    pub(crate) fn end(self) -> Result<(), Problem> {
+        match self.broken {
+            0 => Ok(()),
+            broken => Err(Problem::Broken(format!("{broken} promises are not kept"))),
+        }
+    }
+}
 
 /// What a promise bounds.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +74,7 @@ impl Row {
 
     fn verdict(&self) -> String {
         let judged =
-            |is_kept: bool, bound: String| format!("{bound}: {}", if is_kept { "kept" } else { "NOT KEPT" });
+            |is_kept: bool, bound: String| format!("{bound}: {}", if is_kept { KEPT } else { BROKEN });
         if self.sorted.is_empty() {
             return "not run".to_owned();
         }
@@ -54,8 +91,8 @@ impl Row {
     }
 }
 
-/// Prints all of them.
-pub(crate) fn print(rows: &[Row]) {
+/// Prints all of them. Whether every promise is kept.
+pub(crate) fn print(rows: &[Row]) -> bool {
     println!("| promise | runs | p50 | p95 | longest | |");
     println!("| --- | ---: | ---: | ---: | ---: | --- |");
     for row in rows {
@@ -63,6 +100,7 @@ pub(crate) fn print(rows: &[Row]) {
         let (name, runs) = (row.name, row.sorted.len());
         println!("| {name} | {runs} | {median} | {high} | {most} | {} |", row.verdict());
     }
+    rows.iter().all(|row| !row.verdict().ends_with(BROKEN))
 }
 
 fn text(time: Duration) -> String {

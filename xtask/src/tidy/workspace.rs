@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
-    ("unisono-soak", &["unisono"]),
+    ("unisono-soak", &["unisono", "unisono-tests", TCP]),
     ("xtask", LIBRARIES),
 ];
 

@@ -1,0 +1,209 @@
+//! The program that all ranks of a job run, worked out from its seed: every step is one collective of the job's
+//! communicator, whatever else it does, so that `last_common_call` says from which step to go on. Every result is
+//! compared with what each rank works out by itself.
+
+use std::time::Duration;
+
+use unisono::{
+    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Determinism, OwnedBuffers,
+    Peer, Place, ReduceOp, Result, TypedWork,
+};
+use unisono_tests::case::{Amount, Case, Operands};
+use unisono_tests::sample::mix;
+use unisono_tests::suite::reductions::pairs;
+
+use super::plan::Random;
+
+/// The collectives of cases.
+const COLLECTIVES: [Collective; 9] = [
+    Collective::AllReduce,
+    Collective::ReduceScatter,
+    Collective::AllGather,
+    Collective::AllToAll,
+    Collective::Broadcast,
+    Collective::Reduce,
+    Collective::Gather,
+    Collective::Scatter,
+    Collective::Barrier,
+];
+
+/// Deadline of a call of a subgroup: longer than any pause. Where a member has failed in an earlier call of the whole
+/// job and shrinks that, nobody can tell the others that it will not come: the subgroup may have lost nobody.
+const SUBGROUP_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// One step.
+#[derive(Clone, Debug)]
+pub(crate) enum Step {
+    /// A blocking call.
+    Call(Case),
+    /// A call whose result is looked at later.
+    Start(Start),
+    /// A call of some of the ranks, then a barrier of all.
+    Subgroup(Vec<u32>, Case),
+    /// Everybody sends so many elements to the next rank, then a barrier.
+    Messages(usize),
+}
+
+/// An asynchronous call on `u64`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    form: Form,
+    count: usize,
+    root: u32,
+    seed: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    AllReduce,
+    AllGather,
+    ReduceScatter,
+    AllToAll,
+    Broadcast,
+}
+
+const FORMS: [Form; 5] =
+    [Form::AllReduce, Form::AllGather, Form::ReduceScatter, Form::AllToAll, Form::Broadcast];
+
+/// What all ranks do in step `number` of the program of `seed`, when there are `ranks` of them.
+pub(crate) fn step(seed: u64, number: u64, ranks: u32) -> Step {
+    let mut random = Random::new(mix(seed) ^ number);
+    match random.below(10) {
+        0..=5 => Step::Call(case(&mut random, ranks)),
+        6 | 7 => Step::Start(Start {
+            form: FORMS[random.below(FORMS.len() as u64) as usize],
+            count: count(&mut random),
+            root: random.below(u64::from(ranks)) as u32,
+            seed: random.any(),
+        }),
+        8 if ranks > 1 => {
+            let members = 1 + random.below(u64::from(ranks)) as usize;
+            let list = random.some(members, ranks);
+            let mut case = case(&mut random, list.len() as u32);
+            case.options.timeout = Some(SUBGROUP_TIMEOUT);
+            Step::Subgroup(list, case)
+        }
+        9 if ranks > 1 => Step::Messages(count(&mut random)),
+        _ => Step::Call(Case::new(Collective::Barrier, DType::U8, 0)),
+    }
+}
+
+/// Mostly few elements, zero among them; sometimes so many that a call takes a while.
+fn count(random: &mut Random) -> usize {
+    let bound = [3, 40, 900, 20_000][random.below(4) as usize];
+    random.below(bound) as usize
+}
+
+fn case(random: &mut Random, ranks: u32) -> Case {
+    let collective = COLLECTIVES[random.below(COLLECTIVES.len() as u64) as usize];
+    let is_barrier = collective == Collective::Barrier;
+    let every_pair: Vec<(DType, ReduceOp)> = pairs().collect();
+    let (mut dtype, mut op) = every_pair[random.below(every_pair.len() as u64) as usize];
+    let mut operands = Operands::Exact;
+    let mut options = CallOptions::new();
+    if collective.reduces() && random.percent(30) {
+        // Sums whose order shows, in the one order that is promised.
+        (dtype, op, operands) = (DType::F32, ReduceOp::Sum, Operands::Rough);
+        options = options.determinism(Determinism::Fixed);
+    }
+    let count = if is_barrier { 0 } else { count(random) };
+    let amount = if random.percent(40) { uneven(random, collective, count, ranks) } else { None };
+    Case {
+        op: collective.reduces().then_some(op),
+        amount: amount.unwrap_or(Amount::Even(count)),
+        root: if collective.is_rooted() { random.below(u64::from(ranks)) as u32 } else { 0 },
+        place: if random.percent(50) && !is_barrier { Place::InPlace } else { Place::Separate },
+        segments: random.percent(20).then(|| random.any()),
+        operands,
+        options,
+        seed: random.any(),
+        ..Case::new(collective, dtype, count)
+    }
+}
+
+/// Shares of up to twice the count, with zeros among them.
+fn uneven(random: &mut Random, collective: Collective, count: usize, ranks: u32) -> Option<Amount> {
+    let seed = random.any();
+    let mut share = || match random.below(3) {
+        0 => 0,
+        _ => random.below(2 * count as u64 + 1) as usize,
+    };
+    match collective {
+        Collective::ReduceScatter | Collective::AllGather | Collective::Gather | Collective::Scatter => {
+            Some(Amount::PerRank((0..ranks).map(|_| share()).collect()))
+        }
+        Collective::AllToAll => {
+            // The same both ways, so that it works in place too.
+            let pair = |from: u64, to: u64| {
+                let random = mix(seed ^ mix(from.min(to) << 32 | from.max(to)));
+                (random % (2 * count as u64 + 1)) as usize / ranks as usize * (random >> 32 & 1) as usize
+            };
+            let ranks = u64::from(ranks);
+            let pairs = (0..ranks).map(|from| (0..ranks).map(|to| pair(from, to)).collect()).collect();
+            Some(Amount::PerPair(pairs))
+        }
+        _ => None,
+    }
+}
+
+impl Start {
+    fn value(&self, rank: u32, index: usize) -> u64 {
+        mix(self.seed ^ (u64::from(rank) << 48) ^ index as u64)
+    }
+
+    fn values(&self, rank: u32, indices: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
+        let start = *self;
+        indices.map(move |index| start.value(rank, index))
+    }
+
+    fn sum(&self, ranks: u32, index: usize) -> u64 {
+        (0..ranks).fold(0, |sum, rank| sum.wrapping_add(self.value(rank, index)))
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<u64>> {
+        let (rank, ranks) = (communicator.group().rank(), communicator.group().size() as usize);
+        let own = |elements| self.values(rank, 0..elements).collect::<Vec<u64>>();
+        Ok(match self.form {
+            Form::AllReduce => communicator.all_reduce_async(own(self.count), ReduceOp::Sum),
+            Form::AllGather => communicator.all_gather_async(own(self.count)),
+            Form::ReduceScatter => {
+                communicator.reduce_scatter_async(own(self.count * ranks), ReduceOp::Sum)?
+            }
+            Form::AllToAll => communicator.all_to_all_async(own(self.count * ranks))?,
+            Form::Broadcast => communicator.broadcast_async(own(self.count), self.root),
+        })
+    }
+
+    /// What must come of it.
+    pub(crate) fn expected(&self, rank: u32, ranks: u32) -> Vec<u64> {
+        let own = rank as usize * self.count..(rank as usize + 1) * self.count;
+        match self.form {
+            Form::AllReduce => (0..self.count).map(|index| self.sum(ranks, index)).collect(),
+            Form::AllGather => (0..ranks).flat_map(|from| self.values(from, 0..self.count)).collect(),
+            Form::ReduceScatter => own.map(|index| self.sum(ranks, index)).collect(),
+            Form::AllToAll => (0..ranks).flat_map(|from| self.values(from, own.clone())).collect(),
+            Form::Broadcast => self.values(self.root, 0..self.count).collect(),
+        }
+    }
+}
+
+/// Passes `count` elements on around the ring.
+pub(crate) fn messages(communicator: &dyn Communicator, count: usize, seed: u64) -> Result<()> {
+    let (rank, ranks) = (communicator.group().rank(), communicator.group().size());
+    let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    let message = |from: u32| -> Vec<u64> {
+        (0..count as u64).map(|index| mix(seed ^ (u64::from(from) << 40) ^ index)).collect()
+    };
+    let receive = communicator.recv_async(vec![0u64; count], Peer::Rank(previous), 1);
+    let send = communicator.send_async(message(rank), next, 1);
+    let received = receive.wait();
+    let sent = send.wait();
+    received.result?;
+    sent.result?;
+    let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else {
+        panic!("wrong result: a message without a buffer")
+    };
+    assert_eq!(output.into_vec::<u64>(), Some(message(previous)), "wrong result: a message from {previous}");
+    communicator.barrier()
+}
