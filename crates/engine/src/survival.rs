@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
 
 use unisono_communicator::{Communicator, Error, Result, Shrunk, deadline_after};
 
@@ -48,7 +47,7 @@ impl<L: Links + 'static> Shared<L> {
         if self.is_closed.load(Ordering::Relaxed) {
             return Err(Error::Closed);
         }
-        let deadline = deadline_after(Instant::now(), self.options.timeout);
+        let deadline = deadline_after(self.take_baton().links.now(), self.options.timeout);
         let finished_calls = self.board.finished();
         self.control.agree(&Ask { question, number, flag, finished_calls, deadline })
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::RecvTimeoutError;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{Agreed, Ask, Board, Control, Farewell};
 
@@ -50,6 +50,13 @@ impl TcpControl {
     }
 }
 
+/// The answer of the control thread, which comes by the deadline, or a little later. That little counts from now: a
+/// process that was stopped meanwhile is not to find both times over before its control thread has had a turn.
+fn await_answer<T>(answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
+    let late = |_| answered.recv_timeout(ANSWER_WAIT);
+    answered.recv_deadline(deadline).or_else(late).unwrap_or_else(|error| Err(no_answer(error)))
+}
+
 fn no_answer(error: RecvTimeoutError) -> Error {
     Error::System { what: "no answer from the control thread".to_owned(), text: error.to_string() }
 }
@@ -67,13 +74,13 @@ impl Control for TcpControl {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam::channel::bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
-        answered.recv_deadline(deadline + ANSWER_WAIT).unwrap_or_else(|error| Err(no_answer(error)))
+        await_answer(&answered, deadline)
     }
 
     fn agree(&self, ask: &Ask) -> Result<Agreed> {
         let (answer, answered) = crossbeam::channel::bounded(1);
         self.send(Command::Agree { key: self.key, ask: *ask, answer });
-        answered.recv_deadline(ask.deadline + ANSWER_WAIT).unwrap_or_else(|error| Err(no_answer(error)))
+        await_answer(&answered, ask.deadline)
     }
 
     fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
@@ -94,7 +101,7 @@ impl Drop for TcpControl {
 
 /// How a communicator came about from another one, and the how-manieth of its kind it is.
 #[derive(Clone, Copy)]
-enum Origin {
+pub(super) enum Origin {
     /// A subgroup or a duplicate.
     Derive(u64),
     /// The survivors, in the next epoch.
@@ -103,7 +110,7 @@ enum Origin {
 
 /// The key of a communicator that every member works out for itself. The low bits depend on the ranks, the others on
 /// how it came about, so that two sides that called with different lists meet and notice.
-fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[u32]) -> CommunicatorKey {
+pub(super) fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[u32]) -> CommunicatorKey {
     let (kind, counter, epoch) = match origin {
         Origin::Derive(counter) => (0, counter, parent.epoch),
         Origin::Shrink(number) => (1, number, parent.epoch + 1),

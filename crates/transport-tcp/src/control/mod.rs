@@ -17,6 +17,8 @@ mod flood;
 mod handle;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
+#[cfg(test)]
+mod job_tests;
 mod members;
 mod plane;
 #[cfg(test)]

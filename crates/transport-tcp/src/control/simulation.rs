@@ -1,5 +1,13 @@
-//! Whole jobs in one thread: the control planes and communicators of all ranks, a clock, a queue of messages, ranks
-//! that die or stop, and cuts between them. The same seed gives the same run.
+//! Whole jobs in one thread: the control planes and communicators of all ranks, their clocks, a queue of messages,
+//! ranks that die or stop, and cuts between them. The same seed gives the same run. `job` adds the engine.
+
+mod driver;
+pub(super) mod job;
+pub(super) mod links;
+pub(super) mod pipe;
+pub(super) mod program;
+
+use job::Outside;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -45,19 +53,66 @@ enum Event {
     /// A dial to that rank has failed, which says so much.
     Absent(u32, Certainty),
     Tick,
+    /// Something that is no business of the control planes.
+    Outside(Outside),
+}
+
+impl Event {
+    /// Whether nothing comes of it while its rank is stopped. The kernel goes on.
+    fn needs_its_rank(&self) -> bool {
+        match self {
+            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
+                true
+            }
+            Event::Outside(outside) => outside.needs_its_rank(),
+        }
+    }
 }
 
 /// One rank.
 struct Node {
     plane: Plane,
     members: Members,
-    _inbox: Receiver<Mail>,
+    clock: Clock,
+}
+
+/// A rank's own clock: it began at another time than those of the others, and is a little fast or slow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Clock {
+    start: Instant,
+    ahead: Duration,
+    /// How many of its nanoseconds pass in a millisecond.
+    nanos_per_ms: u32,
+}
+
+impl Clock {
+    fn exact(start: Instant) -> Clock {
+        Clock { start, ahead: Duration::ZERO, nanos_per_ms: 1_000_000 }
+    }
+
+    /// What it shows at a time of the simulation.
+    pub(super) fn shows(&self, now: Instant) -> Instant {
+        self.start + self.ahead + (now - self.start) * self.nanos_per_ms / 1_000_000
+    }
+
+    /// The first time of the simulation at which it shows that.
+    pub(super) fn when(&self, shown: Instant) -> Instant {
+        let passed = shown.saturating_duration_since(self.start + self.ahead);
+        let guess = self.start + passed * 1_000_000 / self.nanos_per_ms;
+        (0..)
+            .map(|nanos| guess + Duration::from_nanos(nanos))
+            .find(|at| self.shows(*at) >= shown)
+            .unwrap_or(guess)
+    }
 }
 
 /// A job.
 pub(super) struct Simulation {
     pub(super) now: Instant,
+    start: Instant,
     nodes: Vec<Option<Node>>,
+    /// Kept open, for members without an engine.
+    inboxes: Vec<Receiver<Mail>>,
     /// Who does nothing until when.
     pub(super) stopped: BTreeMap<u32, Instant>,
     queue: BTreeMap<(Instant, u64), (u32, Event)>,
@@ -78,12 +133,39 @@ impl Simulation {
         Simulation::on_hosts(&vec![0; size as usize], seed)
     }
 
-    /// A job whose rank r lies on host `hosts[r]`.
+    /// A job whose rank r lies on host `hosts[r]`, and in which every rank has the communicator of all of them.
     pub(super) fn on_hosts(hosts: &[u32], seed: u64) -> Simulation {
-        let (now, size) = (Instant::now(), hosts.len() as u32);
+        let mut simulation = Simulation::of_planes(hosts.len() as u32, seed, |_, start| Clock::exact(start));
+        let now = simulation.now;
+        for (rank, node) in (0..).zip(simulation.nodes.iter_mut().flatten()) {
+            let size = hosts.len() as u32;
+            let group = Group::new(rank, (0..size).collect(), hosts.into(), 0);
+            let (outbox, inbox) = unbounded();
+            let board = Arc::new(Board::new(rank, size));
+            let member = Member::new(WORLD, group, board, (outbox, Arc::new(|| {})));
+            node.members.add(member, &[], now);
+            simulation.inboxes.push(inbox);
+        }
+        simulation
+    }
+
+    /// A job without communicators, whose clocks differ: each began up to an hour before the others, and gains or
+    /// loses up to 20 ms in a second.
+    pub(super) fn skewed(size: u32, seed: u64) -> Simulation {
+        Simulation::of_planes(size, seed, |random, start| Clock {
+            start,
+            ahead: MS * random.below(3_600_000) as u32,
+            nanos_per_ms: 980_000 + random.below(40_001) as u32,
+        })
+    }
+
+    fn of_planes(size: u32, seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
+        let (now, mut random) = (Instant::now(), Random(seed));
         let mut simulation = Simulation {
             now,
-            nodes: (0..size).map(|rank| Some(Node::new(rank, hosts, now))).collect(),
+            start: now,
+            nodes: (0..size).map(|rank| Some(Node::new(rank, size, clock(&mut random, now)))).collect(),
+            inboxes: vec![],
             stopped: BTreeMap::new(),
             queue: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
@@ -91,7 +173,7 @@ impl Simulation {
             cut: None,
             count: 0,
             messages: 0,
-            random: Random(seed),
+            random,
             heard: vec![vec![]; size as usize],
             answers: vec![],
         };
@@ -116,9 +198,39 @@ impl Simulation {
     pub(super) fn with_plane(&mut self, rank: u32, body: impl FnOnce(&mut Plane, Instant)) {
         let now = self.now;
         if let Some(node) = &mut self.nodes[rank as usize] {
-            body(&mut node.plane, now);
+            body(&mut node.plane, node.clock.shows(now));
         }
         self.act(rank);
+    }
+
+    /// Does something with the plane and the communicators of a rank that lives; what comes of it is published.
+    pub(super) fn with_node<T: IntoIterator<Item = Topic>>(
+        &mut self,
+        rank: u32,
+        body: impl FnOnce(&mut Plane, &mut Members, Instant) -> T,
+    ) {
+        let now = self.now;
+        if let Some(Node { plane, members, clock, .. }) = &mut self.nodes[rank as usize] {
+            let shown = clock.shows(now);
+            let topics = body(plane, members, shown);
+            topics.into_iter().for_each(|topic| plane.publish(topic, shown));
+        }
+        self.act(rank);
+    }
+
+    /// What a rank that lives takes another one for.
+    pub(super) fn presence(&self, rank: u32, other: u32) -> Presence {
+        self.nodes[rank as usize].as_ref().map_or(Presence::Lost, |node| node.plane.presence(other))
+    }
+
+    /// Whether a rank lives and has such a communicator.
+    pub(super) fn has_member(&self, rank: u32, key: CommunicatorKey) -> bool {
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.members.get(key).is_some())
+    }
+
+    /// The clock of a rank that lives.
+    pub(super) fn clock(&self, rank: u32) -> Clock {
+        self.nodes[rank as usize].as_ref().map_or(Clock::exact(self.start), |node| node.clock)
     }
 
     /// A rank tells everybody.
@@ -138,6 +250,17 @@ impl Simulation {
         answered
     }
 
+    /// Something is going to happen at a rank, outside of its control plane.
+    pub(super) fn schedule(&mut self, rank: u32, after: Duration, outside: Outside) {
+        self.push(rank, after, Event::Outside(outside));
+    }
+
+    /// When what meets a cut gets through, if there is one between these ranks.
+    pub(super) fn passes_at(&self, from: u32, to: u32) -> Instant {
+        let cut = self.cut.as_ref().filter(|cut| cut.0.contains(&from) != cut.0.contains(&to));
+        cut.map_or(self.now, |cut| cut.1.max(self.now))
+    }
+
     fn push(&mut self, to: u32, after: Duration, event: Event) {
         self.count += 1;
         self.queue.insert((self.now + after, self.count), (to, event));
@@ -146,8 +269,7 @@ impl Simulation {
     /// Messages take up to 2 ms and keep their order per pair; what meets a cut waits for its end.
     fn deliver(&mut self, from: u32, to: u32, event: Event) {
         let delay = MS * self.random.below(3) as u32;
-        let passes = self.cut.as_ref().filter(|cut| cut.0.contains(&from) != cut.0.contains(&to));
-        let earliest = passes.map_or(self.now, |cut| cut.1.max(self.now)) + delay;
+        let earliest = self.passes_at(from, to) + delay;
         let arrival = earliest.max(*self.last_arrival.entry((from, to)).or_insert(self.now));
         self.last_arrival.insert((from, to), arrival);
         self.push(to, arrival - self.now, event);
@@ -171,18 +293,18 @@ impl Simulation {
                 self.deliver(rank, peer, Event::Message(rank, message));
             }
             Action::Happened(news) => {
-                let now = self.now;
-                if let Some(node) = &mut self.nodes[rank as usize] {
-                    let topics = node.members.happened(&news, now);
-                    topics.into_iter().for_each(|topic| node.plane.publish(topic, now));
-                }
+                self.with_node(rank, |_, members, now| members.happened(&news, now));
                 self.heard[rank as usize].push(news);
             }
             Action::Asked { from, key, number } => {
-                let status = CallStatus::Forgotten;
+                let Some(node) = &self.nodes[rank as usize] else { return };
+                let status = node.members.status(key, number);
                 self.deliver(rank, from, Event::Message(rank, Message::Answer { key, number, status }));
             }
-            Action::Answered { from, status, .. } => self.answers.push((rank, from, status)),
+            Action::Answered { from, key, number, status } => {
+                self.with_node(rank, |_, members, _| members.answered(from, key, number, &status));
+                self.answers.push((rank, from, status));
+            }
         }
     }
 
@@ -232,22 +354,37 @@ impl Simulation {
     /// Lets time pass.
     pub(super) fn run(&mut self, span: Duration) {
         let end = self.now + span;
-        while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= end) {
-            let ((at, _), (rank, event)) = entry.remove_entry();
-            self.now = at;
-            if let Some(&until) = self.stopped.get(&rank).filter(|&&until| until > at) {
-                self.push(rank, until - at, event);
-                continue;
-            }
-            self.on_event(rank, event);
-        }
+        while self.step(end).is_some() {}
         self.now = end;
     }
 
+    /// Lets the next thing happen, if it happens until `end`; what is outside of the control planes is handed out.
+    pub(super) fn step(&mut self, end: Instant) -> Option<Option<(u32, Outside)>> {
+        let entry = self.queue.first_entry().filter(|entry| entry.key().0 <= end)?;
+        let ((at, _), (rank, event)) = entry.remove_entry();
+        self.now = at;
+        if let Some(until) = self.stopped_until(rank).filter(|_| event.needs_its_rank()) {
+            self.push(rank, until - at, event);
+            return Some(None);
+        }
+        match event {
+            Event::Outside(outside) => Some(Some((rank, outside))),
+            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
+                self.on_event(rank, event);
+                Some(None)
+            }
+        }
+    }
+
+    /// Until when a rank does nothing, if it is stopped.
+    pub(super) fn stopped_until(&self, rank: u32) -> Option<Instant> {
+        self.stopped.get(&rank).copied().filter(|&until| until > self.now)
+    }
+
     fn on_event(&mut self, rank: u32, event: Event) {
-        let at = self.now;
         let Some(node) = &mut self.nodes[rank as usize] else { return };
         let plane = &mut node.plane;
+        let at = node.clock.shows(self.now);
         match event {
             Event::Message(from, message) => plane.on_message(from, message, at),
             Event::Connected(peer) => plane.on_connected(peer, at),
@@ -256,8 +393,10 @@ impl Simulation {
             Event::Tick => {
                 plane.on_tick(at);
                 node.members.on_time(at);
-                self.push(rank, INTERVALS.beat, Event::Tick);
+                let due = node.clock.when(plane.due());
+                self.push(rank, due - self.now, Event::Tick);
             }
+            Event::Outside(_) => {}
         }
         self.act(rank);
     }
@@ -285,13 +424,8 @@ impl Simulation {
 }
 
 impl Node {
-    fn new(rank: u32, hosts: &[u32], now: Instant) -> Node {
-        let size = hosts.len() as u32;
-        let board = Arc::new(Board::new(rank, size));
-        let group = Group::new(rank, (0..size).collect(), hosts.into(), 0);
-        let (outbox, inbox) = unbounded();
-        let mut members = Members::default();
-        members.add(Member::new(WORLD, group, board, (outbox, Arc::new(|| {}))), &[], now);
-        Node { plane: Plane::new((rank, size), INTERVALS, now), members, _inbox: inbox }
+    fn new(rank: u32, size: u32, clock: Clock) -> Node {
+        let plane = Plane::new((rank, size), INTERVALS, clock.shows(clock.start));
+        Node { plane, members: Members::default(), clock }
     }
 }

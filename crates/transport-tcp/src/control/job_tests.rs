@@ -1,0 +1,359 @@
+//! Whole jobs with their engines in simulated trouble: every call's bits, every error's cause, and who goes on.
+//!
+//! `UNISONO_TEST_SEED` repeats one seed of every test, `UNISONO_TEST_CASES` sets how many seeds each test runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_communicator::Error;
+use unisono_engine::EngineOptions;
+
+use super::simulation::job::{CutLink, Outside, Stage};
+use super::simulation::program::{Deviation, Moment, Program, mixed};
+use super::simulation::{MS, Random};
+
+/// Seeds of each kind of trouble, unless it is said otherwise.
+const CASES: u64 = 240;
+
+/// Longer than the detector's patience on every clock.
+const LONG_STOP_MS: u64 = 1600;
+
+/// Shorter than that.
+const SHORT_STOP_MS: u64 = 600;
+
+/// What happens to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    /// Nothing, but delays, skewed clocks and short stops.
+    Calm,
+    /// One rank dies.
+    Crash,
+    /// Several ranks die.
+    Crashes,
+    /// One rank stops for longer than the detector waits.
+    Stop,
+    /// Bytes of one link vanish, and it ends or does not.
+    CutLink,
+    /// Two hosts do not hear each other for a while.
+    CutHosts,
+    /// One rank calls something else.
+    Deviation,
+}
+
+/// One seed: what is done, what goes wrong, and what comes of it.
+struct Case {
+    trouble: Trouble,
+    seed: u64,
+    program: Program,
+    /// Who dies, who stops for long, whose link fails.
+    victims: BTreeSet<u32>,
+    /// Whether it is chance which side of a cut goes on, and whether somebody does.
+    is_short: bool,
+}
+
+impl Case {
+    fn new(trouble: Trouble, seed: u64) -> (Case, Arc<Stage>) {
+        let mut random = Random::new(mixed(seed, trouble as u64));
+        (0..4).for_each(|_| {
+            random.below(2);
+        });
+        let size = 2 + random.below(8) as u32;
+        let hosts: Vec<u32> = match trouble {
+            Trouble::CutHosts => {
+                let below = 1 + random.below(u64::from(size) - 1) as u32;
+                (0..size).map(|rank| u32::from(rank >= below)).collect()
+            }
+            _ => vec![0; size as usize],
+        };
+        let options = EngineOptions {
+            timeout: Duration::from_secs(8),
+            spin: Duration::ZERO,
+            piece_bytes: (random.below(3) > 0).then(|| 8 << random.below(8)),
+            ..EngineOptions::default()
+        };
+        let steps = 2 + random.below(5);
+        let program = Program { seed: mixed(seed, 7), steps, hosts, deviation: None };
+        let stage = Stage::new(size, mixed(seed, 8), options);
+        let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
+        case.plan_trouble(&stage, &mut random);
+        (case, stage)
+    }
+
+    fn size(&self) -> u32 {
+        self.program.hosts.len() as u32
+    }
+
+    fn plan_trouble(&mut self, stage: &Stage, random: &mut Random) {
+        let size = u64::from(self.size());
+        let job = &mut *stage.job();
+        let early = MS * random.below(12) as u32 + Duration::from_micros(random.below(1000));
+        let victim = random.below(size) as u32;
+        let short_stop = MS * random.below(SHORT_STOP_MS) as u32;
+        match self.trouble {
+            Trouble::Calm => job.simulation.schedule(victim, early, Outside::Stop(short_stop)),
+            Trouble::Crash | Trouble::Crashes => {
+                let deaths = if self.trouble == Trouble::Crash { 1 } else { 1 + random.below(size - 1) };
+                for _ in 0..deaths {
+                    // At least one rank is left.
+                    let victim = random.below(if deaths == 1 { size } else { size - 1 }) as u32;
+                    self.victims.insert(victim);
+                    let later = MS * random.below(if deaths == 1 { 15 } else { 300 }) as u32;
+                    match random.below(2) {
+                        0 => job.die_after(victim, random.below(400)),
+                        _ => job.simulation.schedule(victim, later, Outside::Crash),
+                    }
+                }
+            }
+            Trouble::Stop => {
+                self.victims.insert(victim);
+                let span = MS * (LONG_STOP_MS + random.below(3000)) as u32;
+                job.simulation.schedule(victim, early, Outside::Stop(span));
+            }
+            Trouble::CutLink => {
+                let other = (victim + 1 + random.below(size - 1) as u32) % size as u32;
+                let (after_bytes, ends) = (random.below(2000), random.below(2) == 0);
+                self.victims.extend([victim, other]);
+                job.cut_link = Some(CutLink { from: victim, to: other, after_bytes, ends });
+            }
+            Trouble::CutHosts => {
+                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
+                self.is_short = random.below(3) == 0;
+                let span =
+                    if self.is_short { short_stop } else { MS * (LONG_STOP_MS + random.below(4000)) as u32 };
+                job.simulation.schedule(0, early, Outside::Cut { below, span });
+            }
+            Trouble::Deviation => {
+                let step = random.below(self.program.steps);
+                let others = self.program.others(step);
+                let kind = others[random.below(others.len() as u64) as usize];
+                self.program.deviation = Some(Deviation { rank: victim, step, kind });
+            }
+        }
+    }
+
+    fn fails(&self, why: &str, stories: &Stories) -> ! {
+        for (rank, story) in stories {
+            eprintln!("rank {rank}: {story:#?}");
+        }
+        let Case { trouble, seed, program, victims, .. } = self;
+        panic!("UNISONO_TEST_SEED={seed} ({trouble:?}): {why}; victims {victims:?}, {program:?}");
+    }
+
+    /// What must hold whatever happens.
+    fn check(&self, stage: &Stage, stories: &Stories) {
+        let hung = stage.job().hung.clone();
+        if !hung.is_empty() {
+            self.fails(&format!("ranks {hung:?} hang"), stories);
+        }
+        let deviating = self.program.deviation.map(|deviation| deviation.step);
+        for (rank, story) in stories {
+            for moment in story {
+                if let Moment::Done { step, is_right: false } = moment
+                    && Some(*step) != deviating
+                {
+                    self.fails(&format!("rank {rank} has a wrong result of step {step}"), stories);
+                }
+            }
+            for error in errors(story) {
+                if let Some(why) = self.wrong_error(*rank, error) {
+                    self.fails(&format!("rank {rank}: {error}: {why}"), stories);
+                }
+            }
+        }
+        stories.iter().for_each(|(rank, story)| self.check_order(*rank, story, stories));
+        self.check_epochs(stories);
+        match self.trouble {
+            Trouble::Deviation => self.check_deviation(stories),
+            Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink => {
+                self.check_all_survive(stage, stories);
+            }
+            Trouble::Stop | Trouble::CutHosts => {}
+        }
+    }
+
+    /// Why a rank must not get such an error.
+    fn wrong_error(&self, rank: u32, error: &Error) -> Option<String> {
+        let host = |rank: u32| self.program.hosts[rank as usize];
+        match (self.trouble, error.root_cause()) {
+            (Trouble::Calm, _) => Some("nothing was wrong".to_owned()),
+            (Trouble::CutHosts, _) if self.is_short => Some("the cut was short".to_owned()),
+            (Trouble::Deviation, Error::Mismatch { .. }) => None,
+            (Trouble::Crash | Trouble::Crashes | Trouble::Stop, Error::PeerLost { .. }) => {
+                let blamed = culprits(error);
+                let is_one = matches!(self.trouble, Trouble::Crash | Trouble::Stop);
+                let is_right = if is_one { blamed == self.victims } else { blamed.is_subset(&self.victims) };
+                (!is_right).then(|| format!("blames {blamed:?}"))
+            }
+            (Trouble::Stop, Error::Evicted { .. }) => {
+                (!self.victims.contains(&rank)).then(|| "it was never stopped".to_owned())
+            }
+            (Trouble::CutLink, Error::PeerLost { .. }) => {
+                let blamed = culprits(error);
+                (!blamed.is_subset(&self.victims)).then(|| format!("blames {blamed:?}"))
+            }
+            (Trouble::CutLink, Error::Timeout { .. }) => None,
+            (Trouble::CutHosts, Error::PeerLost { noticed_by, .. }) => {
+                let blamed = culprits(error);
+                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*noticed_by));
+                (!is_right).then(|| format!("blames {blamed:?} on its own side"))
+            }
+            (Trouble::CutHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,
+            _ => Some("not what has happened".to_owned()),
+        }
+    }
+
+    /// Calls return in order, and after a failure no call is left out.
+    fn check_order(&self, rank: u32, story: &[Moment], stories: &Stories) {
+        let (mut next, mut own_epoch) = (0, 0);
+        for moment in story {
+            let is_in_order = match moment {
+                Moment::Done { step, .. } => {
+                    next += 1;
+                    *step == next - 1
+                }
+                Moment::Failed { epoch, step, .. } => (*epoch, *step) == (own_epoch, next),
+                Moment::Shrunk { epoch, step, .. } => {
+                    own_epoch += 1;
+                    *epoch == own_epoch && *step <= std::mem::replace(&mut next, *step)
+                }
+                Moment::Closed(_) => next == self.program.steps,
+                Moment::Ended(_) => true,
+            };
+            if !is_in_order {
+                self.fails(&format!("rank {rank}: {moment:?} at step {next}"), stories);
+            }
+        }
+    }
+
+    /// Ranks that go on together have agreed on who they are and from where; who is none of them has ended.
+    fn check_epochs(&self, stories: &Stories) {
+        let mut agreed: BTreeMap<u32, (&Vec<u32>, u64)> = BTreeMap::new();
+        for (rank, story) in stories.iter().filter(|(_, story)| has_finished(story)) {
+            for moment in story {
+                let Moment::Shrunk { epoch, members, step } = moment else { continue };
+                if *agreed.entry(*epoch).or_insert((members, *step)) != (members, *step) {
+                    self.fails(&format!("rank {rank} goes on with others in epoch {epoch}"), stories);
+                }
+                if !members.contains(rank) {
+                    self.fails(&format!("rank {rank} is not in its own epoch {epoch}"), stories);
+                }
+            }
+        }
+    }
+
+    /// Nobody who lives is left behind.
+    fn check_all_survive(&self, stage: &Stage, stories: &Stories) {
+        for (rank, story) in stories {
+            if stage.job().simulation.is_alive(*rank) && !has_finished(story) {
+                self.fails(&format!("rank {rank} lives and has not come to the end"), stories);
+            }
+        }
+    }
+
+    /// Everybody learns of it, and no call that needs something from every rank returns with a result, neither this one
+    /// nor any later one. Who only sends, or needs nothing from those who know, may go on for a call or two.
+    fn check_deviation(&self, stories: &Stories) {
+        let Some(deviation) = self.program.deviation else { return };
+        for (rank, story) in stories {
+            if !errors(story).any(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
+                self.fails(&format!("rank {rank} never hears of the mismatch"), stories);
+            }
+            let is_too_late = |moment: &&Moment| match moment {
+                Moment::Done { step, .. } if *step == deviation.step && *rank == deviation.rank => false,
+                Moment::Done { step, .. } => *step >= deviation.step && self.program.needs_everybody(*step),
+                Moment::Failed { .. } | Moment::Shrunk { .. } | Moment::Ended(_) | Moment::Closed(_) => false,
+            };
+            if let Some(moment) = story.iter().find(is_too_late) {
+                self.fails(&format!("rank {rank} goes on: {moment:?}"), stories);
+            }
+        }
+    }
+}
+
+/// What has happened to every rank that has not died.
+type Stories = BTreeMap<u32, Vec<Moment>>;
+
+fn errors(story: &[Moment]) -> impl Iterator<Item = &Error> {
+    story.iter().filter_map(|moment| match moment {
+        Moment::Failed { error, .. } | Moment::Ended(error) | Moment::Closed(Err(error)) => Some(error),
+        Moment::Done { .. } | Moment::Shrunk { .. } | Moment::Closed(Ok(())) => None,
+    })
+}
+
+fn culprits(error: &Error) -> BTreeSet<u32> {
+    match error.root_cause() {
+        Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
+        _ => BTreeSet::new(),
+    }
+}
+
+fn has_finished(story: &[Moment]) -> bool {
+    matches!(story.last(), Some(Moment::Closed(_)))
+}
+
+fn run_one(trouble: Trouble, seed: u64) -> Stories {
+    let (case, stage) = Case::new(trouble, seed);
+    let ends = stage.run(|rank| case.program.run(&stage, rank));
+    let stories: Stories = (0..).zip(ends).filter_map(|(rank, story)| Some((rank, story?))).collect();
+    case.check(&stage, &stories);
+    stories
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var_os(name).and_then(|text| text.into_string().ok()).map(|text| text.parse().unwrap())
+}
+
+fn run(trouble: Trouble) {
+    match number("UNISONO_TEST_SEED") {
+        Some(seed) => drop(run_one(trouble, seed)),
+        None => {
+            (0..number("UNISONO_TEST_CASES").unwrap_or(CASES)).for_each(|seed| drop(run_one(trouble, seed)))
+        }
+    }
+}
+
+#[test]
+fn without_trouble_every_result_is_right() {
+    run(Trouble::Calm);
+}
+
+#[test]
+fn one_death_is_told_alike_and_the_others_go_on() {
+    run(Trouble::Crash);
+}
+
+#[test]
+fn several_deaths_leave_the_others_in_agreement() {
+    run(Trouble::Crashes);
+}
+
+#[test]
+fn a_stopped_rank_is_told_and_the_others_go_on() {
+    run(Trouble::Stop);
+}
+
+#[test]
+fn a_link_that_fails_costs_an_epoch() {
+    run(Trouble::CutLink);
+}
+
+#[test]
+fn one_side_of_a_cut_between_hosts_goes_on() {
+    run(Trouble::CutHosts);
+}
+
+#[test]
+fn every_rank_hears_of_a_mismatch() {
+    run(Trouble::Deviation);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for trouble in [Trouble::Crashes, Trouble::Stop, Trouble::Deviation] {
+        for seed in 0..20 {
+            let texts = [0, 1].map(|_| format!("{:?}", run_one(trouble, seed)));
+            assert_eq!(texts[0], texts[1], "{trouble:?}, seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What the driver of a control thread does for its engine, without sockets: commands, and data connections that are
+//! dialled until they are there. It takes the place of `control/driver.rs`, `slots.rs` and the handshake.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::Certainty;
+use unisono_engine::Lane;
+
+use super::job::{CutLink, Job, Outside};
+use super::pipe::Pipe;
+use super::{INTERVALS, MS};
+use crate::control::Command;
+use crate::control::members::Failure;
+use crate::control::plane::Presence;
+use crate::control::slots::Slot;
+use crate::wire::{CommunicatorKey, Role, Topic};
+
+/// A connection that is wanted, from the rank at which it happens to `peer`.
+#[derive(Clone, Copy)]
+pub(in super::super) struct Dial {
+    key: CommunicatorKey,
+    peer: u32,
+    lane: Lane,
+    absent_since: Option<Instant>,
+}
+
+impl Job {
+    /// A command has come to the control thread.
+    pub(super) fn on_command(&mut self, rank: u32, command: Command) {
+        self.simulation.with_node(rank, |plane, members, now| match command {
+            Command::Register(member) => {
+                let news = plane.news_about(member.key());
+                members.add(*member, &news, now)
+            }
+            Command::Unregister { key, ours } => {
+                let untold = members.remove(key);
+                untold.then_some(Topic::Closed { key, farewell: ours }).into_iter().collect()
+            }
+            Command::Flood { key, cause } => {
+                vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
+            }
+            Command::Ask { key, awaited, number } => {
+                let topic = members.before_asking(key, awaited, number);
+                if topic.is_none()
+                    && let Some(peer) = members.get(key).and_then(|member| member.global_rank(awaited))
+                    && plane.presence(peer) == Presence::Live
+                {
+                    plane.ask(peer, key, number);
+                }
+                topic.into_iter().collect()
+            }
+            Command::Agree { key, ask, answer } => members.agree(key, ask, answer, now),
+            Command::Close { key, ours, deadline, answer } => {
+                members.close(key, ours, (now, deadline), answer).into_iter().collect()
+            }
+            Command::Dial { .. } | Command::Leave => vec![],
+        });
+    }
+
+    /// The two directions of a connection as `rank` sees them, outwards and inwards, if it is there.
+    pub(super) fn connection(
+        &self,
+        rank: u32,
+        key: CommunicatorKey,
+        peer: u32,
+        lane: Lane,
+    ) -> Option<(usize, usize)> {
+        let (up, down) = *self.connections.get(&(key, rank.min(peer), rank.max(peer), lane as usize))?;
+        Some(if rank < peer { (up, down) } else { (down, up) })
+    }
+
+    /// Starts to dial the connection of a communicator to a rank of the job.
+    pub(super) fn dial(&mut self, rank: u32, key: CommunicatorKey, peer: u32, lane: Lane) {
+        let dial = Dial { key, peer, lane, absent_since: None };
+        let pause = Duration::from_micros(50 + self.simulation.random.below(500));
+        self.simulation.schedule(rank, pause, Outside::Dial(dial));
+    }
+
+    pub(super) fn on_dial(&mut self, rank: u32, dial: Dial) {
+        let Dial { key, peer, lane, absent_since } = dial;
+        if !self.simulation.has_member(rank, key) || self.connection(rank, key, peer, lane).is_some() {
+            return;
+        }
+        let now = self.simulation.now;
+        let gone = |job: &mut Job, reason: &str| {
+            let slot = Slot { key, role: Role::First, peer };
+            let failure = Failure::Gone(Certainty::Confirmed, reason.to_owned());
+            job.simulation.with_node(rank, |_, members, _| {
+                members.deliver_failure(slot, failure);
+                None
+            });
+        };
+        if self.simulation.presence(rank, peer) != Presence::Live {
+            return gone(self, "it has left the job");
+        }
+        let passes_at = self.simulation.passes_at(rank, peer);
+        let is_dead = !self.simulation.is_alive(peer);
+        let absent_since = is_dead.then(|| absent_since.unwrap_or(now));
+        if absent_since.is_some_and(|since| now - since >= INTERVALS.suspect) {
+            return gone(self, "nobody listens there");
+        }
+        // Whoever takes us for dead does not answer; a connection to a communicator that is not there yet is parked.
+        let is_taken = passes_at == now
+            && self.simulation.has_member(peer, key)
+            && self.simulation.presence(peer, rank) == Presence::Live
+            && self.simulation.stopped_until(peer).is_none();
+        if is_taken {
+            return self.connect(rank, dial);
+        }
+        let pause = (passes_at - now) + MS * (1 + self.simulation.random.below(10) as u32);
+        self.simulation.schedule(rank, pause, Outside::Dial(Dial { absent_since, ..dial }));
+    }
+
+    fn connect(&mut self, rank: u32, Dial { key, peer, lane, .. }: Dial) {
+        let (low, high) = (rank.min(peer), rank.max(peer));
+        let first = self.pipes.len();
+        for ends in [(low, high), (high, low)] {
+            let mut pipe = Pipe::new(ends, self.simulation.now, &mut self.simulation.random);
+            let is_cut = |cut: &CutLink| (cut.from, cut.to) == ends && key.epoch == 0;
+            pipe.lost_after = self.cut_link.filter(is_cut).map(|cut| cut.after_bytes);
+            self.pipes.push(pipe);
+        }
+        self.connections.insert((key, low, high, lane as usize), (first, first + 1));
+        for side in [rank, peer] {
+            self.seats[side as usize].woken.store(true, Ordering::Relaxed);
+        }
+    }
+}

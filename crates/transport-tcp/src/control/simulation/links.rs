@@ -1,0 +1,268 @@
+//! What an engine holds of a simulated job: its links, and its control.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_engine::{
+    Agreed, Ask, Board, Control, Edge, EngineCommunicator, Farewell, Interest, Lane, Link, Links, Parts,
+    Wake, Waker,
+};
+
+use super::job::{Stage, Wait};
+use crate::control::handle::{Origin, derived_key};
+use crate::control::{Command, Member};
+use crate::links::Mail;
+use crate::wire::CommunicatorKey;
+
+/// How long a goodbye waits for those of the others, as over sockets.
+const GOODBYE_WAIT: Duration = Duration::from_millis(100);
+
+/// How long beyond a deadline an answer may take to come from the control plane.
+const ANSWER_WAIT: Duration = Duration::from_secs(1);
+
+/// Makes one rank's part of a communicator, as `communicator::create` does.
+pub(in super::super) fn create(
+    stage: &Arc<Stage>,
+    key: CommunicatorKey,
+    group: Group,
+) -> Arc<dyn Communicator> {
+    let (rank, ranks) = (group.global_ranks()[group.rank() as usize], group.size());
+    let board = Arc::new(Board::new(group.rank(), ranks));
+    let (outbox, inbox) = unbounded();
+    let mut job = stage.job();
+    let waker = job.waker(rank);
+    let member = Member::new(key, group.clone(), board.clone(), (outbox, waker.clone()));
+    job.command(rank, Command::Register(Box::new(member)));
+    drop(job);
+    let links = SimulatedLinks {
+        stage: stage.clone(),
+        rank,
+        key,
+        group: group.clone(),
+        inbox,
+        waker,
+        asked: vec![false; ranks as usize * Lane::ALL.len()],
+        links: (0..ranks as usize * Lane::ALL.len()).map(|_| None).collect(),
+        failed: None,
+    };
+    let control =
+        SimulatedControl { stage: stage.clone(), rank, key, group: group.clone(), board: board.clone() };
+    let options = stage.options.clone();
+    EngineCommunicator::new(Parts {
+        group,
+        links,
+        control: Arc::new(control),
+        board,
+        options,
+        backend: "simulated",
+    })
+}
+
+/// All streams of one communicator on one rank.
+struct SimulatedLinks {
+    stage: Arc<Stage>,
+    /// In the job.
+    rank: u32,
+    key: CommunicatorKey,
+    group: Group,
+    inbox: Receiver<Mail>,
+    waker: Waker,
+    asked: Vec<bool>,
+    links: Vec<Option<SimulatedLink>>,
+    failed: Option<Error>,
+}
+
+/// One stream.
+struct SimulatedLink {
+    stage: Arc<Stage>,
+    rank: u32,
+    outward: usize,
+    inward: usize,
+}
+
+impl Link for SimulatedLink {
+    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stage.before_use(self.rank);
+        let job = &mut *self.stage.job();
+        let (taken, kept) = job.pipes[self.outward].send(slices, &mut job.simulation.random)?;
+        job.sent(self.outward, taken, kept);
+        Ok(taken)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.stage.before_use(self.rank);
+        let job = &mut *self.stage.job();
+        job.pipes[self.inward].receive(into, &mut job.simulation.random)
+    }
+}
+
+impl SimulatedLinks {
+    /// Takes over the connections that are there by now.
+    fn fetch(&mut self, edge: Edge) -> bool {
+        let place = edge.index();
+        if self.links[place].is_none() && self.failed.is_none() {
+            let peer = self.group.global_ranks()[edge.peer as usize];
+            let connection = self.stage.job().connection(self.rank, self.key, peer, edge.lane);
+            self.links[place] = connection.map(|(outward, inward)| SimulatedLink {
+                stage: self.stage.clone(),
+                rank: self.rank,
+                outward,
+                inward,
+            });
+        }
+        self.links[place].is_some()
+    }
+}
+
+impl Links for SimulatedLinks {
+    type L = SimulatedLink;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        let mut is_missing = false;
+        for &edge in edges {
+            is_missing |= !self.fetch(edge);
+        }
+        if !is_missing {
+            return Poll::Ready(Ok(()));
+        }
+        while let Ok(mail) = self.inbox.try_recv() {
+            match mail {
+                Mail::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+                Mail::Socket { .. } => {}
+            }
+        }
+        if let Some(error) = &self.failed {
+            return Poll::Ready(Err(error.clone()));
+        }
+        for &edge in edges {
+            let place = edge.index();
+            if self.links[place].is_none() && !std::mem::replace(&mut self.asked[place], true) {
+                let peer = self.group.global_ranks()[edge.peer as usize];
+                self.stage.job().dial(self.rank, self.key, peer, edge.lane);
+            }
+        }
+        Poll::Pending
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.fetch(edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut SimulatedLink {
+        // INVARIANT: the engine asks for a link only after `open` has said that it is there.
+        self.links[edge.index()].as_mut().expect("the edge is open")
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        let mut pipes = Vec::new();
+        for one in interest {
+            if let Some(link) = &self.links[one.edge.index()] {
+                pipes.extend(one.readable.then_some((link.inward, true)));
+                pipes.extend(one.writable.then_some((link.outward, false)));
+            }
+        }
+        let until = self.stage.job().simulation.clock(self.rank).when(until);
+        self.stage.pause(self.rank, Wait::Links(pipes, until));
+        let job = self.stage.job();
+        job.silence(self.rank);
+        if job.simulation.now >= until { Wake::Expired } else { Wake::Ready }
+    }
+
+    fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    fn close(&mut self) {
+        let mut job = self.stage.job();
+        for link in self.links.iter_mut().filter_map(Option::take) {
+            job.hang_up((link.outward, link.inward));
+        }
+        self.failed.get_or_insert(Error::Closed);
+    }
+
+    fn now(&self) -> Instant {
+        self.stage.now(self.rank)
+    }
+}
+
+impl Drop for SimulatedLinks {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The control plane of one communicator on one rank.
+struct SimulatedControl {
+    stage: Arc<Stage>,
+    rank: u32,
+    key: CommunicatorKey,
+    group: Group,
+    board: Arc<Board>,
+}
+
+impl SimulatedControl {
+    fn send(&self, command: Command) {
+        self.stage.job().command(self.rank, command);
+    }
+
+    fn await_answer<T: Send + 'static>(&self, answered: Receiver<Result<T>>, deadline: Instant) -> Result<T> {
+        let answered = Arc::new(answered);
+        for extra in [Duration::ZERO, ANSWER_WAIT] {
+            let until = self.stage.now(self.rank).max(deadline) + extra;
+            let until = self.stage.job().simulation.clock(self.rank).when(until);
+            let coming = answered.clone();
+            self.stage.pause(self.rank, Wait::Answer(Box::new(move || !coming.is_empty()), until));
+        }
+        let no_answer =
+            |_| Error::System { what: "no answer from the control plane".into(), text: "in time".into() };
+        answered.try_recv().map_err(no_answer)?
+    }
+
+    fn make(&self, ranks: &[u32], origin: Origin) -> Option<Arc<dyn Communicator>> {
+        let global: Vec<u32> = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
+        let key = derived_key(self.key, origin, &global);
+        Some(create(&self.stage, key, self.group.subgroup(ranks, key.epoch)?))
+    }
+}
+
+impl Control for SimulatedControl {
+    fn flood(&self, cause: Arc<Error>) {
+        self.send(Command::Flood { key: self.key, cause });
+    }
+
+    fn ask(&self, awaited: u32, number: u64) {
+        self.send(Command::Ask { key: self.key, awaited, number });
+    }
+
+    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
+        let deadline = deadline.min(self.stage.now(self.rank) + GOODBYE_WAIT);
+        let (answer, answered) = bounded(1);
+        self.send(Command::Close { key: self.key, ours, deadline, answer });
+        self.await_answer(answered, deadline)
+    }
+
+    fn agree(&self, ask: &Ask) -> Result<Agreed> {
+        let (answer, answered) = bounded(1);
+        self.send(Command::Agree { key: self.key, ask: *ask, answer });
+        self.await_answer(answered, ask.deadline)
+    }
+
+    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
+        let made = self.make(survivors, Origin::Shrink(number));
+        made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
+    }
+
+    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+        Ok(self.make(ranks, Origin::Derive(counter)))
+    }
+}
+
+impl Drop for SimulatedControl {
+    fn drop(&mut self) {
+        self.send(Command::Unregister { key: self.key, ours: self.board.farewell() });
+    }
+}

@@ -1,0 +1,394 @@
+//! What the ranks of a simulated job do: a list of calls, known to all, and after a failure `shrink` and on from the
+//! last common call. What every call must give is worked out here, without the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_communicator::{
+    CallOptions, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
+};
+
+use super::job::Stage;
+use super::links::create;
+use super::{Random, WORLD};
+
+/// No program goes through more epochs.
+const EPOCHS_MAX: u32 = 12;
+
+/// What all ranks of a job are to do.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Program {
+    pub(in super::super) seed: u64,
+    pub(in super::super) steps: u64,
+    pub(in super::super) hosts: Vec<u32>,
+    pub(in super::super) deviation: Option<Deviation>,
+}
+
+/// One call of one rank that is not the call of the others.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Deviation {
+    pub(in super::super) rank: u32,
+    pub(in super::super) step: u64,
+    pub(in super::super) kind: Other,
+}
+
+/// In what a call differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Other {
+    Count,
+    DType,
+    Operator,
+    Root,
+    Collective,
+}
+
+/// What has happened to a rank.
+#[derive(Debug)]
+pub(in super::super) enum Moment {
+    /// A call has returned, and these were the right bits.
+    Done { step: u64, is_right: bool },
+    /// A call has failed.
+    Failed { epoch: u32, step: u64, error: Error },
+    /// The survivors, as ranks of the job, go on from that step.
+    Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
+    /// Nobody goes on here.
+    Ended(Error),
+    /// All calls are made.
+    Closed(Result<()>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    AllReduce,
+    AllReduceInto,
+    ReduceScatter,
+    AllGather,
+    AllToAll,
+    Broadcast,
+    Reduce,
+    Gather,
+    Scatter,
+    Barrier,
+}
+
+const KINDS: [Kind; 10] = [
+    Kind::AllReduce,
+    Kind::AllReduceInto,
+    Kind::ReduceScatter,
+    Kind::AllGather,
+    Kind::AllToAll,
+    Kind::Broadcast,
+    Kind::Reduce,
+    Kind::Gather,
+    Kind::Scatter,
+    Kind::Barrier,
+];
+
+const OPERATORS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
+
+/// Algorithms that are wished for; one that does not fit the call is refused before anything is sent.
+const ALGORITHMS: [&str; 12] = [
+    "bruck",
+    "canonical",
+    "chain",
+    "circulant",
+    "direct",
+    "double_tree",
+    "halving_doubling",
+    "pairwise",
+    "recursive_doubling",
+    "ring",
+    "scatter_all_gather",
+    "leaders:2",
+];
+
+/// One call.
+#[derive(Clone, Debug)]
+struct Step {
+    seed: u64,
+    kind: Kind,
+    dtype: usize,
+    count: usize,
+    operator: usize,
+    root: u32,
+    options: CallOptions,
+}
+
+impl Program {
+    fn step(&self, number: u64, members: &[u32], rank: u32) -> Step {
+        let seed = mixed(self.seed, number);
+        let mut random = Random::new(seed);
+        // The first numbers of a small generator say much about each other.
+        (0..4).for_each(|_| {
+            random.below(2);
+        });
+        let count = match random.below(8) {
+            0 => random.below(3),
+            1 => random.below(800),
+            _ => 1 + random.below(60),
+        };
+        let mut options = CallOptions::new();
+        match random.below(3) {
+            0 => options = options.determinism(Determinism::Fixed),
+            1 => options = options.algorithm(ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize]),
+            _ => {}
+        }
+        let mut step = Step {
+            seed,
+            kind: KINDS[random.below(KINDS.len() as u64) as usize],
+            dtype: random.below(DTYPES as u64) as usize,
+            count: count as usize,
+            operator: random.below(OPERATORS.len() as u64) as usize,
+            root: random.below(members.len() as u64) as u32,
+            options,
+        };
+        if let Some(deviation) = self.deviation.filter(|other| (other.rank, other.step) == (rank, number)) {
+            step.deviate(deviation.kind, members.len() as u32);
+        }
+        step
+    }
+
+    /// Whether every rank needs bytes from every other one in a call.
+    pub(in super::super) fn needs_everybody(&self, number: u64) -> bool {
+        let step = self.step(number, &[0], u32::MAX);
+        match step.kind {
+            Kind::Barrier => true,
+            Kind::AllReduce
+            | Kind::AllReduceInto
+            | Kind::ReduceScatter
+            | Kind::AllGather
+            | Kind::AllToAll => step.count > 0,
+            Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter => false,
+        }
+    }
+
+    /// In what another call than that of `step` may differ. Nothing in common is left to choose an algorithm by.
+    pub(in super::super) fn others(&self, number: u64) -> Vec<Other> {
+        let members: Vec<u32> = (0..self.hosts.len() as u32).collect();
+        let kind = self.step(number, &members, 0).kind;
+        let mut others = vec![Other::Collective];
+        if kind != Kind::Barrier {
+            others.extend([Other::Count, Other::DType]);
+        }
+        if matches!(kind, Kind::AllReduce | Kind::AllReduceInto | Kind::ReduceScatter | Kind::Reduce) {
+            others.push(Other::Operator);
+        }
+        if matches!(kind, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter) {
+            others.push(Other::Root);
+        }
+        others
+    }
+
+    /// What one rank of the job does, from the first call to the last.
+    pub(in super::super) fn run(&self, stage: &Arc<Stage>, rank: u32) -> Vec<Moment> {
+        let mut story = Vec::new();
+        let size = self.hosts.len() as u32;
+        let group = Group::new(rank, (0..size).collect(), self.hosts.as_slice().into(), 0);
+        let mut communicator = create(stage, WORLD, group);
+        let mut from = 0;
+        for _ in 0..EPOCHS_MAX {
+            let Some(error) = self.epoch(stage, &*communicator, from, &mut story) else { return story };
+            if matches!(error, Error::Mismatch { .. } | Error::Evicted { .. }) {
+                return story;
+            }
+            match communicator.shrink() {
+                Ok(shrunk) => {
+                    communicator = shrunk.communicator;
+                    from += shrunk.last_common_call;
+                    let (members, epoch) =
+                        (communicator.group().global_ranks().to_vec(), communicator.group().epoch());
+                    story.push(Moment::Shrunk { epoch, members, step: from });
+                }
+                Err(error) => {
+                    story.push(Moment::Ended(error));
+                    return story;
+                }
+            }
+        }
+        story
+    }
+
+    /// The calls of one epoch; its first cause when one of them fails.
+    fn epoch(
+        &self,
+        stage: &Stage,
+        communicator: &dyn Communicator,
+        from: u64,
+        story: &mut Vec<Moment>,
+    ) -> Option<Error> {
+        let group = communicator.group();
+        let rank = group.global_ranks()[group.rank() as usize];
+        for number in from..self.steps {
+            stage.nap(rank, Duration::from_millis(2));
+            let step = self.step(number, group.global_ranks(), rank);
+            match step.call(communicator) {
+                Ok(is_right) => story.push(Moment::Done { step: number, is_right }),
+                Err(error) => {
+                    let cause = error.root_cause().clone();
+                    story.push(Moment::Failed { epoch: group.epoch(), step: number, error });
+                    return Some(cause);
+                }
+            }
+        }
+        story.push(Moment::Closed(communicator.close()));
+        None
+    }
+}
+
+impl Step {
+    fn deviate(&mut self, other: Other, ranks: u32) {
+        match other {
+            Other::Count => self.count += 1,
+            Other::DType => self.dtype = (self.dtype + 1) % DTYPES,
+            Other::Operator => self.operator = (self.operator + 1) % OPERATORS.len(),
+            Other::Root => self.root = (self.root + 1) % ranks,
+            Other::Collective => {
+                let next = |kind| {
+                    KINDS[(KINDS.iter().position(|other| *other == kind).unwrap_or(0) + 1) % KINDS.len()]
+                };
+                self.kind = next(self.kind);
+                // The place is no difference between calls: only the rooted ones know it from the others.
+                if self.kind == Kind::AllReduceInto {
+                    self.kind = next(self.kind);
+                }
+            }
+        }
+        self.options = CallOptions::new();
+    }
+
+    /// Makes the call; whether its result is right.
+    fn call(&self, communicator: &dyn Communicator) -> Result<bool> {
+        let made = self.call_with(communicator, &self.options);
+        match made {
+            // This algorithm does not fit, which all ranks find alike before anything is sent.
+            Err(error) if error.is_before_start() => self.call_with(communicator, &CallOptions::new()),
+            made => made,
+        }
+    }
+
+    fn call_with(&self, communicator: &dyn Communicator, options: &CallOptions) -> Result<bool> {
+        match self.dtype {
+            0 => self.typed::<u8>(communicator, options),
+            1 => self.typed::<i32>(communicator, options),
+            2 => self.typed::<f32>(communicator, options),
+            _ => self.typed::<u64>(communicator, options),
+        }
+    }
+
+    fn value(&self, rank: u32, index: usize) -> u64 {
+        mixed(mixed(self.seed, u64::from(rank)), index as u64) % 8
+    }
+
+    /// Element `index` of the reduction over all members.
+    fn reduced(&self, members: &[u32], index: usize) -> u64 {
+        let values = members.iter().map(|&rank| self.value(rank, index));
+        match OPERATORS[self.operator] {
+            ReduceOp::Max => values.max().unwrap_or(0),
+            ReduceOp::Min => values.min().unwrap_or(0),
+            _ => values.sum(),
+        }
+    }
+
+    fn typed<T: Sample>(&self, communicator: &dyn Communicator, options: &CallOptions) -> Result<bool> {
+        let members = communicator.group().global_ranks();
+        let own = communicator.group().rank() as usize;
+        let (ranks, count, root) = (members.len(), self.count, self.root);
+        let operator = OPERATORS[self.operator];
+        let comm = communicator.with(options.clone());
+        let input = |elements: usize| -> Vec<T> {
+            (0..elements).map(|index| T::of(self.value(members[own], index))).collect()
+        };
+        let mut output = vec![T::of(99); count];
+        let mut outputs = vec![T::of(99); count * ranks];
+        let is_root = own == root as usize;
+        let right: Vec<T> = match self.kind {
+            Kind::AllReduce => {
+                output = input(count);
+                comm.all_reduce(&mut output, operator)?;
+                (0..count).map(|index| T::of(self.reduced(members, index))).collect()
+            }
+            Kind::AllReduceInto => {
+                comm.all_reduce_into(&input(count), &mut output, operator)?;
+                (0..count).map(|index| T::of(self.reduced(members, index))).collect()
+            }
+            Kind::ReduceScatter => {
+                comm.reduce_scatter(&input(count * ranks), &mut output, operator)?;
+                (0..count).map(|index| T::of(self.reduced(members, own * count + index))).collect()
+            }
+            Kind::AllGather => {
+                comm.all_gather(&input(count), &mut outputs)?;
+                return Ok(outputs == self.shares_of_all(members, count, 0));
+            }
+            Kind::AllToAll => {
+                comm.all_to_all(&input(count * ranks), &mut outputs)?;
+                return Ok(outputs == self.shares_of_all(members, count, own * count));
+            }
+            Kind::Broadcast => {
+                output = input(count);
+                comm.broadcast(&mut output, root)?;
+                (0..count).map(|index| T::of(self.value(members[root as usize], index))).collect()
+            }
+            Kind::Reduce => {
+                comm.reduce(&input(count), is_root.then_some(&mut output[..]), operator, root)?;
+                return Ok(!is_root || (0..count).all(|at| output[at] == T::of(self.reduced(members, at))));
+            }
+            Kind::Gather => {
+                comm.gather(&input(count), is_root.then_some(&mut outputs[..]), root)?;
+                return Ok(!is_root || outputs == self.shares_of_all(members, count, 0));
+            }
+            Kind::Scatter => {
+                let all = input(count * ranks);
+                comm.scatter(is_root.then_some(&all[..]), &mut output, root)?;
+                let from = members[root as usize];
+                (0..count).map(|index| T::of(self.value(from, own * count + index))).collect()
+            }
+            Kind::Barrier => return comm.barrier().map(|()| true),
+        };
+        Ok(output == right)
+    }
+
+    /// Of every member, `count` values from `first` on.
+    fn shares_of_all<T: Sample>(&self, members: &[u32], count: usize, first: usize) -> Vec<T> {
+        let of = |&rank: &u32| (0..count).map(move |index| T::of(self.value(rank, first + index)));
+        members.iter().flat_map(of).collect()
+    }
+}
+
+const DTYPES: usize = 4;
+
+/// An element of which small numbers are exact in any order of summation.
+trait Sample: Element + PartialEq {
+    fn of(small: u64) -> Self;
+}
+
+impl Sample for u8 {
+    fn of(small: u64) -> u8 {
+        small as u8
+    }
+}
+
+impl Sample for i32 {
+    fn of(small: u64) -> i32 {
+        small as i32
+    }
+}
+
+impl Sample for f32 {
+    fn of(small: u64) -> f32 {
+        small as f32
+    }
+}
+
+impl Sample for u64 {
+    fn of(small: u64) -> u64 {
+        small
+    }
+}
+
+/// A number that depends on all bits of both (SplitMix64).
+pub(in super::super) fn mixed(seed: u64, number: u64) -> u64 {
+    let mut bits = seed ^ number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ bits >> 31
+}
