@@ -335,9 +335,12 @@ impl Driver {
     fn on_absent(&mut self, slot: Slot, problem: String) {
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         let since = *wanted.absent_since.get_or_insert_with(Instant::now);
-        if since.elapsed() >= self.settings.intervals.suspect {
+        let left = self.settings.intervals.suspect.saturating_sub(since.elapsed());
+        if left.is_zero() {
             self.fail(slot, Failure::Gone(Certainty::Confirmed, problem));
         } else {
+            // The last attempt is at the end of that time, not a doubled pause later.
+            wanted.pause = wanted.pause.min(left);
             self.retry(slot, problem);
         }
     }

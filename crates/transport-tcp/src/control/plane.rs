@@ -247,6 +247,9 @@ impl Plane {
                 None
             }
         };
+        if let Topic::Revoked { cause, .. } = &news.topic {
+            cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
+        }
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
             self.presence[rank as usize] = presence;
@@ -278,6 +281,15 @@ impl Plane {
             if now.saturating_duration_since(since) > self.patience {
                 self.connect(peer);
             }
+        }
+    }
+
+    /// A communicator has lost a rank that lives as far as we know. Where it should have dialled us and has not, only a
+    /// dial of ours will tell, and survivors wait for its ballot until then.
+    fn look_for(&mut self, rank: u32) {
+        let is_wanted = self.topology.wanted(self.rank).contains(&rank);
+        if is_wanted && self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
+            self.connect(rank);
         }
     }
 

@@ -1,11 +1,13 @@
 //! The control planes of whole jobs, simulated: who learns of what.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use unisono_communicator::Error;
+use unisono_communicator::{Certainty, Culprit, Error};
 use unisono_engine::CallStatus;
 
-use super::simulation::{MS, Simulation};
+use super::plane::{Action, Plane};
+use super::simulation::{INTERVALS, MS, Simulation};
 use crate::wire::{CommunicatorKey, Topic};
 
 #[test]
@@ -130,4 +132,30 @@ fn news_keeps_its_cause() {
             heard.iter().map(|news| (news.origin, news.sequence, news.topic.key())).collect();
         assert_eq!(origins, [(6, 1, Some(key))], "rank {rank}");
     }
+}
+
+/// The rank that dials may die before it has: nobody has a connection whose end would tell.
+#[test]
+fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
+    let now = Instant::now();
+    let mut plane = Plane::new((1, 4), INTERVALS, now);
+    let dialled = |plane: &mut Plane| -> Vec<u32> {
+        let peer = |action| match action {
+            Action::Connect(peer) => Some(peer),
+            Action::Send(..) | Action::Happened(_) | Action::Asked { .. } | Action::Answered { .. } => None,
+        };
+        plane.take_actions().into_iter().filter_map(peer).collect()
+    };
+    assert_eq!(dialled(&mut plane), [2, 3], "rank 0 dials us");
+    let cause = Error::PeerLost {
+        culprits: vec![Culprit { rank: 0, process: None, last_call: None }],
+        call: None,
+        noticed_by: 1,
+        certainty: Certainty::Confirmed,
+        reason: "its stream ended".to_owned(),
+    };
+    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
+    assert_eq!(dialled(&mut plane), [0]);
+    plane.publish(Topic::Revoked { key: CommunicatorKey { id: 1, epoch: 0 }, cause }, now);
+    assert!(dialled(&mut plane).is_empty(), "it is being dialled");
 }
