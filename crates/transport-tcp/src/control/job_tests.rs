@@ -16,6 +16,12 @@ use super::simulation::{MS, Random};
 /// Seeds of each kind of trouble, unless it is said otherwise.
 const CASES: u64 = 240;
 
+/// Seeds that found something that was wrong.
+const FOUND: [(Trouble, u64); 1] = [
+    // A rank that waited in `close` took the goodbye of one that had failed for other calls.
+    (Trouble::CutLink, 334),
+];
+
 /// Longer than the detector's patience on every clock.
 const LONG_STOP_MS: u64 = 1600;
 
@@ -346,6 +352,14 @@ fn one_side_of_a_cut_between_hosts_goes_on() {
 #[test]
 fn every_rank_hears_of_a_mismatch() {
     run(Trouble::Deviation);
+}
+
+/// Beyond the seeds that every run tries.
+#[test]
+fn what_was_found_once_stays_right() {
+    for (trouble, seed) in FOUND {
+        drop(run_one(trouble, seed));
+    }
 }
 
 #[test]

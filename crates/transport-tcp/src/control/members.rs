@@ -169,7 +169,10 @@ impl Member {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
             }
-            self.closed[peer as usize].get_or_insert(farewell);
+            // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
+            if self.board.revocation().is_none() {
+                self.closed[peer as usize].get_or_insert(farewell);
+            }
             self.finish_closing(now);
         }
     }
