@@ -91,7 +91,7 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// One rank that a call still waits for when its deadline passes.
+/// One rank that a call still waits for when its deadline passes, itself or through others that wait for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Awaited {
     /// The rank.
@@ -205,7 +205,7 @@ pub enum Error {
         call: Box<CallInfo>,
         /// How long it ran.
         waited: Duration,
-        /// Whom it still waited for.
+        /// Whom it still waited for, and whom those wait for in turn.
         not_arrived: Vec<Awaited>,
     },
     /// Another rank, or an earlier call, failed first; this is that first cause.

@@ -185,10 +185,10 @@ impl ActiveCall {
     }
 
     fn timed_out<L: Links>(&self, links: &mut L, board: &Board, now: Instant) -> Error {
-        let mut awaited = Vec::new();
-        self.awaited(links, &mut awaited);
-        let status = |rank| board.note_of(rank).unwrap_or_else(|| "has not answered".to_owned());
-        let not_arrived = awaited.into_iter().map(|rank| Awaited { rank, status: status(rank) }).collect();
+        let mut direct = Vec::new();
+        self.awaited(links, &mut direct);
+        let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
+        let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
         let waited = self.waiting_since.map_or(Duration::ZERO, |since| now - since);
         Error::Timeout { call: Box::new(self.info()), waited, not_arrived }
     }

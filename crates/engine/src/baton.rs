@@ -213,7 +213,7 @@ impl<L: Links + 'static> Shared<L> {
 
     fn warn_of_wait(&self, rank: u32, number: u64) {
         let call = self.board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
-        let status = self.board.note_of(rank).unwrap_or_else(|| "has not answered".to_owned());
+        let status = self.board.note_of(rank, number);
         tracing::warn!(rank = self.group.rank(), "{call} makes no progress: rank {rank} {status}");
     }
 
@@ -278,6 +278,7 @@ impl<L: Links + 'static> Baton<'_, L> {
             let due = asking.due(idle_since, shared.options.probe_after);
             if now >= due {
                 asking.asked(now);
+                shared.board.begin_round();
                 for &rank in pause.awaited.iter().take(ASKED_AT_ONCE_MAX) {
                     shared.control.ask(rank, pause.number);
                 }

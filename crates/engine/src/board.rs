@@ -88,8 +88,19 @@ pub struct Board {
     wakers: Mutex<Vec<Waker>>,
     heard: Heard,
     messages: Messages,
-    notes: Mutex<Vec<Option<String>>>,
+    notes: Mutex<Vec<Option<Note>>>,
+    /// How often ranks have been asked about a call that makes no progress.
+    rounds: AtomicU64,
     suspicion: Mutex<Option<Suspicion>>,
+}
+
+/// What a rank has answered about a call.
+#[derive(Clone, Debug)]
+struct Note {
+    number: u64,
+    round: u64,
+    status: String,
+    awaited: Option<u32>,
 }
 
 /// A mismatch that a header has shown, until the rank that sent it has described its call.
@@ -115,6 +126,7 @@ impl Board {
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
+            rounds: AtomicU64::new(0),
             suspicion: Mutex::new(None),
         }
     }
@@ -269,16 +281,47 @@ impl Board {
         }
     }
 
-    /// Remembers what was last learnt of a rank, for the text of a timeout.
-    pub fn note(&self, rank: u32, status: String) {
+    /// Ranks are about to be asked again about a call.
+    pub(crate) fn begin_round(&self) {
+        self.rounds.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Remembers what a rank has answered about call `number`, in words, and whom it waits for.
+    pub(crate) fn note(&self, rank: u32, number: u64, status: String, awaited: Option<u32>) {
+        let round = self.rounds.load(Ordering::Relaxed);
         if let Some(note) = lock(&self.notes).get_mut(rank as usize) {
-            *note = Some(status);
+            *note = Some(Note { number, round, status, awaited });
         }
     }
 
-    /// What was last learnt of a rank.
-    pub fn note_of(&self, rank: u32) -> Option<String> {
-        lock(&self.notes).get(rank as usize).cloned().flatten()
+    /// Whether a rank has answered about call `number` since the last round of questions began.
+    pub(crate) fn is_asked(&self, rank: u32, number: u64) -> bool {
+        let round = self.rounds.load(Ordering::Relaxed);
+        let notes = lock(&self.notes);
+        let note = notes.get(rank as usize).and_then(Option::as_ref);
+        rank == self.rank || note.is_some_and(|note| (note.number, note.round) == (number, round))
+    }
+
+    /// What a rank has last answered about call `number`.
+    pub(crate) fn note_of(&self, rank: u32, number: u64) -> String {
+        let notes = lock(&self.notes);
+        let note = notes.get(rank as usize).and_then(Option::as_ref);
+        let status = note.filter(|note| note.number == number).map(|note| note.status.clone());
+        status.unwrap_or_else(|| "has not answered".to_owned())
+    }
+
+    /// The ranks that keep call `number` from its end when it waits for `direct`: those, and whom they wait for in turn,
+    /// as far as they have answered.
+    pub(crate) fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
+        let notes = lock(&self.notes);
+        let (mut ranks, mut next) = (direct, 0);
+        while let Some(&rank) = ranks.get(next) {
+            let note = notes.get(rank as usize).and_then(Option::as_ref);
+            let awaited = note.filter(|note| note.number == number).and_then(|note| note.awaited);
+            ranks.extend(awaited.filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
+            next += 1;
+        }
+        ranks
     }
 
     /// Remembers in what call `number` of `rank` differs from ours, as its header tells.

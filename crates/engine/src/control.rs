@@ -7,7 +7,7 @@ use unisono_communicator::{
     Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
 };
 
-use crate::board::{Board, CallStatus, Farewell};
+use crate::board::{Board, CALLS_REMEMBERED, CallStatus, Farewell};
 use crate::header::{EARLIER_CALLS, descriptor_difference};
 
 /// How many calls before a mismatch its other side is asked for.
@@ -90,7 +90,11 @@ pub trait Control: Send + Sync {
 /// that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one; the caller
 /// revokes with it.
 pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) -> Option<Error> {
-    board.note(rank, status_text(answer));
+    let awaited = match answer {
+        CallStatus::Running { awaited, .. } => *awaited,
+        CallStatus::NotYet { .. } | CallStatus::Done { .. } | CallStatus::Forgotten => None,
+    };
+    board.note(rank, number, status_text(answer), awaited);
     let theirs = match answer {
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
@@ -101,6 +105,15 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
         // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
         Some(difference) => Some(described(ours, theirs.clone(), rank, difference)),
         None => mismatch(ours, theirs.clone(), rank),
+    }
+}
+
+/// Who is to be asked next about call `number`, after an answer to a question about it: following whom the ranks wait
+/// for leads to those that keep all others waiting.
+pub fn asked_next(board: &Board, number: u64, answer: &CallStatus) -> Option<u32> {
+    match answer {
+        CallStatus::Running { awaited, .. } => awaited.filter(|&awaited| !board.is_asked(awaited, number)),
+        CallStatus::NotYet { .. } | CallStatus::Done { .. } | CallStatus::Forgotten => None,
     }
 }
 
@@ -143,7 +156,7 @@ pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error
 }
 
 /// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
-pub fn not_agreed(board: &Board, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
+pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
     let name = match ask.question {
         Question::Flag => "agree",
         Question::Survivors => "shrink",
@@ -154,8 +167,8 @@ pub fn not_agreed(board: &Board, ask: &Ask, waited: Duration, awaited: &[u32]) -
         algorithm: Some(name.into()),
         site: None,
     };
-    let status = |rank| board.note_of(rank).unwrap_or_else(|| format!("has not called {name}"));
-    let not_arrived = awaited.iter().map(|&rank| Awaited { rank, status: status(rank) }).collect();
+    let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
+    let not_arrived = awaited.iter().map(awaits).collect();
     Error::Timeout { call: Box::new(call), waited, not_arrived }
 }
 
@@ -169,7 +182,7 @@ pub fn status_text(answer: &CallStatus) -> String {
         }
         CallStatus::Running { call, awaited: None } => format!("is in {call}"),
         CallStatus::Done { call } => format!("has finished {call}"),
-        CallStatus::Forgotten => "is more than 1024 calls ahead".to_owned(),
+        CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
     }
 }
 

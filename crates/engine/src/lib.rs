@@ -39,7 +39,8 @@ mod traced;
 pub use board::{Board, CALLS_REMEMBERED, CallStatus, Farewell, Revocation};
 pub use communicator::{EngineCommunicator, EngineOptions, Parts};
 pub use control::{
-    Agreed, Ask, Control, Question, farewell_error, judge_answer, mismatch, not_agreed, status_text,
+    Agreed, Ask, Control, Question, asked_next, farewell_error, judge_answer, mismatch, not_agreed,
+    status_text,
 };
 pub use faulty::{FaultPlan, Faults, Faulty};
 pub use header::{HEADER_BYTES, HEADER_VERSION, header_digest};

@@ -24,7 +24,7 @@ fn sum_of_ranks(communicator: &dyn Communicator, elements: usize) {
 /// What `unisono::init` hands out is a communicator only.
 #[test]
 fn a_record_can_be_had_through_the_process() {
-    let ours = support::on_each(support::worlds(2, &support::config(&[])), |world, communicator| {
+    let ours = on_each(worlds(2, &config(&[])), |world, communicator| {
         drop(world);
         communicator.barrier().unwrap();
         let records: Vec<_> = World::joined().iter().map(World::flight_record).collect();

@@ -10,17 +10,18 @@ use crate::world::{options, run};
 
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The deadline's error lists who has not come, and every rank gets it as the first cause.
+/// The deadline's error lists who has not come, and every rank gets it as the first cause. In a ring most ranks wait for
+/// one who waits himself.
 pub fn timeouts_name_who_is_missing(backend: &dyn Backend) {
-    for (ranks, missing) in [(2, 1), (3, 0), (4, 2)] {
+    for (ranks, missing, algorithm) in [(2, 1, "direct"), (3, 0, "direct"), (4, 2, "direct"), (7, 3, "ring")]
+    {
         let waited = Barrier::new(ranks as usize);
         let errors = run(backend, ranks, &options(), |comm| {
             let is_missing = comm.group().rank() == missing;
             if is_missing {
                 waited.wait();
             }
-            // Directly, so that nobody waits for one who waits himself.
-            let options = CallOptions::new().algorithm("direct");
+            let options = CallOptions::new().algorithm(algorithm);
             let comm = comm.with(if is_missing { options } else { options.timeout(SHORT) });
             let error = comm.all_reduce(&mut vec![1u32; ranks as usize], ReduceOp::Sum).unwrap_err();
             if !is_missing {

@@ -16,7 +16,7 @@ use unisono_schedule::Parameters;
 
 use crate::board::{Board, Farewell};
 use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
-use crate::control::{Agreed, Ask, Control, Question, farewell_error, judge_answer, not_agreed};
+use crate::control::{Agreed, Ask, Control, Question, asked_next, farewell_error, judge_answer, not_agreed};
 use crate::job::lock;
 use crate::links::{Edge, Interest, Links, Wake, Waker};
 
@@ -263,11 +263,15 @@ impl Control for InProcessControl {
 
     fn ask(&self, awaited: u32, number: u64) {
         let ours = &self.room.boards[self.group.rank() as usize];
-        let answer = self.room.boards[awaited as usize].status(number);
-        if let Some(cause) = judge_answer(ours, awaited, number, &answer).map(Arc::new)
-            && ours.revoke(self.group.rank(), cause.clone())
-        {
-            self.flood(cause);
+        let mut next = Some(awaited);
+        while let Some(asked) = next {
+            let answer = self.room.boards[asked as usize].status(number);
+            if let Some(cause) = judge_answer(ours, asked, number, &answer).map(Arc::new)
+                && ours.revoke(self.group.rank(), cause.clone())
+            {
+                self.flood(cause);
+            }
+            next = asked_next(ours, number, &answer);
         }
     }
 
@@ -311,7 +315,7 @@ impl Control for InProcessControl {
             if Instant::now() >= ask.deadline {
                 let is_missing = |rank: &u32| ballots[*rank as usize].is_none();
                 let awaited: Vec<u32> = (0..ranks).filter(is_missing).collect();
-                return Err(not_agreed(&self.room.boards[own], ask, started.elapsed(), &awaited));
+                return Err(not_agreed(ask, started.elapsed(), &awaited));
             }
             std::thread::sleep(POLL);
         }

@@ -294,7 +294,8 @@ impl Driver {
             return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let until = Instant::now() + self.settings.dial_timeout;
-        self.wanted.insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None, short_since: None });
+        self.wanted
+            .insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None, short_since: None });
         if !self.slots.is_taken(slot) {
             self.dial(slot, Duration::ZERO);
         }
@@ -423,6 +424,9 @@ impl Driver {
             Action::Answered { from, key, number, status } => {
                 let topic = self.members.answered(from, key, number, &status);
                 self.publish(topic);
+                if let Some(next) = self.members.asked_next(key, number, &status) {
+                    self.ask(key, next, number);
+                }
             }
         }
     }

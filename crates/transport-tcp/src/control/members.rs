@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
-use unisono_engine::{Ask, Board, CallStatus, Farewell, Peers, Waker, farewell_error, judge_answer};
+use unisono_engine::{
+    Ask, Board, CallStatus, Farewell, Peers, Waker, asked_next, farewell_error, judge_answer,
+};
 
 use super::slots::Slot;
 use super::survival::Survival;
@@ -292,6 +294,11 @@ impl Members {
         let member = self.get(key)?;
         let cause = judge_answer(&member.board, member.group_rank(from)?, number, status)?;
         member.find(cause)
+    }
+
+    /// Who is to be asked next after that answer.
+    pub(crate) fn asked_next(&self, key: CommunicatorKey, number: u64, status: &CallStatus) -> Option<u32> {
+        asked_next(&self.get(key)?.board, number, status)
     }
 
     /// A connection for `slot` came, but there is a communicator that came about in the same way with other ranks:

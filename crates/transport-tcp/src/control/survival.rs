@@ -119,7 +119,7 @@ impl Survival {
         }
         (ask.deadline <= now).then(|| {
             let waited = now.saturating_duration_since(asking.since);
-            Err(not_agreed(&self.board, ask, waited, &agreement.awaited(&self.fates)))
+            Err(not_agreed(ask, waited, &agreement.awaited(&self.fates)))
         })
     }
 
