@@ -68,6 +68,11 @@ impl Rank {
         }
     }
 
+    /// What it says next within a few seconds, if anything.
+    pub(crate) fn hear_soon(&self) -> Option<String> {
+        self.output.recv_timeout(std::time::Duration::from_secs(5)).ok()
+    }
+
     pub(crate) fn tell(&mut self, text: &str) {
         let input = self.input.as_mut().unwrap();
         writeln!(input, "{text}").and_then(|()| input.flush()).unwrap();
