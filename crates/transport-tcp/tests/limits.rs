@@ -102,7 +102,7 @@ fn one_rank(
         // Until all have spoken, so that no answer is about what comes next.
         lines.next();
         if is_limited {
-            setrlimit(resource, unlimited.clone()).unwrap();
+            setrlimit(resource, unlimited).unwrap();
         }
         say(&outcome(&communicator.barrier().and_then(|()| work_on_copy())));
     }
