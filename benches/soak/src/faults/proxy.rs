@@ -139,13 +139,12 @@ fn accept(listener: &TcpListener, target: SocketAddr, wires: &Arc<Wires>) {
         if wires.is_over.load(Ordering::SeqCst) {
             return;
         }
+        // One that is stopped still has a place in its queue. Who has gone is not to be reached here either.
+        let Ok(accepted) = TcpStream::connect(target) else { return };
         let wires = wires.clone();
-        // A rank that has gone takes its connections along, and one that is stopped still has a place in its queue.
         thread::spawn(move || {
-            if let Ok(accepted) = TcpStream::connect(target) {
-                // Its end is no news: both sides have noticed.
-                let _ = pass(dialled, accepted, &wires);
-            }
+            // Its end is no news: both sides have noticed.
+            let _ = pass(dialled, accepted, &wires);
         });
     }
 }
