@@ -61,6 +61,7 @@ impl Network {
     }
 
     /// `None`, and a line that says why, where this machine cannot; a failure where `namespaces` is required.
+    #[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
     pub(crate) fn or_skip(hosts: usize) -> Option<Network> {
         match Network::new(hosts) {
             Ok(network) => Some(network),
