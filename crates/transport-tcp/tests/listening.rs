@@ -83,8 +83,8 @@ fn address(hexadecimal: &str) -> IpAddr {
     let words = hexadecimal.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap());
     let bytes: Vec<u8> = words
         .flat_map(|word| {
-            let bytes = u32::from_str_radix(word, 16).unwrap().to_be_bytes();
-            if cfg!(target_endian = "little") { [bytes[3], bytes[2], bytes[1], bytes[0]] } else { bytes }
+            let word = u32::from_str_radix(word, 16).unwrap();
+            if cfg!(target_endian = "big") { word.swap_bytes() } else { word }.to_le_bytes()
         })
         .collect();
     match <[u8; 4]>::try_from(bytes.as_slice()) {
