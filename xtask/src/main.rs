@@ -1,11 +1,12 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask soak` fails the ranks of real
-//! jobs.
+//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask fuzz` feeds every parser hostile
+//! bytes, `cargo xtask soak` fails the ranks of real jobs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod compare;
+mod fuzz;
 mod soak;
 mod test;
 mod tidy;
@@ -20,6 +21,8 @@ usage: cargo xtask <command>
   tidy   only the house rules
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
+  fuzz [--inputs N] [target]
+         10 million hostile inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
 ";
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(repository()),
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
+        ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
         _ => {
             eprint!("{USAGE}");

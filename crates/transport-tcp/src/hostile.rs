@@ -1,4 +1,5 @@
-//! What hostile bytes do to the parsers of the transport: targets for cargo-fuzz (`fuzz/`), and the same as plain tests.
+//! What hostile bytes do to the parsers of the transport: targets for cargo-fuzz, and the same as plain
+//! tests.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 

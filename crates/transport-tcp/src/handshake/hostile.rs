@@ -98,7 +98,7 @@ fn stranger(mut side: Handshake, input: &mut Input<'_>) {
     assert_eq!(side.receive(&[0; REPLY_BYTES]), 0, "reads on behind its end");
 }
 
-/// A real exchange through a stranger's hands: a side believes the other exactly when what it has read is what the other
+/// A real exchange through a stranger's hands: a side believes the other exactly when what it has read is what that one
 /// has sent, and the other could believe it.
 fn relayed(input: &mut Input<'_>) {
     let piece = 1 + usize::from(input.u8());

@@ -40,7 +40,8 @@ fn raw(input: &mut Input<'_>) {
 fn changed(input: &mut Input<'_>) {
     let (piece, room) = pieces(input);
     // Records as long as they may be are rare: they take most of the time.
-    let (piece, factor) = if input.rarely(64) { (usize::MAX, 1000) } else { (piece, 1) };
+    let is_long = input.rarely(64);
+    let (piece, room, factor) = if is_long { (usize::MAX, RECORD_BYTES_MAX, 300) } else { (piece, room, 1) };
     let data: Vec<u8> = (0..usize::from(input.u8()) * factor).map(|index| (index >> 3) as u8).collect();
     let record_bytes = 1 + usize::from(input.u8()) * factor;
     let (genuine, records) = send(&data, record_bytes);
