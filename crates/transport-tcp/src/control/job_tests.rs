@@ -28,6 +28,9 @@ const LONG_STOP_MS: u64 = 1600;
 /// Shorter than that.
 const SHORT_STOP_MS: u64 = 600;
 
+/// How long the news of a failure may take, and a rank may wait for a better explanation than it has.
+const SPREAD_MAX: Duration = Duration::from_millis(300);
+
 /// What happens to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
@@ -170,8 +173,12 @@ impl Case {
         stories.iter().for_each(|(rank, story)| self.check_order(*rank, story, stories));
         self.check_epochs(stories);
         match self.trouble {
-            Trouble::Deviation => self.check_deviation(stories),
+            Trouble::Deviation => {
+                self.check_times(stories);
+                self.check_deviation(stories);
+            }
             Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink => {
+                self.check_times(stories);
                 self.check_all_survive(stage, stories);
             }
             Trouble::Stop | Trouble::CutHosts => {}
@@ -245,6 +252,25 @@ impl Case {
                     self.fails(&format!("rank {rank} is not in its own epoch {epoch}"), stories);
                 }
             }
+        }
+    }
+
+    /// Nobody finds out by its own deadline what another rank has found out before.
+    fn check_times(&self, stories: &Stories) {
+        let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
+        let failures = || {
+            stories.values().flatten().filter_map(|moment| match moment {
+                Moment::Failed { epoch, at, .. } => Some((*epoch, *at)),
+                Moment::Done { .. } | Moment::Shrunk { .. } | Moment::Ended(_) | Moment::Closed(_) => None,
+            })
+        };
+        for (epoch, at) in failures() {
+            let first = first.entry(epoch).or_insert(at);
+            *first = at.min(*first);
+        }
+        if let Some((epoch, at)) = failures().find(|(epoch, at)| *at - first[epoch] > SPREAD_MAX) {
+            let since = first[&epoch];
+            self.fails(&format!("epoch {epoch} has failed after {since:?}, somewhere after {at:?}"), stories);
         }
     }
 

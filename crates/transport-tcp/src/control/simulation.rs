@@ -125,6 +125,8 @@ pub(super) struct Simulation {
     pub(super) random: Random,
     pub(super) heard: Vec<Vec<News>>,
     pub(super) answers: Vec<(u32, u32, CallStatus)>,
+    /// Actions of a rank are being carried out.
+    is_acting: bool,
 }
 
 impl Simulation {
@@ -176,6 +178,7 @@ impl Simulation {
             random,
             heard: vec![vec![]; size as usize],
             answers: vec![],
+            is_acting: false,
         };
         for rank in 0..size {
             simulation.act(rank);
@@ -250,6 +253,20 @@ impl Simulation {
         answered
     }
 
+    /// A rank asks another one of a communicator, by its group rank, about its call, as `Driver::ask` does.
+    pub(super) fn ask(&mut self, rank: u32, (key, awaited, number): (CommunicatorKey, u32, u64)) {
+        self.with_node(rank, |plane, members, _| {
+            let topic = members.before_asking(key, awaited, number);
+            if topic.is_none()
+                && let Some(peer) = members.get(key).and_then(|member| member.global_rank(awaited))
+                && plane.presence(peer) == Presence::Live
+            {
+                plane.ask(peer, key, number);
+            }
+            topic
+        });
+    }
+
     /// Something is going to happen at a rank, outside of its control plane.
     pub(super) fn schedule(&mut self, rank: u32, after: Duration, outside: Outside) {
         self.push(rank, after, Event::Outside(outside));
@@ -275,14 +292,19 @@ impl Simulation {
         self.push(to, arrival - self.now, event);
     }
 
+    /// As the control thread does: what comes of an action has its turn when all before it have had theirs.
     fn act(&mut self, rank: u32) {
+        if std::mem::replace(&mut self.is_acting, true) {
+            return;
+        }
         while let Some(node) = &mut self.nodes[rank as usize] {
             let actions = node.plane.take_actions();
             if actions.is_empty() {
-                return;
+                break;
             }
             actions.into_iter().for_each(|action| self.on_action(rank, action));
         }
+        self.is_acting = false;
     }
 
     fn on_action(&mut self, rank: u32, action: Action) {
@@ -303,6 +325,10 @@ impl Simulation {
             }
             Action::Answered { from, key, number, status } => {
                 self.with_node(rank, |_, members, _| members.answered(from, key, number, &status));
+                let node = self.nodes[rank as usize].as_ref();
+                if let Some(next) = node.and_then(|node| node.members.asked_next(key, number, &status)) {
+                    self.ask(rank, (key, next, number));
+                }
                 self.answers.push((rank, from, status));
             }
         }

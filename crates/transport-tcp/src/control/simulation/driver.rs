@@ -29,6 +29,9 @@ pub(in super::super) struct Dial {
 impl Job {
     /// A command has come to the control thread.
     pub(super) fn on_command(&mut self, rank: u32, command: Command) {
+        if let Command::Ask { key, awaited, number } = command {
+            return self.simulation.ask(rank, (key, awaited, number));
+        }
         self.simulation.with_node(rank, |plane, members, now| match command {
             Command::Register(member) => {
                 let news = plane.news_about(member.key());
@@ -41,21 +44,11 @@ impl Job {
             Command::Flood { key, cause } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
             }
-            Command::Ask { key, awaited, number } => {
-                let topic = members.before_asking(key, awaited, number);
-                if topic.is_none()
-                    && let Some(peer) = members.get(key).and_then(|member| member.global_rank(awaited))
-                    && plane.presence(peer) == Presence::Live
-                {
-                    plane.ask(peer, key, number);
-                }
-                topic.into_iter().collect()
-            }
             Command::Agree { key, ask, answer } => members.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {
                 members.close(key, ours, (now, deadline), answer).into_iter().collect()
             }
-            Command::Dial { .. } | Command::Leave => vec![],
+            Command::Ask { .. } | Command::Dial { .. } | Command::Leave => vec![],
         });
     }
 

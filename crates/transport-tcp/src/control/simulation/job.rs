@@ -249,6 +249,12 @@ impl Stage {
         }
     }
 
+    /// How much time has passed since the start.
+    pub(super) fn elapsed(&self) -> Duration {
+        let job = self.job();
+        job.simulation.now - job.simulation.start
+    }
+
     /// What a rank's clock shows.
     pub(super) fn now(&self, rank: u32) -> Instant {
         let job = self.job();

@@ -47,8 +47,8 @@ pub(in super::super) enum Other {
 pub(in super::super) enum Moment {
     /// A call has returned, and these were the right bits.
     Done { step: u64, is_right: bool },
-    /// A call has failed.
-    Failed { epoch: u32, step: u64, error: Error },
+    /// A call has failed, so long after the start.
+    Failed { epoch: u32, step: u64, at: Duration, error: Error },
     /// The survivors, as ranks of the job, go on from that step.
     Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
     /// Nobody goes on here.
@@ -225,7 +225,8 @@ impl Program {
                 Ok(is_right) => story.push(Moment::Done { step: number, is_right }),
                 Err(error) => {
                     let cause = error.root_cause().clone();
-                    story.push(Moment::Failed { epoch: group.epoch(), step: number, error });
+                    let at = stage.elapsed();
+                    story.push(Moment::Failed { epoch: group.epoch(), step: number, at, error });
                     return Some(cause);
                 }
             }
