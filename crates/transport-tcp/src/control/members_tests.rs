@@ -102,6 +102,16 @@ fn closing_waits_for_all_and_compares() {
     assert!(untold.remove(KEY), "nobody has been told");
 }
 
+/// Its last call had to send only, so it has finished; others have failed in theirs, and go on without it.
+#[test]
+fn the_goodbye_of_who_has_failed_is_not_compared() {
+    let (mut members, board, _inbox) = members();
+    let answered = close(&mut members, 3);
+    members.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
+    members.happened(&news(6, Topic::Closed { key: KEY, farewell: farewell(2) }), Instant::now());
+    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.revocation().is_some());
+}
+
 #[test]
 fn what_came_before_the_communicator_counts() {
     let (member, board, _inbox) = member();
