@@ -6,7 +6,7 @@ use std::sync::Arc;
 use unisono::{Collectives, Communicator, Error, ReduceOp};
 
 use crate::Problem;
-use crate::faults::{Random, introduce, join};
+use crate::faults::{Random, Wanted, introduce, join};
 use crate::job::Job;
 
 const RANKS: u32 = 3;
@@ -76,7 +76,7 @@ fn job(flips: u32, first: u32, random: &mut Random) -> Result<(), Problem> {
     }
     for number in 1..=flips {
         let after = random.below(RANGE_BYTES);
-        proxies.flip(None, after, random);
+        proxies.flip(Wanted::Epoch(number - 1), after, random);
         job.ranks.iter_mut().try_for_each(|rank| rank.tell("go"))?;
         let mut links = Vec::new();
         for rank in &job.ranks {

@@ -14,6 +14,7 @@ use plan::Plan;
 
 pub(crate) use judge::introduce;
 pub(crate) use plan::Random;
+pub(crate) use proxy::Wanted;
 pub(crate) use rank::{join, run as rank};
 
 /// What came of all jobs.

@@ -15,6 +15,7 @@ use crate::Problem;
 
 /// Where a hello says what its connection is for, and between whom.
 const PURPOSE_BYTE: usize = 11;
+const EPOCH_BYTE: usize = 16;
 const FROM_BYTE: usize = 24;
 const TO_BYTE: usize = 28;
 
@@ -37,10 +38,26 @@ struct Wire {
     accepted: TcpStream,
 }
 
+/// Whose data is to change.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted {
+    /// That of this pair.
+    Pair(Pair),
+    /// That of any pair in this epoch: what is on its way in an older one nobody reads.
+    Epoch(u32),
+}
+
+/// What is known of a stream.
+#[derive(Clone, Copy)]
+struct Stream {
+    pair: Pair,
+    epoch: u32,
+}
+
 /// A bit that is to change.
 #[derive(Clone, Copy)]
 struct Flip {
-    pair: Option<Pair>,
+    wanted: Wanted,
     /// Not before so many bytes of a stream.
     from: u64,
     bit: u8,
@@ -93,16 +110,16 @@ impl Proxies {
                 true
             }
             Harm::Flip => {
-                self.flip(Some(pair), 0, random);
+                self.flip(Wanted::Pair(pair), 0, random);
                 true
             }
             Harm::Cut | Harm::HalfClose => self.end(pair, harm == Harm::Cut, random.percent(50)),
         }
     }
 
-    /// Changes one bit of the next data that passes between a pair, or between any.
-    pub(crate) fn flip(&self, pair: Option<Pair>, after: u64, random: &mut Random) {
-        let flip = Flip { pair, from: DATA_FROM + after, bit: random.below(8) as u8 };
+    /// Changes one bit of a stream, not before so many bytes of its data.
+    pub(crate) fn flip(&self, wanted: Wanted, after: u64, random: &mut Random) {
+        let flip = Flip { wanted, from: DATA_FROM + after, bit: random.below(8) as u8 };
         *lock(&self.wires.flip) = Some(flip);
     }
 
@@ -154,10 +171,11 @@ fn pass(mut dialled: TcpStream, mut accepted: TcpStream, wires: &Arc<Wires>) -> 
     accepted.set_nodelay(true)?;
     let mut hello = [0; HELLO_BYTES];
     dialled.read_exact(&mut hello)?;
-    let rank = |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]);
-    let (from, to) = (rank(FROM_BYTE), rank(TO_BYTE));
+    let number = |at: usize| u32::from_le_bytes([hello[at], hello[at + 1], hello[at + 2], hello[at + 3]]);
+    let (from, to) = (number(FROM_BYTE), number(TO_BYTE));
     let is_control = hello[PURPOSE_BYTE] == Purpose::Control as u8;
     let pair = Pair { low: from.min(to), high: from.max(to), is_control };
+    let stream = Stream { pair, epoch: number(EPOCH_BYTE) };
     accepted.write_all(&hello)?;
     let wire = Wire { pair, dialled: dialled.try_clone()?, accepted: accepted.try_clone()? };
     let mut all = lock(&wires.wires);
@@ -165,14 +183,14 @@ fn pass(mut dialled: TcpStream, mut accepted: TcpStream, wires: &Arc<Wires>) -> 
     all.push(wire);
     drop(all);
     let (back_from, back_to, back_wires) = (accepted.try_clone()?, dialled.try_clone()?, wires.clone());
-    let back = thread::spawn(move || forward(back_from, back_to, pair, &back_wires));
-    forward(dialled, accepted, pair, wires);
+    let back = thread::spawn(move || forward(back_from, back_to, stream, &back_wires));
+    forward(dialled, accepted, stream, wires);
     // It says nothing.
     let _ = back.join();
     Ok(())
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, pair: Pair, wires: &Wires) {
+fn forward(mut from: TcpStream, mut to: TcpStream, stream: Stream, wires: &Wires) {
     let mut buffer = vec![0; 64 * 1024];
     let mut offset = 0;
     loop {
@@ -182,8 +200,8 @@ fn forward(mut from: TcpStream, mut to: TcpStream, pair: Pair, wires: &Wires) {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => break,
         };
-        wires.change(pair, offset, &mut buffer[..bytes]);
-        if wires.write(pair, &mut to, &buffer[..bytes]).is_err() {
+        wires.change(stream, offset, &mut buffer[..bytes]);
+        if wires.write(stream.pair, &mut to, &buffer[..bytes]).is_err() {
             break;
         }
         offset += bytes as u64;
@@ -194,10 +212,14 @@ fn forward(mut from: TcpStream, mut to: TcpStream, pair: Pair, wires: &Wires) {
 }
 
 impl Wires {
-    fn change(&self, pair: Pair, offset: u64, bytes: &mut [u8]) {
+    fn change(&self, stream: Stream, offset: u64, bytes: &mut [u8]) {
         let end = offset + bytes.len() as u64;
         let is_here = |flip: &mut Flip| {
-            !pair.is_control && flip.pair.is_none_or(|wanted| wanted == pair) && end > flip.from
+            let is_wanted = match flip.wanted {
+                Wanted::Pair(pair) => pair == stream.pair,
+                Wanted::Epoch(epoch) => epoch == stream.epoch && !stream.pair.is_control,
+            };
+            is_wanted && end > flip.from
         };
         if let Some(flip) = lock(&self.flip).take_if(is_here) {
             let place = flip.from.saturating_sub(offset) as usize;
