@@ -310,8 +310,8 @@ impl Board {
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
-    /// The ranks that keep call `number` from its end when it waits for `direct`: those, and whom they wait for in turn,
-    /// as far as they have answered.
+    /// The ranks that keep call `number` from its end when it waits for `direct`: those, and whom they wait for in
+    /// turn, as far as they have answered.
     pub(crate) fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
         let notes = lock(&self.notes);
         let (mut ranks, mut next) = (direct, 0);

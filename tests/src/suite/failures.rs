@@ -10,8 +10,8 @@ use crate::world::{options, run};
 
 const SHORT: Duration = Duration::from_millis(500);
 
-/// The deadline's error lists who has not come, and every rank gets it as the first cause. In a ring most ranks wait for
-/// one who waits himself.
+/// The deadline's error lists who has not come, and every rank gets it as the first cause. In a ring most ranks wait
+/// for one who waits himself.
 pub fn timeouts_name_who_is_missing(backend: &dyn Backend) {
     for (ranks, missing, algorithm) in [(2, 1, "direct"), (3, 0, "direct"), (4, 2, "direct"), (7, 3, "ring")]
     {

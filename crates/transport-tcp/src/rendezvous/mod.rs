@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | `UNISONO_STORE` is set | there, hosted by the launcher | a file or a pipe |
 //! | all ranks are on this host | in the first rank to lock a private file that says where | fresh, in that file |
-//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | a file or a pipe |
+//! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | the same |
 //! | several hosts, none of these | refused, with these remedies | |
 //!
 //! All ranks are taken to be on this host if the launcher's local size says so; when it gives no local size, if the
