@@ -1,4 +1,5 @@
-//! Ranks that join a job while strangers hold a thousand half-open connections to everything that listens there.
+//! Ranks that join a job while strangers hold a thousand half-open connections, half of them at the store and half at
+//! rank 0: a rank that waits for the others accepts nobody yet, and has the strangers before the first real connection.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -31,7 +32,7 @@ impl fmt::Display for Joins {
         let Joins { runs, alone_ms, beside_ms } = self;
         write!(
             formatter,
-            "{HALF_OPEN} half-open handshakes at the store and at rank 0: a rank joins and makes its first call in \
+            "{HALF_OPEN} half-open handshakes, half at the store and half at rank 0: a rank joins and makes its first call in \
              {beside_ms:.1} ms, alone {alone_ms:.1} ms (medians of {runs}; at most twice)"
         )
     }
@@ -84,13 +85,11 @@ fn one(run: u32, strangers: usize) -> Result<u64, Problem> {
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let mut half_open = Vec::with_capacity(2 * strangers);
-    for door in &doors {
-        for _ in 0..strangers {
-            let mut stranger = TcpStream::connect(door)?;
-            stranger.write_all(b"hello")?;
-            half_open.push(stranger);
-        }
+    let mut half_open = Vec::with_capacity(strangers);
+    for door in doors.iter().cycle().take(strangers) {
+        let mut stranger = TcpStream::connect(door)?;
+        stranger.write_all(b"hello")?;
+        half_open.push(stranger);
     }
     // Whatever connecting has cost is over.
     std::thread::sleep(SETTLED_AFTER);
