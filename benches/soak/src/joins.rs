@@ -32,8 +32,8 @@ impl fmt::Display for Joins {
         let Joins { runs, alone_ms, beside_ms } = self;
         write!(
             formatter,
-            "{HALF_OPEN} half-open handshakes, half at the store and half at rank 0: a rank joins and makes its first call in \
-             {beside_ms:.1} ms, alone {alone_ms:.1} ms (medians of {runs}; at most twice)"
+            "{HALF_OPEN} half-open handshakes, half at the store and half at rank 0: a rank joins and makes its \
+             first call in {beside_ms:.1} ms, alone {alone_ms:.1} ms (medians of {runs}; at most twice)"
         )
     }
 }
