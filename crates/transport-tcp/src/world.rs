@@ -10,8 +10,9 @@ use unisono_engine::{EngineOptions, PIECE_BYTES};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
-use crate::control::{Commands, ControlThread, Identity, Intervals, Settings};
+use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
 use crate::flight::{FlightRecord, Recorder};
+use crate::handshake::{Door, WaitingRoom};
 use crate::links::{self, SocketOptions};
 use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
@@ -53,8 +54,11 @@ impl World {
     pub fn join(config: &Config) -> Result<World> {
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
-        let membership = rendezvous(config, address, Prices::from_config(config)?.encode())?;
-        World::start(membership, listener, config)
+        let parameters = Prices::from_config(config)?.encode();
+        let guests_max = pending_max(config.placement.world_size());
+        let room = WaitingRoom::open(listener, config.handshake_timeout, guests_max)?;
+        let membership = rendezvous(config, address, parameters)?;
+        World::begin(membership, room.close(), config)
     }
 
     /// A listening socket for [`World::start`], with the buffers of data sockets.
@@ -74,6 +78,10 @@ impl World {
     /// [`Error::Refused`] for parameters that are not prices, [`Error::InvalidArgument`] for an algorithm that no
     /// collective has, [`Error::System`] when no thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
+        World::begin(membership, listener.into(), config)
+    }
+
+    fn begin(membership: Membership, door: Door, config: &Config) -> Result<World> {
         let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters } =
             membership;
         let prices = Prices::decode(&parameters)?;
@@ -91,7 +99,7 @@ impl World {
         options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
-        let thread = ControlThread::start(identity, listener, settings)?;
+        let thread = ControlThread::start(identity, door, settings)?;
         let shared = Shared {
             group,
             options,

@@ -1,6 +1,6 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,13 +15,10 @@ use super::slots::{Placed, Slot, Slots};
 use super::tasks::{
     DialFailure, Dialler, Event, await_verdict, has_ended, keep, read_messages, write_frames,
 };
-use super::{Command, Identity, Settings};
-use crate::handshake::{Acceptor, Authenticated, Expected, Hello, Purpose, Verdict};
+use super::{Command, Identity, Settings, pending_max};
+use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Hello, Purpose, Verdict};
 use crate::links::set_congestion_control;
 use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
-
-/// Handshakes that may be going on beyond those that this job itself can cause at once.
-const STRANGERS_MAX: usize = 64;
 
 /// How long a goodbye may take to get out.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
@@ -58,7 +55,7 @@ struct Driver {
 /// Runs until [`Command::Leave`].
 pub(super) async fn run(
     identity: Identity,
-    listener: TcpListener,
+    (listener, guests): (TcpListener, VecDeque<Guest>),
     settings: Settings,
     mut commands: UnboundedReceiver<Command>,
 ) {
@@ -66,9 +63,9 @@ pub(super) async fn run(
     let (events, mut received) = unbounded_channel();
     let expected =
         Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
-    let pending_max = STRANGERS_MAX + world_size as usize * (Role::DATA.len() + 1);
-    let mut acceptor =
-        Acceptor::new(listener, identity.secret.clone(), expected, settings.handshake_timeout, pending_max);
+    let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
+    let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
+    guests.into_iter().for_each(|guest| acceptor.admit(guest));
     let mut driver = Driver {
         plane: Plane::new((rank, world_size), settings.intervals, Instant::now()),
         members: Members::default(),

@@ -40,6 +40,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_communicator::{Error, Result};
 use unisono_engine::{Agreed, Ask, Farewell};
 
+use crate::handshake::Door;
 use crate::handshake::JobId;
 use crate::links::SocketOptions;
 use crate::secret::Secret;
@@ -49,8 +50,15 @@ pub(crate) use handle::TcpControl;
 pub(crate) use members::Member;
 pub(crate) use plane::Intervals;
 
+const STRANGERS_MAX: usize = 64;
+
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-control";
+
+/// Handshakes that may be going on beyond those that a job of `world_size` ranks itself can cause at once.
+pub(crate) fn pending_max(world_size: u32) -> usize {
+    STRANGERS_MAX + world_size as usize * (Role::DATA.len() + 1)
+}
 
 /// What the control thread knows of the job from the start.
 pub(crate) struct Identity {
@@ -136,12 +144,8 @@ pub(crate) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the thread on a listening socket that does not block.
-    pub(crate) fn start(
-        identity: Identity,
-        listener: std::net::TcpListener,
-        settings: Settings,
-    ) -> Result<ControlThread> {
+    /// Starts the thread at a door.
+    pub(crate) fn start(identity: Identity, door: Door, settings: Settings) -> Result<ControlThread> {
         let (commands, receiver) = Commands::new();
         let what = |what: &'static str| move |error| Error::system(what, &error);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -151,12 +155,12 @@ impl ControlThread {
             .map_err(what("cannot make the control thread's runtime"))?;
         let listener = {
             let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(listener).map_err(what("cannot listen"))?
+            tokio::net::TcpListener::from_std(door.listener).map_err(what("cannot listen"))?
         };
         let thread = std::thread::Builder::new()
             .name(THREAD_NAME.to_owned())
             .spawn(move || {
-                runtime.block_on(driver::run(identity, listener, settings, receiver));
+                runtime.block_on(driver::run(identity, (listener, door.guests), settings, receiver));
                 runtime.shutdown_background();
             })
             .map_err(what("cannot start the control thread"))?;

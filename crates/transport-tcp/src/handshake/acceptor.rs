@@ -7,11 +7,11 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Expected, Hello, Refusal, respond};
+use super::{Expected, Guest, Hello, Refusal, respond};
 use crate::secret::Secret;
 
 /// Pause after a failed accept: it fails for want of file descriptors, and would fail again at once.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection whose other side has proven that it belongs to the job.
 #[derive(Debug)]
@@ -61,12 +61,22 @@ impl Acceptor {
         }
     }
 
+    /// Takes over a connection that was accepted before, with what is left of its time. One that cannot be served is
+    /// closed.
+    pub(crate) fn admit(&mut self, guest: Guest) {
+        let left = self.timeout.saturating_sub(guest.since.elapsed());
+        let stream = guest.stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(guest.stream));
+        if let Ok(stream) = stream {
+            self.begin(stream, guest.address, left);
+        }
+    }
+
     /// The next authenticated connection. May be dropped while it waits; nothing is lost.
     pub async fn next(&mut self) -> Authenticated {
         loop {
             tokio::select! {
                 accepted = self.listener.accept() => match accepted {
-                    Ok((stream, address)) => self.begin(stream, address),
+                    Ok((stream, address)) => self.begin(stream, address, self.timeout),
                     Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
                 },
                 Some(done) = self.pending.join_next() => match done {
@@ -82,7 +92,7 @@ impl Acceptor {
         self.refused
     }
 
-    fn begin(&mut self, mut stream: TcpStream, address: SocketAddr) {
+    fn begin(&mut self, mut stream: TcpStream, address: SocketAddr, timeout: Duration) {
         // A slow one in front must not make the finished ones behind it collect.
         if self.in_order.len() >= 2 * self.pending_max {
             self.in_order.retain(|one| !one.is_finished());
@@ -95,7 +105,7 @@ impl Acceptor {
         {
             oldest.abort();
         }
-        let (secret, expected, timeout) = (self.secret.clone(), self.expected.clone(), self.timeout);
+        let (secret, expected) = (self.secret.clone(), self.expected.clone());
         self.in_order.push_back(self.pending.spawn(async move {
             let hello = respond(&mut stream, &secret, &expected, timeout).await?;
             Ok(Authenticated { stream, address, hello })

@@ -39,6 +39,7 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod waiting_room;
 
 use std::time::Instant;
 
@@ -47,6 +48,7 @@ pub use drive::{initiate, respond};
 pub use hello::{Hello, JobId, Purpose, RANK_STORE};
 pub use refusal::Refusal;
 pub use verdict::{VERDICT_BYTES, Verdict};
+pub(crate) use waiting_room::{Door, Guest, WaitingRoom};
 
 use crate::secret::{Secret, TAG_BYTES};
 use hello::{MAGIC, WireHello};
