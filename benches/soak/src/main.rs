@@ -66,8 +66,10 @@ struct Arguments {
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
-    /// Ranks that die, stop or are cut off: the table.
+    /// Ranks that die or stop: a table.
     Times,
+    /// Ranks that are cut off: a table.
+    Cuts,
     /// Communicators made and dropped.
     Cycles,
     /// Strangers at the doors.
@@ -200,6 +202,11 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
         let are_kept = times(runs, seed)?;
         verdicts.judge("\nthe times above", are_kept);
     }
+    if is_wanted(Part::Cuts) {
+        println!("\n4 ranks on 3 hosts, {runs} runs of each trial, seed {seed}\n");
+        let are_kept = cuts(runs, seed)?;
+        verdicts.judge("\nthe times above", are_kept);
+    }
     if is_wanted(Part::Cycles) {
         verdicts.judge_outcome("cycles", cycles::measure(cycles));
     }
@@ -233,14 +240,13 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     verdicts.end()
 }
 
-/// The table; whether all its promises are kept.
+/// The table of deaths and stops; whether all its promises are kept.
 fn times(runs: u32, seed: u64) -> Result<bool, Problem> {
     let milliseconds = Duration::from_millis;
     let small = Trial { fault: Fault::Kill, resident_mib: 0, runs, seed };
     let killed = recovery::measure(&small)?;
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
     let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
-    let cut = cut::measure(runs, seed)?;
     let are_kept = table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
@@ -252,9 +258,17 @@ fn times(runs: u32, seed: u64) -> Result<bool, Problem> {
         ),
         Row::new("the same, 1 GiB resident", large.resumed, Bound::Nothing),
         Row::new("stopped rank named by every survivor", stopped.named, Bound::Most(milliseconds(1000))),
-        Row::new("cut link named by every survivor: down", cut.link_down, Bound::Most(milliseconds(1000))),
-        Row::new("the same, packets vanish", cut.silence, Bound::Most(milliseconds(1000))),
-        Row::new("the same, blackhole routes", cut.blackhole, Bound::Most(milliseconds(1000))),
     ]);
     Ok(are_kept)
+}
+
+/// The table of cuts; whether all its promises are kept.
+fn cuts(runs: u32, seed: u64) -> Result<bool, Problem> {
+    let limit = Bound::Most(Duration::from_millis(1000));
+    let cut = cut::measure(runs, seed)?;
+    Ok(table::print(&[
+        Row::new("cut link named by every survivor: down", cut.link_down, limit),
+        Row::new("the same, packets vanish", cut.silence, limit),
+        Row::new("the same, blackhole routes", cut.blackhole, limit),
+    ]))
 }
