@@ -4,7 +4,9 @@ use std::any::Any;
 use std::fmt;
 use std::num::NonZeroUsize;
 
+use crate::allocation::reserve;
 use crate::dtype::{DType, Element};
+use crate::error::Result;
 
 /// Memory on an accelerator: an address that only a vendor library uses. Made by an unsafe constructor, since
 /// nothing can be checked about the address.
@@ -95,13 +97,6 @@ impl<S: AsRef<[u8]>> SegmentList<S> {
         let slice = self.slices.get(index)?.as_ref();
         Some((index, offset + slice.len() - self.ends[index]))
     }
-
-    /// All bytes in one vector.
-    pub fn concat(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.bytes());
-        self.slices.iter().for_each(|slice| bytes.extend_from_slice(slice.as_ref()));
-        bytes
-    }
 }
 
 /// Host memory that is read: one slice, or a list of slices that follow each other.
@@ -122,7 +117,7 @@ pub enum SegmentsMut<'a> {
     Many(SegmentList<&'a mut [u8]>),
 }
 
-impl Segments<'_> {
+impl<'a> Segments<'a> {
     /// Size in bytes, all segments together.
     pub fn bytes(&self) -> usize {
         match self {
@@ -131,12 +126,23 @@ impl Segments<'_> {
         }
     }
 
-    /// All bytes in one vector.
-    pub fn to_vec(&self) -> Vec<u8> {
+    /// The segments in order.
+    pub fn slices(&self) -> &[&'a [u8]] {
         match self {
-            Segments::One(slice) => slice.to_vec(),
-            Segments::Many(list) => list.concat(),
+            Segments::One(slice) => std::slice::from_ref(slice),
+            Segments::Many(list) => list.slices(),
         }
+    }
+
+    /// All bytes in one vector.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`] when there is no memory for them.
+    pub fn copied(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, self.bytes())?;
+        self.slices().iter().for_each(|slice| bytes.extend_from_slice(slice));
+        Ok(bytes)
     }
 }
 
@@ -149,12 +155,23 @@ impl SegmentsMut<'_> {
         }
     }
 
-    /// Writes as many of `bytes` as fit, from the start on; the rest of the memory stays as it is.
-    pub fn write_front(&mut self, mut bytes: &[u8]) {
-        self.for_each(|slice| {
-            let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
-            slice[..now.len()].copy_from_slice(now);
-            bytes = later;
+    /// Writes as many bytes of `source` as fit, from the start on; the rest of the memory stays as it is.
+    pub fn write_front(&mut self, source: &Segments<'_>) {
+        let mut sources = source.slices().iter();
+        let mut bytes: &[u8] = &[];
+        self.for_each(|mut slice| {
+            while !slice.is_empty() {
+                if bytes.is_empty() {
+                    match sources.next() {
+                        Some(next) => bytes = next,
+                        None => return,
+                    }
+                }
+                let (now, later) = bytes.split_at(slice.len().min(bytes.len()));
+                let (target, rest) = std::mem::take(&mut slice).split_at_mut(now.len());
+                target.copy_from_slice(now);
+                (bytes, slice) = (later, rest);
+            }
         });
     }
 

@@ -2,6 +2,7 @@
 
 use std::panic::Location;
 
+use crate::allocation::zeroed;
 use crate::buffer::{OwnedBuffer, OwnedBuffers};
 use crate::call::{CallOptions, Counts, OwnedCall};
 use crate::check::check;
@@ -131,9 +132,12 @@ fn separate<T: Element, C: Communicator + ?Sized>(
     input: Vec<T>,
     output_elements: usize,
 ) -> TypedWork<T> {
-    let output = OwnedBuffer::new(vec![T::zeroed(); output_elements]);
-    let buffers = OwnedBuffers::Separate { input: OwnedBuffer::new(input), output };
-    TypedWork::new(submit(comm, descriptor, buffers))
+    let buffers =
+        |output| OwnedBuffers::Separate { input: OwnedBuffer::new(input), output: OwnedBuffer::new(output) };
+    TypedWork::new(match zeroed::<T>(output_elements) {
+        Ok(output) => submit(comm, descriptor, buffers(output)),
+        Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(buffers(Vec::new())) }),
+    })
 }
 
 #[track_caller]

@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod allocation;
 mod buffer;
 mod call;
 mod check;
@@ -31,6 +32,7 @@ mod reduce_op;
 mod solo;
 mod work;
 
+pub use allocation::{reserve, zeroed};
 pub use buffer::{
     Buffer, BufferMut, Buffers, DeviceBuffer, OwnedBuffer, OwnedBuffers, SegmentList, Segments, SegmentsMut,
 };

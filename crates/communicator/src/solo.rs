@@ -135,7 +135,7 @@ fn collective(call: Call<'_>) -> Result<Outcome> {
 fn copy(input: &Segments<'_>, output: &mut SegmentsMut<'_>) {
     match (input, output) {
         (Segments::One(from), SegmentsMut::One(to)) => to.copy_from_slice(from),
-        (input, output) => output.write_front(&input.to_vec()),
+        (input, output) => output.write_front(input),
     }
 }
 
@@ -185,7 +185,7 @@ impl Mailbox {
         let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
             return Ok(Outcome::done(0, ALGORITHM));
         };
-        let letter = input.to_vec();
+        let letter = input.copied()?;
         let bytes = letter.len() as u64;
         let Descriptor { tag, dtype, .. } = call.descriptor;
         let mut letters = self.lock();
@@ -234,7 +234,7 @@ fn deliver(call: Call<'_>, letter: &Letter) -> Result<Outcome> {
         if bytes > room_bytes {
             return Err(Error::Truncated { source_rank: 0, tag, sent_bytes: bytes, room_bytes });
         }
-        output.write_front(letter);
+        output.write_front(&Segments::One(letter));
     }
     Ok(Outcome { completion: Completion::Done, source: Some(0), tag, bytes, algorithm: ALGORITHM })
 }

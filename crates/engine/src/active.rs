@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, Result,
-    Segments, Site, deadline_after,
+    Segments, Site, deadline_after, reserve,
 };
 
 use crate::baton::Pause;
@@ -202,12 +202,7 @@ fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Result<Option<Vec<u
     match buffers {
         Buffers::InOut(BufferMut::Host(buffer)) => buffer.for_each(|slice| reducer.prescale(slice)),
         Buffers::Separate { input: Buffer::Host(input), .. } => {
-            let mut copy = Vec::new();
-            reserve(&mut copy, input.bytes())?;
-            match input {
-                Segments::One(slice) => copy.extend_from_slice(slice),
-                Segments::Many(list) => list.slices().iter().for_each(|slice| copy.extend_from_slice(slice)),
-            }
+            let mut copy = input.copied()?;
             reducer.prescale(&mut copy);
             return Ok(Some(copy));
         }
@@ -222,10 +217,4 @@ fn enlarge(memory: &mut Vec<u8>, bytes: usize) -> Result<()> {
         memory.resize(bytes, 0);
     }
     Ok(())
-}
-
-/// Makes room for so many more bytes, or says that there is none: an allocation that fails by itself ends the process.
-fn reserve(memory: &mut Vec<u8>, more: usize) -> Result<()> {
-    let what = || format!("no memory for the {more} bytes that a call needs besides its buffers");
-    memory.try_reserve_exact(more).map_err(|error| Error::System { what: what(), text: error.to_string() })
 }

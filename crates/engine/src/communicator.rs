@@ -102,7 +102,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let planner =
             Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
         let peers = Peers::new(group.clone(), board.clone());
-        let mail = Mail::new((group.rank(), group.size()), peers);
+        let mail = Mail::new(peers);
         let engine = Engine::new(links, planner, board.heard().clone());
         let shared = Shared::new(group, board, control, options, backend, mail, engine);
         Arc::new(EngineCommunicator { shared: Arc::new(shared) })

@@ -46,7 +46,8 @@ pub(crate) enum Store {
     Streamed,
 }
 
-/// What a streamed reduction computes at a time, in a place that stays in the first cache.
+/// What a streamed reduction computes at a time, and a copy within a region takes, in a place that stays in the first
+/// cache.
 const BLOCK_BYTES: usize = 4096;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
 
@@ -115,15 +116,17 @@ impl<'a, 'b> Memory<'a, 'b> {
     /// Copies `length` bytes from one span to another.
     pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize, store: Store) {
         while length > 0 {
-            let run = self.common_run(from, to, length);
+            let mut run = self.common_run(from, to, length);
             match self.split(from, to, run) {
                 Some((source, target)) => match store {
                     Store::Cached => target.copy_from_slice(source),
                     Store::Streamed => stream::copy(target, source),
                 },
                 None => {
-                    let bytes = self.read(from, run).to_vec();
-                    self.write(to, run).copy_from_slice(&bytes);
+                    run = run.min(BLOCK_BYTES);
+                    let block = &mut [0; BLOCK_BYTES][..run];
+                    block.copy_from_slice(self.read(from, run));
+                    self.write(to, run).copy_from_slice(block);
                 }
             }
             from.offset += run;

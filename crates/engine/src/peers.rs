@@ -44,6 +44,11 @@ impl Peers {
         Peers { group, board }
     }
 
+    /// Who they are, and who we are among them.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
     /// The rank in the job of a group rank.
     fn global(&self, rank: u32) -> u32 {
         self.group.global_ranks()[rank as usize]

@@ -12,7 +12,7 @@ mod support;
 use child::{Rank, say};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{config, on_each, worlds};
-use unisono_communicator::{Collectives, CollectivesUneven, Communicator, Error, ReduceOp, Result};
+use unisono_communicator::{Collectives, CollectivesUneven, Communicator, Error, Peer, ReduceOp, Result};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 
@@ -69,6 +69,38 @@ fn rank_that_scales() {
         assert!(output.iter().all(|value| *value == expected));
         Ok(())
     });
+}
+
+/// Not a test by itself: writes letters to itself, which it may not have the memory to keep.
+#[test]
+#[ignore = "started by the other tests, once per rank"]
+fn rank_that_writes_to_itself() {
+    let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
+    if lines.next().is_none() {
+        return;
+    }
+    let communicator = World::join(&Config::from_environment().unwrap()).unwrap().communicator().unwrap();
+    let own = communicator.group().rank();
+    let (letter, mut room) = (vec![3u8; SCALED_BYTES], vec![5u8; SCALED_BYTES]);
+    let unlimited = getrlimit(Resource::As);
+    let mut write = || {
+        communicator.send(&letter, own, 7)?;
+        room.fill(5);
+        communicator.recv(&mut room, Peer::Rank(own), 7)?;
+        assert_eq!(room, letter);
+        Ok(())
+    };
+    say("ready");
+    for left in lines {
+        if own == LIMITED {
+            let current = Some(memory_limit(left.parse().unwrap()));
+            setrlimit(Resource::As, Rlimit { current, maximum: unlimited.maximum }).unwrap();
+        }
+        say(&outcome(&write()));
+        setrlimit(Resource::As, unlimited).unwrap();
+        say(&outcome(&communicator.barrier().and_then(|()| write())));
+    }
+    communicator.close().unwrap();
 }
 
 /// Joins. For every line it does its work on a new communicator, the limited rank with as much left of a resource as
@@ -218,6 +250,22 @@ fn a_communicator_without_descriptors_fails_and_the_next_one_is_well() {
 #[test]
 fn a_call_without_memory_fails_before_it_sends_and_the_next_one_is_well() {
     fail_and_recover("rank_that_scales", &[SCALED_BYTES / 4, SCALED_BYTES * 3], "no memory for the");
+}
+
+#[test]
+fn a_letter_without_memory_is_not_kept_and_nothing_else_is_amiss() {
+    let mut ranks = job("rank_that_writes_to_itself", "letters", 2);
+    ranks.iter_mut().for_each(|rank| rank.tell("begin"));
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
+    for (left, is_short) in [(SCALED_BYTES / 4, true), (SCALED_BYTES * 2, false)] {
+        ranks.iter_mut().for_each(|rank| rank.tell(&left.to_string()));
+        let said: Vec<String> = ranks.iter().map(Rank::hear).collect();
+        let is_refused = said[1].starts_with("system: ") && said[1].contains("no memory for the");
+        let is_right = if is_short { is_refused } else { said[1] == "fine" };
+        assert!(said[0] == "fine" && is_right, "{left} left: {said:?}");
+        ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "fine", "after {left} left"));
+    }
+    ranks.into_iter().for_each(Rank::end);
 }
 
 #[test]

@@ -83,6 +83,17 @@ pub(crate) enum Fault {
     Wire(Pair, Harm),
 }
 
+impl Fault {
+    /// Whether no rank may notice it: streams are slow, or a control connection has to be made again.
+    pub(crate) fn is_gentle(&self) -> bool {
+        match self {
+            Fault::Wire(pair, Harm::Cut | Harm::HalfClose) => pair.is_control,
+            Fault::Wire(_, Harm::Delay(_) | Harm::Dribble) => true,
+            Fault::Wire(_, Harm::Flip) | Fault::Kill(_) | Fault::Stop(..) => false,
+        }
+    }
+}
+
 /// One fault of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -170,9 +181,8 @@ fn wires(random: &mut Random, ranks: u32) -> Vec<Fault> {
                 4 => Harm::HalfClose,
                 _ => Harm::Flip,
             };
-            // Only delays: who loses its control connection to a rank takes that rank for dead, and only data has
-            // checksums.
-            let is_control = matches!(harm, Harm::Delay(_) | Harm::Dribble) && random.percent(40);
+            // Only data has checksums.
+            let is_control = harm != Harm::Flip && random.percent(40);
             Fault::Wire(Pair { low: pair[0], high: pair[1], is_control }, harm)
         })
         .collect()

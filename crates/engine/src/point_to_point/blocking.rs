@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Counts, Descriptor, Error, Outcome,
-    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, deadline_after,
+    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, deadline_after, zeroed,
 };
 
 use crate::baton::{Baton, Shared};
@@ -63,7 +63,9 @@ impl<L: Links + 'static> Shared<L> {
                 Ok(Lent::Wanted { started, deadline }) => (started, deadline),
                 Err(error) => return Err(self.settle(&mut baton, error)),
             };
-            let owned = owned_call(descriptor, site, message.to_vec(), loan.room.len());
+            // What has begun cannot go back, and nobody else can go on with it.
+            let owned = owned_call(descriptor, site, &Segments::One(message), loan.room.len())
+                .map_err(|error| self.settle(&mut baton, error))?;
             let job = Job::new(owned, self.bell.clone());
             lock(&self.mail).own(&loan, job.clone(), started, deadline);
             self.has_mail.store(true, Ordering::SeqCst);
@@ -71,7 +73,7 @@ impl<L: Links + 'static> Shared<L> {
             self.leave_to_progress();
             return self.await_job(&job, output);
         }
-        let owned = owned_call(descriptor, site, input.to_vec(), output.bytes());
+        let owned = owned_call(descriptor, site, input, output.bytes())?;
         let job = Job::new(owned, self.bell.clone());
         self.post_mail(job.clone(), timeout);
         self.await_job(&job, output)
@@ -168,7 +170,7 @@ impl<L: Links + 'static> Shared<L> {
             && job.descriptor.collective == Collective::Recv
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
-            output.write_front(&received.bytes()[..bytes]);
+            output.write_front(&Segments::One(&received.bytes()[..bytes]));
         }
         Ok(outcome)
     }
@@ -195,18 +197,18 @@ impl<L: Links + 'static> Shared<L> {
 fn owned_call(
     descriptor: Descriptor,
     site: &'static Location<'static>,
-    message: Vec<u8>,
+    message: &Segments<'_>,
     room_bytes: usize,
-) -> OwnedCall {
-    let (input, output) = (OwnedBuffer::new(message), OwnedBuffer::new(vec![0u8; room_bytes]));
-    OwnedCall {
+) -> Result<OwnedCall> {
+    let (input, output) = (OwnedBuffer::new(message.copied()?), OwnedBuffer::new(zeroed::<u8>(room_bytes)?));
+    Ok(OwnedCall {
         descriptor,
         buffers: OwnedBuffers::Separate { input, output },
         counts: Counts::Even,
         options: CallOptions::default(),
         user_function: None,
         site,
-    }
+    })
 }
 
 /// How long a lent operation has waited.

@@ -42,7 +42,7 @@ pub(crate) fn frames(input: &mut Input<'_>) {
 /// Receives and sends of a rank whose peer sends what it likes: every operation ends, and a receive gets at most what
 /// it has room for, nothing but payload, and nothing behind its message.
 pub(crate) fn messages(input: &mut Input<'_>) {
-    let mut mail = Mail::new((0, 2), PEERS.clone());
+    let mut mail = Mail::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
     let mut wire = Wire::new(Vec::new(), piece);
     let (mut jobs, mut is_junk) = (Vec::new(), false);

@@ -18,7 +18,7 @@ mod outgoing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collective, Error, Outcome, Peer, Result, deadline_after};
+use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments, deadline_after};
 
 use crate::baton::Pause;
 use crate::job::Job;
@@ -52,8 +52,9 @@ fn edge(peer: u32) -> Edge {
 }
 
 impl Mail {
-    /// No mail.
-    pub(crate) fn new((rank, ranks): (u32, u32), peers: Peers) -> Mail {
+    /// No mail from these ranks.
+    pub(crate) fn new(peers: Peers) -> Mail {
+        let (rank, ranks) = (peers.group().rank(), peers.group().size());
         Mail {
             rank,
             peers,
@@ -182,7 +183,10 @@ impl Mail {
     fn send_to_self(&mut self, operation: Operation, loan: &mut Loan<'_>) {
         let descriptor = operation.descriptor(loan);
         let (dtype, tag) = (descriptor.dtype, descriptor.tag);
-        let bytes = operation.message(loan).to_vec();
+        let bytes = match Segments::One(operation.message(loan)).copied() {
+            Ok(bytes) => bytes,
+            Err(error) => return operation.fail(loan, error),
+        };
         let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
         operation.finish(loan, None, tag, message.bytes);
         let arrived = Arrived::Whole { message, bytes };

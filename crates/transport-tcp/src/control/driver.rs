@@ -1,5 +1,7 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
+mod dialling;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,32 +11,27 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error};
 
+use dialling::Wanted;
+
 use super::members::{Failure, Member, Members};
 use super::plane::{Action, Plane, Presence};
 use super::slots::{Placed, Slot, Slots};
-use super::tasks::{
-    DialFailure, Dialler, Event, await_verdict, has_ended, keep, read_messages, write_frames,
-};
+use super::tasks::{End, Event, await_verdict, has_ended, keep, read_messages, write_frames};
 use super::{Command, Identity, Settings, pending_max};
-use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Hello, Purpose, Verdict};
+use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Purpose, Verdict};
 use crate::links::set_congestion_control;
 use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
 
 /// How long a goodbye may take to get out.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
-/// Pauses between attempts to reach a rank.
-const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
-const DIAL_PAUSE_MAX: Duration = Duration::from_millis(500);
-
-/// A connection that is wanted and not there yet.
-struct Wanted {
-    until: Instant,
-    pause: Duration,
-    /// Since when nobody has answered at that address.
-    absent_since: Option<Instant>,
-    /// Since when this process has had no room for the socket.
-    short_since: Option<Instant>,
+/// The writing side of a control connection, which ends when this is dropped.
+struct Writer {
+    /// Tells it from those before it between the same ranks.
+    number: u64,
+    frames: UnboundedSender<Vec<u8>>,
+    /// The other side dials again, and has said nothing since.
+    is_doubted: bool,
 }
 
 struct Driver {
@@ -44,7 +41,9 @@ struct Driver {
     members: Members,
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
-    writers: BTreeMap<u32, UnboundedSender<Vec<u8>>>,
+    writers: BTreeMap<u32, Writer>,
+    /// How many control connections there have been.
+    connections: u64,
     writing: JoinSet<()>,
     tasks: JoinSet<Event>,
     /// The tasks that wait for a verdict.
@@ -72,6 +71,7 @@ pub(super) async fn run(
         slots: Slots::new(rank),
         wanted: BTreeMap::new(),
         writers: BTreeMap::new(),
+        connections: 0,
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
         judged: Vec::new(),
@@ -135,7 +135,7 @@ impl Driver {
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
                     let global = self.members.get(key).and_then(|member| member.global_rank(peer));
-                    global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }));
+                    global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
             Command::Flood { key, cause } => {
@@ -187,18 +187,35 @@ impl Driver {
             return;
         }
         let slot = if is_control { Slot::control(hello.from) } else { Slot { key, role, peer: hello.from } };
+        if is_control && self.slots.decides(slot) {
+            self.doubt(hello.from);
+        }
         self.on_proven(slot, stream);
+    }
+
+    /// A rank dials that has its control connection as far as we know. Either dials have crossed, or it has seen an end
+    /// of which nothing comes here: a word of ours will bring it, or else its next dial is the end.
+    fn doubt(&mut self, peer: u32) {
+        let Some(writer) = self.writers.get_mut(&peer) else { return };
+        if std::mem::replace(&mut writer.is_doubted, true) {
+            let reason = "its control connection ended: it dials again".to_owned();
+            self.on_ended(peer, End::Closed(reason), Instant::now());
+        } else {
+            self.send(peer, &Message::Beat);
+        }
     }
 
     fn on_event(&mut self, event: Event) {
         let now = Instant::now();
         match event {
-            Event::Message { peer, message } => self.plane.on_message(peer, message, now),
-            Event::Ended { peer, reason } => {
-                self.writers.remove(&peer);
-                if self.plane.on_ended(peer, reason, now) {
-                    self.slots.release(Slot::control(peer));
-                    self.want(Slot::control(peer));
+            Event::Message { peer, message } => {
+                self.writers.entry(peer).and_modify(|writer| writer.is_doubted = false);
+                self.plane.on_message(peer, message, now);
+            }
+            Event::Ended { peer, number, end } => {
+                // Another may have taken its place before its end was noticed.
+                if self.writers.get(&peer).is_some_and(|writer| writer.number == number) {
+                    self.on_ended(peer, end, now);
                 }
             }
             // Nobody is left here who would need it.
@@ -211,8 +228,8 @@ impl Driver {
                     let placed = self.slots.place(slot, stream, true);
                     self.on_placed(slot, placed);
                 }
-                // The connection that is kept instead is on its way.
-                Verdict::Drop => {}
+                // The connection that is kept instead is on its way, or has ended on its way.
+                Verdict::Drop => self.retry(slot, "it has another connection".to_owned()),
                 Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
             },
             Event::Judged { slot, result: Err(error) } => self.retry(slot, error.to_string()),
@@ -221,6 +238,22 @@ impl Driver {
                 self.slots.release(slot);
                 self.retry(slot, error.to_string());
             }
+        }
+    }
+
+    /// The control connection to a rank has ended.
+    fn on_ended(&mut self, peer: u32, end: End, now: Instant) {
+        self.writers.remove(&peer);
+        let slot = Slot::control(peer);
+        match end {
+            End::Closed(reason) => {
+                if self.plane.on_ended(peer, now) {
+                    self.slots.release(slot);
+                    let ended = self.plane.has_heard(peer).then_some(reason);
+                    self.want(slot, ended);
+                }
+            }
+            End::Nonsense(reason) => self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now),
         }
     }
 
@@ -260,9 +293,12 @@ impl Driver {
         if slot.role == Role::Control {
             let (reader, writer) = stream.into_split();
             let (frames, queue) = unbounded_channel();
+            self.connections += 1;
+            while self.writing.try_join_next().is_some() {}
+            let number = self.connections;
             self.writing.spawn(write_frames(writer, queue));
-            tokio::spawn(read_messages(slot.peer, reader, self.events.clone()));
-            self.writers.insert(slot.peer, frames);
+            tokio::spawn(read_messages((slot.peer, number), reader, self.events.clone()));
+            self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });
             self.plane.on_connected(slot.peer, Instant::now());
             return;
         }
@@ -285,111 +321,6 @@ impl Driver {
         }
     }
 
-    /// Starts to dial a connection that is wanted, unless it is on its way.
-    fn want(&mut self, slot: Slot) {
-        if self.plane.presence(slot.peer) != Presence::Live {
-            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
-        }
-        let until = Instant::now() + self.settings.dial_timeout;
-        self.wanted
-            .insert(slot, Wanted { until, pause: DIAL_PAUSE_MIN, absent_since: None, short_since: None });
-        if !self.slots.is_taken(slot) {
-            self.dial(slot, Duration::ZERO);
-        }
-    }
-
-    fn dial(&mut self, slot: Slot, pause: Duration) {
-        let is_control = slot.role == Role::Control;
-        let hello = Hello {
-            purpose: if is_control { Purpose::Control } else { Purpose::Data },
-            job: self.identity.job,
-            communicator: slot.key.id,
-            epoch: slot.key.epoch,
-            lane: slot.role.code(),
-            world_size: self.identity.size(),
-            from: self.identity.rank,
-            to: slot.peer,
-        };
-        let dialler = Dialler {
-            secret: self.identity.secret.clone(),
-            socket_options: self.settings.socket_options,
-            timeout: self.settings.handshake_timeout,
-        };
-        let address = self.identity.addresses[slot.peer as usize];
-        self.tasks.spawn(dialler.dial(slot, address, hello, pause));
-    }
-
-    fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure) {
-        match failure {
-            DialFailure::Transient(problem) => self.retry(slot, problem),
-            DialFailure::Gone(problem) => self.on_absent(slot, problem),
-            DialFailure::NoRoom(error) => self.on_shortage(slot, error),
-            DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
-        }
-    }
-
-    /// Nobody is there. A rank that leaves is gone before its goodbye has come round, so a goodbye gets the time of
-    /// the detector to explain this; a death is told sooner by those who were connected to the rank.
-    fn on_absent(&mut self, slot: Slot, problem: String) {
-        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
-        let since = *wanted.absent_since.get_or_insert_with(Instant::now);
-        let left = self.settings.intervals.suspect.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            self.fail(slot, Failure::Gone(Certainty::Confirmed, problem));
-        } else {
-            // The last attempt is at the end of that time, not a doubled pause later.
-            wanted.pause = wanted.pause.min(left);
-            self.retry(slot, problem);
-        }
-    }
-
-    /// No descriptor is left here. Strangers hold some for as long as a handshake may take; what lasts longer is the
-    /// failure of this rank's call, and never the death of the other. Control connections wait until there is room.
-    fn on_shortage(&mut self, slot: Slot, error: Error) {
-        let now = Instant::now();
-        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
-        wanted.until = now + self.settings.dial_timeout;
-        let since = *wanted.short_since.get_or_insert(now);
-        if slot.role != Role::Control && now - since >= self.settings.handshake_timeout {
-            self.fail(slot, Failure::Error(error));
-        } else {
-            self.retry(slot, error.to_string());
-        }
-    }
-
-    /// Dials again what is still wanted and not there, until its time is up or the other side has left.
-    fn retry(&mut self, slot: Slot, problem: String) {
-        if self.slots.is_taken(slot) {
-            return;
-        }
-        if self.plane.presence(slot.peer) != Presence::Live {
-            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
-        }
-        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
-        if Instant::now() >= wanted.until {
-            return self.fail(slot, Failure::Gone(Certainty::Suspected, problem));
-        }
-        let pause = wanted.pause;
-        wanted.pause = (pause * 2).min(DIAL_PAUSE_MAX);
-        self.dial(slot, pause);
-    }
-
-    /// Gives up a connection that is still wanted and not there.
-    fn fail(&mut self, slot: Slot, failure: Failure) {
-        self.wanted.remove(&slot);
-        if self.slots.is_taken(slot) {
-            return;
-        }
-        if slot.role != Role::Control {
-            return self.members.deliver_failure(slot, failure);
-        }
-        let (certainty, reason) = match failure {
-            Failure::Gone(certainty, reason) => (certainty, reason),
-            Failure::Error(error) => (Certainty::Confirmed, error.to_string()),
-        };
-        self.plane.on_disconnected(slot.peer, certainty, reason, Instant::now());
-    }
-
     /// Does what the plane wants, until it wants nothing more.
     fn act(&mut self) {
         loop {
@@ -403,13 +334,14 @@ impl Driver {
 
     fn on_action(&mut self, action: Action) {
         match action {
-            Action::Connect(peer) => self.want(Slot::control(peer)),
+            Action::Connect(peer) => self.want(Slot::control(peer), None),
             Action::Send(peer, message) => self.send(peer, &message),
             Action::Happened(news) => {
                 let topics = self.members.happened(&news, Instant::now());
                 self.publish(topics);
                 if let Topic::Lost { rank, .. } = news.topic {
-                    self.wanted.retain(|slot, _| slot.peer != rank);
+                    // Who is taken for dead itself makes no new connections.
+                    self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
                     // It has been sent that as its last message; more would pile up for somebody who does not read.
                     self.writers.remove(&rank);
                 }
@@ -433,7 +365,7 @@ impl Driver {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);
             // A connection that has ended reports itself.
-            let _ = writer.send(bytes);
+            let _ = writer.frames.send(bytes);
         }
     }
 

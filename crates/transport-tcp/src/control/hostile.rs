@@ -9,7 +9,7 @@ use unisono_engine::{Agreed, Ask, Board, Farewell, Question};
 
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
-use super::tasks::read_message;
+use super::tasks::{End, read_message};
 use crate::hostile::input::Input;
 use crate::hostile::{Arrived, now};
 use crate::links;
@@ -91,7 +91,7 @@ impl Node {
         let kind = input.below(8);
         let peer = (RANK + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE;
         match kind {
-            0 if self.connected[peer as usize] => self.end_connection(peer),
+            0 if self.connected[peer as usize] => self.end_connection(peer, input.below(2) == 0),
             0 | 1 => self.connect(peer),
             2 => {
                 let count = usize::from(input.u16());
@@ -126,9 +126,9 @@ impl Node {
         }
     }
 
-    fn end_connection(&mut self, peer: u32) {
+    fn end_connection(&mut self, peer: u32, is_gone: bool) {
         self.connected[peer as usize] = false;
-        if self.plane.on_ended(peer, "it ended".into(), self.now) {
+        if self.plane.on_ended(peer, self.now) && is_gone {
             self.plane.on_disconnected(peer, Certainty::Confirmed, "nobody is there".into(), self.now);
         }
     }
@@ -145,7 +145,11 @@ impl Node {
                     self.plane.on_message(peer, message, self.now);
                     self.act();
                 }
-                Err(_) => self.end_connection(peer),
+                Err(End::Closed(_)) => self.end_connection(peer, false),
+                Err(End::Nonsense(reason)) => {
+                    self.connected[peer as usize] = false;
+                    self.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
+                }
             }
             let length = before.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
             if length.is_some_and(|length| length == 0 || length > FRAME_BYTES_MAX) {

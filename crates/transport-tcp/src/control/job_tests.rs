@@ -48,6 +48,8 @@ enum Trouble {
     CutHosts,
     /// One rank calls something else.
     Deviation,
+    /// Control connections end on their way, and perhaps one rank dies.
+    Interruptions,
 }
 
 /// One seed: what is done, what goes wrong, and what comes of it.
@@ -138,6 +140,17 @@ impl Case {
                 let kind = others[random.below(others.len() as u64) as usize];
                 self.program.deviation = Some(Deviation { rank: victim, step, kind });
             }
+            Trouble::Interruptions => {
+                for _ in 0..1 + random.below(8) {
+                    let (rank, number) = (random.below(size) as u32, random.below(1000));
+                    let at = Duration::from_micros(random.below(15_000));
+                    job.simulation.schedule(rank, at, Outside::Break { number });
+                }
+                if random.below(2) == 0 {
+                    self.victims.insert(victim);
+                    job.simulation.schedule(victim, early, Outside::Crash);
+                }
+            }
         }
     }
 
@@ -177,7 +190,7 @@ impl Case {
                 self.check_times(stories);
                 self.check_deviation(stories);
             }
-            Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink => {
+            Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink | Trouble::Interruptions => {
                 self.check_times(stories);
                 self.check_all_survive(stage, stories);
             }
@@ -192,9 +205,12 @@ impl Case {
             (Trouble::Calm, _) => Some("nothing was wrong".to_owned()),
             (Trouble::CutHosts, _) if self.is_short => Some("the cut was short".to_owned()),
             (Trouble::Deviation, Error::Mismatch { .. }) => None,
-            (Trouble::Crash | Trouble::Crashes | Trouble::Stop, Error::PeerLost { .. }) => {
+            (
+                Trouble::Crash | Trouble::Crashes | Trouble::Stop | Trouble::Interruptions,
+                Error::PeerLost { .. },
+            ) => {
                 let blamed = culprits(error);
-                let is_one = matches!(self.trouble, Trouble::Crash | Trouble::Stop);
+                let is_one = self.trouble != Trouble::Crashes;
                 let is_right = if is_one { blamed == self.victims } else { blamed.is_subset(&self.victims) };
                 (!is_right).then(|| format!("blames {blamed:?}"))
             }
@@ -378,6 +394,11 @@ fn one_side_of_a_cut_between_hosts_goes_on() {
 #[test]
 fn every_rank_hears_of_a_mismatch() {
     run(Trouble::Deviation);
+}
+
+#[test]
+fn control_connections_that_end_on_their_way_cost_nothing() {
+    run(Trouble::Interruptions);
 }
 
 /// Beyond the seeds that every run tries.

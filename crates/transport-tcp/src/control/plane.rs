@@ -73,7 +73,7 @@ pub(crate) struct Plane {
     presence: Vec<Presence>,
     connected: Vec<bool>,
     connecting: Vec<bool>,
-    /// From whom something has come on the present connection.
+    /// From whom something has ever come.
     heard: Vec<bool>,
     questions: BTreeMap<u32, Vec<Message>>,
     /// Since when a wanted connection is missing that is the other side's to dial.
@@ -136,7 +136,6 @@ impl Plane {
     pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
         self.connecting[peer as usize] = false;
         self.connected[peer as usize] = true;
-        self.heard[peer as usize] = false;
         // The first word: an end without one says nothing about the other side.
         self.actions.push(Action::Send(peer, Message::Beat));
         // Whatever was passed on before this connection existed.
@@ -146,20 +145,22 @@ impl Plane {
         self.watch(now);
     }
 
-    /// The connection to a rank has ended. True when it ended before the first word: the rank was leaving when the
-    /// connection came about, or has died since, and dialling it again will tell.
-    pub(crate) fn on_ended(&mut self, peer: u32, reason: String, now: Instant) -> bool {
-        if self.heard[peer as usize] || self.presence(peer) != Presence::Live {
-            self.on_disconnected(peer, Certainty::Confirmed, reason, now);
-            return false;
-        }
+    /// The connection to a rank has ended. True when it is to be dialled again, which tells whether the rank is gone:
+    /// connections also end on their way, and between two that live nothing is lost but what was under way.
+    pub(crate) fn on_ended(&mut self, peer: u32, now: Instant) -> bool {
+        let is_wanted = self.presence(peer) == Presence::Live && self.presence(self.rank) == Presence::Live;
         self.connected[peer as usize] = false;
-        self.connecting[peer as usize] = true;
+        self.connecting[peer as usize] = is_wanted;
         self.watch(now);
-        true
+        is_wanted
     }
 
-    /// The connection to a rank has ended, or could not be made: `certainty` of what that says about the rank.
+    /// Whether a rank has ever spoken with us. Then it says goodbye before it goes.
+    pub(crate) fn has_heard(&self, peer: u32) -> bool {
+        self.heard[peer as usize]
+    }
+
+    /// There is no connection to a rank, and there will be none: `certainty` of what that says about the rank.
     pub(crate) fn on_disconnected(&mut self, peer: u32, certainty: Certainty, reason: String, now: Instant) {
         self.connecting[peer as usize] = false;
         self.connected[peer as usize] = false;
@@ -250,6 +251,7 @@ impl Plane {
         if let Topic::Revoked { cause, .. } = &news.topic {
             cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
         }
+        let by = news.origin;
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
             self.presence[rank as usize] = presence;
@@ -257,6 +259,10 @@ impl Plane {
                 self.topology.remove(rank);
                 self.connect_wanted();
                 self.watch(now);
+            } else if presence == Presence::Lost && by != self.rank {
+                // Who has no ear for those who say so, after a cut, must not wait for us.
+                let reason = format!("rank {by} has taken it for dead");
+                self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
             }
         }
     }
@@ -301,9 +307,11 @@ impl Plane {
         }
     }
 
-    /// Watches those who beat for us, once there is a connection that their beats can take.
+    /// Watches those who beat for us, once there is a connection that their beats can take, and while there is none any
+    /// more.
     fn watch(&mut self, now: Instant) {
-        let watched = self.topology.watched().into_iter().filter(|&rank| self.connected[rank as usize]);
+        let beats = |rank: &u32| self.connected[*rank as usize] || self.heard[*rank as usize];
+        let watched: Vec<u32> = self.topology.watched().into_iter().filter(beats).collect();
         self.detector.watch(watched, now);
     }
 }

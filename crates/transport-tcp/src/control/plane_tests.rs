@@ -134,6 +134,37 @@ fn news_keeps_its_cause() {
     }
 }
 
+#[test]
+fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
+    for seed in 0..50 {
+        let size = 2 + (seed as u32 * 3) % 20;
+        let mut simulation = Simulation::new(size, seed);
+        simulation.run(MS * 200);
+        for id in 0..20 {
+            let links: Vec<(u32, u32)> = simulation.links.iter().copied().collect();
+            for link in links {
+                if simulation.random.below(3) == 0 {
+                    simulation.break_connection(link);
+                }
+            }
+            let key = CommunicatorKey { id, epoch: 0 };
+            let author = simulation.random.below(u64::from(size)) as u32;
+            simulation.publish(author, Topic::Revoked { key, cause: Error::Closed });
+            let pause = MS * simulation.random.below(5) as u32;
+            simulation.run(pause);
+        }
+        simulation.run(MS * 3000);
+        simulation.assert_lost(&[], &[], &format!("seed {seed}"));
+        assert!(
+            simulation.heard.iter().all(|heard| heard.len() == 20),
+            "seed {seed}: somebody has missed news"
+        );
+        simulation.kill(0);
+        simulation.run(MS * 30);
+        simulation.assert_lost(&[0], &[0], &format!("seed {seed}, killed"));
+    }
+}
+
 /// The rank that dials may die before it has: nobody has a connection whose end would tell.
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {

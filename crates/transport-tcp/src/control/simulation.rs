@@ -118,6 +118,8 @@ pub(super) struct Simulation {
     queue: BTreeMap<(Instant, u64), (u32, Event)>,
     last_arrival: BTreeMap<(u32, u32), Instant>,
     pub(super) links: BTreeSet<(u32, u32)>,
+    /// How many ends of its connection to another rank a rank has not noticed yet: what it sends there is lost.
+    unnoticed: BTreeMap<(u32, u32), u32>,
     /// The ranks on one side of a cut, and until when nothing passes it.
     cut: Option<(BTreeSet<u32>, Instant)>,
     count: u64,
@@ -172,6 +174,7 @@ impl Simulation {
             queue: BTreeMap::new(),
             last_arrival: BTreeMap::new(),
             links: BTreeSet::new(),
+            unnoticed: BTreeMap::new(),
             cut: None,
             count: 0,
             messages: 0,
@@ -283,6 +286,12 @@ impl Simulation {
         self.queue.insert((self.now + after, self.count), (to, event));
     }
 
+    fn send(&mut self, from: u32, to: u32, message: Message) {
+        if self.unnoticed.get(&(from, to)).is_none_or(|ends| *ends == 0) {
+            self.deliver(from, to, Event::Message(from, message));
+        }
+    }
+
     /// Messages take up to 2 ms and keep their order per pair; what meets a cut waits for its end.
     fn deliver(&mut self, from: u32, to: u32, event: Event) {
         let delay = MS * self.random.below(3) as u32;
@@ -312,7 +321,7 @@ impl Simulation {
             Action::Connect(peer) => self.connect(rank, peer),
             Action::Send(peer, message) => {
                 self.messages += 1;
-                self.deliver(rank, peer, Event::Message(rank, message));
+                self.send(rank, peer, message);
             }
             Action::Happened(news) => {
                 self.with_node(rank, |_, members, now| members.happened(&news, now));
@@ -321,7 +330,7 @@ impl Simulation {
             Action::Asked { from, key, number } => {
                 let Some(node) = &self.nodes[rank as usize] else { return };
                 let status = node.members.status(key, number);
-                self.deliver(rank, from, Event::Message(rank, Message::Answer { key, number, status }));
+                self.send(rank, from, Message::Answer { key, number, status });
             }
             Action::Answered { from, key, number, status } => {
                 self.with_node(rank, |_, members, _| members.answered(from, key, number, &status));
@@ -341,10 +350,12 @@ impl Simulation {
             Some(node) if node.plane.presence(rank) == Presence::Lost => {
                 self.push(rank, DIAL_PATIENCE, Event::Absent(peer, Certainty::Suspected));
             }
+            // If it is there, the other side has dialled it.
             Some(_) => {
-                self.links.insert((rank.min(peer), rank.max(peer)));
-                self.deliver(peer, rank, Event::Connected(peer));
-                self.deliver(rank, peer, Event::Connected(rank));
+                if self.links.insert((rank.min(peer), rank.max(peer))) {
+                    self.deliver(peer, rank, Event::Connected(peer));
+                    self.deliver(rank, peer, Event::Connected(rank));
+                }
             }
         }
     }
@@ -370,6 +381,27 @@ impl Simulation {
             !is_from_victim || *at <= until[*to as usize]
         });
         self.kill(rank);
+    }
+
+    /// A control connection ends on its way, and it is chance how much of what was under way still arrives.
+    pub(super) fn break_connection(&mut self, (low, high): (u32, u32)) {
+        if !self.links.remove(&(low, high)) {
+            return;
+        }
+        let until = self.now + MS * self.random.below(3) as u32;
+        self.queue.retain(|(at, _), (to, event)| {
+            let is_lost = match event {
+                Event::Message(from, _) | Event::Connected(from) => {
+                    (*from.min(to), *from.max(to)) == (low, high) && *at > until
+                }
+                Event::Reset(_) | Event::Absent(..) | Event::Tick | Event::Outside(_) => false,
+            };
+            !is_lost
+        });
+        for (from, to) in [(low, high), (high, low)] {
+            *self.unnoticed.entry((to, from)).or_default() += 1;
+            self.deliver(from, to, Event::Reset(from));
+        }
     }
 
     /// Nothing passes between these ranks and the others for a while; what is under way arrives.
@@ -414,7 +446,12 @@ impl Simulation {
         match event {
             Event::Message(from, message) => plane.on_message(from, message, at),
             Event::Connected(peer) => plane.on_connected(peer, at),
-            Event::Reset(peer) => plane.on_disconnected(peer, Certainty::Confirmed, "closed".into(), at),
+            Event::Reset(peer) => {
+                self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
+                if plane.on_ended(peer, at) {
+                    self.connect(rank, peer);
+                }
+            }
             Event::Absent(peer, certainty) => plane.on_disconnected(peer, certainty, "absent".into(), at),
             Event::Tick => {
                 plane.on_tick(at);

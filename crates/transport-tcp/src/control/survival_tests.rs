@@ -135,17 +135,19 @@ fn check(answers: &BTreeMap<u32, Result<Agreed>>, askers: &[Asker], going_on: &B
 }
 
 fn runs(faults: Faults) {
-    for seed in 0..RUNS {
-        let mut random = Random::new(seed);
-        let size = 2 + random.below(8) as u32;
-        let hosts: Vec<u32> = match faults {
-            Faults::Crashes | Faults::CrashesAndStops => vec![0; size as usize],
-            Faults::CrashesAndCut => (0..size).map(|_| random.below(2) as u32).collect(),
-        };
-        let mut simulation = Simulation::on_hosts(&hosts, seed);
-        simulation.run(MS * 250);
-        agree_twice(&mut simulation, faults, &hosts, &format!("{faults:?}, seed {seed}, {size} ranks"));
-    }
+    (0..RUNS).for_each(|seed| run(faults, seed));
+}
+
+fn run(faults: Faults, seed: u64) {
+    let mut random = Random::new(seed);
+    let size = 2 + random.below(8) as u32;
+    let hosts: Vec<u32> = match faults {
+        Faults::Crashes | Faults::CrashesAndStops => vec![0; size as usize],
+        Faults::CrashesAndCut => (0..size).map(|_| random.below(2) as u32).collect(),
+    };
+    let mut simulation = Simulation::on_hosts(&hosts, seed);
+    simulation.run(MS * 250);
+    agree_twice(&mut simulation, faults, &hosts, &format!("{faults:?}, seed {seed}, {size} ranks"));
 }
 
 #[test]
@@ -161,6 +163,13 @@ fn survivors_of_stops_agree_and_the_stopped_are_told() {
 #[test]
 fn one_side_of_a_cut_goes_on() {
     runs(Faults::CrashesAndCut);
+}
+
+/// A rank that heard from the other side that it is dead, and was mute from then on: those of its own side had no ear
+/// for that side any more, and waited for it.
+#[test]
+fn who_is_taken_for_dead_by_one_side_is_awaited_by_none() {
+    run(Faults::CrashesAndCut, 1108);
 }
 
 #[test]

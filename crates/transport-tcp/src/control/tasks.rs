@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::Error;
 
 use super::slots::Slot;
+use crate::codec::Malformed;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
 use crate::links::{SocketOptions, is_shortage, new_socket};
 use crate::secret::Secret;
@@ -32,8 +33,16 @@ pub(super) enum Event {
     Acknowledged { slot: Slot, result: io::Result<TcpStream> },
     /// A message on a control connection.
     Message { peer: u32, message: Message },
-    /// A control connection has ended.
-    Ended { peer: u32, reason: String },
+    /// The control connection of this number has ended.
+    Ended { peer: u32, number: u64, end: End },
+}
+
+/// How a control connection has ended.
+pub(super) enum End {
+    /// The other side's host has closed it, or something on the way.
+    Closed(String),
+    /// What came is no message.
+    Nonsense(String),
 }
 
 /// Why a dial failed.
@@ -53,18 +62,25 @@ pub(super) enum DialFailure {
 pub(super) struct Dialler {
     pub(super) secret: Secret,
     pub(super) socket_options: SocketOptions,
-    pub(super) timeout: Duration,
+    /// For a connection without proof.
+    pub(super) connect_timeout: Duration,
+    /// For the proof.
+    pub(super) handshake_timeout: Duration,
 }
 
 impl Dialler {
     /// Connects and proves both sides, after a pause.
     pub(super) async fn dial(self, slot: Slot, address: SocketAddr, hello: Hello, pause: Duration) -> Event {
-        tokio::time::sleep(pause).await;
+        // Even the shortest sleep takes a millisecond.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         Event::Dialled { slot, result: self.attempt(address, &hello).await }
     }
 
     async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
-        let connected = tokio::time::timeout(self.timeout, connect(address, self.socket_options)).await;
+        let connecting = connect(address, self.socket_options);
+        let connected = tokio::time::timeout(self.connect_timeout, connecting).await;
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -81,7 +97,7 @@ impl Dialler {
             }
             Err(_) => return Err(DialFailure::Transient(format!("no answer from {address}"))),
         };
-        match initiate(&mut stream, &self.secret, hello, self.timeout).await {
+        match initiate(&mut stream, &self.secret, hello, self.handshake_timeout).await {
             Ok(_) => Ok(stream),
             Err(refusal) if refusal.is_transient() => Err(DialFailure::Transient(refusal.to_string())),
             Err(refusal) => Err(DialFailure::Refused(refusal)),
@@ -134,11 +150,15 @@ async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
 }
 
 /// Reads messages until the connection ends.
-pub(super) async fn read_messages(peer: u32, mut stream: OwnedReadHalf, events: UnboundedSender<Event>) {
+pub(super) async fn read_messages(
+    (peer, number): (u32, u64),
+    mut stream: OwnedReadHalf,
+    events: UnboundedSender<Event>,
+) {
     loop {
         let event = match read_message(&mut stream).await {
             Ok(message) => Event::Message { peer, message },
-            Err(error) => Event::Ended { peer, reason: format!("its control connection ended: {error}") },
+            Err(end) => Event::Ended { peer, number, end },
         };
         let is_end = matches!(event, Event::Ended { .. });
         if events.send(event).is_err() || is_end {
@@ -148,12 +168,15 @@ pub(super) async fn read_messages(peer: u32, mut stream: OwnedReadHalf, events: 
 }
 
 /// Reads one message.
-pub(super) async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Message> {
+pub(super) async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, End> {
+    let closed = |error: io::Error| End::Closed(format!("its control connection ended: {error}"));
+    let nonsense =
+        |error: Malformed| End::Nonsense(format!("its control connection gave no message: {error}"));
     let mut length = [0; LENGTH_BYTES];
-    stream.read_exact(&mut length).await?;
-    let mut frame = vec![0; frame_bytes(length).map_err(io::Error::other)?];
-    stream.read_exact(&mut frame).await?;
-    decode(&frame).map_err(io::Error::other)
+    stream.read_exact(&mut length).await.map_err(closed)?;
+    let mut frame = vec![0; frame_bytes(length).map_err(nonsense)?];
+    stream.read_exact(&mut frame).await.map_err(closed)?;
+    decode(&frame).map_err(nonsense)
 }
 
 /// Writes frames until there will be no more; what has collected goes in one write.

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Peer, ReduceOp, Result,
 };
 use unisono_schedule::{Choice, Shape};
 
@@ -202,7 +202,11 @@ fn cost_of_header_and_slot() {
         let number = board.enter(black_box(&descriptor), Location::caller());
         board.leave(number);
     });
-    eprintln!(
-        "header: encode {encode:.1} ns, compare {compare:.1} ns; slot: enter and leave {publish:.1} ns"
-    );
+    let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Collective::Send, DType::U8, 64) };
+    let message = nanoseconds(|| {
+        let number = board.enter_message(black_box(&send), Location::caller());
+        board.leave_message(number);
+    });
+    eprintln!("header: encode {encode:.1} ns, compare {compare:.1} ns");
+    eprintln!("slot: a call entered and left {publish:.1} ns, a message {message:.1} ns");
 }

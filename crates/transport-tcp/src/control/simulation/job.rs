@@ -45,6 +45,8 @@ pub(in super::super) enum Outside {
     Stop(Duration),
     /// The ranks below this one are cut off from the others for a while.
     Cut { below: u32, span: Duration },
+    /// One of the control connections ends on its way.
+    Break { number: u64 },
 }
 
 impl Outside {
@@ -376,6 +378,11 @@ impl Job {
                 self.simulation.stopped.insert(rank, self.simulation.now + span);
             }
             Outside::Cut { below, span } => self.simulation.cut_off((0..below).collect(), span),
+            Outside::Break { number } => {
+                let links: Vec<(u32, u32)> = self.simulation.links.iter().copied().collect();
+                let link = number.checked_rem(links.len() as u64).map(|index| links[index as usize]);
+                link.into_iter().for_each(|link| self.simulation.break_connection(link));
+            }
         }
     }
 

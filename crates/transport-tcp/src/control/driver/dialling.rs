@@ -1,0 +1,146 @@
+//! Connections that are wanted and not there yet: when they are dialled, and when they are given up.
+
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Certainty, Error};
+
+use super::super::members::Failure;
+use super::super::plane::Presence;
+use super::super::slots::Slot;
+use super::super::tasks::{DialFailure, Dialler};
+use super::Driver;
+use crate::control::Settings;
+use crate::handshake::{Hello, Purpose};
+use crate::wire::Role;
+
+/// Pauses between attempts to reach a rank.
+const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
+const DIAL_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// A connection that is wanted and not there yet.
+pub(super) struct Wanted {
+    until: Instant,
+    pause: Duration,
+    /// How the one before it ended, if the other side would have said goodbye.
+    ended: Option<String>,
+    /// Since when nobody has answered at that address.
+    absent_since: Option<Instant>,
+    /// Since when this process has had no room for the socket.
+    short_since: Option<Instant>,
+}
+
+impl Driver {
+    /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended, if
+    /// the other side has ever spoken with us.
+    pub(super) fn want(&mut self, slot: Slot, ended: Option<String>) {
+        if self.plane.presence(slot.peer) != Presence::Live {
+            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
+        }
+        let until = Instant::now() + self.settings.dial_timeout;
+        let pause = DIAL_PAUSE_MIN;
+        self.wanted.insert(slot, Wanted { until, pause, ended, absent_since: None, short_since: None });
+        if !self.slots.is_taken(slot) {
+            self.dial(slot, Duration::ZERO);
+        }
+    }
+
+    fn dial(&mut self, slot: Slot, pause: Duration) {
+        let is_control = slot.role == Role::Control;
+        let hello = Hello {
+            purpose: if is_control { Purpose::Control } else { Purpose::Data },
+            job: self.identity.job,
+            communicator: slot.key.id,
+            epoch: slot.key.epoch,
+            lane: slot.role.code(),
+            world_size: self.identity.size(),
+            from: self.identity.rank,
+            to: slot.peer,
+        };
+        let Settings { handshake_timeout, intervals, .. } = self.settings;
+        // Who is watched is silent meanwhile: a lost packet must not use up the patience.
+        let is_watched = self.wanted.get(&slot).is_some_and(|wanted| wanted.ended.is_some());
+        let dialler = Dialler {
+            secret: self.identity.secret.clone(),
+            socket_options: self.settings.socket_options,
+            connect_timeout: if is_watched { intervals.suspect / 4 } else { handshake_timeout },
+            handshake_timeout,
+        };
+        let address = self.identity.addresses[slot.peer as usize];
+        self.tasks.spawn(dialler.dial(slot, address, hello, pause));
+    }
+
+    pub(super) fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure) {
+        match failure {
+            DialFailure::Transient(problem) => self.retry(slot, problem),
+            DialFailure::Gone(problem) => self.on_absent(slot, problem),
+            DialFailure::NoRoom(error) => self.on_shortage(slot, error),
+            DialFailure::Refused(refusal) => self.fail(slot, Failure::Error(refusal.into())),
+        }
+    }
+
+    /// Nobody is there. Who has spoken with us would have said goodbye. Any other rank that leaves is gone before its
+    /// goodbye has come round, so a goodbye gets the time of the detector to explain this; a death is told sooner by
+    /// those who were connected to the rank.
+    fn on_absent(&mut self, slot: Slot, problem: String) {
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        if let Some(ended) = wanted.ended.clone() {
+            return self.fail(slot, Failure::Gone(Certainty::Confirmed, format!("{ended}; {problem}")));
+        }
+        let since = *wanted.absent_since.get_or_insert_with(Instant::now);
+        let left = self.settings.intervals.suspect.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            self.fail(slot, Failure::Gone(Certainty::Confirmed, problem));
+        } else {
+            // The last attempt is at the end of that time, not a doubled pause later.
+            wanted.pause = wanted.pause.min(left);
+            self.retry(slot, problem);
+        }
+    }
+
+    /// No descriptor is left here. Strangers hold some for as long as a handshake may take; what lasts longer is the
+    /// failure of this rank's call, and never the death of the other. Control connections wait until there is room.
+    fn on_shortage(&mut self, slot: Slot, error: Error) {
+        let now = Instant::now();
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        wanted.until = now + self.settings.dial_timeout;
+        let since = *wanted.short_since.get_or_insert(now);
+        if slot.role != Role::Control && now - since >= self.settings.handshake_timeout {
+            self.fail(slot, Failure::Error(error));
+        } else {
+            self.retry(slot, error.to_string());
+        }
+    }
+
+    /// Dials again what is still wanted and not there, until its time is up or the other side has left.
+    pub(super) fn retry(&mut self, slot: Slot, problem: String) {
+        if self.slots.is_taken(slot) {
+            return;
+        }
+        if self.plane.presence(slot.peer) != Presence::Live {
+            return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
+        }
+        let Some(wanted) = self.wanted.get_mut(&slot) else { return };
+        if Instant::now() >= wanted.until {
+            return self.fail(slot, Failure::Gone(Certainty::Suspected, problem));
+        }
+        let pause = wanted.pause;
+        wanted.pause = (pause * 2).min(DIAL_PAUSE_MAX);
+        self.dial(slot, pause);
+    }
+
+    /// Gives up a connection that is still wanted and not there.
+    pub(super) fn fail(&mut self, slot: Slot, failure: Failure) {
+        if self.slots.is_taken(slot) {
+            return;
+        }
+        self.wanted.remove(&slot);
+        if slot.role != Role::Control {
+            return self.members.deliver_failure(slot, failure);
+        }
+        let (certainty, reason) = match failure {
+            Failure::Gone(certainty, reason) => (certainty, reason),
+            Failure::Error(error) => (Certainty::Confirmed, error.to_string()),
+        };
+        self.plane.on_disconnected(slot.peer, certainty, reason, Instant::now());
+    }
+}
