@@ -32,7 +32,7 @@ fn a_stopped_rank_is_suspected_and_blames_nobody_when_it_wakes() {
     for size in [2u32, 3, 5, 16, 33] {
         let mut simulation = Simulation::new(size, 99 + u64::from(size));
         simulation.run(MS * 350);
-        simulation.stopped.insert(1, simulation.now + MS * 4000);
+        simulation.stop(1, MS * 4000);
         simulation.run(MS * 900);
         simulation.assert_lost(&[], &[1], "stopped for less than the patience");
         simulation.run(MS * 600);
@@ -47,7 +47,7 @@ fn a_short_stop_raises_no_alarm() {
     let mut simulation = Simulation::new(6, 5);
     simulation.run(MS * 320);
     // All at once, as when the whole machine is held up: nobody has listened, so nobody may judge.
-    simulation.stopped = (0..6).map(|rank| (rank, simulation.now + MS * 9000)).collect();
+    (0..6).for_each(|rank| simulation.stop(rank, MS * 9000));
     simulation.run(MS * 15_000);
     simulation.assert_lost(&[], &[], "the machine was held up");
 }

@@ -1,12 +1,14 @@
 //! Whole jobs in one thread: the control planes and communicators of all ranks, their clocks, a queue of messages,
 //! ranks that die or stop, and cuts between them. The same seed gives the same run. `job` adds the engine.
 
+mod clock;
 mod driver;
 pub(super) mod job;
 pub(super) mod links;
 pub(super) mod pipe;
 pub(super) mod program;
 
+use clock::Clock;
 use job::Outside;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,36 +78,6 @@ struct Node {
     clock: Clock,
 }
 
-/// A rank's own clock: it began at another time than those of the others, and is a little fast or slow.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Clock {
-    start: Instant,
-    ahead: Duration,
-    /// How many of its nanoseconds pass in a millisecond.
-    nanos_per_ms: u32,
-}
-
-impl Clock {
-    fn exact(start: Instant) -> Clock {
-        Clock { start, ahead: Duration::ZERO, nanos_per_ms: 1_000_000 }
-    }
-
-    /// What it shows at a time of the simulation.
-    pub(super) fn shows(&self, now: Instant) -> Instant {
-        self.start + self.ahead + (now - self.start) * self.nanos_per_ms / 1_000_000
-    }
-
-    /// The first time of the simulation at which it shows that.
-    pub(super) fn when(&self, shown: Instant) -> Instant {
-        let passed = shown.saturating_duration_since(self.start + self.ahead);
-        let guess = self.start + passed * 1_000_000 / self.nanos_per_ms;
-        (0..)
-            .map(|nanos| guess + Duration::from_nanos(nanos))
-            .find(|at| self.shows(*at) >= shown)
-            .unwrap_or(guess)
-    }
-}
-
 /// A job.
 pub(super) struct Simulation {
     pub(super) now: Instant,
@@ -114,7 +86,7 @@ pub(super) struct Simulation {
     /// Kept open, for members without an engine.
     inboxes: Vec<Receiver<Mail>>,
     /// Who does nothing until when.
-    pub(super) stopped: BTreeMap<u32, Instant>,
+    stopped: BTreeMap<u32, Instant>,
     queue: BTreeMap<(Instant, u64), (u32, Event)>,
     last_arrival: BTreeMap<(u32, u32), Instant>,
     pub(super) links: BTreeSet<(u32, u32)>,
@@ -402,6 +374,13 @@ impl Simulation {
             *self.unnoticed.entry((to, from)).or_default() += 1;
             self.deliver(from, to, Event::Reset(from));
         }
+    }
+
+    /// A rank does nothing for a while, and not before the end of an earlier stop: what waits for that keeps its order.
+    pub(super) fn stop(&mut self, rank: u32, span: Duration) {
+        let until = self.now + span;
+        let entry = self.stopped.entry(rank).or_insert(until);
+        *entry = until.max(*entry);
     }
 
     /// Nothing passes between these ranks and the others for a while; what is under way arrives.

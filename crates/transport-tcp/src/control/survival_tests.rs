@@ -89,7 +89,7 @@ fn agree_twice(simulation: &mut Simulation, faults: Faults, hosts: &[u32], what:
         match act {
             Act::Ask(rank) => askers.extend(Asker::ask(simulation, rank, 0)),
             Act::Crash(rank) => simulation.crash(rank),
-            Act::Stop(rank, span) => drop(simulation.stopped.insert(rank, simulation.now + span)),
+            Act::Stop(rank, span) => simulation.stop(rank, span),
             Act::Cut(side, span) => simulation.cut_off(side, span),
         }
         let pause = MS * simulation.random.below(4) as u32;

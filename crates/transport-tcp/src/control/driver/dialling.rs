@@ -30,14 +30,15 @@ pub(super) struct Wanted {
 }
 
 impl Driver {
-    /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended, if
-    /// the other side has ever spoken with us.
+    /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended,
+    /// if the other side has ever spoken with us.
     pub(super) fn want(&mut self, slot: Slot, ended: Option<String>) {
         if self.plane.presence(slot.peer) != Presence::Live {
             return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let until = Instant::now() + self.settings.dial_timeout;
-        let pause = DIAL_PAUSE_MIN;
+        // A dial may be accepted just before a dying process closes its listener; the next one then tells.
+        let pause = if ended.is_some() { Duration::ZERO } else { DIAL_PAUSE_MIN };
         self.wanted.insert(slot, Wanted { until, pause, ended, absent_since: None, short_since: None });
         if !self.slots.is_taken(slot) {
             self.dial(slot, Duration::ZERO);
@@ -124,7 +125,7 @@ impl Driver {
             return self.fail(slot, Failure::Gone(Certainty::Suspected, problem));
         }
         let pause = wanted.pause;
-        wanted.pause = (pause * 2).min(DIAL_PAUSE_MAX);
+        wanted.pause = (pause * 2).clamp(DIAL_PAUSE_MIN, DIAL_PAUSE_MAX);
         self.dial(slot, pause);
     }
 

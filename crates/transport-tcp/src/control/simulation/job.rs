@@ -374,9 +374,7 @@ impl Job {
                 (pipe.has_ended, pipe.is_reset) = (true, pipe.is_reset || is_reset);
             }
             Outside::Crash => self.crash(rank),
-            Outside::Stop(span) => {
-                self.simulation.stopped.insert(rank, self.simulation.now + span);
-            }
+            Outside::Stop(span) => self.simulation.stop(rank, span),
             Outside::Cut { below, span } => self.simulation.cut_off((0..below).collect(), span),
             Outside::Break { number } => {
                 let links: Vec<(u32, u32)> = self.simulation.links.iter().copied().collect();
