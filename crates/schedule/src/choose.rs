@@ -1,4 +1,6 @@
-//! Which algorithm serves a call: a table of break points, computed once per group.
+//! Which algorithm serves a call: tables of break points, each computed once per group, when it is first needed.
+
+use std::sync::OnceLock;
 
 use crate::price::{bends, price_of};
 use crate::{Algorithm, Collective, Cost, Parameters, Shape, algorithms};
@@ -59,15 +61,6 @@ impl Admit {
             | (self.in_place as usize) << 3
     }
 
-    const fn from_index(index: usize) -> Self {
-        Self {
-            canonical_only: index & 1 != 0,
-            commutative_operator: index & 2 != 0,
-            uneven: index & 4 != 0,
-            in_place: index & 8 != 0,
-        }
-    }
-
     const COMBINATIONS: usize = 16;
 }
 
@@ -83,7 +76,7 @@ pub type BreakPoint = (u64, &'static Algorithm);
 /// The cheapest algorithm of each collective by size, for one group.
 ///
 /// A pure function of the shape and the parameters in integer arithmetic: ranks that agree on those agree on every
-/// choice. Making one costs some thousand prices, choosing a search in a short list.
+/// choice. The first choice of its kind costs some hundred prices, every other one a search in a short list.
 ///
 /// ```
 /// use unisono_schedule::{Admit, Chooser, Collective, Parameters, Shape};
@@ -95,9 +88,10 @@ pub type BreakPoint = (u64, &'static Algorithm);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Chooser {
-    /// By collective and [`Admit::index`], an index into the tables.
-    table_of: Vec<usize>,
-    tables: Vec<Vec<BreakPoint>>,
+    shape: Shape,
+    parameters: Parameters,
+    /// By collective and [`Admit::index`]; made when it is first asked for, since most groups use few.
+    tables: Vec<OnceLock<Vec<BreakPoint>>>,
 }
 
 /// A candidate with what its price depends on.
@@ -108,32 +102,10 @@ struct Candidate {
 }
 
 impl Chooser {
-    /// The tables for a group.
+    /// The chooser of a group. Costs nothing yet.
     pub fn new(shape: &Shape, parameters: &Parameters) -> Self {
-        let (mut table_of, mut tables) = (Vec::new(), Vec::new());
-        for collective in Collective::ALL {
-            let supported = algorithms()
-                .iter()
-                .filter(|algorithm| algorithm.collective == collective && algorithm.supports(shape));
-            let supported: Vec<&'static Algorithm> = supported.collect();
-            let mut known: Vec<(Vec<bool>, usize)> = Vec::new();
-            for index in 0..Admit::COMBINATIONS {
-                let admit = Admit::from_index(index);
-                let admitted: Vec<bool> =
-                    supported.iter().map(|algorithm| admit.refusal(algorithm, shape).is_none()).collect();
-                if let Some((_, table)) = known.iter().find(|(those, _)| *those == admitted) {
-                    table_of.push(*table);
-                    continue;
-                }
-                let candidates = supported.iter().zip(&admitted).filter(|(_, admitted)| **admitted);
-                let candidates: Vec<Candidate> =
-                    candidates.map(|(algorithm, _)| Candidate::new(algorithm, shape)).collect();
-                known.push((admitted, tables.len()));
-                table_of.push(tables.len());
-                tables.push(table(&candidates, shape, parameters));
-            }
-        }
-        Self { table_of, tables }
+        let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
+        Self { shape: *shape, parameters: *parameters, tables }
     }
 
     /// The cheapest admitted algorithm for a call; nothing if none is admitted.
@@ -147,7 +119,18 @@ impl Chooser {
 
     /// The break points, ascending; the first is at 0 bytes. Empty if no algorithm is admitted.
     pub fn table(&self, collective: Collective, admit: &Admit) -> &[BreakPoint] {
-        &self.tables[self.table_of[collective as usize * Admit::COMBINATIONS + admit.index()]]
+        let table = &self.tables[collective as usize * Admit::COMBINATIONS + admit.index()];
+        table.get_or_init(|| self.make_table(collective, admit))
+    }
+
+    fn make_table(&self, collective: Collective, admit: &Admit) -> Vec<BreakPoint> {
+        let is_admitted = |algorithm: &&'static Algorithm| {
+            algorithm.collective == collective && admit.refusal(algorithm, &self.shape).is_none()
+        };
+        let admitted = algorithms().iter().filter(is_admitted);
+        let candidates: Vec<Candidate> =
+            admitted.map(|algorithm| Candidate::new(algorithm, &self.shape)).collect();
+        table(&candidates, &self.shape, &self.parameters)
     }
 }
 
@@ -197,6 +180,16 @@ mod tests {
     use super::*;
     use crate::price;
 
+    /// The one of this [`Admit::index`].
+    fn admit(index: usize) -> Admit {
+        Admit {
+            canonical_only: index & 1 != 0,
+            commutative_operator: index & 2 != 0,
+            uneven: index & 4 != 0,
+            in_place: index & 8 != 0,
+        }
+    }
+
     fn groups() -> Vec<(Shape, Parameters)> {
         let shapes = [1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 64, 128];
         let cores = [1, 2, 128];
@@ -229,7 +222,7 @@ mod tests {
     fn every_call_has_an_algorithm_that_it_admits() {
         let chooser = Chooser::new(&Shape::new(6), &Parameters::LOOPBACK);
         for index in 0..Admit::COMBINATIONS {
-            let admit = Admit::from_index(index);
+            let admit = admit(index);
             assert_eq!(admit.index(), index);
             for collective in Collective::ALL {
                 for bytes in [0, 1, 4 << 10, 1 << 20, 1 << 30, u64::MAX] {
