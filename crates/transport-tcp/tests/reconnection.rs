@@ -19,13 +19,14 @@ const RANKS: u32 = 4;
 /// How often all control connections are cut.
 const ROUNDS: usize = 12;
 
-/// Between two cuts: some come while the connections are being made again.
-const PAUSES_MS: [u64; 4] = [1, 30, 3, 150];
+/// Between two cuts: some come while the connections are being made again, some after the patience of the detector.
+const PAUSES_MS: [u64; 4] = [1, 30, 3, 1300];
 
 /// All control connections that there have been, by both their sides.
 #[derive(Clone, Default)]
 struct Cutter {
     streams: Arc<Mutex<Vec<[TcpStream; 2]>>>,
+    hides_ends: bool,
 }
 
 impl Meddler for Cutter {
@@ -34,10 +35,14 @@ impl Meddler for Cutter {
             self.streams.lock().unwrap().push(sides.map(|side| side.try_clone().unwrap()));
         }
     }
+
+    fn hides_ends(&self, is_data: bool) -> bool {
+        self.hides_ends && !is_data
+    }
 }
 
 impl Cutter {
-    /// Ends all connections, of some only one direction; returns how many there were.
+    /// Ends all connections, of some only one direction or at one side; returns how many there were.
     fn cut(&self, round: usize) -> usize {
         let streams = std::mem::take(&mut *self.streams.lock().unwrap());
         for (index, [dialled, accepted]) in streams.iter().enumerate() {
@@ -45,6 +50,7 @@ impl Cutter {
             let _ = match (index + round) % 3 {
                 0 => dialled.shutdown(Shutdown::Write),
                 1 => accepted.shutdown(Shutdown::Write),
+                _ if self.hides_ends => dialled.shutdown(Shutdown::Both),
                 _ => dialled.shutdown(Shutdown::Both).and(accepted.shutdown(Shutdown::Both)),
             };
         }
@@ -61,7 +67,16 @@ fn all_reduce(communicator: &dyn Communicator, round: u64) {
 
 #[test]
 fn control_connections_that_end_on_their_way_are_made_again() {
-    let cutter = Cutter::default();
+    cut_and_go_on(Cutter::default());
+}
+
+/// Something on the way has forgotten a connection, and says so to the side that sends next.
+#[test]
+fn an_end_that_one_side_alone_learns_of_is_noticed_by_the_other() {
+    cut_and_go_on(Cutter { hides_ends: true, ..Cutter::default() });
+}
+
+fn cut_and_go_on(cutter: Cutter) {
     let worlds = proxy::worlds(RANKS, &support::config(&[]), &cutter);
     let cuts = support::on_each(worlds, move |_world, communicator| {
         let mut cuts = 0;

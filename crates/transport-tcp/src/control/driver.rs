@@ -42,7 +42,7 @@ struct Driver {
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
     writers: BTreeMap<u32, Writer>,
-    /// How many control connections there have been.
+    /// How many connections have been proven.
     connections: u64,
     writing: JoinSet<()>,
     tasks: JoinSet<Event>,
@@ -159,7 +159,8 @@ impl Driver {
         let topics = self.members.add(member, &self.plane.news_about(key), Instant::now());
         self.publish(topics);
         for (slot, placed) in self.slots.create(key) {
-            self.on_placed(slot, placed);
+            let number = self.count_connection();
+            self.on_placed((slot, number), placed);
         }
         for slot in self.slots.parked() {
             let topics = self.members.find_conflict(slot);
@@ -223,18 +224,20 @@ impl Driver {
                 if slot.role != Role::Control && self.members.get(slot.key).is_none() => {}
             Event::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
             Event::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
-            Event::Judged { slot, result: Ok((stream, verdict)) } => match verdict {
+            Event::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
+                // It has taken long, and the lower rank has given it up since.
+                Verdict::Keep if self.has_later_control(slot, number) => {}
                 Verdict::Keep => {
                     let placed = self.slots.place(slot, stream, true);
-                    self.on_placed(slot, placed);
+                    self.on_placed((slot, number), placed);
                 }
                 // The connection that is kept instead is on its way, or has ended on its way.
                 Verdict::Drop => self.retry(slot, "it has another connection".to_owned()),
                 Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
             },
-            Event::Judged { slot, result: Err(error) } => self.retry(slot, error.to_string()),
-            Event::Acknowledged { slot, result: Ok(stream) } => self.deliver(slot, stream),
-            Event::Acknowledged { slot, result: Err(error) } => {
+            Event::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),
+            Event::Acknowledged { slot, number, result: Ok(stream) } => self.deliver((slot, number), stream),
+            Event::Acknowledged { slot, result: Err(error), .. } => {
                 self.slots.release(slot);
                 self.retry(slot, error.to_string());
             }
@@ -267,35 +270,46 @@ impl Driver {
             let topics = self.members.find_conflict(slot);
             self.publish(topics);
         }
+        let number = self.count_connection();
         if self.slots.decides(slot) {
             let placed = self.slots.place(slot, stream, false);
-            self.on_placed(slot, placed);
+            self.on_placed((slot, number), placed);
         } else {
             self.judged.retain(|one| !one.1.is_finished());
-            self.judged.push((slot, self.tasks.spawn(await_verdict(slot, stream))));
+            let timeout = (slot.role == Role::Control).then(|| self.attempt_timeout(slot));
+            self.judged.push((slot, self.tasks.spawn(await_verdict((slot, number), stream, timeout))));
         }
     }
 
-    fn on_placed(&mut self, slot: Slot, placed: Placed<TcpStream>) {
+    fn count_connection(&mut self) -> u64 {
+        self.connections += 1;
+        self.connections
+    }
+
+    /// Whether the control connection to a rank has come after that of this number.
+    fn has_later_control(&self, slot: Slot, number: u64) -> bool {
+        slot.role == Role::Control
+            && self.writers.get(&slot.peer).is_some_and(|writer| writer.number > number)
+    }
+
+    fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<TcpStream>) {
         match placed {
             Placed::Keep(stream) => {
-                drop(self.tasks.spawn(keep(slot, stream, self.settings.handshake_timeout)))
+                drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
             }
             // A fresh connection has room for a verdict; should it not, closing says the same less politely.
             Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
-            Placed::Deliver(stream) => self.deliver(slot, stream),
+            Placed::Deliver(stream) => self.deliver((slot, number), stream),
             Placed::Parked => {}
         }
     }
 
-    fn deliver(&mut self, slot: Slot, stream: TcpStream) {
+    fn deliver(&mut self, (slot, number): (Slot, u64), stream: TcpStream) {
         self.wanted.remove(&slot);
         if slot.role == Role::Control {
             let (reader, writer) = stream.into_split();
             let (frames, queue) = unbounded_channel();
-            self.connections += 1;
             while self.writing.try_join_next().is_some() {}
-            let number = self.connections;
             self.writing.spawn(write_frames(writer, queue));
             tokio::spawn(read_messages((slot.peer, number), reader, self.events.clone()));
             self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });

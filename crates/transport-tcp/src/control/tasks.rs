@@ -27,10 +27,10 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 pub(super) enum Event {
     /// A dial has ended.
     Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
-    /// The lower rank has decided, or has closed the connection before.
-    Judged { slot: Slot, result: io::Result<(TcpStream, Verdict)> },
-    /// The higher rank has acknowledged, or has not.
-    Acknowledged { slot: Slot, result: io::Result<TcpStream> },
+    /// The lower rank has decided on the connection of this number, or has closed it before.
+    Judged { slot: Slot, number: u64, result: io::Result<(TcpStream, Verdict)> },
+    /// The higher rank has acknowledged the connection of this number, or has not.
+    Acknowledged { slot: Slot, number: u64, result: io::Result<TcpStream> },
     /// A message on a control connection.
     Message { peer: u32, message: Message },
     /// The control connection of this number has ended.
@@ -62,10 +62,8 @@ pub(super) enum DialFailure {
 pub(super) struct Dialler {
     pub(super) secret: Secret,
     pub(super) socket_options: SocketOptions,
-    /// For a connection without proof.
-    pub(super) connect_timeout: Duration,
-    /// For the proof.
-    pub(super) handshake_timeout: Duration,
+    /// For the connection, and again for the proof.
+    pub(super) timeout: Duration,
 }
 
 impl Dialler {
@@ -80,7 +78,7 @@ impl Dialler {
 
     async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
         let connecting = connect(address, self.socket_options);
-        let connected = tokio::time::timeout(self.connect_timeout, connecting).await;
+        let connected = tokio::time::timeout(self.timeout, connecting).await;
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -97,7 +95,7 @@ impl Dialler {
             }
             Err(_) => return Err(DialFailure::Transient(format!("no answer from {address}"))),
         };
-        match initiate(&mut stream, &self.secret, hello, self.handshake_timeout).await {
+        match initiate(&mut stream, &self.secret, hello, self.timeout).await {
             Ok(_) => Ok(stream),
             Err(refusal) if refusal.is_transient() => Err(DialFailure::Transient(refusal.to_string())),
             Err(refusal) => Err(DialFailure::Refused(refusal)),
@@ -119,10 +117,22 @@ pub(super) fn has_ended(stream: &TcpStream) -> bool {
     }
 }
 
-/// The higher rank waits for the lower one's decision; as long as it takes, since the communicator may not exist
-/// there yet.
-pub(super) async fn await_verdict(slot: Slot, stream: TcpStream) -> Event {
-    Event::Judged { slot, result: read_verdict(stream).await }
+/// The higher rank waits for the lower one's decision; without a timeout as long as it takes, since the communicator
+/// may not exist there yet.
+pub(super) async fn await_verdict(
+    (slot, number): (Slot, u64),
+    stream: TcpStream,
+    timeout: Option<Duration>,
+) -> Event {
+    let verdict = read_verdict(stream);
+    let result = match timeout {
+        None => verdict.await,
+        Some(timeout) => {
+            let late = |_| Err(io::ErrorKind::TimedOut.into());
+            tokio::time::timeout(timeout, verdict).await.unwrap_or_else(late)
+        }
+    };
+    Event::Judged { slot, number, result }
 }
 
 async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)> {
@@ -136,9 +146,10 @@ async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)>
 }
 
 /// The lower rank says `Keep` and waits for the acknowledgement.
-pub(super) async fn keep(slot: Slot, stream: TcpStream, timeout: Duration) -> Event {
+pub(super) async fn keep((slot, number): (Slot, u64), stream: TcpStream, timeout: Duration) -> Event {
     let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
-    Event::Acknowledged { slot, result: kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) }
+    let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
+    Event::Acknowledged { slot, number, result }
 }
 
 async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {

@@ -21,6 +21,11 @@ pub(crate) trait Meddler: Clone + Send + 'static {
 
     /// Bytes pass in one direction of a stream, of which so many have passed before.
     fn on_bytes(&self, _is_data: bool, _offset: u64, _bytes: &mut [u8]) {}
+
+    /// Whether the end of one side is kept from the other, which then talks to nobody.
+    fn hides_ends(&self, _is_data: bool) -> bool {
+        false
+    }
 }
 
 /// As [`support::worlds`], but the ranks know only their proxies, which end with the test's process.
@@ -74,6 +79,11 @@ fn forward(
             break;
         }
         offset += bytes as u64;
+    }
+    if meddler.hides_ends(is_data) {
+        // Open for as long as the test runs.
+        std::mem::forget((from, to));
+        return;
     }
     // The other side may have closed before.
     let _ = to.shutdown(Shutdown::Write);

@@ -9,7 +9,6 @@ use super::super::plane::Presence;
 use super::super::slots::Slot;
 use super::super::tasks::{DialFailure, Dialler};
 use super::Driver;
-use crate::control::Settings;
 use crate::handshake::{Hello, Purpose};
 use crate::wire::Role;
 
@@ -57,17 +56,23 @@ impl Driver {
             from: self.identity.rank,
             to: slot.peer,
         };
-        let Settings { handshake_timeout, intervals, .. } = self.settings;
-        // Who is watched is silent meanwhile: a lost packet must not use up the patience.
-        let is_watched = self.wanted.get(&slot).is_some_and(|wanted| wanted.ended.is_some());
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
             socket_options: self.settings.socket_options,
-            connect_timeout: if is_watched { intervals.suspect / 4 } else { handshake_timeout },
-            handshake_timeout,
+            timeout: self.attempt_timeout(slot),
         };
         let address = self.identity.addresses[slot.peer as usize];
         self.tasks.spawn(dialler.dial(slot, address, hello, pause));
+    }
+
+    /// How long any part of making a connection may take. A rank whose control connection is made again is silent
+    /// meanwhile: a lost packet must not use up the detector's patience.
+    pub(super) fn attempt_timeout(&self, slot: Slot) -> Duration {
+        if slot.role == Role::Control && self.plane.has_heard(slot.peer) {
+            self.settings.intervals.suspect / 4
+        } else {
+            self.settings.handshake_timeout
+        }
     }
 
     pub(super) fn on_dial_failed(&mut self, slot: Slot, failure: DialFailure) {
