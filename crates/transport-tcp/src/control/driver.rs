@@ -231,8 +231,12 @@ impl Driver {
                     let placed = self.slots.place(slot, stream, true);
                     self.on_placed((slot, number), placed);
                 }
-                // The connection that is kept instead is on its way, or has ended on its way.
-                Verdict::Drop => self.retry(slot, "it has another connection".to_owned()),
+                // The other side may have one that has ended here.
+                Verdict::Drop if slot.role == Role::Control => {
+                    self.retry(slot, "it has another connection".to_owned());
+                }
+                // The connection that is kept instead is on its way.
+                Verdict::Drop => {}
                 Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
             },
             Event::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),

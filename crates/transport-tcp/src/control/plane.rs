@@ -307,8 +307,7 @@ impl Plane {
         }
     }
 
-    /// Watches those who beat for us, once there is a connection that their beats can take, and while there is none any
-    /// more.
+    /// Watches those who beat for us, once there is a connection that their beats can take, and while it is made again.
     fn watch(&mut self, now: Instant) {
         let beats = |rank: &u32| self.connected[*rank as usize] || self.heard[*rank as usize];
         let watched: Vec<u32> = self.topology.watched().into_iter().filter(beats).collect();
