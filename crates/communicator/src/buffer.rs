@@ -156,6 +156,14 @@ impl SegmentsMut<'_> {
     }
 
     /// Writes as many bytes of `source` as fit, from the start on; the rest of the memory stays as it is.
+    ///
+    /// ```
+    /// use unisono_communicator::{Segments, SegmentsMut};
+    /// let (mut first, mut second) = ([0u8; 2], [0u8; 4]);
+    /// let mut room = SegmentsMut::Many(vec![&mut first[..], &mut second[..]].into());
+    /// room.write_front(&Segments::Many(vec![&[1u8][..], &[], &[2, 3, 4]].into()));
+    /// assert_eq!((first, second), ([1, 2], [3, 4, 0, 0]));
+    /// ```
     pub fn write_front(&mut self, source: &Segments<'_>) {
         let mut sources = source.slices().iter();
         let mut bytes: &[u8] = &[];

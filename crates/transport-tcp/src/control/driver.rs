@@ -210,7 +210,9 @@ impl Driver {
         let now = Instant::now();
         match event {
             Event::Message { peer, message } => {
-                self.writers.entry(peer).and_modify(|writer| writer.is_doubted = false);
+                if let Some(writer) = self.writers.get_mut(&peer) {
+                    writer.is_doubted = false;
+                }
                 self.plane.on_message(peer, message, now);
             }
             Event::Ended { peer, number, end } => {
