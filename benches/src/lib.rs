@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
-    Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, Farewell, HEADER_BYTES, Interest,
-    Lane, Link, Links, Parts, Wake, Waker, header_digest,
+    Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links, Parts, Wake,
+    header_digest,
 };
 
 /// Where a header has the number of its call.
@@ -212,7 +213,7 @@ impl Control for NoControl {
 
     fn ask(&self, _awaited: u32, _number: u64) {}
 
-    fn close(&self, _ours: Farewell, _deadline: Instant) -> Result<()> {
+    fn close(&self, _ours: CallHistory, _deadline: Instant) -> Result<()> {
         Ok(())
     }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use unisono_backend::Waker;
 use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp, Result};
 use unisono_engine::in_process::InProcessLinks;
-use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, Waker, in_process};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, in_process};
 
 /// Links whose time jumps to the end of every sleep.
 struct Impatient {

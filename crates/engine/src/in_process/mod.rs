@@ -14,11 +14,13 @@ use crossbeam::sync::{Parker, Unparker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_schedule::Parameters;
 
-use crate::board::{Board, Farewell};
 use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
-use crate::control::{Agreed, Ask, Control, Question, asked_next, farewell_error, judge_answer, not_agreed};
-use crate::job::lock;
-use crate::links::{Edge, Interest, Links, Wake, Waker};
+use crate::links::{Edge, Interest, Links, Wake};
+use crate::lock;
+use unisono_backend::Waker;
+use unisono_backend::{
+    Agreed, Ask, Board, CallHistory, Control, Question, asked_next, closing_error, judge_answer, not_agreed,
+};
 
 pub use pipe::PipeLink;
 
@@ -102,7 +104,7 @@ struct Room {
     ends: Mutex<HashMap<(u32, Edge), PipeLink>>,
     unparkers: Mutex<Vec<Option<Unparker>>>,
     /// What each rank said when it closed.
-    goodbyes: Mutex<Vec<Option<Farewell>>>,
+    goodbyes: Mutex<Vec<Option<CallHistory>>>,
     agreements: Mutex<Agreements>,
 }
 
@@ -275,13 +277,13 @@ impl Control for InProcessControl {
         }
     }
 
-    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let own = self.group.rank() as usize;
         lock(&self.room.goodbyes)[own] = Some(ours);
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
         loop {
             let goodbyes = lock(&self.room.goodbyes).clone();
-            if let Some(error) = farewell_error(&self.room.boards[own], ours, &goodbyes) {
+            if let Some(error) = closing_error(&self.room.boards[own], ours, &goodbyes) {
                 return Err(error);
             }
             if goodbyes.iter().all(Option::is_some) || Instant::now() >= until {

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::links::{Link, Waker};
+use unisono_backend::Waker;
+
+use crate::links::Link;
 
 /// Bytes in one pipe.
 const PIPE_BYTES_MAX: usize = 1024 * 1024;

@@ -130,7 +130,7 @@ impl Driver {
                 let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
                 let untold = self.members.remove(key);
-                self.publish(untold.then_some(Topic::Closed { key, farewell: ours }));
+                self.publish(untold.then_some(Topic::Closed { key, history: ours }));
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control};
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, Control, Farewell};
 
 use super::Command;
 use super::members::ID_LIST_BITS;
@@ -70,7 +70,7 @@ impl Control for TcpControl {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
-    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam::channel::bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
@@ -95,7 +95,7 @@ impl Control for TcpControl {
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.farewell() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Question};
 use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, Farewell, Question};
 
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
@@ -174,7 +174,7 @@ impl Node {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, std::panic::Location::caller());
+                self.board.enter(&descriptor, None, std::panic::Location::caller());
                 self.board.await_rank(Some(peer));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),
@@ -190,7 +190,7 @@ impl Node {
             5 if self.closing.is_none() => {
                 let (answer, closing) = bounded(1);
                 let deadline = self.now + PATIENCE;
-                let ours = self.board.farewell();
+                let ours = self.board.history();
                 let topic = self.members.close(WORLD, ours, (self.now, deadline), answer);
                 self.closing = Some(closing);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
@@ -327,7 +327,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
         }
         2 => Topic::Closed {
             key,
-            farewell: Farewell { calls: input.below(4).into(), digest: input.below(2).into() },
+            history: CallHistory { calls: input.below(4).into(), digest: input.below(2).into() },
         },
         3 => Topic::Goodbye,
         kind => {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crossbeam::channel::Sender;
-use unisono_communicator::{CallInfo, Certainty, Error, Group};
-use unisono_engine::{
-    Ask, Board, CallStatus, Farewell, Peers, Waker, asked_next, farewell_error, judge_answer,
+use unisono_backend::{
+    Ask, Board, CallHistory, CallStatus, Peers, Waker, asked_next, closing_error, judge_answer,
 };
+use unisono_communicator::{CallInfo, Certainty, Error, Group};
 
 use super::slots::Slot;
 use super::survival::Survival;
@@ -21,7 +21,7 @@ use crate::wire::{CommunicatorKey, Fate, News, Topic};
 pub(crate) const ID_LIST_BITS: u32 = 16;
 
 struct Closing {
-    ours: Farewell,
+    ours: CallHistory,
     deadline: Instant,
     answer: CloseAnswer,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Member {
     board: Arc<Board>,
     inbox: Sender<Mail>,
     waker: Waker,
-    closed: Vec<Option<Farewell>>,
+    closed: Vec<Option<CallHistory>>,
     is_told: bool,
     closing: Option<Closing>,
     survival: Survival,
@@ -129,11 +129,11 @@ impl Member {
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, farewell } if *key == self.key => {
-                self.note_closed(news.origin, *farewell, now)
+            Topic::Closed { key, history } if *key == self.key => {
+                self.note_closed(news.origin, *history, now)
             }
             // Who leaves has closed everything it had, so this one it never had.
-            Topic::Goodbye => self.note_closed(news.origin, Farewell::UNUSED, now),
+            Topic::Goodbye => self.note_closed(news.origin, CallHistory::UNUSED, now),
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
                 if let Some(from) = self.group_rank(news.origin) {
                     self.survival.on_ballot(from, *agreement, ballot.clone());
@@ -165,7 +165,7 @@ impl Member {
         self.finish_closing(now);
     }
 
-    fn note_closed(&mut self, origin: u32, farewell: Farewell, now: Instant) {
+    fn note_closed(&mut self, origin: u32, history: CallHistory, now: Instant) {
         if let Some(peer) = self.group_rank(origin) {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
@@ -173,7 +173,7 @@ impl Member {
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
             if self.board.revocation().is_none() {
-                self.closed[peer as usize].get_or_insert(farewell);
+                self.closed[peer as usize].get_or_insert(history);
             }
             self.finish_closing(now);
         }
@@ -184,7 +184,7 @@ impl Member {
         let is_complete = self.closed.iter().all(Option::is_some) || self.board.revocation().is_some();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
             // Nobody takes the answer when the caller has given up.
-            let error = farewell_error(&self.board, closing.ours, &self.closed);
+            let error = closing_error(&self.board, closing.ours, &self.closed);
             let _ = closing.answer.send(error.map_or(Ok(()), Err));
         }
     }
@@ -192,7 +192,7 @@ impl Member {
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
         let closed = self.closed.get(awaited as usize).copied().flatten();
-        let calls = closed.map(|farewell| farewell.calls).filter(|&calls| calls <= number)?;
+        let calls = closed.map(|history| history.calls).filter(|&calls| calls <= number)?;
         let reason = format!("it closed the communicator after {calls} calls");
         Some(self.gone(awaited, Certainty::Confirmed, reason))
     }
@@ -261,7 +261,7 @@ impl Members {
     pub(crate) fn close(
         &mut self,
         key: CommunicatorKey,
-        ours: Farewell,
+        ours: CallHistory,
         (now, deadline): (Instant, Instant),
         answer: CloseAnswer,
     ) -> Option<Topic> {
@@ -269,7 +269,7 @@ impl Members {
         let is_first = !std::mem::replace(&mut member.is_told, true);
         member.closing = Some(Closing { ours, deadline, answer });
         member.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, farewell: ours })
+        is_first.then_some(Topic::Closed { key, history: ours })
     }
 
     /// Before asking `awaited` about call `number`: what needs no question.

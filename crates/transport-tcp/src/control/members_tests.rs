@@ -34,28 +34,28 @@ fn lost(rank: u32) -> Topic {
     Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".into() }
 }
 
-fn farewell(calls: u64) -> Farewell {
-    Farewell { calls, digest: calls }
+fn history(calls: u64) -> CallHistory {
+    CallHistory { calls, digest: calls }
 }
 
 fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
     let (answer, answered) = bounded(1);
     let topic = members.close(
         KEY,
-        farewell(calls),
+        history(calls),
         (Instant::now(), Instant::now() + Duration::from_secs(60)),
         answer,
     );
-    assert!(matches!(topic, Some(Topic::Closed { farewell: said, .. }) if said.calls == calls));
+    assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
     // The news of a rank comes back to itself.
-    members.happened(&news(4, Topic::Closed { key: KEY, farewell: farewell(calls) }), Instant::now());
+    members.happened(&news(4, Topic::Closed { key: KEY, history: history(calls) }), Instant::now());
     answered
 }
 
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut members, board, _inbox) = members();
-    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), Location::caller());
+    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, Location::caller());
     members.happened(&news(3, lost(5)), Instant::now());
     assert!(board.revocation().is_none(), "not a member");
     members.happened(&news(3, lost(6)), Instant::now());
@@ -69,7 +69,7 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
 #[test]
 fn who_has_closed_may_go() {
     let (mut members, board, _inbox) = members();
-    members.happened(&news(6, Topic::Closed { key: KEY, farewell: farewell(2) }), Instant::now());
+    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
     members.happened(&news(2, lost(6)), Instant::now());
     assert!(board.revocation().is_none());
     assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
@@ -86,14 +86,14 @@ fn who_has_closed_may_go() {
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board, _inbox) = members();
     let answered = close(&mut equal, 3);
-    equal.happened(&news(6, Topic::Closed { key: KEY, farewell: farewell(3) }), Instant::now());
+    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
-    equal.happened(&news(2, Topic::Closed { key: KEY, farewell: farewell(3) }), Instant::now());
+    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
     assert!(!equal.remove(KEY), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = members();
-    unequal.happened(&news(6, Topic::Closed { key: KEY, farewell: farewell(4) }), Instant::now());
+    unequal.happened(&news(6, Topic::Closed { key: KEY, history: history(4) }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { rank: 2, .. }))));
@@ -108,7 +108,7 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut members, board, _inbox) = members();
     let answered = close(&mut members, 3);
     members.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    members.happened(&news(6, Topic::Closed { key: KEY, farewell: farewell(2) }), Instant::now());
+    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.revocation().is_some());
 }
 

@@ -37,8 +37,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, Result};
-use unisono_engine::{Agreed, Ask, Farewell};
 
 use crate::handshake::Door;
 use crate::handshake::JobId;
@@ -100,17 +100,17 @@ pub(crate) enum Command {
     /// A communicator exists from now on.
     Register(Box<Member>),
     /// It is gone, after these collectives.
-    Unregister { key: CommunicatorKey, ours: Farewell },
+    Unregister { key: CommunicatorKey, ours: CallHistory },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
     /// Its engine found the first cause; its board is revoked.
     Flood { key: CommunicatorKey, cause: Arc<Error> },
     /// Its call `number` waits for that rank.
     Ask { key: CommunicatorKey, awaited: u32, number: u64 },
-    /// Its survivors are to agree; see [`unisono_engine::Control::agree`].
+    /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
     Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
     /// It closes; the answer says whether the others made the same calls.
-    Close { key: CommunicatorKey, ours: Farewell, deadline: Instant, answer: CloseAnswer },
+    Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
     /// The world ends here.
     Leave,
 }

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use unisono_backend::CallStatus;
 use unisono_communicator::Certainty;
-use unisono_engine::CallStatus;
 
 use super::detector::Detector;
 use super::flood::Flood;

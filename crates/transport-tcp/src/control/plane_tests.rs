@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_backend::CallStatus;
 use unisono_communicator::{Certainty, Culprit, Error};
-use unisono_engine::CallStatus;
 
 use super::plane::{Action, Plane};
 use super::simulation::{INTERVALS, MS, Simulation};

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_backend::{Agreed, Ask, Board, CallStatus};
 use unisono_communicator::{Certainty, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, CallStatus};
 
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_backend::{Agreed, Ask, Board, Question, not_agreed};
 use unisono_communicator::{Error, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, Question, not_agreed};
 
 use super::AgreeAnswer;
 use super::agreement::{Agreement, Publish};

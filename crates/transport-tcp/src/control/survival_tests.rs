@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::Receiver;
+use unisono_backend::{Agreed, Ask, Question};
 use unisono_communicator::{Error, Result};
-use unisono_engine::{Agreed, Ask, Question};
 
 use super::simulation::{MS, Random, Simulation};
 

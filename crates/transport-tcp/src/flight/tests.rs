@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use unisono_backend::mismatch;
 use unisono_communicator::{DType, Label, Peer, UserOp};
-use unisono_engine::mismatch;
 
 use super::*;
 use crate::handshake::JobId;
@@ -28,7 +28,7 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, Location::caller())
+    board.enter(descriptor, None, Location::caller())
 }
 
 /// A board that has finished a call, and is in another one.

@@ -21,8 +21,9 @@ use std::time::Instant;
 
 use crossbeam::channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
-use unisono_engine::{Edge, Interest, Lane, Links, Wake, Waker};
+use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 
 pub use socket::TcpLink;
 pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};

@@ -1,7 +1,7 @@
 //! What a rank says in an agreement between survivors, as a value and on the wire.
 
+use unisono_backend::Question;
 use unisono_communicator::Certainty;
-use unisono_engine::Question;
 
 use super::{CommunicatorKey, read_key, write_key};
 use crate::codec::{Malformed, Reader, Writer};

@@ -37,8 +37,8 @@ mod ballot;
 mod call;
 mod error;
 
+use unisono_backend::{CallHistory, CallStatus};
 use unisono_communicator::{Certainty, Error};
-use unisono_engine::{CallStatus, Farewell};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -129,7 +129,7 @@ pub(crate) enum Topic {
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: u32, certainty: Certainty, reason: String },
     /// The origin has closed a communicator after these collectives.
-    Closed { key: CommunicatorKey, farewell: Farewell },
+    Closed { key: CommunicatorKey, history: CallHistory },
     /// The origin leaves the job in good order.
     Goodbye,
     /// What the origin says in an agreement.
@@ -226,9 +226,9 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, farewell } => {
+        Topic::Closed { key, history } => {
             write_key(writer.u8(3), *key);
-            writer.u64(farewell.calls).u64(farewell.digest);
+            writer.u64(history.calls).u64(history.digest);
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -248,8 +248,8 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
         },
         3 => {
             let key = read_key(reader)?;
-            let farewell = Farewell { calls: reader.u64()?, digest: reader.u64()? };
-            Topic::Closed { key, farewell }
+            let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
+            Topic::Closed { key, history }
         }
         4 => Topic::Goodbye,
         5 => {
@@ -309,8 +309,8 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use unisono_backend::Question;
     use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
-    use unisono_engine::Question;
 
     use super::*;
 
@@ -336,7 +336,7 @@ mod tests {
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, farewell: Farewell { calls: 5, digest: 6 } },
+            Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 } },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },

@@ -13,14 +13,15 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Shape};
 
-use super::{Desk, Run, Turn};
-use crate::header::CallHeader;
-use crate::job::lock;
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use super::{Run, Staging, Turn};
+use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::lock;
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::CallHeader;
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
+use unisono_backend::Heard;
+use unisono_backend::Waker;
 
 type Pipes = Arc<Mutex<HashMap<(u32, u32), VecDeque<u8>>>>;
 
@@ -85,7 +86,7 @@ struct Rank {
     input: Vec<u32>,
     output: Vec<u32>,
     scratch: Vec<u8>,
-    desk: Desk,
+    staging: Staging,
 }
 
 impl Rank {
@@ -105,7 +106,7 @@ impl Rank {
             links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
             input: (1..=count as u32).map(|value| value * (rank + 1)).collect(),
             output: vec![0; count],
-            desk: Desk::new(Heard::new(ranks)),
+            staging: Staging::new(Heard::new(ranks)),
         }
     }
 
@@ -114,7 +115,7 @@ impl Rank {
         let mut buffers =
             Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, desk: &mut self.desk, reducer: &reducer };
+        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
         self.run.advance(&mut turn).expect("no failure")
     }
 }

@@ -39,7 +39,7 @@ impl Job {
             }
             Command::Unregister { key, ours } => {
                 let untold = members.remove(key);
-                untold.then_some(Topic::Closed { key, farewell: ours }).into_iter().collect()
+                untold.then_some(Topic::Closed { key, history: ours }).into_iter().collect()
             }
             Command::Flood { key, cause } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]

@@ -12,7 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use unisono_engine::{EngineOptions, Waker};
+use unisono_backend::Waker;
+use unisono_engine::EngineOptions;
 
 use super::Simulation;
 use super::driver::Dial;

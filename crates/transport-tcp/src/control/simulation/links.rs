@@ -6,11 +6,9 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{
-    Agreed, Ask, Board, Control, Edge, EngineCommunicator, Farewell, Interest, Lane, Link, Links, Parts,
-    Wake, Waker,
-};
+use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
 use super::job::{Stage, Wait};
 use crate::control::handle::{Origin, derived_key};
@@ -238,7 +236,7 @@ impl Control for SimulatedControl {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
-    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let deadline = deadline.min(self.stage.now(self.rank) + GOODBYE_WAIT);
         let (answer, answered) = bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
@@ -263,6 +261,6 @@ impl Control for SimulatedControl {
 
 impl Drop for SimulatedControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.farewell() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
     }
 }

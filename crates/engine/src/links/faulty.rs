@@ -2,8 +2,8 @@
 
 use std::io::{self, ErrorKind};
 
+use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
-use crate::tapped::{Flow, Tap, Tapped};
 
 /// What goes wrong. The same plan does the same to the same sequence of calls.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use crate::job::lock;
+use crate::links::tapped::{Flow, Tap, Tapped};
 use crate::links::{Edge, Links};
-use crate::tapped::{Flow, Tap, Tapped};
+use crate::lock;
 
 /// Events kept; later ones are counted but dropped.
 pub const TRACE_EVENTS_MAX: usize = 1 << 20;

@@ -7,8 +7,8 @@ use unisono_communicator::{
     Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
 };
 
-use crate::board::{Board, CALLS_REMEMBERED, CallStatus, Farewell};
-use crate::header::{EARLIER_CALLS, descriptor_difference};
+use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
+use crate::difference::{EARLIER_CALLS, descriptor_difference};
 
 /// How many calls before a mismatch its other side is asked for.
 const EARLIER_CALLS_ASKED: u64 = 8;
@@ -62,7 +62,7 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Mismatch`] when a rank closed after another number of calls, or after other calls.
-    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()>;
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()>;
 
     /// Agrees with the other survivors of this communicator. Goes on, with the same number, after an error.
     ///
@@ -192,7 +192,7 @@ pub fn status_text(answer: &CallStatus) -> String {
 ///
 /// A mismatch found elsewhere that has come meanwhile is the answer instead: it makes results worthless that this rank
 /// has, and no later call will tell it. Any other failure is nothing to a rank that has finished.
-pub fn farewell_error(board: &Board, ours: Farewell, theirs: &[Option<Farewell>]) -> Option<Error> {
+pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let found = board.revocation_error();
     if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
         return Some(error);
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn an_answer_completes_what_a_header_has_shown() {
         let board = Board::new(0, 2);
-        board.enter(&gather("ring").descriptor, Location::caller());
+        board.enter(&gather("ring").descriptor, None, Location::caller());
         let answer = CallStatus::Running { call: gather("ring"), awaited: None };
         assert!(judge_answer(&board, 1, 0, &answer).is_none());
         board.suspect(1, 0, "step lengths #1 / #2");
@@ -266,18 +266,18 @@ mod tests {
     #[test]
     fn closing_tells_of_other_calls_and_of_a_mismatch_elsewhere() {
         let board = Board::new(0, 2);
-        let same = Farewell { calls: 3, digest: 9 };
-        for other in [Farewell { calls: 3, digest: 8 }, Farewell { calls: 4, digest: 9 }] {
-            let error = farewell_error(&board, same, &[Some(same), Some(other)]);
+        let same = CallHistory { calls: 3, digest: 9 };
+        for other in [CallHistory { calls: 3, digest: 8 }, CallHistory { calls: 4, digest: 9 }] {
+            let error = closing_error(&board, same, &[Some(same), Some(other)]);
             assert!(matches!(error, Some(Error::Mismatch { rank: 1, .. })));
         }
-        assert!(farewell_error(&board, same, &[Some(same), Some(same)]).is_none());
+        assert!(closing_error(&board, same, &[Some(same), Some(same)]).is_none());
         let cause = mismatch(gather("ring"), gather("direct"), 1).map(Arc::new);
         assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
-        let error = farewell_error(&board, same, &[Some(same), Some(same)]);
+        let error = closing_error(&board, same, &[Some(same), Some(same)]);
         assert!(matches!(error, Some(Error::Revoked { by: 1, .. })));
         let other = Board::new(0, 2);
         assert!(other.revoke(1, Arc::new(Error::Closed)));
-        assert!(farewell_error(&other, same, &[Some(same), Some(same)]).is_none());
+        assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());
     }
 }

@@ -1,35 +1,34 @@
-//! The baton: whoever holds it moves the communicator's links, for itself and for everybody who queued work.
+//! The lock on the links: whoever holds it moves the communicator's links, for itself and for everybody who queued work.
 //!
-//! The holder moves all asynchronous work, so a thread that waits for its work needs the baton only when nobody has
-//! it; until then it sleeps at the bell. A thread with a collective of its own takes the baton from a waiter.
+//! The holder moves all asynchronous work, so a thread that waits for its work needs the links only when nobody has
+//! it; until then it waits for completions. A thread with a collective of its own takes the links from a waiter.
+
+pub(crate) mod call;
+pub(crate) mod completion;
+pub(crate) mod pending;
+pub(crate) mod progress;
+pub(crate) mod queue;
+pub(crate) mod request;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, Result, deadline_after};
+use unisono_backend::{CallGate, Failing, Waker};
+use unisono_communicator::{Error, Result, deadline_after};
 
-use crate::active::Engine;
-use crate::bell::Bell;
-use crate::board::Board;
 use crate::communicator::EngineOptions;
-use crate::control::Control;
-use crate::fork::ForkGuard;
-use crate::links::{Interest, Links, Waker};
-use crate::peers::Peers;
-use crate::point_to_point::Mail;
-use crate::progress::Progress;
-use crate::queue::Queue;
-use crate::survival::Agreements;
+use crate::drive::call::Engine;
+use crate::drive::completion::Completions;
+use crate::drive::progress::Progress;
+use crate::drive::queue::Queue;
+use crate::links::{Interest, Links};
+use crate::lock;
+use crate::point_to_point::PointToPoint;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
-
-/// How long a failure waits for a better explanation: a broken stream for the cause that some other rank may be
-/// spreading, a mismatch for the description of the other side's call. Either takes about a millisecond where nobody
-/// else wants the processors.
-const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
 
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
@@ -39,25 +38,14 @@ const ASKED_AT_ONCE_MAX: usize = 8;
 
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {
-    pub(crate) group: Group,
-    pub(crate) peers: Peers,
-    pub(crate) board: Arc<Board>,
-    pub(crate) control: Arc<dyn Control>,
+    pub(crate) gate: CallGate,
     pub(crate) options: EngineOptions,
-    pub(crate) backend: &'static str,
-    pub(crate) owner: ForkGuard,
-    pub(crate) is_closed: AtomicBool,
-    pub(crate) derived: AtomicU64,
-    /// How many agreements have been reached, by question. Held during one, since they have an order.
-    pub(crate) agreed: Agreements,
-    /// Held while a collective is issued; of a blocking one until it returns.
-    pub(crate) order: Mutex<()>,
     pub(crate) queue: Queue,
-    pub(crate) mail: Mutex<Mail>,
-    /// Whether the mail must be looked at: set at every post, so that calls without mail take no lock.
-    pub(crate) has_mail: AtomicBool,
+    pub(crate) messages: Mutex<PointToPoint>,
+    /// Whether the messages must be looked at: set at every post, so that calls without messages take no lock.
+    pub(crate) has_messages: AtomicBool,
     pub(crate) progress: Arc<Progress<L>>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) completions: Arc<Completions>,
     pub(crate) wake: Waker,
     waiters: AtomicUsize,
     is_held: AtomicBool,
@@ -65,12 +53,12 @@ pub(crate) struct Shared<L: Links + 'static> {
 }
 
 /// Exclusive use of the links.
-pub(crate) struct Baton<'s, L: Links + 'static> {
+pub(crate) struct LinksGuard<'s, L: Links + 'static> {
     shared: &'s Shared<L>,
     engine: Option<MutexGuard<'s, Engine<L>>>,
 }
 
-/// What a turn under the baton came to.
+/// What a turn under the lock on the links came to.
 pub(crate) enum Step {
     /// The goal is reached.
     Finished,
@@ -80,7 +68,7 @@ pub(crate) enum Step {
     Idle,
 }
 
-/// What a holder of the baton drives.
+/// What a holder of the links drives.
 pub(crate) trait Task<L> {
     /// Moves what can move, without waiting.
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
@@ -117,35 +105,22 @@ impl Pause {
 }
 
 impl<L: Links + 'static> Shared<L> {
-    #[allow(clippy::too_many_arguments, reason = "called once, by the communicator's constructor")]
     pub(crate) fn new(
-        group: Group,
-        board: Arc<Board>,
-        control: Arc<dyn Control>,
+        gate: CallGate,
         options: EngineOptions,
-        backend: &'static str,
-        mail: Mail,
+        messages: PointToPoint,
         engine: Engine<L>,
     ) -> Shared<L> {
         let wake = engine.links.waker();
-        board.on_revoke(wake.clone());
+        gate.board().on_revoke(wake.clone());
         Shared {
-            peers: Peers::new(group.clone(), board.clone()),
-            group,
-            board,
-            control,
+            gate,
             options,
-            backend,
-            owner: ForkGuard::new(),
-            is_closed: AtomicBool::new(false),
-            derived: AtomicU64::new(0),
-            agreed: Agreements::default(),
-            order: Mutex::new(()),
             queue: Queue::default(),
-            mail: Mutex::new(mail),
-            has_mail: AtomicBool::new(false),
+            messages: Mutex::new(messages),
+            has_messages: AtomicBool::new(false),
             progress: Progress::new(),
-            bell: Arc::default(),
+            completions: Arc::default(),
             wake,
             waiters: AtomicUsize::new(0),
             is_held: AtomicBool::new(false),
@@ -153,13 +128,18 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Takes the baton, waking its holder if there is one.
-    pub(crate) fn take_baton(&self) -> Baton<'_, L> {
-        Baton { shared: self, engine: Some(self.lock_engine()) }
+    /// The time by the links' clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.lock_links().links.now()
     }
 
-    /// A panic under the baton was a broken invariant, and has been told; what it left is as good as any state.
-    fn try_engine(&self) -> Option<MutexGuard<'_, Engine<L>>> {
+    /// Takes the links, waking its holder if there is one.
+    pub(crate) fn lock_links(&self) -> LinksGuard<'_, L> {
+        LinksGuard { shared: self, engine: Some(self.acquire()) }
+    }
+
+    /// A panic under the lock on the links was a broken invariant, and has been told; what it left is as good as any state.
+    fn try_acquire(&self) -> Option<MutexGuard<'_, Engine<L>>> {
         let engine = match self.engine.try_lock() {
             Ok(engine) => engine,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -169,8 +149,8 @@ impl<L: Links + 'static> Shared<L> {
         Some(engine)
     }
 
-    fn lock_engine(&self) -> MutexGuard<'_, Engine<L>> {
-        if let Some(engine) = self.try_engine() {
+    fn acquire(&self) -> MutexGuard<'_, Engine<L>> {
+        if let Some(engine) = self.try_acquire() {
             return engine;
         }
         self.waiters.fetch_add(1, Ordering::SeqCst);
@@ -181,61 +161,46 @@ impl<L: Links + 'static> Shared<L> {
         engine
     }
 
-    /// Wakes the holder of the baton, if there is one, so that it sees new work.
+    /// Wakes the holder of the links, if there is one, so that it sees new work.
     pub(crate) fn nudge_holder(&self) {
         if !self.is_free() {
             (self.wake)();
         }
     }
 
-    /// Whether nobody holds the baton. Looks without touching it.
+    /// Whether nobody holds the links. Looks without touching it.
     pub(crate) fn is_free(&self) -> bool {
         !self.is_held.load(Ordering::SeqCst)
     }
 
-    /// Takes the baton if nobody holds or wants it.
-    pub(crate) fn try_baton(&self) -> Option<Baton<'_, L>> {
+    /// Takes the links if nobody holds or wants it.
+    pub(crate) fn try_lock_links(&self) -> Option<LinksGuard<'_, L>> {
         if self.is_wanted() {
             return None;
         }
-        self.try_engine().map(|engine| Baton { shared: self, engine: Some(engine) })
+        self.try_acquire().map(|engine| LinksGuard { shared: self, engine: Some(engine) })
     }
 
-    /// Whether another thread waits for the baton.
+    /// Whether another thread waits for the links.
     pub(crate) fn is_wanted(&self) -> bool {
         self.waiters.load(Ordering::SeqCst) > 0
     }
 
-    /// The first cause, if the communicator is revoked.
-    pub(crate) fn check_revoked(&self) -> Result<()> {
-        self.board.revocation_error().map_or(Ok(()), Err)
-    }
-
     fn warn_of_wait(&self, rank: u32, number: u64) {
-        let call = self.board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
-        let status = self.board.note_of(rank, number);
-        tracing::warn!(rank = self.group.rank(), "{call} makes no progress: rank {rank} {status}");
-    }
-
-    /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
-    /// caller sees.
-    pub(crate) fn fail(&self, error: Error) -> Error {
-        let cause = Arc::new(error);
-        if self.board.revoke(self.group.rank(), cause.clone()) {
-            self.control.flood(cause.clone());
-        }
-        self.board.revocation_error().unwrap_or_else(|| (*cause).clone())
+        let call = self.gate.board().call_info(number).map(|call| call.to_string()).unwrap_or_default();
+        let status = self.gate.board().note_of(rank, number);
+        tracing::warn!(rank = self.gate.group().rank(), "{call} makes no progress: rank {rank} {status}");
     }
 }
 
-impl<L: Links + 'static> Baton<'_, L> {
+impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Steps a task until it is finished: without pause while something moves, then politely spinning, then asleep.
     pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
         let mut idle_since: Option<Instant> = None;
         let mut asking = Asking::default();
         loop {
             let step = task.step(self)?;
-            self.shared.bell.ring_if_news();
+            self.shared.completions.notify_if_any();
             match step {
                 Step::Finished => break,
                 Step::Moved => {
@@ -260,7 +225,7 @@ impl<L: Links + 'static> Baton<'_, L> {
             self.sleep(&pause, now, since, &mut asking);
             self.pause = pause;
         }
-        self.shared.board.await_rank(None);
+        self.shared.gate.board().await_rank(None);
         Ok(())
     }
 
@@ -270,7 +235,7 @@ impl<L: Links + 'static> Baton<'_, L> {
         if let Some(deadline) = pause.deadline {
             until = until.min(deadline);
         }
-        shared.board.await_rank(pause.awaited.first().copied());
+        shared.gate.board().await_rank(pause.awaited.first().copied());
         if let Some(&next) = pause.awaited.first() {
             if now.saturating_duration_since(idle_since) >= shared.options.warn_after && asking.warns() {
                 shared.warn_of_wait(next, pause.number);
@@ -278,9 +243,9 @@ impl<L: Links + 'static> Baton<'_, L> {
             let due = asking.due(idle_since, shared.options.probe_after);
             if now >= due {
                 asking.asked(now);
-                shared.board.begin_round();
+                shared.gate.board().begin_round();
                 for &rank in pause.awaited.iter().take(ASKED_AT_ONCE_MAX) {
-                    shared.control.ask(rank, pause.number);
+                    shared.gate.control().ask(rank, pause.number);
                 }
             } else {
                 until = until.min(due);
@@ -289,22 +254,29 @@ impl<L: Links + 'static> Baton<'_, L> {
         self.links.wait(&pause.interest, until);
     }
 
-    /// Gives the baton to whoever wants it and takes it again.
+    /// Gives the links to whoever wants it and takes it again.
     pub(crate) fn let_others(&mut self) {
         self.shared.is_held.store(false, Ordering::SeqCst);
         self.engine = None;
         while self.shared.is_wanted() {
             std::thread::yield_now();
         }
-        self.engine = Some(self.shared.lock_engine());
+        self.engine = Some(self.shared.acquire());
+    }
+}
+
+impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
+    fn now(&self) -> Instant {
+        self.links.now()
     }
 
-    /// A short wait for the reason that some other rank may already be spreading.
-    pub(crate) fn await_first_cause(&mut self) {
-        let until = self.links.now() + FIRST_CAUSE_WINDOW;
-        while self.shared.board.revocation().is_none() && self.links.now() < until {
-            self.links.wait(&[], until);
-        }
+    fn wait_for_news(&mut self, until: Instant) {
+        self.links.wait(&[], until);
+    }
+
+    fn fail_pending(&mut self, error: &Error) {
+        self.shared.queue.drain().iter().for_each(|request| request.fail(error.clone()));
+        lock(&self.shared.messages).fail(error);
     }
 }
 
@@ -314,32 +286,32 @@ impl<L: Links + 'static> Drop for Shared<L> {
     }
 }
 
-impl<L: Links + 'static> Drop for Baton<'_, L> {
+impl<L: Links + 'static> Drop for LinksGuard<'_, L> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             // Streams may have stopped in the middle of a call, so nobody may go on with them.
-            let what = "a panic under the baton".to_owned();
-            self.shared.fail(Error::System { what, text: "see the log of this rank".to_owned() });
+            let what = "a panic under the guard".to_owned();
+            self.shared.gate.fail(Error::System { what, text: "see the log of this rank".to_owned() });
         }
         self.shared.is_held.store(false, Ordering::SeqCst);
         self.engine = None;
-        self.shared.bell.ring_after_release();
+        self.shared.completions.notify_after_release();
     }
 }
 
-impl<L: Links + 'static> Deref for Baton<'_, L> {
+impl<L: Links + 'static> Deref for LinksGuard<'_, L> {
     type Target = Engine<L>;
 
     fn deref(&self) -> &Engine<L> {
-        // INVARIANT: only `let_others` empties a baton, and fills it again before it returns.
-        self.engine.as_ref().expect("a baton holds the engine")
+        // INVARIANT: only `let_others` empties a guard, and fills it again before it returns.
+        self.engine.as_ref().expect("a guard holds the engine")
     }
 }
 
-impl<L: Links + 'static> DerefMut for Baton<'_, L> {
+impl<L: Links + 'static> DerefMut for LinksGuard<'_, L> {
     fn deref_mut(&mut self) -> &mut Engine<L> {
-        // INVARIANT: only `let_others` empties a baton, and fills it again before it returns.
-        self.engine.as_mut().expect("a baton holds the engine")
+        // INVARIANT: only `let_others` empties a guard, and fills it again before it returns.
+        self.engine.as_mut().expect("a guard holds the engine")
     }
 }
 

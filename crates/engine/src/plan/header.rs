@@ -25,14 +25,12 @@
 
 use std::borrow::Cow;
 
+use unisono_backend::{EARLIER_CALLS, mix_digest};
 use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
 use unisono_schedule::algorithms;
 
 /// Version of the header and of the order of pieces behind it.
 pub const HEADER_VERSION: u16 = 3;
-
-/// How a difference of earlier calls is named; it is the last in a list of differences.
-pub(crate) const EARLIER_CALLS: &str = "earlier calls";
 
 /// Where the plan hash is.
 const PLAN_HASH_AT: usize = 48;
@@ -98,11 +96,8 @@ impl CallHeader {
 /// What the header of the next call holds behind a call with this one: the digest of all but the plan hash, which
 /// differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
-    // A multiplication for a word, where `hash_word` takes one for a byte: this is in the path of every call.
-    (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT).fold(HASH_START, |digest, at| {
-        let mixed = (digest ^ u64_at(header, at)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        mixed ^ mixed >> 32
-    })
+    let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
+    mix_digest(words.map(|at| u64_at(header, at)))
 }
 
 /// Writes the compared fields of a descriptor, the others as zero.
@@ -158,14 +153,6 @@ fn dtype_of(bytes: &HeaderBytes) -> Option<DType> {
 
 fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
-}
-
-/// The fields in which two calls differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
-pub(crate) fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
-    let (mut a, mut b) = ([0; HEADER_BYTES], [0; HEADER_BYTES]);
-    write_descriptor(&mut a, ours);
-    write_descriptor(&mut b, theirs);
-    header_difference(&a, &b)
 }
 
 /// The fields in which two headers differ; `None` when they are the same call.
@@ -271,6 +258,12 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
 mod tests {
     use super::*;
 
+    /// In what the headers of two calls differ.
+    fn difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
+        let header = |call| CallHeader::new(call, 9, 1, 4096).with_plan_hash(3);
+        header_difference(&header(ours), &header(theirs))
+    }
+
     fn all_reduce(count: u64) -> Descriptor {
         Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::F32, count) }
     }
@@ -293,7 +286,7 @@ mod tests {
     fn the_size_of_opaque_elements_is_compared() {
         let ours = Descriptor { dtype: opaque(0x0108), ..all_reduce(5) };
         for bytes in [0x0109, 0x0208] {
-            let difference = descriptor_difference(&ours, &Descriptor { dtype: opaque(bytes), ..ours });
+            let difference = difference(&ours, &Descriptor { dtype: opaque(bytes), ..ours });
             assert_eq!(difference, Some(format!("dtype opaque[264] / opaque[{bytes}]")));
         }
     }
@@ -313,17 +306,17 @@ mod tests {
             ),
         ];
         for (theirs, text) in cases {
-            let difference = descriptor_difference(&ours, &theirs).unwrap();
+            let difference = difference(&ours, &theirs).unwrap();
             assert!(difference.contains(text), "{difference}");
         }
-        assert_eq!(descriptor_difference(&ours, &ours), None);
+        assert_eq!(difference(&ours, &ours), None);
     }
 
     #[test]
     fn a_label_without_text_is_none() {
         let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
-        assert_eq!(descriptor_difference(&labelled(""), &all_reduce(5)), None);
-        assert!(descriptor_difference(&labelled("x"), &all_reduce(5)).is_some());
+        assert_eq!(difference(&labelled(""), &all_reduce(5)), None);
+        assert!(difference(&labelled("x"), &all_reduce(5)).is_some());
     }
 
     #[test]
@@ -349,6 +342,6 @@ mod tests {
     #[test]
     fn uneven_counts_are_left_to_the_plan_hash() {
         let one = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };
-        assert_eq!(descriptor_difference(&one, &Descriptor { count: 2, ..one }), None);
+        assert_eq!(difference(&one, &Descriptor { count: 2, ..one }), None);
     }
 }

@@ -7,8 +7,8 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Admit, Choice, Chooser, Parameters, Schedule, Shape, UnknownChoice};
 
-use crate::header::CallHeader;
-use crate::layout::vector_elements;
+use crate::plan::header::CallHeader;
+use crate::plan::layout::vector_elements;
 use crate::plan::{Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;
@@ -29,7 +29,7 @@ struct KeptSchedule {
 
 /// What a run was planned for; two calls with equal wishes can use the same run.
 #[derive(Clone, PartialEq)]
-struct Wish {
+struct PlanRequest {
     descriptor: Descriptor,
     counts: Counts,
     algorithm: Option<Arc<str>>,
@@ -38,7 +38,7 @@ struct Wish {
 
 /// A run and what it was planned for. Boxed: a call moves the pointer.
 pub(crate) struct Planned {
-    wish: Wish,
+    request: PlanRequest,
     pub(crate) run: Run,
     /// The kernels that the run works with, and their operator; `None` for calls that reduce nothing.
     pub(crate) reducer: Reducer,
@@ -111,21 +111,21 @@ impl Planner {
         let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
         let plain = normalised(descriptor);
         let matches = |kept: &Planned| {
-            kept.wish.descriptor == plain
-                && kept.wish.counts == *counts
-                && kept.wish.algorithm.as_ref() == algorithm
-                && kept.wish.determinism == options.determinism
+            kept.request.descriptor == plain
+                && kept.request.counts == *counts
+                && kept.request.algorithm.as_ref() == algorithm
+                && kept.request.determinism == options.determinism
         };
         if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
             return Ok(self.kept.remove(position));
         }
-        let wish = Wish {
+        let request = PlanRequest {
             descriptor: plain,
             counts: counts.clone(),
             algorithm: algorithm.cloned(),
             determinism: options.determinism,
         };
-        let choice = self.choose(descriptor, &wish, options.algorithm.is_some())?;
+        let choice = self.choose(descriptor, &request, options.algorithm.is_some())?;
         let schedule = self.schedule(&choice);
         let element_bytes = descriptor.dtype.bytes() as u64;
         let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
@@ -133,14 +133,14 @@ impl Planner {
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
-        Ok(Box::new(Planned { wish, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
+        Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
 
     /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
             // The function is the caller's, who may want it to be gone.
-            planned.bind(planned.wish.descriptor.dtype, None, self.group.size(), None);
+            planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
         }
         if self.kept.len() == RUNS_KEPT_MAX {
             self.kept.remove(0);
@@ -150,25 +150,25 @@ impl Planner {
 
     /// Which algorithm runs such a call.
     pub(crate) fn choice_of(&self, descriptor: &Descriptor) -> Result<Choice> {
-        let wish = Wish {
+        let request = PlanRequest {
             descriptor: normalised(descriptor),
             counts: Counts::Even,
             algorithm: self.forced.clone(),
             determinism: Determinism::AnyOrder,
         };
-        self.choose(descriptor, &wish, false)
+        self.choose(descriptor, &request, false)
     }
 
-    fn choose(&self, descriptor: &Descriptor, wish: &Wish, by_call: bool) -> Result<Choice> {
+    fn choose(&self, descriptor: &Descriptor, request: &PlanRequest, by_call: bool) -> Result<Choice> {
         let collective = schedule_collective(descriptor)?;
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
         let admit = Admit {
-            canonical_only: collective.reduces() && wish.determinism == Determinism::Fixed,
+            canonical_only: collective.reduces() && request.determinism == Determinism::Fixed,
             commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
             uneven: descriptor.uneven,
             in_place: descriptor.place == Place::InPlace,
         };
-        if let Some(name) = &wish.algorithm {
+        if let Some(name) = &request.algorithm {
             match Choice::named(collective, name, &shape) {
                 Ok(choice) => {
                     return match admit.refusal(choice.algorithm, &choice.shape) {
@@ -184,7 +184,7 @@ impl Planner {
                 Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
         }
-        let elements = vector_elements(descriptor, &wish.counts, self.group.size());
+        let elements = vector_elements(descriptor, &request.counts, self.group.size());
         let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
         let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
         let cheapest = self.chooser.choose(collective, bytes, &admit);

@@ -6,7 +6,9 @@ use std::time::Instant;
 
 use unisono_communicator::Result;
 
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use unisono_backend::Waker;
+
+use crate::links::{Edge, Interest, Link, Links, Wake};
 
 /// Which way bytes go, seen from this rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,13 +1,15 @@
 //! A transport as the engine sees it: byte streams to peers that never block, and one place to sleep.
 
+pub(crate) mod faulty;
+pub(crate) mod tapped;
+pub(crate) mod traced;
+
 use std::io::{self, IoSlice, IoSliceMut};
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use unisono_backend::{Peers, Waker};
 use unisono_communicator::{CallInfo, Error, Result};
-
-use crate::peers::Peers;
 
 /// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,9 +113,6 @@ pub enum Wake {
     /// The time is up.
     Expired,
 }
-
-/// Wakes a thread that sleeps in [`Links::wait`], or makes the next wait return at once. Callable from any thread.
-pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
 /// All streams of one communicator on one rank.
 pub trait Links: Send {

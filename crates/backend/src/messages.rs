@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock};
 use unisono_communicator::{CallInfo, Descriptor, Site};
 
 use crate::board::CALLS_REMEMBERED;
-use crate::job::lock;
+use crate::lock;
 
 /// One send or receive in the ring.
 #[derive(Clone, Copy, Debug)]

@@ -2,15 +2,22 @@
 //!
 //! A plan holds no data and no call number, so one serves every call of the same shape.
 
+pub(crate) mod header;
+pub(crate) mod layout;
+mod names;
+pub(crate) mod planner;
+
 use std::sync::Arc;
 
 use unisono_communicator::{Counts, Descriptor, Group, Place};
 use unisono_schedule::{Action, Choice, Schedule, Slot};
 
-use crate::header::{HASH_START, hash_name, hash_word};
-use crate::layout::{Layout, vector_elements};
+use names::intern;
+
 use crate::links::{Edge, Lane};
 use crate::memory::{Order, Region, Span, Store};
+use crate::plan::header::{HASH_START, hash_name, hash_word};
+use crate::plan::layout::{Layout, vector_elements};
 
 /// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
 /// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
@@ -81,7 +88,8 @@ pub(crate) struct PlanKey {
 
 /// A bound schedule.
 pub(crate) struct Plan {
-    pub(crate) choice: Choice,
+    /// The name of the algorithm, for errors, records and outcomes.
+    pub(crate) algorithm: &'static str,
     pub(crate) algorithm_hash: u32,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) steps: Vec<BoundStep>,
@@ -107,9 +115,10 @@ impl Located {
 }
 
 /// The piece size of a call: whole elements, at least one, the windows of all scratch chunks together bounded.
-pub(crate) fn piece_bytes(wish: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
-    let bytes =
-        wish.map(|wish| wish.min(PIECE_BYTES_MAX)).unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
+pub(crate) fn piece_bytes(request: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
+    let bytes = request
+        .map(|request| request.min(PIECE_BYTES_MAX))
+        .unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
     (bytes / element_bytes).max(1) * element_bytes
 }
 
@@ -148,9 +157,10 @@ impl Plan {
         let copies = (0..steps.len() as u32)
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
             .collect();
+        let algorithm = intern(&choice.to_string());
         Plan {
-            choice: *choice,
-            algorithm_hash: hash_name(&choice.to_string()),
+            algorithm,
+            algorithm_hash: hash_name(algorithm),
             edges: links.iter().map(|link| link.edge).collect(),
             scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
             schedule,

@@ -4,12 +4,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use crate::job::{Job, lock};
+use crate::drive::request::Request;
+use crate::lock;
 
 /// A queue whose emptiness is known without its lock, so that blocking calls do not pay for asynchronous ones.
 #[derive(Default)]
 pub(crate) struct Queue {
-    jobs: Mutex<VecDeque<Arc<Job>>>,
+    requests: Mutex<VecDeque<Arc<Request>>>,
     length: AtomicUsize,
 }
 
@@ -18,12 +19,12 @@ impl Queue {
         self.length.load(Ordering::SeqCst) == 0
     }
 
-    pub(crate) fn push(&self, job: Arc<Job>) {
-        self.change(|jobs| jobs.push_back(job));
+    pub(crate) fn push(&self, request: Arc<Request>) {
+        self.change(|requests| requests.push_back(request));
     }
 
-    pub(crate) fn head(&self) -> Option<Arc<Job>> {
-        if self.is_empty() { None } else { lock(&self.jobs).front().cloned() }
+    pub(crate) fn head(&self) -> Option<Arc<Request>> {
+        if self.is_empty() { None } else { lock(&self.requests).front().cloned() }
     }
 
     /// Removes the head, which is over.
@@ -34,14 +35,14 @@ impl Queue {
     }
 
     /// Everything, which must end now.
-    pub(crate) fn drain(&self) -> Vec<Arc<Job>> {
-        self.change(|jobs| jobs.drain(..).collect())
+    pub(crate) fn drain(&self) -> Vec<Arc<Request>> {
+        self.change(|requests| requests.drain(..).collect())
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<Arc<Job>>) -> R) -> R {
-        let mut jobs = lock(&self.jobs);
-        let result = change(&mut jobs);
-        self.length.store(jobs.len(), Ordering::SeqCst);
+    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<Arc<Request>>) -> R) -> R {
+        let mut requests = lock(&self.requests);
+        let result = change(&mut requests);
+        self.length.store(requests.len(), Ordering::SeqCst);
         result
     }
 }

@@ -9,20 +9,20 @@ use crate::board::Board;
 
 /// The last collective in which something of each rank has arrived. The engine writes it, the control plane reads it.
 #[derive(Clone, Debug)]
-pub(crate) struct Heard {
+pub struct Heard {
     /// By group rank; a number is kept plus one, 0 stands for none.
     calls: Arc<[AtomicU64]>,
 }
 
 impl Heard {
     /// Nobody has been heard of.
-    pub(crate) fn new(ranks: u32) -> Heard {
+    pub fn new(ranks: u32) -> Heard {
         Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// The header of call `number` has come from `peer`, and is ours.
     #[inline]
-    pub(crate) fn note(&self, peer: u32, number: u64) {
+    pub fn note(&self, peer: u32, number: u64) {
         self.calls[peer as usize].store(number + 1, Ordering::Relaxed);
     }
 
@@ -45,7 +45,7 @@ impl Peers {
     }
 
     /// Who they are, and who we are among them.
-    pub(crate) fn group(&self) -> &Group {
+    pub fn group(&self) -> &Group {
         &self.group
     }
 
@@ -85,12 +85,12 @@ impl Peers {
     }
 
     /// The same, noticed here by the end of a connection.
-    pub(crate) fn disconnected(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
+    pub fn disconnected(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
         self.lost(peer, self.global(self.group.rank()), Certainty::Confirmed, reason, call)
     }
 
     /// Bytes from the group rank `peer` were changed on their way here.
-    pub(crate) fn corrupted(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
+    pub fn corrupted(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
         let (from, to) = (self.global(peer), self.global(self.group.rank()));
         Error::Corrupted { from, to, call: call.map(Box::new), reason }
     }
@@ -115,7 +115,7 @@ mod tests {
         let lost = || peers.lost(1, 5, Certainty::Confirmed, "it ended".to_owned(), None);
         assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), noticed by rank 5"), "{}", lost());
         for count in [7, 8] {
-            board.enter(&Descriptor::new(Collective::AllGather, DType::U8, count), Location::caller());
+            board.enter(&Descriptor::new(Collective::AllGather, DType::U8, count), None, Location::caller());
         }
         board.heard().note(1, 0);
         let Error::PeerLost { culprits, .. } = lost() else { panic!("not a loss") };

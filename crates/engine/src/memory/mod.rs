@@ -3,10 +3,11 @@
 //! Access is by prefix: the longest contiguous run from an offset on. Segments hold whole elements, so a run that
 //! starts at an element also ends at one.
 
+mod stream;
+
 use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
 
 use crate::reduce::{Panicked, Reducer, WHOLE_BYTES};
-use crate::stream;
 
 /// Which memory a step touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

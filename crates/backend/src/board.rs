@@ -3,12 +3,12 @@
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{CallInfo, Descriptor, Error, Site};
-use unisono_schedule::Choice;
 
-use crate::links::Waker;
+use crate::Waker;
+use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
 
@@ -22,7 +22,7 @@ const NOBODY: u32 = u32::MAX;
 struct Entry {
     number: u64,
     descriptor: Descriptor,
-    choice: Option<Choice>,
+    algorithm: Option<&'static str>,
     site: &'static Location<'static>,
 }
 
@@ -52,16 +52,16 @@ pub enum CallStatus {
 
 /// What a rank says when it closes: equal on all ranks whose calls agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Farewell {
+pub struct CallHistory {
     /// How many collectives it has entered.
     pub calls: u64,
     /// The digest of what all of them had in common.
     pub digest: u64,
 }
 
-impl Farewell {
+impl CallHistory {
     /// Of a rank that has called nothing.
-    pub const UNUSED: Farewell = Farewell { calls: 0, digest: 0 };
+    pub const UNUSED: CallHistory = CallHistory { calls: 0, digest: 0 };
 }
 
 /// Why and by whom a communicator was revoked.
@@ -131,20 +131,16 @@ impl Board {
         }
     }
 
-    /// Notes the entry into a collective of which no algorithm is known; see [`Board::enter_by`].
-    pub fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
-        self.enter_by(descriptor, None, site)
-    }
-
-    /// Notes the entry into a collective, and who runs it, and gives it its number. Calls enter one at a time.
-    pub fn enter_by(
+    /// Notes the entry into a collective, and the algorithm that runs it if that is known, and gives it its number.
+    /// Calls enter one at a time.
+    pub fn enter(
         &self,
         descriptor: &Descriptor,
-        choice: Option<Choice>,
+        algorithm: Option<&'static str>,
         site: &'static Location<'static>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, choice, site };
+        let entry = Entry { number, descriptor: *descriptor, algorithm, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -176,18 +172,18 @@ impl Board {
         self.entered.load(Ordering::Acquire)
     }
 
-    /// Notes the digest of all calls so far; see `header.rs`.
-    pub(crate) fn set_digest(&self, digest: u64) {
+    /// Notes the digest of all calls so far; see [`crate::mix_digest`].
+    pub fn set_digest(&self, digest: u64) {
         self.digest.store(digest, Ordering::Release);
     }
 
     /// What this rank says when it closes.
-    pub fn farewell(&self) -> Farewell {
-        Farewell { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
+    pub fn history(&self) -> CallHistory {
+        CallHistory { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
     }
 
     /// In which calls the other ranks were heard of.
-    pub(crate) fn heard(&self) -> &Heard {
+    pub fn heard(&self) -> &Heard {
         &self.heard
     }
 
@@ -282,7 +278,7 @@ impl Board {
     }
 
     /// Ranks are about to be asked again about a call.
-    pub(crate) fn begin_round(&self) {
+    pub fn begin_round(&self) {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -303,7 +299,7 @@ impl Board {
     }
 
     /// What a rank has last answered about call `number`.
-    pub(crate) fn note_of(&self, rank: u32, number: u64) -> String {
+    pub fn note_of(&self, rank: u32, number: u64) -> String {
         let notes = lock(&self.notes);
         let note = notes.get(rank as usize).and_then(Option::as_ref);
         let status = note.filter(|note| note.number == number).map(|note| note.status.clone());
@@ -312,7 +308,7 @@ impl Board {
 
     /// The ranks that keep call `number` from its end when it waits for `direct`: those, and whom they wait for in
     /// turn, as far as they have answered.
-    pub(crate) fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
+    pub fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
         let notes = lock(&self.notes);
         let (mut ranks, mut next) = (direct, 0);
         while let Some(&rank) = ranks.get(next) {
@@ -345,13 +341,9 @@ fn info(entry: &Entry) -> CallInfo {
     CallInfo {
         number: entry.number,
         descriptor: entry.descriptor,
-        algorithm: entry.choice.map(|choice| choice.to_string().into()),
+        algorithm: entry.algorithm.map(Into::into),
         site: Some(Site::from(entry.site)),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -364,8 +356,11 @@ mod tests {
     fn remembers_the_last_calls_only() {
         let board = Board::new(0, 2);
         for count in 0..1500 {
-            let number =
-                board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), Location::caller());
+            let number = board.enter(
+                &Descriptor::new(Collective::Barrier, DType::U8, count),
+                None,
+                Location::caller(),
+            );
             if count != 1499 {
                 board.leave(number);
             }

@@ -1,6 +1,6 @@
 //! The progress thread: moves asynchronous calls while no other thread does. It starts at the first `submit`.
 //!
-//! It never takes the baton from anybody: it only tries, and gives it up as soon as another thread wants it. It
+//! It never takes the links from anybody: it only tries, and gives it up as soon as another thread wants it. It
 //! holds the communicator while there is work and no longer, so that detached work goes on when the last handle is
 //! dropped, and a communicator without work is gone at once.
 
@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use unisono_communicator::Error;
 
-use crate::baton::Shared;
-use crate::job::lock;
+use crate::drive::Shared;
+use crate::drive::pending::Pending;
 use crate::links::Links;
-use crate::tasks::Pending;
+use crate::lock;
 
 /// A caller that waits for its work at once must not meet this thread: so long it leaves new work alone.
 const HEAD_START: Duration = Duration::from_micros(200);
@@ -93,11 +93,11 @@ impl<L: Links + 'static> Progress<L> {
         while let Order::Work(shared) = self.next() {
             std::thread::sleep(HEAD_START);
             while shared.has_pending() {
-                match shared.try_baton() {
-                    Some(mut baton) => {
+                match shared.try_lock_links() {
+                    Some(mut guard) => {
                         let goal = || shared.is_wanted();
-                        if let Err(error) = baton.drive(&mut Pending { shared: &shared, goal }) {
-                            shared.settle(&mut baton, error);
+                        if let Err(error) = guard.drive(&mut Pending { shared: &shared, goal }) {
+                            shared.gate.settle(&mut guard, error);
                         }
                     }
                     None => std::thread::sleep(STAND_ASIDE),

@@ -4,35 +4,34 @@ use std::panic::Location;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use unisono_backend::{Board, CallGate, Heard, Peers};
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, Result,
     Segments, Site, deadline_after, reserve,
 };
 
-use crate::baton::Pause;
-use crate::board::Board;
-use crate::header::CallHeader;
+use crate::drive::Pause;
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
-use crate::peers::{Heard, Peers};
-use crate::planner::{Planned, Planner};
+use crate::plan::header::CallHeader;
+use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
-use crate::run::{Desk, Failure, Turn};
+use crate::run::{Failure, Staging, Turn};
 
-/// What the holder of the baton works with.
+/// What the holder of the links works with.
 pub(crate) struct Engine<L> {
     pub(crate) links: L,
     pub(crate) planner: Planner,
     /// Kept for the next sleep, so that sleeping allocates nothing.
     pub(crate) pause: Pause,
-    desk: Desk,
+    staging: Staging,
     scratch: Vec<u8>,
 }
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner, heard: Heard) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), desk: Desk::new(heard), scratch: Vec::new() }
+        Engine { links, planner, pause: Pause::default(), staging: Staging::new(heard), scratch: Vec::new() }
     }
 }
 
@@ -57,11 +56,9 @@ impl ActiveCall {
     pub(crate) fn start<L: Links>(
         call: &mut Call<'_>,
         engine: &mut Engine<L>,
-        board: &Board,
-        ranks: u32,
-        timeout: Duration,
+        gate: &CallGate,
     ) -> Result<ActiveCall> {
-        let descriptor = call.descriptor;
+        let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
         let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
@@ -71,15 +68,15 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter_by(&descriptor, Some(plan.choice), call.site);
+        let number = board.enter(&descriptor, Some(plan.algorithm), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
-        let header = header.behind(board.farewell().digest);
+        let header = header.behind(board.history().digest);
         board.set_digest(header.digest());
         planned.run.reset(header);
         Ok(ActiveCall {
             number,
             waiting_since: None,
-            timeout: call.options.timeout.unwrap_or(timeout),
+            timeout: call.options.timeout.unwrap_or(gate.timeout()),
             descriptor,
             site: call.site,
             planned,
@@ -112,7 +109,7 @@ impl ActiveCall {
         let memory = Memory::new(buffers, substitute, &mut engine.scratch);
         // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
         let memory = memory.expect("host memory");
-        run.advance(&mut Turn { memory, links: &mut engine.links, desk: &mut engine.desk, reducer })
+        run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
     }
 
     /// Whether the call is over.
@@ -157,14 +154,14 @@ impl ActiveCall {
         CallInfo {
             number: self.number,
             descriptor: self.descriptor,
-            algorithm: Some(self.planned.run.plan.choice.to_string().into()),
+            algorithm: Some(self.planned.run.plan.algorithm.into()),
             site: Some(Site::from(self.site)),
         }
     }
 
     /// Gives the run back to the planner.
     pub(crate) fn finish<L>(self, engine: &mut Engine<L>, bytes: u64) -> Outcome {
-        let outcome = Outcome::done(bytes, self.planned.run.plan.choice.algorithm.name);
+        let outcome = Outcome::done(bytes, self.planned.run.plan.algorithm);
         engine.planner.put_back(self.planned);
         outcome
     }
