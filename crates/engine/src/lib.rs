@@ -1,8 +1,8 @@
 //! Runs schedules over links: the engine that every transport shares.
 //!
 //! A transport implements [`Links`] (byte streams that never block) and
-//! [`unisono_backend::Control`] (spread a failure, ask a silent rank) and gets a whole [`EngineCommunicator`]. The engine
-//! knows no sockets; [`in_process`] runs it between threads.
+//! [`unisono_backend::Control`] (spread a failure, ask a silent rank) and gets a whole [`EngineCommunicator`]. The
+//! engine knows no sockets; [`in_process`] runs it between threads.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The lock on the links: whoever holds it moves the communicator's links, for itself and for everybody who queued work.
+//! The lock on the links: whoever holds it moves them, for itself and for everybody who queued work.
 //!
 //! The holder moves all asynchronous work, so a thread that waits for its work needs the links only when nobody has
 //! it; until then it waits for completions. A thread with a collective of its own takes the links from a waiter.
@@ -138,7 +138,7 @@ impl<L: Links + 'static> Shared<L> {
         LinksGuard { shared: self, engine: Some(self.acquire()) }
     }
 
-    /// A panic under the lock on the links was a broken invariant, and has been told; what it left is as good as any state.
+    /// A panic under the lock was a broken invariant, and has been told; what it left is as good as any state.
     fn try_acquire(&self) -> Option<MutexGuard<'_, Engine<L>>> {
         let engine = match self.engine.try_lock() {
             Ok(engine) => engine,

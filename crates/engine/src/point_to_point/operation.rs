@@ -1,6 +1,6 @@
 //! One send or receive: it owns its memory, or a thread that is blocked in it lends the memory at every turn.
 //!
-//! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives the links away, the
+//! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
 //! operation gets memory of its own, in the same place, so that another holder can go on with it.
 
 use std::panic::Location;
