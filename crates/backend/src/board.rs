@@ -131,6 +131,11 @@ impl Board {
         }
     }
 
+    /// Whose board it is.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// Notes the entry into a collective, and the algorithm that runs it if that is known, and gives it its number.
     /// Calls enter one at a time.
     pub fn enter(
@@ -256,17 +261,14 @@ impl Board {
         self.revocation.get()
     }
 
-    /// The error of a call that meets a revocation: that of an eviction; else the cause itself on the rank that saw it,
-    /// else [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
+    /// The error of a call that meets a revocation: that of an eviction, else the first cause, as the rank saw it that
+    /// reports it.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
         if let Some(eviction) = self.eviction() {
             return Some(eviction.clone());
         }
-        if revocation.by == self.rank && !revocation.cause.is_before_start() {
-            return Some((*revocation.cause).clone());
-        }
-        Some(Error::Revoked { by: revocation.by, cause: revocation.cause.clone() })
+        Some((*revocation.cause).clone())
     }
 
     /// Adds somebody to wake at revocation, and at eviction.
@@ -376,9 +378,6 @@ mod tests {
         let board = Board::new(1, 2);
         assert!(board.revoke(0, Arc::new(Error::Closed)));
         assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
-        assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
-        let own = Board::new(1, 2);
-        own.revoke(1, Arc::new(Error::invalid("x", "a caller's reason")));
-        assert!(own.revocation_error().is_some_and(|error| !error.is_before_start()));
+        assert!(matches!(board.revocation_error(), Some(Error::Closed)));
     }
 }

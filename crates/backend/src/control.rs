@@ -103,8 +103,8 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     let ours = board.call_info(number)?;
     match board.suspicion(rank, number) {
         // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
-        Some(difference) => Some(described(ours, theirs.clone(), rank, difference)),
-        None => mismatch(ours, theirs.clone(), rank),
+        Some(difference) => Some(described((board.rank(), ours), (rank, theirs.clone()), difference)),
+        None => mismatch((board.rank(), ours), (rank, theirs.clone())),
     }
 }
 
@@ -117,15 +117,16 @@ pub fn asked_next(board: &Board, number: u64, answer: &CallStatus) -> Option<u32
     }
 }
 
-fn described(ours: CallInfo, theirs: CallInfo, rank: u32, difference: String) -> Error {
-    Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference }
+fn described(ours: (u32, CallInfo), theirs: (u32, CallInfo), difference: String) -> Error {
+    Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
 /// After a header has shown a mismatch: asks who sent it for the call and for those before it, of which one may be
 /// where the ranks parted. A header tells neither the place in the program nor the label. The answer that revokes comes
 /// through [`judge_answer`].
 pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Error) {
-    let Error::Mismatch { ours, theirs, rank, difference } = error else { return };
+    let Error::Mismatch { calls, difference } = error else { return };
+    let [(_, ours), (rank, theirs)] = &**calls;
     // Where only earlier calls differ, this one is not to be reported by an answer that was on its way already.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         board.suspect(*rank, ours.number, difference);
@@ -136,7 +137,7 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Err
 
 /// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
 /// operator is left to the headers, which compare its hash: it does not travel with `theirs`.
-pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error> {
+pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, mut theirs): (u32, CallInfo)) -> Option<Error> {
     if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
         (ours.descriptor.op, &mut theirs.descriptor.op)
     {
@@ -152,11 +153,11 @@ pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error
     if differences.is_empty() {
         return None;
     }
-    Some(described(ours, theirs, rank, differences.join(", ")))
+    Some(described((our_rank, ours), (rank, theirs), differences.join(", ")))
 }
 
-/// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
-pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
+/// The failure of `rank`, which has asked the other survivors for so long in vain; `awaited` have not come.
+pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
     let name = match ask.question {
         Question::Flag => "agree",
         Question::Survivors => "shrink",
@@ -169,7 +170,7 @@ pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
     };
     let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
     let not_arrived = awaited.iter().map(awaits).collect();
-    Error::Timeout { call: Box::new(call), waited, not_arrived }
+    Error::Timeout { call: Box::new(call), reported_by: rank, waited, not_arrived }
 }
 
 /// A person's words for an answer.
@@ -213,7 +214,7 @@ pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHist
         let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
         (if ours.calls > theirs.calls { first_extra(theirs.calls) } else { closing(ours.calls) }, difference)
     };
-    Some(described(our_call, closing(theirs.calls), rank, difference))
+    Some(described((board.rank(), our_call), (rank, closing(theirs.calls)), difference))
 }
 
 #[cfg(test)]
@@ -231,8 +232,8 @@ mod tests {
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
             CallInfo { number: 3, descriptor, algorithm: None, site: None }
         };
-        assert!(mismatch(call("affine", 5), call("user", 5), 1).is_none());
-        let error = mismatch(call("affine", 5), call("user", 6), 1).map(|error| error.to_string());
+        assert!(mismatch((0, call("affine", 5)), (1, call("user", 5))).is_none());
+        let error = mismatch((0, call("affine", 5)), (1, call("user", 6))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("(count 5 / 6)")));
     }
 
@@ -244,8 +245,8 @@ mod tests {
     /// They may share no message, so that no header tells.
     #[test]
     fn two_algorithms_are_a_mismatch() {
-        assert!(mismatch(gather("ring"), gather("ring"), 1).is_none());
-        let error = mismatch(gather("ring"), gather("direct"), 1).map(|error| error.to_string());
+        assert!(mismatch((0, gather("ring")), (1, gather("ring"))).is_none());
+        let error = mismatch((0, gather("ring")), (1, gather("direct"))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
     }
 
@@ -258,7 +259,7 @@ mod tests {
         board.suspect(1, 0, "step lengths #1 / #2");
         let error = judge_answer(&board, 1, 0, &answer);
         assert!(
-            matches!(error, Some(Error::Mismatch { rank: 1, difference, .. }) if difference.contains("#2"))
+            matches!(error, Some(Error::Mismatch { calls, difference }) if calls[1].0 == 1 && difference.contains("#2"))
         );
         assert!(judge_answer(&board, 1, 7, &answer).is_none(), "no such call");
     }
@@ -269,13 +270,13 @@ mod tests {
         let same = CallHistory { calls: 3, digest: 9 };
         for other in [CallHistory { calls: 3, digest: 8 }, CallHistory { calls: 4, digest: 9 }] {
             let error = closing_error(&board, same, &[Some(same), Some(other)]);
-            assert!(matches!(error, Some(Error::Mismatch { rank: 1, .. })));
+            assert!(matches!(error, Some(Error::Mismatch { calls, .. }) if calls[1].0 == 1));
         }
         assert!(closing_error(&board, same, &[Some(same), Some(same)]).is_none());
-        let cause = mismatch(gather("ring"), gather("direct"), 1).map(Arc::new);
+        let cause = mismatch((0, gather("ring")), (1, gather("direct"))).map(Arc::new);
         assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
         let error = closing_error(&board, same, &[Some(same), Some(same)]);
-        assert!(matches!(error, Some(Error::Revoked { by: 1, .. })));
+        assert!(matches!(error, Some(Error::Mismatch { .. })));
         let other = Board::new(0, 2);
         assert!(other.revoke(1, Arc::new(Error::Closed)));
         assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());

@@ -233,14 +233,30 @@ impl CallGate {
         self.control.derive(ranks, counter)
     }
 
+    /// Ends every call on every rank, for a cause of the caller's.
+    pub fn revoke(&self, cause: Error) -> Error {
+        self.fail(Error::Revoked { by: self.group.rank(), cause: Arc::new(cause) })
+    }
+
     /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
     /// caller sees.
     pub fn fail(&self, error: Error) -> Error {
-        let cause = Arc::new(error);
+        let cause = Arc::new(self.with_place(error));
         if self.board.revoke(self.group.rank(), cause.clone()) {
             self.control.flood(cause.clone());
         }
         self.board.revocation_error().unwrap_or_else(|| (*cause).clone())
+    }
+
+    /// What the system has refused is told to all ranks, and says on which of them.
+    fn with_place(&self, error: Error) -> Error {
+        match error {
+            Error::System { what, text } => {
+                let rank = self.group.rank();
+                Error::System { what: format!("{what} on rank {rank}"), text }
+            }
+            other => other,
+        }
     }
 
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is

@@ -102,10 +102,15 @@ pub struct Awaited {
 
 /// Any failure of a communicator. Ranks are group ranks, except where it says "of the job".
 ///
+/// One failure is the same error on all ranks: the same kind, the same culprits, of a mismatch the same two calls. A
+/// rank that was told returns what the rank saw that reports it. Where several ranks notice at once, `reported_by`, the
+/// evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, since that is what
+/// `main() -> unisono::Result<()>` shows.
+///
 /// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
 /// communicator usable. After any other error the communicator is revoked on every rank, inputs are intact, outputs
 /// and in-place buffers are indeterminate.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// An argument that cannot be obeyed; nothing was sent.
@@ -136,20 +141,19 @@ pub enum Error {
         call: String,
     },
     /// The ranks called different things.
-    #[error("mismatch with rank {rank}: ours is {ours}; theirs is {theirs} ({difference})")]
+    #[error(
+        "mismatch: rank {} called {}; rank {} called {} ({difference})",
+        calls[0].0, calls[0].1, calls[1].0, calls[1].1
+    )]
     Mismatch {
-        /// Our call.
-        ours: Box<CallInfo>,
-        /// Their call.
-        theirs: Box<CallInfo>,
-        /// Who they are.
-        rank: u32,
-        /// The fields that differ.
+        /// Two ranks and what each of them called; the first of them reports it.
+        calls: Box<[(u32, CallInfo); 2]>,
+        /// The fields that differ, in the order of the calls.
         difference: String,
     },
     /// Ranks died or went silent.
     #[error(
-        "lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}",
+        "lost {}, reported by rank {reported_by} ({certainty:?}: {evidence}){}",
         culprits_text(culprits),
         call_text(call.as_deref())
     )]
@@ -159,11 +163,11 @@ pub enum Error {
         /// The call in which it was noticed.
         call: Option<Box<CallInfo>>,
         /// Who noticed first, as a rank of the job.
-        noticed_by: u32,
+        reported_by: u32,
         /// Closed, or merely silent.
         certainty: Certainty,
         /// How it was noticed.
-        reason: String,
+        evidence: String,
     },
     /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
     #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", call_text(call.as_deref()))]
@@ -179,12 +183,14 @@ pub enum Error {
     },
     /// The others have taken this rank for dead and go on without it: it was stopped, or cut off, for too long. All
     /// it can do is start anew.
-    #[error("this rank was taken for dead by rank {noticed_by} ({reason}), and the others go on without it")]
+    #[error(
+        "this rank was taken for dead by rank {reported_by} ({evidence}), and the others go on without it"
+    )]
     Evicted {
         /// Who noticed first, as a rank of the job.
-        noticed_by: u32,
+        reported_by: u32,
         /// How it was noticed.
-        reason: String,
+        evidence: String,
     },
     /// The ranks that are silent are so many that it may be they who go on, on the other side of a cut.
     #[error(
@@ -199,21 +205,26 @@ pub enum Error {
         silent: Vec<u32>,
     },
     /// The deadline passed.
-    #[error("{call} timed out after {waited:?}; still awaited: {}", awaited_text(not_arrived))]
+    #[error(
+        "{call} timed out on rank {reported_by} after {waited:?}; still awaited: {}",
+        awaited_text(not_arrived)
+    )]
     Timeout {
         /// The call.
         call: Box<CallInfo>,
+        /// Whose deadline it was.
+        reported_by: u32,
         /// How long it ran.
         waited: Duration,
         /// Whom it still waited for, and whom those wait for in turn.
         not_arrived: Vec<Awaited>,
     },
-    /// Another rank, or an earlier call, failed first; this is that first cause.
+    /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.
     #[error("revoked by rank {by}: {cause}")]
     Revoked {
-        /// The rank that reported the cause.
+        /// Who revoked it.
         by: u32,
-        /// The first cause.
+        /// The cause that it gave.
         cause: Arc<Error>,
     },
     /// A receive was too small for the message that matched it; the message is dropped, nothing else is affected.
@@ -257,7 +268,7 @@ pub enum Error {
     /// The communicator was closed.
     #[error("the communicator is closed")]
     Closed,
-    /// The work was cancelled.
+    /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
     #[error("rank {by} cancelled {call}")]
     Cancelled {
         /// Who cancelled.
@@ -293,6 +304,12 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
@@ -324,7 +341,7 @@ impl Error {
         }
     }
 
-    /// The first cause: of a revocation its cause, of anything else itself.
+    /// What is behind it: of an [`Error::Revoked`] its cause, of anything else itself.
     pub fn root_cause(&self) -> &Error {
         match self {
             Error::Revoked { cause, .. } => cause.root_cause(),

@@ -243,7 +243,7 @@ fn timeout(call: &Call<'_>, waited: Duration) -> Error {
     let info =
         CallInfo { number: 0, descriptor: call.descriptor, algorithm: None, site: Some(call.site.into()) };
     let not_arrived = vec![Awaited { rank: 0, status: "has not sent".to_owned() }];
-    Error::Timeout { call: Box::new(info), waited, not_arrived }
+    Error::Timeout { call: Box::new(info), reported_by: 0, waited, not_arrived }
 }
 
 /// A receive from oneself that was posted before its send.

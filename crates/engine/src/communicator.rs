@@ -219,7 +219,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn revoke(&self, cause: Error) -> Result<()> {
         self.shared.gate.check_caller(&"revoke")?;
-        self.shared.gate.fail(cause);
+        self.shared.gate.revoke(cause);
         Ok(())
     }
 

@@ -173,7 +173,7 @@ impl ActiveCall {
             Failure::NotOpened(error) => error,
             Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
-                Error::Mismatch { ours: Box::new(call), theirs, rank: peer, difference }
+                Error::Mismatch { calls: Box::new([(rank, call), (peer, *theirs)]), difference }
             }
             Failure::Panicked(panicked) => {
                 Error::Panicked { rank, call: Box::new(call), text: panicked.text }
@@ -187,7 +187,7 @@ impl ActiveCall {
         let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
         let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
         let waited = self.waiting_since.map_or(Duration::ZERO, |since| now - since);
-        Error::Timeout { call: Box::new(self.info()), waited, not_arrived }
+        Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
     }
 }
 

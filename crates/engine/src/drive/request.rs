@@ -150,7 +150,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
             return;
         }
         let by = self.shared.gate.group().rank();
-        self.shared.gate.fail(Error::Cancelled { by, call: Box::new(self.request.info()) });
+        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
         let mut guard = self.shared.lock_links();
         let _ = self.shared.advance_all(&mut guard);
     }

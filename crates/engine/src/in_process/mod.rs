@@ -317,7 +317,7 @@ impl Control for InProcessControl {
             if Instant::now() >= ask.deadline {
                 let is_missing = |rank: &u32| ballots[*rank as usize].is_none();
                 let awaited: Vec<u32> = (0..ranks).filter(is_missing).collect();
-                return Err(not_agreed(ask, started.elapsed(), &awaited));
+                return Err(not_agreed(own as u32, ask, started.elapsed(), &awaited));
             }
             std::thread::sleep(POLL);
         }

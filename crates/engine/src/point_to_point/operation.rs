@@ -104,6 +104,7 @@ pub(super) fn late(
     site: &'static Location<'static>,
     (rank, started, now): (u32, Instant, Instant),
 ) -> Error {
+    let reported_by = rank;
     let (rank, status) = match (descriptor.collective, descriptor.peer) {
         (Collective::Send, Some(Peer::Rank(peer))) => (peer, "has not received"),
         (_, Some(Peer::Rank(peer))) => (peer, "has not sent"),
@@ -111,7 +112,8 @@ pub(super) fn late(
     };
     let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site: Some(Site::from(site)) };
     let not_arrived = vec![Awaited { rank, status: status.to_owned() }];
-    Error::Timeout { call: Box::new(call), waited: now.saturating_duration_since(started), not_arrived }
+    let waited = now.saturating_duration_since(started);
+    Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived }
 }
 
 impl Operation {

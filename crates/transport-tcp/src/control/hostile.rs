@@ -355,7 +355,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
 fn cause(input: &mut Input<'_>) -> Error {
     match input.below(4) {
         0 => Error::Closed,
-        1 => Error::Evicted { noticed_by: 0, reason: "r".into() },
+        1 => Error::Evicted { reported_by: 0, evidence: "r".into() },
         2 => Error::Corrupted { from: 0, to: 2, call: None, reason: "r".into() },
         _ => Error::Refused { problem: "p".into() },
     }

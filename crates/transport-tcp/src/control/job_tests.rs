@@ -222,9 +222,9 @@ impl Case {
                 (!blamed.is_subset(&self.victims)).then(|| format!("blames {blamed:?}"))
             }
             (Trouble::CutLink, Error::Timeout { .. }) => None,
-            (Trouble::CutHosts, Error::PeerLost { noticed_by, .. }) => {
+            (Trouble::CutHosts, Error::PeerLost { reported_by, .. }) => {
                 let blamed = culprits(error);
-                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*noticed_by));
+                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*reported_by));
                 (!is_right).then(|| format!("blames {blamed:?} on its own side"))
             }
             (Trouble::CutHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,

@@ -160,7 +160,7 @@ impl Member {
     }
 
     fn evicted(&mut self, noticed_by: u32, reason: String, now: Instant) {
-        self.board.evict(Error::Evicted { noticed_by, reason });
+        self.board.evict(Error::Evicted { reported_by: noticed_by, evidence: reason });
         (self.waker)();
         self.finish_closing(now);
     }

@@ -181,9 +181,9 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let cause = Error::PeerLost {
         culprits: vec![Culprit { rank: 0, process: None, last_call: None }],
         call: None,
-        noticed_by: 1,
+        reported_by: 1,
         certainty: Certainty::Confirmed,
-        reason: "its stream ended".to_owned(),
+        evidence: "its stream ended".to_owned(),
     };
     plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
     assert_eq!(dialled(&mut plane), [0]);
