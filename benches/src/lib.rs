@@ -121,6 +121,8 @@ impl Links for Recording {
         self.link.links.waker()
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.link.links.close();
     }
@@ -198,6 +200,8 @@ impl Links for ReplayLinks {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.links.clear();
     }
@@ -207,6 +211,8 @@ impl Links for ReplayLinks {
 struct NoControl;
 
 impl Control for NoControl {
+    fn stream_ended(&self, _peer: u32) {}
+
     fn flood(&self, cause: Arc<Error>) {
         panic!("a recorded call has failed: {cause}");
     }

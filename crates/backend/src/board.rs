@@ -2,7 +2,7 @@
 //! waits for, and whether it is revoked.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{CallInfo, Descriptor, Error, Site};
@@ -83,7 +83,11 @@ pub struct Board {
     /// How many have returned. They return in the order in which they were entered.
     left: AtomicU64,
     awaited: AtomicU32,
-    revocation: OnceLock<Revocation>,
+    revocation: Mutex<Option<Revocation>>,
+    /// Whether there is one: a call looks here at every turn.
+    is_revoked: AtomicBool,
+    /// Whether a caller of this rank has been given the first cause. From then on it stays.
+    is_told: AtomicBool,
     eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
     heard: Heard,
@@ -120,7 +124,9 @@ impl Board {
             digest: AtomicU64::new(0),
             left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
-            revocation: OnceLock::new(),
+            revocation: Mutex::new(None),
+            is_revoked: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
             eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
             heard: Heard::new(ranks),
@@ -230,11 +236,27 @@ impl Board {
 
     /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. True when it became it.
     pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
-        let first = self.revocation.set(Revocation { by, cause }).is_ok();
-        if first {
-            self.wake();
+        self.set_cause(by, cause, |_| false)
+    }
+
+    /// The same with a cause that the rank `reporter` of the job reports. It also takes the place of that rank's own loss,
+    /// as long as no caller here has been told of that: a rank that fails, tells why and goes at once is not the culprit.
+    pub fn revoke_reported(&self, by: u32, reporter: u32, cause: Arc<Error>) -> bool {
+        self.set_cause(by, cause, |first| first.lost_ranks() == [reporter])
+    }
+
+    fn set_cause(&self, by: u32, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
+        let mut revocation = lock(&self.revocation);
+        let may_replace =
+            |first: &Revocation| !self.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
+        if revocation.as_ref().is_some_and(|first| !may_replace(first)) {
+            return false;
         }
-        first
+        *revocation = Some(Revocation { by, cause });
+        self.is_revoked.store(true, Ordering::SeqCst);
+        drop(revocation);
+        self.wake();
+        true
     }
 
     fn wake(&self) {
@@ -256,25 +278,40 @@ impl Board {
         self.eviction.get()
     }
 
-    /// The first cause, once there is one. One atomic load while there is none.
-    pub fn revocation(&self) -> Option<&Revocation> {
-        self.revocation.get()
+    /// Whether there is a first cause. One atomic load.
+    #[inline]
+    pub fn is_revoked(&self) -> bool {
+        self.is_revoked.load(Ordering::SeqCst)
+    }
+
+    /// The first cause, once there is one.
+    pub fn revocation(&self) -> Option<Revocation> {
+        if self.is_revoked() { lock(&self.revocation).clone() } else { None }
     }
 
     /// The error of a call that meets a revocation: that of an eviction, else the first cause, as the rank saw it that
     /// reports it.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
-        if let Some(eviction) = self.eviction() {
-            return Some(eviction.clone());
+        Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
+    }
+
+    /// The same for a caller of this rank, who gets it: no other cause takes its place any more.
+    pub fn tell_cause(&self) -> Option<Error> {
+        if !self.is_revoked() {
+            return None;
         }
-        Some((*revocation.cause).clone())
+        // Under the lock, so that nothing replaces the cause between this and the answer.
+        let revocation = lock(&self.revocation);
+        self.is_told.store(true, Ordering::SeqCst);
+        let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
+        self.eviction().cloned().or(cause)
     }
 
     /// Adds somebody to wake at revocation, and at eviction.
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
-        if self.revocation().is_some() {
+        if self.is_revoked() {
             waker();
         }
     }
@@ -350,9 +387,10 @@ fn info(entry: &Entry) -> CallInfo {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collective, DType};
+    use unisono_communicator::{Certainty, Collective, DType, Group};
 
     use super::*;
+    use crate::peers::Peers;
 
     #[test]
     fn remembers_the_last_calls_only() {
@@ -379,5 +417,23 @@ mod tests {
         assert!(board.revoke(0, Arc::new(Error::Closed)));
         assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
         assert!(matches!(board.revocation_error(), Some(Error::Closed)));
+    }
+
+    #[test]
+    fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
+        let lost = |rank| {
+            let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(0, 3)));
+            Arc::new(peers.lost(rank, 0, Certainty::Confirmed, "its connection ended".to_owned(), None))
+        };
+        for is_told in [false, true] {
+            let board = Board::new(0, 3);
+            assert!(board.revoke(0, lost(2)));
+            if is_told {
+                assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![2]));
+            }
+            assert!(!board.revoke_reported(1, 1, lost(2)), "nobody has lost rank 1");
+            assert_eq!(board.revoke_reported(2, 2, lost(1)), !is_told);
+            assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
+        }
     }
 }

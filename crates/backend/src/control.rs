@@ -10,6 +10,9 @@ use unisono_communicator::{
 use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
 use crate::difference::{EARLIER_CALLS, descriptor_difference};
 
+/// How long the error of a call waits for its cause to be handed over; see [`Control::flood`].
+pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
+
 /// How many calls before a mismatch its other side is asked for.
 const EARLIER_CALLS_ASKED: u64 = 8;
 
@@ -51,8 +54,15 @@ pub struct Agreed {
 /// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`],
 /// [`Control::agree`] and [`Control::derive`].
 pub trait Control: Send + Sync {
-    /// The first cause was found here: tell every other rank. The board is already revoked.
+    /// The first cause was found here: tell every other rank. The board is already revoked. Returns when the cause has
+    /// been handed to the connections to the next ranks, or after [`HANDOVER_MAX`]: whoever gets the error may end the
+    /// process at once, and the others must learn the cause and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
+
+    /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone blames
+    /// nobody: whoever is connected to that rank's control plane knows whether it has left, died, or given the call up.
+    /// If it has left, or once it does, the board is revoked with its loss.
+    fn stream_ended(&self, peer: u32);
 
     /// This rank's call `number` has waited for `awaited` without progress: ask it. The answer comes through
     /// [`judge_answer`]. Called again with growing pauses while nothing moves.

@@ -19,6 +19,9 @@ use crate::peers::Peers;
 /// else wants the processors.
 const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
 
+/// How long a call goes on without a byte after a failure elsewhere; see [`CallGate::must_end`].
+pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
+
 /// What one communicator's calls pass, on any backend.
 pub struct CallGate {
     group: Group,
@@ -158,7 +161,17 @@ impl CallGate {
     /// # Errors
     /// That cause.
     pub fn check_revoked(&self) -> Result<()> {
-        self.board.revocation_error().map_or(Ok(()), Err)
+        self.board.tell_cause().map_or(Ok(()), Err)
+    }
+
+    /// Whether a call that is running must end, `idle` long after its last byte has moved. News of a failure overtakes
+    /// the bytes that a failed rank has still sent: a call to which they belong must not fail. So it goes on until a
+    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`]. What
+    /// this rank has done itself ends its calls at once.
+    pub fn must_end(&self, idle: Duration) -> bool {
+        let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
+        self.board.is_revoked()
+            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
     }
 
     /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
@@ -245,7 +258,7 @@ impl CallGate {
         if self.board.revoke(self.group.rank(), cause.clone()) {
             self.control.flood(cause.clone());
         }
-        self.board.revocation_error().unwrap_or_else(|| (*cause).clone())
+        self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
     }
 
     /// What the system has refused is told to all ranks, and says on which of them.
@@ -265,6 +278,14 @@ impl CallGate {
         if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.board, &error);
         }
+        if let Error::PeerLost { .. } = &error
+            && !self.board.is_revoked()
+        {
+            let ranks = self.group.global_ranks();
+            let lost =
+                error.lost_ranks().into_iter().filter_map(|lost| ranks.iter().position(|rank| *rank == lost));
+            lost.for_each(|peer| self.control.stream_ended(peer as u32));
+        }
         if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
             self.await_first_cause(backend);
         }
@@ -276,7 +297,7 @@ impl CallGate {
     /// A short wait for the reason that some other rank may already be spreading.
     fn await_first_cause(&self, backend: &mut impl Failing) {
         let until = backend.now() + FIRST_CAUSE_WINDOW;
-        while self.board.revocation().is_none() && backend.now() < until {
+        while !self.board.is_revoked() && backend.now() < until {
             backend.wait_for_news(until);
         }
     }

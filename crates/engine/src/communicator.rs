@@ -210,7 +210,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let gate = &self.shared.gate;
         gate.check_caller(&"shrink")?;
         let shrunk = gate.shrink(self.shared.now())?;
-        if gate.board().revocation().is_some() {
+        if gate.board().is_revoked() {
             // Nobody may use the streams of an epoch that has ended.
             self.shared.lock_links().links.close();
         }

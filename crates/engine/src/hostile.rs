@@ -119,6 +119,8 @@ impl Links for Wire {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 

@@ -39,6 +39,10 @@ impl Links for Impatient {
         self.links.waker()
     }
 
+    fn shut_down(&mut self) {
+        self.links.shut_down();
+    }
+
     fn close(&mut self) {
         self.links.close();
     }

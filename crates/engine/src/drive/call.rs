@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Board, CallGate, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, Result,
-    Segments, Site, deadline_after, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, ReduceOp,
+    Result, Segments, Site, deadline_after, reserve,
 };
 
 use crate::drive::Pause;
@@ -110,6 +110,11 @@ impl ActiveCall {
         // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
         let memory = memory.expect("host memory");
         run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
+    }
+
+    /// Whether a function of the user's may run in [`ActiveCall::advance`].
+    pub(crate) fn runs_user_function(&self) -> bool {
+        matches!(self.descriptor.op, Some(ReduceOp::User(_)))
     }
 
     /// Whether the call is over.

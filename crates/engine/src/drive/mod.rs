@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallGate, Failing, Waker};
+use unisono_backend::{CallGate, Failing, IDLE_AFTER_CAUSE_MAX, Waker};
 use unisono_communicator::{Error, Result, deadline_after};
 
 use crate::communicator::EngineOptions;
@@ -216,6 +216,9 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             let now = self.links.now();
             task.idle(self, now)?;
             let since = *idle_since.get_or_insert(now);
+            if self.shared.gate.must_end(now.saturating_duration_since(since)) {
+                self.shared.gate.check_revoked()?;
+            }
             if now.saturating_duration_since(since) < self.shared.options.spin {
                 std::thread::yield_now();
                 continue;
@@ -234,6 +237,9 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         let mut until = now + SLEEP_MAX;
         if let Some(deadline) = pause.deadline {
             until = until.min(deadline);
+        }
+        if shared.gate.board().is_revoked() {
+            until = until.min(idle_since + IDLE_AFTER_CAUSE_MAX);
         }
         shared.gate.board().await_rank(pause.awaited.first().copied());
         if let Some(&next) = pause.awaited.first() {
@@ -277,6 +283,7 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
     fn fail_pending(&mut self, error: &Error) {
         self.shared.queue.drain().iter().for_each(|request| request.fail(error.clone()));
         lock(&self.shared.messages).fail(error);
+        self.links.shut_down();
     }
 }
 

@@ -76,7 +76,7 @@ impl<L: Links + 'static> Shared<L> {
         engine: &mut Engine<L>,
         buffers: &mut Buffers<'_>,
     ) -> Result<Step> {
-        self.gate.check_revoked()?;
+        let _scope = active.runs_user_function().then(|| self.gate.enter_callback());
         let moved = match active.advance(engine, buffers) {
             Ok(moved) => moved,
             Err(failure) => {
@@ -121,10 +121,7 @@ impl<L: Links + 'static> Shared<L> {
         let head = self.queue.head();
         let step = match head {
             Some(request) => self.step_request(&request, engine)?,
-            None if lock(&self.messages).is_pending() => {
-                self.gate.check_revoked()?;
-                Step::Idle
-            }
+            None if lock(&self.messages).is_pending() => Step::Idle,
             None => Step::Finished,
         };
         self.with_messages(engine, step)
@@ -132,7 +129,6 @@ impl<L: Links + 'static> Shared<L> {
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
     fn step_request(&self, request: &Arc<Request>, engine: &mut Engine<L>) -> Result<Step> {
-        self.gate.check_revoked()?;
         let mut state = lock(&request.state);
         if let RequestState::Queued(_) = &*state {
             let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Finished(None))

@@ -116,8 +116,22 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
     pub(crate) shared: Arc<Shared<L>>,
 }
 
+impl<L: Links + 'static> RequestHandle<L> {
+    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
+    /// child's, or runs a user's function inside a call.
+    fn refusal(&self) -> Option<Error> {
+        if self.request.is_done() {
+            return None;
+        }
+        self.shared.gate.check_caller(&self.request.descriptor).err()
+    }
+}
+
 impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     fn is_done(&self) -> bool {
+        if self.refusal().is_some() {
+            return true;
+        }
         if !self.request.is_done()
             && let Some(mut guard) = self.shared.try_lock_links()
         {
@@ -128,7 +142,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn wait(&self) {
-        if !self.request.is_done() {
+        if !self.request.is_done() && self.refusal().is_none() {
             self.shared.wait_for(|| self.request.is_done());
         }
     }
@@ -142,11 +156,12 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn take(&self) -> Option<Finished> {
-        self.request.take()
+        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
+        self.request.take().or_else(refused)
     }
 
     fn cancel(&self) {
-        if self.request.is_done() {
+        if self.request.is_done() || self.refusal().is_some() {
             return;
         }
         let by = self.shared.gate.group().rank();

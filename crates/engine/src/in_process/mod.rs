@@ -244,6 +244,10 @@ impl Links for InProcessLinks {
         Arc::new(move || unparker.unpark())
     }
 
+    fn shut_down(&mut self) {
+        self.open.values_mut().for_each(PipeLink::shut_down);
+    }
+
     fn close(&mut self) {
         self.open.clear();
     }
@@ -262,6 +266,8 @@ impl Control for InProcessControl {
             board.revoke(self.group.rank(), cause.clone());
         }
     }
+
+    fn stream_ended(&self, _peer: u32) {}
 
     fn ask(&self, awaited: u32, number: u64) {
         let ours = &self.room.boards[self.group.rank() as usize];

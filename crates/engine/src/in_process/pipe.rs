@@ -31,6 +31,14 @@ pub(super) fn pair(wake_first: Waker, wake_second: Waker) -> (PipeLink, PipeLink
     (first, PipeLink { outgoing: back, incoming: there, wake_peer: wake_first })
 }
 
+impl PipeLink {
+    /// The other side finds an end behind what was sent.
+    pub(super) fn shut_down(&mut self) {
+        lock(&self.outgoing).is_closed = true;
+        (self.wake_peer)();
+    }
+}
+
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut pipe = lock(&self.outgoing);

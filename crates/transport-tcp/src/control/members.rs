@@ -172,7 +172,7 @@ impl Member {
                 self.survival.note(peer, Fate::Gone);
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
-            if self.board.revocation().is_none() {
+            if !self.board.is_revoked() {
                 self.closed[peer as usize].get_or_insert(history);
             }
             self.finish_closing(now);
@@ -181,7 +181,7 @@ impl Member {
 
     /// Answers a waiting `close` once everybody has closed, or its time is up.
     fn finish_closing(&mut self, now: Instant) {
-        let is_complete = self.closed.iter().all(Option::is_some) || self.board.revocation().is_some();
+        let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
             // Nobody takes the answer when the caller has given up.
             let error = closing_error(&self.board, closing.ours, &self.closed);
@@ -307,7 +307,7 @@ impl Members {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let conflict = self.members.values().find(|member| {
             let is_other = member.key.id != slot.key.id && origin(member.key) == origin(slot.key);
-            is_other && member.group_rank(slot.peer).is_some() && member.board.revocation().is_none()
+            is_other && member.group_rank(slot.peer).is_some() && !member.board.is_revoked()
         });
         let Some(member) = conflict else { return Vec::new() };
         let ranks = member.group.global_ranks();

@@ -206,6 +206,13 @@ impl Links for TcpLinks {
         self.alarm.waker()
     }
 
+    fn shut_down(&mut self) {
+        for socket in self.sockets.iter().flatten() {
+            // A socket that has no other side any more has nothing to end.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
+    }
+
     fn close(&mut self) {
         self.sockets.fill(None);
         self.links.iter_mut().for_each(|link| *link = None);

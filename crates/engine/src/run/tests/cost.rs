@@ -79,6 +79,8 @@ impl Links for AllWilling {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 

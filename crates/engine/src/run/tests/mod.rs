@@ -76,6 +76,8 @@ impl Links for Lockstep {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 

@@ -406,8 +406,13 @@ impl Job {
 
     /// One side closes a connection: its last bytes arrive, and then the end.
     pub(super) fn hang_up(&mut self, (outward, inward): (usize, usize)) {
-        let now = self.simulation.now;
         self.pipes[inward].is_refused = true;
+        self.end(outward);
+    }
+
+    /// One side will write no more: its last bytes arrive, and then the end.
+    pub(super) fn end(&mut self, outward: usize) {
+        let now = self.simulation.now;
         let pipe = &mut self.pipes[outward];
         let (from, to) = (pipe.from, pipe.to);
         let arrival = pipe.arrival(now, &mut self.simulation.random).max(self.simulation.passes_at(from, to));

@@ -174,6 +174,11 @@ impl Links for SimulatedLinks {
         self.waker.clone()
     }
 
+    fn shut_down(&mut self) {
+        let mut job = self.stage.job();
+        self.links.iter().flatten().for_each(|link| job.end(link.outward));
+    }
+
     fn close(&mut self) {
         let mut job = self.stage.job();
         for link in self.links.iter_mut().filter_map(Option::take) {
