@@ -6,6 +6,7 @@ use std::time::Instant;
 use unisono_communicator::{Certainty, Culprit, Error};
 use unisono_engine::CallStatus;
 
+use super::hosts::Hosts;
 use super::plane::{Action, Plane};
 use super::simulation::{INTERVALS, MS, Simulation};
 use crate::wire::{CommunicatorKey, Topic};
@@ -169,7 +170,7 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let now = Instant::now();
-    let mut plane = Plane::new((1, 4), INTERVALS, now);
+    let mut plane = Plane::new(1, Hosts::new([0; 4].into()), INTERVALS, now);
     let dialled = |plane: &mut Plane| -> Vec<u32> {
         let peer = |action| match action {
             Action::Connect(peer) => Some(peer),

@@ -19,6 +19,7 @@ use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_communicator::{Certainty, Group, Result};
 use unisono_engine::{Agreed, Ask, Board, CallStatus};
 
+use super::hosts::Hosts;
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
 use crate::links::Mail;
@@ -54,6 +55,8 @@ enum Event {
     Reset(u32),
     /// A dial to that rank has failed, which says so much.
     Absent(u32, Certainty),
+    /// The process of that rank, on the same host, has ended.
+    ProcessEnded(u32),
     Tick,
     /// Something that is no business of the control planes.
     Outside(Outside),
@@ -63,12 +66,24 @@ impl Event {
     /// Whether nothing comes of it while its rank is stopped. The kernel goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
-            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
-                true
-            }
+            Event::Message(..)
+            | Event::Connected(_)
+            | Event::Reset(_)
+            | Event::Absent(..)
+            | Event::ProcessEnded(_)
+            | Event::Tick => true,
             Event::Outside(outside) => outside.needs_its_rank(),
         }
     }
+}
+
+/// How two sides are cut off from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// Nothing passes.
+    Silence,
+    /// Something between them answers in the place of the other side: it resets connections, and refuses dials.
+    Resets,
 }
 
 /// One rank.
@@ -82,6 +97,7 @@ struct Node {
 pub(super) struct Simulation {
     pub(super) now: Instant,
     start: Instant,
+    hosts: Hosts,
     nodes: Vec<Option<Node>>,
     /// Kept open, for members without an engine.
     inboxes: Vec<Receiver<Mail>>,
@@ -92,8 +108,8 @@ pub(super) struct Simulation {
     pub(super) links: BTreeSet<(u32, u32)>,
     /// How many ends of its connection to another rank a rank has not noticed yet: what it sends there is lost.
     unnoticed: BTreeMap<(u32, u32), u32>,
-    /// The ranks on one side of a cut, and until when nothing passes it.
-    cut: Option<(BTreeSet<u32>, Instant)>,
+    /// The ranks on one side of a cut, until when it lasts, and what it is like.
+    cut: Option<(BTreeSet<u32>, Instant, Cut)>,
     count: u64,
     pub(super) messages: u64,
     pub(super) random: Random,
@@ -111,7 +127,7 @@ impl Simulation {
 
     /// A job whose rank r lies on host `hosts[r]`, and in which every rank has the communicator of all of them.
     pub(super) fn on_hosts(hosts: &[u32], seed: u64) -> Simulation {
-        let mut simulation = Simulation::of_planes(hosts.len() as u32, seed, |_, start| Clock::exact(start));
+        let mut simulation = Simulation::of_planes(hosts, seed, |_, start| Clock::exact(start));
         let now = simulation.now;
         for (rank, node) in (0..).zip(simulation.nodes.iter_mut().flatten()) {
             let size = hosts.len() as u32;
@@ -127,20 +143,22 @@ impl Simulation {
 
     /// A job without communicators, whose clocks differ: each began up to an hour before the others, and gains or
     /// loses up to 20 ms in a second.
-    pub(super) fn skewed(size: u32, seed: u64) -> Simulation {
-        Simulation::of_planes(size, seed, |random, start| Clock {
+    pub(super) fn skewed(hosts: &[u32], seed: u64) -> Simulation {
+        Simulation::of_planes(hosts, seed, |random, start| Clock {
             start,
             ahead: MS * random.below(3_600_000) as u32,
             nanos_per_ms: 980_000 + random.below(40_001) as u32,
         })
     }
 
-    fn of_planes(size: u32, seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
+    fn of_planes(hosts: &[u32], seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
         let (now, mut random) = (Instant::now(), Random(seed));
+        let (size, hosts) = (hosts.len() as u32, Hosts::new(hosts.into()));
         let mut simulation = Simulation {
             now,
             start: now,
-            nodes: (0..size).map(|rank| Some(Node::new(rank, size, clock(&mut random, now)))).collect(),
+            nodes: (0..size).map(|rank| Some(Node::new(rank, &hosts, clock(&mut random, now)))).collect(),
+            hosts,
             inboxes: vec![],
             stopped: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -249,8 +267,18 @@ impl Simulation {
 
     /// When what meets a cut gets through, if there is one between these ranks.
     pub(super) fn passes_at(&self, from: u32, to: u32) -> Instant {
-        let cut = self.cut.as_ref().filter(|cut| cut.0.contains(&from) != cut.0.contains(&to));
-        cut.map_or(self.now, |cut| cut.1.max(self.now))
+        self.cut_between(from, to).map_or(self.now, |(until, _)| until.max(self.now))
+    }
+
+    /// Whether whoever dials is refused, by a cut or because nobody is there.
+    pub(super) fn is_refused(&self, from: u32, to: u32) -> bool {
+        let is_cut = self.cut_between(from, to).is_some_and(|cut| cut.0 > self.now && cut.1 == Cut::Resets);
+        is_cut || !self.is_alive(to)
+    }
+
+    fn cut_between(&self, from: u32, to: u32) -> Option<(Instant, Cut)> {
+        let (side, until, cut) = self.cut.as_ref()?;
+        (side.contains(&from) != side.contains(&to)).then_some((*until, *cut))
     }
 
     fn push(&mut self, to: u32, after: Duration, event: Event) {
@@ -297,6 +325,9 @@ impl Simulation {
             }
             Action::Happened(news) => {
                 self.with_node(rank, |_, members, now| members.happened(&news, now));
+                if let Topic::Lost { rank: lost, .. } = news.topic {
+                    self.witness(rank, lost);
+                }
                 self.heard[rank as usize].push(news);
             }
             Action::Asked { from, key, number } => {
@@ -317,7 +348,10 @@ impl Simulation {
 
     fn connect(&mut self, rank: u32, peer: u32) {
         match &self.nodes[peer as usize] {
-            None => self.push(rank, MS, Event::Absent(peer, Certainty::Confirmed)),
+            _ if self.is_refused(rank, peer) => {
+                self.push(rank, MS, Event::Absent(peer, Certainty::Confirmed))
+            }
+            None => {}
             // Whoever takes us for dead does not answer.
             Some(node) if node.plane.presence(rank) == Presence::Lost => {
                 self.push(rank, DIAL_PATIENCE, Event::Absent(peer, Certainty::Suspected));
@@ -341,6 +375,23 @@ impl Simulation {
         for link in cut {
             let peer = if link.0 == rank { link.1 } else { link.0 };
             self.deliver(rank, peer, Event::Reset(rank));
+            if self.hosts.are_same(rank, peer) {
+                self.deliver(rank, peer, Event::ProcessEnded(rank));
+            }
+        }
+        // Who has no connection to it gives its goodbye time to come by way of others.
+        for peer in (0..self.size()).filter(|&peer| peer != rank) {
+            if self.hosts.are_same(rank, peer) {
+                self.push(peer, INTERVALS.suspect, Event::ProcessEnded(rank));
+            }
+        }
+    }
+
+    /// A rank hears that another one is lost: if it can, it finds out whether that is so.
+    fn witness(&mut self, rank: u32, lost: u32) {
+        if self.hosts.are_same(rank, lost) && lost < self.size() && !self.is_alive(lost) {
+            let delay = MS * self.random.below(3) as u32;
+            self.push(rank, delay, Event::ProcessEnded(lost));
         }
     }
 
@@ -366,7 +417,11 @@ impl Simulation {
                 Event::Message(from, _) | Event::Connected(from) => {
                     (*from.min(to), *from.max(to)) == (low, high) && *at > until
                 }
-                Event::Reset(_) | Event::Absent(..) | Event::Tick | Event::Outside(_) => false,
+                Event::Reset(_)
+                | Event::Absent(..)
+                | Event::ProcessEnded(_)
+                | Event::Tick
+                | Event::Outside(_) => false,
             };
             !is_lost
         });
@@ -383,9 +438,16 @@ impl Simulation {
         *entry = until.max(*entry);
     }
 
-    /// Nothing passes between these ranks and the others for a while; what is under way arrives.
-    pub(super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration) {
-        self.cut = Some((side, self.now + span));
+    /// Nothing passes between these ranks and the others for a while; what is under way arrives, or some of it where
+    /// connections are reset.
+    pub(super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration, cut: Cut) {
+        let crosses = |link: &&(u32, u32)| side.contains(&link.0) != side.contains(&link.1);
+        let crossing: Vec<(u32, u32)> = self.links.iter().filter(crosses).copied().collect();
+        match cut {
+            Cut::Silence => {}
+            Cut::Resets => crossing.into_iter().for_each(|link| self.break_connection(link)),
+        }
+        self.cut = Some((side, self.now + span, cut));
     }
 
     /// Lets time pass.
@@ -406,7 +468,12 @@ impl Simulation {
         }
         match event {
             Event::Outside(outside) => Some(Some((rank, outside))),
-            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
+            Event::Message(..)
+            | Event::Connected(_)
+            | Event::Reset(_)
+            | Event::Absent(..)
+            | Event::ProcessEnded(_)
+            | Event::Tick => {
                 self.on_event(rank, event);
                 Some(None)
             }
@@ -432,6 +499,7 @@ impl Simulation {
                 }
             }
             Event::Absent(peer, certainty) => plane.on_disconnected(peer, certainty, "absent".into(), at),
+            Event::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
             Event::Tick => {
                 plane.on_tick(at);
                 node.members.on_time(at);
@@ -466,8 +534,8 @@ impl Simulation {
 }
 
 impl Node {
-    fn new(rank: u32, size: u32, clock: Clock) -> Node {
-        let plane = Plane::new((rank, size), INTERVALS, clock.shows(clock.start));
-        Node { plane, members: Members::default(), clock }
+    fn new(rank: u32, hosts: &Hosts, clock: Clock) -> Node {
+        let plane = Plane::new(rank, hosts.clone(), INTERVALS, clock.shows(clock.start));
+        Node { plane, members: Members::new(hosts.clone()), clock }
     }
 }
