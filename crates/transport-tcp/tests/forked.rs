@@ -30,14 +30,13 @@ fn one_rank() {
     communicator.all_reduce(&mut [1u64; 100], ReduceOp::Sum).unwrap();
     communicator.barrier().unwrap();
     if task == "fork" {
-        let left = leave_sockets_to_a_child();
-        return match left {
-            Ok(()) => {
-                say(FORKED);
-                std::thread::park();
-            }
+        match leave_sockets_to_a_child() {
+            Ok(()) => say(FORKED),
             Err(reason) => say(&reason.to_string()),
-        };
+        }
+        loop {
+            std::thread::park();
+        }
     }
     say("waits");
     let error = communicator.barrier().expect_err("one rank never comes");
