@@ -3,7 +3,8 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `topology`, `detector`, `flood`, `hosts`, `plane` | the state machine: who is connected, who lives, what is passed on |
+//! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
+//! | `hosts` | who shares a host, and whose word proves a loss |
 //! | `slots` | which of two simultaneous connections is the one |
 //! | `members` | the communicators of this rank: what news means to each |
 //! | `agreement`, `survival` | how survivors agree on a flag and on who is left |

@@ -6,7 +6,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -34,7 +34,7 @@ impl ProcessWatch {
         if ours.pid_namespace != theirs.pid_namespace || pid == own.process.pid {
             return None;
         }
-        let descriptor = pidfd_open(Pid::from_raw(pid.try_into().ok()?)?, PidfdFlags::empty()).ok()?;
+        let descriptor = open_process(Pid::from_raw(pid.try_into().ok()?)?)?;
         // Compared after opening: from here on the descriptor means the process that has started then.
         if process_start_ticks(pid) != Some(theirs.start_ticks) {
             return None;
@@ -65,6 +65,19 @@ impl ProcessWatch {
         }
         format!("its process has ended, pid {}", self.pid)
     }
+}
+
+#[cfg(target_os = "linux")]
+fn open_process(pid: Pid) -> Option<OwnedFd> {
+    use rustix::process::{PidfdFlags, pidfd_open};
+
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Other systems have no such descriptors.
+#[cfg(not(target_os = "linux"))]
+fn open_process(_pid: Pid) -> Option<OwnedFd> {
+    None
 }
 
 #[cfg(test)]

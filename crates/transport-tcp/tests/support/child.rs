@@ -25,8 +25,8 @@ pub(crate) fn say(text: &str) {
     writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).unwrap();
 }
 
-/// Starts a process that holds all sockets of this one, as the child of a fork without exec does, and that ends when the
-/// input of this process does. An error says why this machine cannot.
+/// Starts a process that holds all sockets of this one, as the child of a fork without exec does, and that ends when
+/// the input of this process does. An error says why this machine cannot.
 pub(crate) fn leave_sockets_to_a_child() -> std::io::Result<()> {
     let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
     let mut copies = Vec::new();
