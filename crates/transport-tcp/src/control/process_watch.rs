@@ -85,8 +85,13 @@ mod tests {
     use std::process::{Child, Command, Stdio};
     use std::time::Duration;
 
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::sync::mpsc::unbounded_channel;
+
+    use super::super::tasks::{End, Event, read_messages};
     use super::*;
     use crate::rendezvous::own_process;
+    use crate::wire::{Message, News, Topic, encode};
 
     /// A process that ends with its input.
     fn child() -> (Child, RankProcess) {
@@ -128,6 +133,51 @@ mod tests {
         });
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    /// A child holds the connection of the ended process, here this test: it gives a goodbye and no end.
+    #[test]
+    fn what_a_process_has_sent_is_read_before_its_end_counts() {
+        let news = News { origin: 1, sequence: 1, topic: Topic::Goodbye };
+        let mut sent = Vec::new();
+        encode(&Message::News(news), &mut sent);
+        // The next message was begun, and no more will come of it.
+        sent.extend_from_slice(&[9, 0, 0, 0, 4]);
+        for round in 0..20 {
+            let (mut child, process) = child();
+            runtime().block_on(async {
+                let Some(watch) = ProcessWatch::open(&own_process(), &process) else {
+                    return eprintln!("SKIP pidfd: the kernel allows none");
+                };
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let held = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+                let (reader, _writer) = listener.accept().await.unwrap().0.into_split();
+                let (events, mut received) = unbounded_channel();
+                let process = Some(watch.clone());
+                let mut reading = Some(read_messages((1, 7), reader, process, events));
+                // In every second round somebody reads already.
+                reading.take_if(|_| round % 2 == 0).map(tokio::spawn);
+                tokio::task::yield_now().await;
+                held.writable().await.unwrap();
+                assert_eq!(held.try_write(&sent).unwrap(), sent.len());
+                child.kill().unwrap();
+                if let Some(reading) = reading {
+                    watch.ended().await;
+                    tokio::spawn(reading);
+                }
+                let limit = Duration::from_secs(60);
+                let first = tokio::time::timeout(limit, received.recv()).await.unwrap();
+                let is_goodbye = |message: &Message| {
+                    matches!(message, Message::News(News { origin: 1, topic: Topic::Goodbye, .. }))
+                };
+                assert!(matches!(first, Some(Event::Message { peer: 1, message }) if is_goodbye(&message)));
+                let second = tokio::time::timeout(limit, received.recv()).await.unwrap();
+                let is_end = |end: &End| matches!(end, End::ProcessEnded(_));
+                assert!(matches!(second, Some(Event::Ended { peer: 1, number: 7, end }) if is_end(&end)));
+            });
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
     }
 
     #[test]
