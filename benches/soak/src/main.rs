@@ -270,5 +270,6 @@ fn cuts(runs: u32, seed: u64) -> Result<bool, Problem> {
         Row::new("cut link named by every survivor: down", cut.link_down, limit),
         Row::new("the same, packets vanish", cut.silence, limit),
         Row::new("the same, blackhole routes", cut.blackhole, limit),
+        Row::new("the same, resets in the place of answers", cut.resets, limit),
     ]))
 }

@@ -61,7 +61,7 @@ impl fmt::Display for CallInfo {
 /// How sure a failure report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// The connection was closed or reset by the peer's host.
+    /// The peer's process has ended, or its host has closed or reset the connection.
     Confirmed,
     /// The peer has been silent for longer than the detector allows.
     Suspected,
@@ -192,7 +192,8 @@ pub enum Error {
         /// How it was noticed.
         evidence: String,
     },
-    /// The ranks that are silent are so many that it may be they who go on, on the other side of a cut.
+    /// The ranks that are lost on other hosts, and of which nobody there has said that they are gone, are so many that
+    /// it may be they who go on, on the other side of a cut.
     #[error(
         "no quorum: {} may go on without this rank, which is left with {}",
         ranks_text(silent),
@@ -201,7 +202,7 @@ pub enum Error {
     NoQuorum {
         /// The ranks on this side, as ranks of the job.
         survivors: Vec<u32>,
-        /// The silent ranks, as ranks of the job.
+        /// The lost ranks that may live, as ranks of the job.
         silent: Vec<u32>,
     },
     /// The deadline passed.

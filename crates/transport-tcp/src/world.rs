@@ -87,7 +87,7 @@ impl World {
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
-        let group = group.with_processes(processes.into());
+        let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
@@ -97,7 +97,7 @@ impl World {
         };
         let options = engine_options(config, prices.piece_bytes());
         options.check()?;
-        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
+        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, door, settings)?;
         let shared = Shared {

@@ -1,6 +1,7 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
 mod dialling;
+mod witness;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -12,9 +13,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error};
 
 use dialling::Wanted;
+use witness::ProcessEnd;
 
+use super::hosts::Hosts;
 use super::members::{Failure, Member, Members};
 use super::plane::{Action, Plane, Presence};
+use super::process_watch::ProcessWatch;
 use super::slots::{Placed, Slot, Slots};
 use super::tasks::{End, Event, await_verdict, has_ended, keep, read_messages, write_frames};
 use super::{Command, Identity, Settings, pending_max};
@@ -42,6 +46,9 @@ struct Driver {
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
     writers: BTreeMap<u32, Writer>,
+    /// The processes on this host that are watched, and those that have ended.
+    watches: BTreeMap<u32, ProcessWatch>,
+    ended: BTreeMap<u32, ProcessEnd>,
     /// How many connections have been proven.
     connections: u64,
     writing: JoinSet<()>,
@@ -59,6 +66,7 @@ pub(super) async fn run(
     mut commands: UnboundedReceiver<Command>,
 ) {
     let (rank, world_size) = (identity.rank, identity.size());
+    let hosts = Hosts::new(identity.hosts.clone());
     let (events, mut received) = unbounded_channel();
     let expected =
         Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
@@ -66,8 +74,10 @@ pub(super) async fn run(
     let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
     guests.into_iter().for_each(|guest| acceptor.admit(guest));
     let mut driver = Driver {
-        plane: Plane::new((rank, world_size), settings.intervals, Instant::now()),
-        members: Members::default(),
+        plane: Plane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
+        members: Members::new(hosts.clone()),
+        watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
+        ended: BTreeMap::new(),
         slots: Slots::new(rank),
         wanted: BTreeMap::new(),
         writers: BTreeMap::new(),
@@ -79,6 +89,7 @@ pub(super) async fn run(
         identity,
         settings,
     };
+    driver.watch_processes();
     driver.act();
     let mut leave_by: Option<Instant> = None;
     // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits for them as
@@ -112,6 +123,7 @@ impl Driver {
             self.slots.retain_parked(|stream| !has_ended(stream));
         }
         self.members.on_time(now);
+        self.judge_ended(now);
     }
 
     fn publish(&mut self, topics: impl IntoIterator<Item = Topic>) {
@@ -221,6 +233,7 @@ impl Driver {
                     self.on_ended(peer, end, now);
                 }
             }
+            Event::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
             // Nobody is left here who would need it.
             Event::Dialled { slot, result: Ok(_) }
                 if slot.role != Role::Control && self.members.get(slot.key).is_none() => {}
@@ -258,11 +271,16 @@ impl Driver {
             End::Closed(reason) => {
                 if self.plane.on_ended(peer, now) {
                     self.slots.release(slot);
-                    let ended = self.plane.has_heard(peer).then_some(reason);
-                    self.want(slot, ended);
+                    let was_heard = self.plane.has_heard(peer);
+                    self.want(slot, was_heard.then_some(reason));
+                    if was_heard {
+                        self.decide(peer, now);
+                    }
                 }
             }
-            End::Nonsense(reason) => self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now),
+            End::Nonsense(reason) | End::ProcessEnded(reason) => {
+                self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now)
+            }
         }
     }
 
@@ -317,7 +335,8 @@ impl Driver {
             let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
             self.writing.spawn(write_frames(writer, queue));
-            tokio::spawn(read_messages((slot.peer, number), reader, self.events.clone()));
+            let process = self.watches.get(&slot.peer).cloned();
+            tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
             self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });
             self.plane.on_connected(slot.peer, Instant::now());
             return;
@@ -364,6 +383,7 @@ impl Driver {
                     self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
                     // It has been sent that as its last message; more would pile up for somebody who does not read.
                     self.writers.remove(&rank);
+                    self.witness(rank);
                 }
             }
             Action::Asked { from, key, number } => {

@@ -11,6 +11,7 @@ use unisono_backend::{
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
 
+use super::hosts::Hosts;
 use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
@@ -118,7 +119,7 @@ impl Member {
     }
 
     /// What news means here; what is to be published in turn.
-    fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
+    fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
             Topic::Lost { rank, certainty, reason } => {
@@ -126,6 +127,8 @@ impl Member {
                 if peer == self.group.rank() {
                     self.evicted(news.origin, reason.clone(), now);
                 } else {
+                    let is_proven = hosts.proven_gone(news).is_some();
+                    self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven });
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
@@ -150,7 +153,6 @@ impl Member {
     }
 
     fn lost(&mut self, peer: u32, (noticed_by, now): (u32, Instant), certainty: Certainty, reason: String) {
-        self.survival.note(peer, certainty.into());
         // Who has closed owes nothing; a call that still waits for it learns that by asking.
         if self.closed[peer as usize].is_none() {
             let cause = self.peer_lost(peer, noticed_by, certainty, reason);
@@ -199,15 +201,20 @@ impl Member {
 }
 
 /// All communicators of this rank.
-#[derive(Default)]
 pub(crate) struct Members {
+    hosts: Hosts,
     members: BTreeMap<CommunicatorKey, Member>,
 }
 
 impl Members {
+    /// None yet, in a job on these hosts.
+    pub(crate) fn new(hosts: Hosts) -> Members {
+        Members { hosts, members: BTreeMap::new() }
+    }
+
     /// Adds one, and tells it what has happened before. What is to be published in turn.
     pub(crate) fn add(&mut self, mut member: Member, news: &[News], now: Instant) -> Vec<Topic> {
-        let topics = news.iter().flat_map(|news| member.happened(news, now)).collect();
+        let topics = news.iter().flat_map(|news| member.happened(news, &self.hosts, now)).collect();
         self.members.insert(member.key, member);
         topics
     }
@@ -224,7 +231,7 @@ impl Members {
 
     /// Tells all of them what has happened. What is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
-        self.members.values_mut().flat_map(|member| member.happened(news, now)).collect()
+        self.members.values_mut().flat_map(|member| member.happened(news, &self.hosts, now)).collect()
     }
 
     /// Starts this rank's part in an agreement. What is to be published.

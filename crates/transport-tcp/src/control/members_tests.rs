@@ -19,9 +19,14 @@ fn member() -> (Member, Arc<Board>, Receiver<Mail>) {
     (Member::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
 }
 
+/// Ranks 0 to 3 and 4 to 6 of the job share a host.
+fn hosts() -> Hosts {
+    Hosts::new([0, 0, 0, 0, 1, 1, 1].into())
+}
+
 fn members() -> (Members, Arc<Board>, Receiver<Mail>) {
     let (member, board, inbox) = member();
-    let mut members = Members::default();
+    let mut members = Members::new(hosts());
     members.add(member, &[], Instant::now());
     (members, board, inbox)
 }
@@ -115,7 +120,7 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
 #[test]
 fn what_came_before_the_communicator_counts() {
     let (member, board, _inbox) = member();
-    Members::default().add(
+    Members::new(hosts()).add(
         member,
         &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
         Instant::now(),

@@ -4,10 +4,11 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
+//! | `hosts` | who shares a host, and whose word proves a loss |
 //! | `slots` | which of two simultaneous connections is the one |
 //! | `members` | the communicators of this rank: what news means to each |
 //! | `agreement`, `survival` | how survivors agree on a flag and on who is left |
-//! | `driver`, `tasks` | the thread: sockets and timers around the above |
+//! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
 //! | `handle` | what the engine holds |
 
 mod agreement;
@@ -17,12 +18,14 @@ mod flood;
 mod handle;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
+mod hosts;
 #[cfg(test)]
 mod job_tests;
 mod members;
 mod plane;
 #[cfg(test)]
 mod plane_tests;
+mod process_watch;
 #[cfg(test)]
 mod simulation;
 mod slots;
@@ -43,6 +46,7 @@ use unisono_communicator::{Error, Result};
 use crate::handshake::Door;
 use crate::handshake::JobId;
 use crate::links::SocketOptions;
+use crate::rendezvous::RankProcess;
 use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, Role};
 
@@ -72,6 +76,8 @@ pub(crate) struct Identity {
     pub(crate) addresses: Arc<[SocketAddr]>,
     /// The number of the host of every rank.
     pub(crate) hosts: Arc<[u32]>,
+    /// The process of every rank; empty when nobody knows.
+    pub(crate) processes: Vec<RankProcess>,
 }
 
 impl Identity {

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Error, Process};
 
 use super::join::{JoinConfig, Setback, understand};
-use super::message::{ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES};
+use super::message::{
+    ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, ProcessBirth, RankProcess,
+};
 use super::plan::{Meeting, meeting};
 use super::roster::{Arrived, ConnectionId, Roster};
 use super::stream::read_message;
@@ -161,7 +163,9 @@ fn arrive(
     let wait_ms = if input.below(8) == 0 { input.u64() } else { u64::from(input.u8()) * 100 };
     let address = SocketAddr::from((input.array::<4>(), input.u16()));
     let parameters = input.array::<2>().to_vec();
+    let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
+    let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
     let arrival = Arrival { address, host: [input.below(3); HOST_ID_BYTES], process, wait_ms, parameters };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };

@@ -27,7 +27,7 @@
 //!
 //! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
-//! of the first byte: 0 live, 1 gone, 2 suspected.
+//! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
 //! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
 //! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
@@ -331,7 +331,7 @@ mod tests {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo { number: 4, descriptor, algorithm: None, site: None };
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
-        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Suspected, Fate::Live];
+        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },

@@ -28,6 +28,13 @@ pub(super) struct Wanted {
     short_since: Option<Instant>,
 }
 
+impl Wanted {
+    /// Whether there was one before, which has been read to its end.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+}
+
 impl Driver {
     /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended,
     /// if the other side has ever spoken with us.
