@@ -78,7 +78,7 @@ fn a_call_that_waits_for_a_rank_that_has_closed_fails() {
     for error in results.into_iter().flatten() {
         let Error::PeerLost { culprits, evidence, .. } = error.root_cause() else { panic!("{error:?}") };
         assert_eq!(culprits.iter().map(|culprit| culprit.rank).collect::<Vec<_>>(), [2]);
-        assert!(evidence.contains("closed the communicator after 1 calls"), "{evidence}");
+        assert!(evidence.contains("it left after call 0"), "{evidence}");
     }
 }
 

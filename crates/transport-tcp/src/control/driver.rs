@@ -4,8 +4,8 @@ mod dialling;
 mod witness;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -20,20 +20,19 @@ use super::members::{Failure, Member, Members};
 use super::plane::{Action, Plane, Presence};
 use super::process_watch::ProcessWatch;
 use super::slots::{Placed, Slot, Slots};
-use super::tasks::{End, Event, await_verdict, has_ended, keep, read_messages, write_frames};
+use super::tasks::{
+    End, Event, Outgoing, await_verdict, has_ended, keep, linger, read_messages, write_frames,
+};
 use super::{Command, Identity, Settings, pending_max};
 use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Purpose, Verdict};
-use crate::links::set_congestion_control;
+use crate::links::{DataSocket, set_congestion_control};
 use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
-
-/// How long a goodbye may take to get out.
-const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
 /// The writing side of a control connection, which ends when this is dropped.
 struct Writer {
     /// Tells it from those before it between the same ranks.
     number: u64,
-    frames: UnboundedSender<Vec<u8>>,
+    frames: UnboundedSender<Outgoing>,
     /// The other side dials again, and has said nothing since.
     is_doubted: bool,
 }
@@ -51,6 +50,10 @@ struct Driver {
     ended: BTreeMap<u32, ProcessEnd>,
     /// How many connections have been proven.
     connections: u64,
+    /// The data sockets that communicators have, or have had.
+    delivered: Vec<Weak<DataSocket>>,
+    /// Sockets that nobody needs but for what was sent on them.
+    lingering: JoinSet<()>,
     writing: JoinSet<()>,
     tasks: JoinSet<Event>,
     /// The tasks that wait for a verdict.
@@ -82,6 +85,8 @@ pub(super) async fn run(
         wanted: BTreeMap::new(),
         writers: BTreeMap::new(),
         connections: 0,
+        delivered: Vec::new(),
+        lingering: JoinSet::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
         judged: Vec::new(),
@@ -99,6 +104,8 @@ pub(super) async fn run(
         tokio::select! {
             Some(command) = commands.recv() => match command {
                 Command::Leave => leave_by = Some(Instant::now() + driver.settings.handshake_timeout),
+                // What fails from here on fails because this rank leaves.
+                Command::Flood { .. } if leave_by.is_some() => {}
                 command => driver.on_command(command),
             },
             Some(event) = received.recv() => driver.on_event(event),
@@ -135,14 +142,14 @@ impl Driver {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Register(member) => self.register(*member),
-            Command::Unregister { key, ours } => {
+            Command::Unregister { key, ours, panicked } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
                 // The other side parks a connection of a communicator that it has dropped too, until it ends.
                 let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
-                let untold = self.members.remove(key);
-                self.publish(untold.then_some(Topic::Closed { key, history: ours }));
+                let topics = self.members.leave(key, ours, panicked);
+                self.publish(topics);
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
@@ -150,9 +157,20 @@ impl Driver {
                     global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
-            Command::Flood { key, cause } => {
+            Command::Flood { key, cause, handed_over } => {
                 self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
+                self.act();
+                for writer in self.writers.values() {
+                    let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
+                    // A connection that has ended takes nothing over.
+                    let _ = writer.frames.send(marker);
+                }
             }
+            Command::StreamEnded { key, peer } => {
+                let topic = self.members.stream_ended(key, peer);
+                self.publish(topic);
+            }
+            Command::Linger { sockets } => self.linger(sockets),
             Command::Ask { key, awaited, number } => self.ask(key, awaited, number),
             Command::Agree { key, ask, answer } => {
                 let topics = self.members.agree(key, ask, answer, Instant::now());
@@ -334,7 +352,7 @@ impl Driver {
             let (reader, writer) = stream.into_split();
             let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
-            self.writing.spawn(write_frames(writer, queue));
+            self.writing.spawn(write_frames(writer, queue, self.settings.intervals.suspect));
             let process = self.watches.get(&slot.peer).cloned();
             tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
             self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });
@@ -343,7 +361,12 @@ impl Driver {
         }
         self.tune(slot.peer, &stream);
         match stream.into_std() {
-            Ok(socket) => self.members.deliver(slot, socket.into()),
+            Ok(socket) => {
+                let socket = DataSocket::new(slot.peer, socket.into());
+                self.delivered.retain(|one| one.strong_count() > 0);
+                self.delivered.push(Arc::downgrade(&socket));
+                self.members.deliver(slot, socket);
+            }
             Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
         }
     }
@@ -405,16 +428,35 @@ impl Driver {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);
             // A connection that has ended reports itself.
-            let _ = writer.frames.send(bytes);
+            let _ = writer.frames.send(Outgoing { bytes, handed_over: None });
         }
     }
 
-    /// Says goodbye, and waits a little for it to get out.
+    /// Says goodbye, and waits until that and everything else that was sent has arrived, as long as that may take: a
+    /// process that ends with unread bytes in a socket takes back what has not.
     async fn leave(mut self) {
+        let closed = self.members.leave_all();
+        self.publish(closed);
         self.publish([Topic::Goodbye]);
         self.act();
         self.writers.clear();
-        let all_written = async { while self.writing.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(GOODBYE_WAIT, all_written).await;
+        // A program that ends without dropping its communicators.
+        let open = self.delivered.iter().filter_map(Weak::upgrade).collect();
+        self.linger(open);
+        let all_arrived = async {
+            while self.writing.join_next().await.is_some() {}
+            while self.lingering.join_next().await.is_some() {}
+        };
+        let _ = tokio::time::timeout(self.settings.drop_timeout, all_arrived).await;
+    }
+
+    /// Ends the outgoing halves of sockets, and holds them until what was sent has been acknowledged.
+    fn linger(&mut self, sockets: Vec<Arc<DataSocket>>) {
+        while self.lingering.try_join_next().is_some() {}
+        let of_others = |socket: &Arc<DataSocket>| self.plane.presence(socket.peer()) != Presence::Lost;
+        let sockets: Vec<_> = sockets.into_iter().filter(of_others).collect();
+        if !sockets.is_empty() {
+            self.lingering.spawn(linger(sockets, self.settings.drop_timeout));
+        }
     }
 }

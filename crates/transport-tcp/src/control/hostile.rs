@@ -53,7 +53,7 @@ struct Node {
     plane: Plane,
     members: Members,
     board: Arc<Board>,
-    _inbox: Receiver<links::Mail>,
+    _inbox: Receiver<links::Delivery>,
     connected: [bool; SIZE as usize],
     /// Who has been found not to take part.
     gone: [bool; SIZE as usize],

@@ -12,7 +12,7 @@ use crate::wire::Role;
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
-fn member() -> (Member, Arc<Board>, Receiver<Mail>) {
+fn member() -> (Member, Arc<Board>, Receiver<Delivery>) {
     let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
     let board = Arc::new(Board::new(1, 3));
     let (outbox, inbox) = unbounded();
@@ -24,7 +24,7 @@ fn hosts() -> Hosts {
     Hosts::new([0, 0, 0, 0, 1, 1, 1].into())
 }
 
-fn members() -> (Members, Arc<Board>, Receiver<Mail>) {
+fn members() -> (Members, Arc<Board>, Receiver<Delivery>) {
     let (member, board, inbox) = member();
     let mut members = Members::new(hosts());
     members.add(member, &[], Instant::now());
@@ -83,7 +83,7 @@ fn who_has_closed_may_go() {
     else {
         panic!("it will never make that call")
     };
-    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it closed the communicator after 2 calls"));
+    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
     assert!(members.before_asking(KEY, 2, 2).is_none(), "told once");
 }
 
@@ -95,7 +95,7 @@ fn closing_waits_for_all_and_compares() {
     assert!(answered.is_empty() && equal.due().is_some());
     equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
-    assert!(!equal.remove(KEY), "the goodbye has been said");
+    assert!(equal.leave(KEY, history(3), true).is_none(), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = members();
     unequal.happened(&news(6, Topic::Closed { key: KEY, history: history(4) }), Instant::now());
@@ -104,7 +104,10 @@ fn closing_waits_for_all_and_compares() {
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0 == 2));
 
     let (mut untold, _board, _inbox) = members();
-    assert!(untold.remove(KEY), "nobody has been told");
+    assert!(
+        matches!(untold.leave(KEY, history(3), false), Some(Topic::Closed { .. })),
+        "nobody has been told"
+    );
 }
 
 /// Its last call had to send only, so it has finished; others have failed in theirs, and go on without it.
@@ -136,7 +139,7 @@ fn mail_names_group_ranks() {
     members.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
     assert!(inbox.is_empty(), "not a member");
     members.deliver_failure(slot, failure);
-    let Ok(Mail::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {
+    let Ok(Delivery::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {
         panic!("no failure")
     };
     assert_eq!((culprits[0].rank, reported_by), (6, 4), "failures name ranks of the job");

@@ -24,7 +24,7 @@ use unisono_communicator::{Certainty, Group, Result};
 use super::hosts::Hosts;
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
-use crate::links::Mail;
+use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
@@ -93,7 +93,7 @@ pub(super) struct Simulation {
     hosts: Hosts,
     nodes: Vec<Option<Node>>,
     /// Kept open, for members without an engine.
-    inboxes: Vec<Receiver<Mail>>,
+    inboxes: Vec<Receiver<Delivery>>,
     /// Who does nothing until when.
     stopped: BTreeMap<u32, Instant>,
     queue: BTreeMap<(Instant, u64), (u32, Event)>,

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -13,11 +14,12 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::Error;
 
+use super::HandedOver;
 use super::process_watch::ProcessWatch;
 use super::slots::Slot;
 use crate::codec::Malformed;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
-use crate::links::{SocketOptions, is_shortage, new_socket};
+use crate::links::{DataSocket, SocketOptions, is_acknowledged, is_shortage, new_socket};
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
@@ -29,6 +31,10 @@ const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// How much of a control connection is read at once, mostly.
 const PIECE_BYTES: usize = 4096;
+
+/// Pauses between two looks whether what was sent has been acknowledged.
+const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
+const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// What a task has come to.
 pub(super) enum Event {
@@ -284,17 +290,54 @@ fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, End> {
     Ok(Some(message))
 }
 
-/// Writes frames until there will be no more; what has collected goes in one write.
-pub(super) async fn write_frames(mut stream: OwnedWriteHalf, mut frames: UnboundedReceiver<Vec<u8>>) {
-    while let Some(mut bytes) = frames.recv().await {
+/// What a control connection is to write.
+pub(super) struct Outgoing {
+    pub(super) bytes: Vec<u8>,
+    /// Dropped when everything up to here has been written.
+    pub(super) handed_over: Option<HandedOver>,
+}
+
+/// Writes frames until there will be no more; what has collected goes in one write. At last it waits until the other
+/// side's kernel has them: closing a socket with unread bytes in it would take back what has not arrived.
+pub(super) async fn write_frames(
+    mut stream: OwnedWriteHalf,
+    mut frames: UnboundedReceiver<Outgoing>,
+    patience: Duration,
+) {
+    while let Some(first) = frames.recv().await {
+        let (mut bytes, mut handed_over) = (first.bytes, Vec::from_iter(first.handed_over));
         while bytes.len() < WRITE_BYTES_MAX
             && let Ok(more) = frames.try_recv()
         {
-            bytes.extend_from_slice(&more);
+            bytes.extend_from_slice(&more.bytes);
+            handed_over.extend(more.handed_over);
         }
         // The reading half sees the end too, and reports it.
         if stream.write_all(&bytes).await.is_err() {
             return;
         }
+    }
+    if stream.shutdown().await.is_ok() {
+        until(|| is_acknowledged(stream.as_ref()), patience).await;
+    }
+}
+
+/// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have what was sent, at most for
+/// `patience`.
+pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
+    for socket in &sockets {
+        // A socket that has no other side any more has nothing to end.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+    }
+    until(|| sockets.iter().all(is_acknowledged), patience).await;
+}
+
+/// Looks again and again, with growing pauses, since no event tells of an acknowledgement.
+async fn until(is_over: impl Fn() -> bool, patience: Duration) {
+    let start = tokio::time::Instant::now();
+    let mut pause = ACKNOWLEDGEMENT_PAUSE_MIN;
+    while !is_over() && start.elapsed() < patience {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(ACKNOWLEDGEMENT_PAUSE_MAX);
     }
 }

@@ -37,18 +37,18 @@ impl Job {
                 let news = plane.news_about(member.key());
                 members.add(*member, &news, now)
             }
-            Command::Unregister { key, ours } => {
-                let untold = members.remove(key);
-                untold.then_some(Topic::Closed { key, history: ours }).into_iter().collect()
+            Command::Unregister { key, ours, panicked } => {
+                members.leave(key, ours, panicked).into_iter().collect()
             }
-            Command::Flood { key, cause } => {
+            Command::StreamEnded { key, peer } => members.stream_ended(key, peer).into_iter().collect(),
+            Command::Flood { key, cause, .. } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
             }
             Command::Agree { key, ask, answer } => members.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {
                 members.close(key, ours, (now, deadline), answer).into_iter().collect()
             }
-            Command::Ask { .. } | Command::Dial { .. } | Command::Leave => vec![],
+            Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave => vec![],
         });
     }
 
