@@ -49,5 +49,5 @@ pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};
 pub use verify::{
-    Counterexample, Event, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
+    Counterexample, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
 };

@@ -3,7 +3,8 @@
 //! The hazards are recomputed here from the steps alone. Two steps that touch the same bytes, one of them writing,
 //! must be joined by a path of declared dependencies, and every step on the path must have the extent of one of
 //! the two. Then piece k of the later one waits for piece min(k, last) of the earlier one *whatever the numbers of
-//! pieces are*; a path over a third, shorter extent would not say so.
+//! pieces are*; a path over a third, shorter extent would not say so, and an empty one waits for piece 0 only. If one
+//! of the two is empty itself, it touches no bytes and there is nothing to order.
 //!
 //! The same paths prove the windows of scratch: let w write what r reads, and x be another writer of the chunk, its
 //! piece falling into the same half of the window. If x is before w in the list: its pieces up to k precede w's
@@ -155,7 +156,8 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two.
+    /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two. In place, a
+    /// copy that vanishes is over when the call begins, so it waits for nobody.
     fn ordered(&self, earlier: u32, later: u32) -> bool {
         if self.case.dependencies(self.first + later).contains(&earlier) {
             return true;
@@ -167,7 +169,8 @@ impl<'a> Rank<'a> {
                 if *dependency == earlier {
                     return true;
                 }
-                let fits = *dependency > earlier && classes.contains(&self.class(*dependency));
+                let vanishes = self.in_place && self.vanishes(&self.steps[*dependency as usize]);
+                let fits = *dependency > earlier && !vanishes && classes.contains(&self.class(*dependency));
                 if fits && !std::mem::replace(&mut seen[*dependency as usize], true) {
                     waiting.push(*dependency);
                 }
