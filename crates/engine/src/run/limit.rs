@@ -108,7 +108,8 @@ impl State {
     }
 
     /// What a step without bytes waits for. It counts as a piece 0: of everything that it depends on, piece 0 must be
-    /// over. To wait for later pieces would be a wait against piece order, so the verifier could not exclude a deadlock.
+    /// over. To wait for later pieces would be to wait against piece order, and calls that are proved to end would
+    /// hang.
     fn blocker_of_empty(&self, plan: &Plan, step: u32) -> Option<u32> {
         let dependencies = plan.schedule.dependencies(step as usize);
         // A step shorter than a piece is finished when its piece 0 is over, and FINISHED is beyond every piece.

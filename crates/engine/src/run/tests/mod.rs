@@ -1,6 +1,7 @@
 //! Runs of schedules that no registered algorithm has, in one thread: every rank takes its turn.
 
 mod cost;
+mod random;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
