@@ -38,9 +38,9 @@
 //! is not longer than a piece and than what one receive may take; both are checked there. That the bytes are right as
 //! well is proved in `races`.
 
-use super::case::{Case, Checked};
+use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
-use super::matching::{ALONE, Matching};
+use super::matching::Matching;
 use crate::Action;
 
 /// Marks a predecessor that is a send from the bytes that the node receives to.
@@ -54,7 +54,7 @@ pub(super) struct Graph<'a> {
     /// The node of each step; a transfer's two steps share theirs.
     node_of: Vec<u32>,
     /// The step, of a transfer the sending one, of each node.
-    step_of: Vec<u32>,
+    step_of: Vec<StepNumber>,
     /// Where the predecessors of each node begin in the list.
     starts: Vec<u32>,
     predecessors: Vec<u32>,
@@ -62,25 +62,24 @@ pub(super) struct Graph<'a> {
 
 /// Sends, each standing for its transfer, and copies, in an order in which they can run.
 pub(super) struct Order {
-    pub(super) steps: Vec<u32>,
+    pub(super) steps: Vec<StepNumber>,
     /// Where each group of steps that run together begins, and the end.
     pub(super) groups: Vec<u32>,
 }
 
 impl Order {
     /// The groups, in order.
-    pub(super) fn groups(&self) -> impl Iterator<Item = &[u32]> {
+    pub(super) fn groups(&self) -> impl Iterator<Item = &[StepNumber]> {
         self.groups.windows(2).map(|group| &self.steps[group[0] as usize..group[1] as usize])
     }
 }
 
 impl<'a> Graph<'a> {
     pub(super) fn new(case: &'a Case<'a>, matching: &Matching) -> Self {
-        let (mut node_of, mut step_of) = (vec![NONE; case.steps() as usize], Vec::new());
-        for step in (0..case.steps()).filter(|step| matching.begins(case, *step)) {
-            let partner = matching.partner[step as usize];
-            for side in [step, partner].into_iter().filter(|side| *side != ALONE) {
-                node_of[side as usize] = step_of.len() as u32;
+        let (mut node_of, mut step_of) = (vec![NONE; case.steps_len()], Vec::new());
+        for step in case.steps().filter(|step| matching.begins(case, *step)) {
+            for side in [Some(step), matching.partner(step)].into_iter().flatten() {
+                node_of[side.as_usize()] = step_of.len() as u32;
             }
             step_of.push(step);
         }
@@ -99,7 +98,7 @@ impl<'a> Graph<'a> {
         for node in 0..self.nodes() {
             let step = self.step_of[node as usize];
             self.predecessors.extend(Some(before[node as usize]).filter(|before| *before != NONE));
-            for side in [step, matching.partner[step as usize]].into_iter().filter(|side| *side != ALONE) {
+            for side in [Some(step), matching.partner(step)].into_iter().flatten() {
                 self.depend(side);
             }
             self.starts.push(self.predecessors.len() as u32);
@@ -107,15 +106,15 @@ impl<'a> Graph<'a> {
     }
 
     /// Adds what `side` waits for by its declared dependencies.
-    fn depend(&mut self, side: u32) {
+    fn depend(&mut self, side: StepNumber) {
         let case = self.case;
-        let (first, step) = (case.first(case.rank_of(side)), case.step(side));
+        let step = case.step(side);
         let receives = matches!(step.action, Action::Recv { .. } | Action::RecvReduce { .. });
         for dependency in case.dependencies(side) {
-            let other = case.step(first + dependency);
+            let other = case.step(dependency);
             let sent = matches!(other.action, Action::Send { .. });
             let soft = receives && sent && other.extent == step.extent;
-            let node = self.node_of[(first + dependency) as usize];
+            let node = self.node_of[dependency.as_usize()];
             self.predecessors.push(node | if soft { SOFT } else { 0 });
         }
     }
@@ -123,10 +122,9 @@ impl<'a> Graph<'a> {
     /// The transfer before each one on its link and direction.
     fn link_order(&self, matching: &Matching) -> Vec<u32> {
         let mut before = vec![NONE; self.step_of.len()];
-        for link in matching.starts.windows(2) {
-            let sends = &matching.sends[link[0] as usize..link[1] as usize];
+        for sends in matching.links() {
             for pair in sends.windows(2) {
-                before[self.node_of[pair[1] as usize] as usize] = self.node_of[pair[0] as usize];
+                before[self.node_of[pair[1].as_usize()] as usize] = self.node_of[pair[0].as_usize()];
             }
         }
         before

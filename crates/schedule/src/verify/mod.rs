@@ -85,7 +85,7 @@ pub fn verify_schedules(
         count::barrier(&case, &matching, &order).map_err(fail)?;
     }
     let cost = count::cost(&case, &matching, &order);
-    let mut proof = Proof { canonical: true, keeps_order: true, cost, steps: u64::from(case.steps()) };
+    let mut proof = Proof { canonical: true, keeps_order: true, cost, steps: case.steps_len() as u64 };
     let mut trees = Trees::new(shape.ranks);
     for in_place in [false, true].into_iter().take(if algorithm.requires.out_of_place { 1 } else { 2 }) {
         let sums = run(&case, &matching, &order, &mut trees, in_place).map_err(|fault| {

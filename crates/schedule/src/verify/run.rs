@@ -3,10 +3,10 @@
 //! One piece stands for all: a step reads and writes piece k of one extent only, and by `races` it reads what the
 //! last writer before it in its list wrote for that extent and piece, whichever the order of events is.
 
-use super::case::{Case, Checked};
+use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
 use super::graph::Order;
-use super::matching::{ALONE, Matching};
+use super::matching::Matching;
 use super::trees::{Trees, UNWRITTEN};
 use crate::{Action, Slot};
 
@@ -76,14 +76,13 @@ impl<'a> Run<'a> {
                 }
             }
             for (step, tree) in sent.iter().copied() {
-                let partner = matching.partner[step as usize];
-                self.arrive(if partner == ALONE { step } else { partner }, tree)?;
+                self.arrive(matching.partner(step).unwrap_or(step), tree)?;
             }
         }
         Ok(())
     }
 
-    fn read(&self, step: u32, slot: Slot) -> Checked<u32> {
+    fn read(&self, step: StepNumber, slot: Slot) -> Checked<u32> {
         let (rank, extent) = (self.case.rank_of(step), self.case.step(step).extent);
         let layout = &self.case.layouts[rank as usize];
         let tree = match slot {
@@ -103,7 +102,7 @@ impl<'a> Run<'a> {
     }
 
     /// The value of a transfer, or of a copy, reaches the step that stores it.
-    fn arrive(&mut self, step: u32, tree: u32) -> Checked<()> {
+    fn arrive(&mut self, step: StepNumber, tree: u32) -> Checked<()> {
         let rank = self.case.rank_of(step);
         let (tree, destination) = match self.case.step(step).action {
             Action::Recv { destination, .. } | Action::Copy { destination, .. } => (tree, destination),
