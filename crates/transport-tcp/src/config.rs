@@ -14,8 +14,9 @@ use crate::environment::{self, Placement};
 use crate::prices::Checksum;
 use crate::secret::SecretSource;
 
-/// The most ranks a job may have: it bounds every list that another rank or the store sends.
-pub const RANKS_MAX: u32 = 65_536;
+/// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
+/// sends.
+pub const RANKS_MAX: u32 = 65_535;
 
 /// The largest size that a setting can ask for.
 const BYTES_MAX: u64 = 1 << 30;

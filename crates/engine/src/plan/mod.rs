@@ -133,6 +133,9 @@ impl Plan {
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
+        // INVARIANT: `piece_bytes` rounds to whole elements. What is reduced moves in whole elements and a step stops
+        // at the end of its piece, so a piece that ends inside an element would never be over.
+        assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
         let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
         let bytes_of = |extent| layout.length(extent) * element_bytes;
         let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
