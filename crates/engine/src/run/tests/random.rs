@@ -15,14 +15,14 @@ use unisono_schedule::{
     verify_schedules,
 };
 
-use crate::header::{CallHeader, HEADER_BYTES};
-use crate::job::lock;
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::lock;
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::{CallHeader, HEADER_BYTES};
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
-use crate::run::{Desk, Run, Turn};
+use crate::run::{Run, Staging, Turn};
+use unisono_backend::{Heard, Waker};
 
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
@@ -301,7 +301,7 @@ struct Participant {
     input: Vec<u32>,
     output: Vec<u32>,
     scratch: Vec<u8>,
-    desk: Desk,
+    staging: Staging,
 }
 
 impl Participant {
@@ -333,7 +333,7 @@ impl Participant {
             links: Narrow { rank: rank as usize, peer: rank as usize, wires: wires.clone() },
             input: if sizes.in_place { Vec::new() } else { input },
             output,
-            desk: Desk::new(Heard::new(ranks)),
+            staging: Staging::new(Heard::new(ranks)),
         }
     }
 
@@ -346,7 +346,7 @@ impl Participant {
             }
         };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, desk: &mut self.desk, reducer: &reducer };
+        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
         self.run.advance(&mut turn).expect("no failure")
     }
 }
