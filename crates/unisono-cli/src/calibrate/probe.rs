@@ -80,16 +80,18 @@ pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Vec<
     time(pair, EFFORT, probes.len(), |way, index| probes[way].call(pair, index, &mut memory)).map(Some)
 }
 
-#[cfg(target_os = "linux")]
 mod one_core {
+    #[cfg(target_os = "linux")]
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     /// This thread runs on the first of its cores only, until this is dropped.
     pub(super) struct Pinned {
+        #[cfg(target_os = "linux")]
         before: CpuSet,
     }
 
     impl Pinned {
+        #[cfg(target_os = "linux")]
         pub(super) fn here() -> Option<Pinned> {
             let before = sched_getaffinity(None).ok()?;
             let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core))?;
@@ -98,23 +100,18 @@ mod one_core {
             sched_setaffinity(None, &one).ok()?;
             Some(Pinned { before })
         }
+
+        #[cfg(not(target_os = "linux"))]
+        pub(super) fn here() -> Option<Pinned> {
+            None
+        }
     }
 
+    #[cfg(target_os = "linux")]
     impl Drop for Pinned {
         fn drop(&mut self) {
             // Nothing is lost where this fails: the process ends soon after.
             let _ = sched_setaffinity(None, &self.before);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod one_core {
-    pub(super) struct Pinned;
-
-    impl Pinned {
-        pub(super) fn here() -> Option<Pinned> {
-            None
         }
     }
 }
