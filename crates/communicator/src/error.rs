@@ -103,8 +103,8 @@ pub struct Awaited {
 
 /// Any failure of a communicator. Ranks are group ranks, except where it says "of the job".
 ///
-/// One failure is the same error on all ranks: the same kind, the same culprits, for a mismatch the same two calls. A
-/// rank that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
+/// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
+/// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
 /// the evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, because
 /// `main() -> unisono::Result<()>` shows `Debug`.
 ///
