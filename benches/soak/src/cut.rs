@@ -26,7 +26,7 @@ const ELEMENTS: usize = 1 << 18;
 /// From the cut to the last survivor's error that names who is cut off, in each run; empty where there are no
 /// namespaces.
 #[derive(Default)]
-pub(crate) struct Times {
+pub(crate) struct CutTimes {
     /// The link was down.
     pub(crate) link_down: Vec<Duration>,
     /// The link was up, and all packets vanished.
@@ -75,12 +75,12 @@ fn until_failure(communicator: &dyn Communicator) -> Error {
 }
 
 /// Makes so many runs of each kind of cut. The first broken promise ends it.
-pub(crate) fn measure(runs: u32, seed: u64) -> Result<Times, Problem> {
+pub(crate) fn measure(runs: u32, seed: u64) -> Result<CutTimes, Problem> {
     let network = match Network::new(HOSTS) {
         Ok(network) => network,
         Err(reason) => {
             eprintln!("SKIP namespaces: {reason}");
-            return Ok(Times::default());
+            return Ok(CutTimes::default());
         }
     };
     let mut random = seed;
@@ -93,7 +93,7 @@ pub(crate) fn measure(runs: u32, seed: u64) -> Result<Times, Problem> {
         })
         .collect::<Result<Vec<_>, _>>()
     };
-    Ok(Times {
+    Ok(CutTimes {
         link_down: all(Cut::LinkDown)?,
         silence: all(Cut::Silence)?,
         blackhole: all(Cut::Blackhole)?,

@@ -51,7 +51,7 @@ impl DeviceBuffer {
     }
 }
 
-/// Slices of bytes that follow each other, with their running ends, so that a byte is found in log time.
+/// Slices of bytes that follow each other, with the offset at which each ends: a byte is found by binary search.
 #[derive(Clone, Debug)]
 pub struct SegmentList<S> {
     slices: Vec<S>,
@@ -85,7 +85,7 @@ impl<S: AsRef<[u8]>> SegmentList<S> {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The slice that holds byte `offset`, and where in it; `None` behind the end.
+    /// The slice that holds byte `offset`, and where in it; `None` at the end and after it.
     ///
     /// ```
     /// use unisono_communicator::SegmentList;
