@@ -341,3 +341,24 @@ async fn until(is_over: impl Fn() -> bool, patience: Duration) {
         pause = (pause * 2).min(ACKNOWLEDGEMENT_PAUSE_MAX);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
+    #[test]
+    fn who_does_not_listen_is_absent_and_who_does_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let options = SocketOptions { buffer_bytes: None, unsent_bytes: 0 };
+            let find = |patience_ms| find_absent(address, options, Duration::from_millis(patience_ms));
+            assert_eq!(find(30).await, None, "it listens");
+            // It goes while it is being looked for.
+            let (found, ()) = tokio::join!(find(60_000), async { drop(listener) });
+            assert_eq!(found, Some(format!("nobody listens at {address}")));
+        });
+    }
+}
