@@ -1,7 +1,7 @@
 //! Ranks as threads of one process: the same engine and schedules over pipes in memory. For tests without sockets.
 //!
-//! [`run`] starts a thread per rank; [`world`] gives the communicators to threads of your own. Ranks notice each other's
-//! end as processes do:
+//! [`run`] starts a thread per rank; [`world`] gives the communicators to threads of your own. Ranks notice each
+//! other's end as processes do:
 //!
 //! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on; one that needs
 //!   more of its bytes fails with [`Error::PeerLost`](unisono_communicator::Error::PeerLost) and `left after call n`, n
