@@ -6,8 +6,9 @@
 //! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on; one that needs
 //!   more of its bytes fails with [`Error::PeerLost`](unisono_communicator::Error::PeerLost) and `left after call n`, n
 //!   being the number of collectives that it had finished.
-//! * A rank whose last handle is dropped while its thread panics has died: every call of the others fails at once with
-//!   `PeerLost`, which names the same rank on all of them. After [`run`] it has the panic's text.
+//! * A rank whose last handle is dropped while its thread panics has died: the others' calls fail within milliseconds
+//!   with `PeerLost`, which names the same rank on all of them; one whose bytes had all been sent still ends
+//!   well. Under [`run`] the error has the panic's text.
 //! * `shrink` and `agree` go on without both.
 //!
 //! A thread that merely borrows a communicator cannot be watched: when it panics, the handle lives on, and the others
