@@ -73,6 +73,17 @@ pub struct Revocation {
     pub cause: Arc<Error>,
 }
 
+/// Why a communicator was revoked, and who is to be woken: of one board, or of all boards of ranks that share memory.
+#[derive(Default)]
+struct FirstCause {
+    revocation: Mutex<Option<Revocation>>,
+    /// Whether there is one: a call looks here at every turn.
+    is_revoked: AtomicBool,
+    /// Whether a caller has been given the first cause. From then on it stays.
+    is_told: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
 /// One communicator's notice board, shared between its callers and the control plane.
 pub struct Board {
     rank: u32,
@@ -83,13 +94,8 @@ pub struct Board {
     /// How many have returned. They return in the order in which they were entered.
     left: AtomicU64,
     awaited: AtomicU32,
-    revocation: Mutex<Option<Revocation>>,
-    /// Whether there is one: a call looks here at every turn.
-    is_revoked: AtomicBool,
-    /// Whether a caller of this rank has been given the first cause. From then on it stays.
-    is_told: AtomicBool,
+    first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
-    wakers: Mutex<Vec<Waker>>,
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
@@ -117,6 +123,17 @@ struct Suspicion {
 impl Board {
     /// The board of rank `rank` of `ranks`.
     pub fn new(rank: u32, ranks: u32) -> Board {
+        Board::with_first_cause(rank, ranks, Arc::default())
+    }
+
+    /// The boards of ranks that are threads of one process, in rank order. They share their first cause: what revokes
+    /// one of them revokes all at once, and nobody sees another cause first.
+    pub fn of_threads(ranks: u32) -> Vec<Board> {
+        let first_cause = Arc::<FirstCause>::default();
+        (0..ranks).map(|rank| Board::with_first_cause(rank, ranks, first_cause.clone())).collect()
+    }
+
+    fn with_first_cause(rank: u32, ranks: u32, first_cause: Arc<FirstCause>) -> Board {
         Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
@@ -124,11 +141,8 @@ impl Board {
             digest: AtomicU64::new(0),
             left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
-            revocation: Mutex::new(None),
-            is_revoked: AtomicBool::new(false),
-            is_told: AtomicBool::new(false),
+            first_cause,
             eviction: OnceLock::new(),
-            wakers: Mutex::new(Vec::new()),
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -246,21 +260,21 @@ impl Board {
     }
 
     fn set_cause(&self, by: u32, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
-        let mut revocation = lock(&self.revocation);
+        let mut revocation = lock(&self.first_cause.revocation);
         let may_replace =
-            |first: &Revocation| !self.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
+            |first: &Revocation| !self.first_cause.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
         if revocation.as_ref().is_some_and(|first| !may_replace(first)) {
             return false;
         }
         *revocation = Some(Revocation { by, cause });
-        self.is_revoked.store(true, Ordering::SeqCst);
+        self.first_cause.is_revoked.store(true, Ordering::SeqCst);
         drop(revocation);
         self.wake();
         true
     }
 
     fn wake(&self) {
-        let wakers = lock(&self.wakers).clone();
+        let wakers = lock(&self.first_cause.wakers).clone();
         wakers.iter().for_each(|wake| wake());
     }
 
@@ -281,12 +295,12 @@ impl Board {
     /// Whether there is a first cause. One atomic load.
     #[inline]
     pub fn is_revoked(&self) -> bool {
-        self.is_revoked.load(Ordering::SeqCst)
+        self.first_cause.is_revoked.load(Ordering::SeqCst)
     }
 
     /// The first cause, once there is one.
     pub fn revocation(&self) -> Option<Revocation> {
-        if self.is_revoked() { lock(&self.revocation).clone() } else { None }
+        if self.is_revoked() { lock(&self.first_cause.revocation).clone() } else { None }
     }
 
     /// The error of a call that meets a revocation: that of an eviction, else the first cause, as the rank saw it that
@@ -302,15 +316,15 @@ impl Board {
             return None;
         }
         // Under the lock, so that nothing replaces the cause between this and the answer.
-        let revocation = lock(&self.revocation);
-        self.is_told.store(true, Ordering::SeqCst);
+        let revocation = lock(&self.first_cause.revocation);
+        self.first_cause.is_told.store(true, Ordering::SeqCst);
         let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
         self.eviction().cloned().or(cause)
     }
 
     /// Adds somebody to wake at revocation, and at eviction.
     pub fn on_revoke(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
+        lock(&self.first_cause.wakers).push(waker.clone());
         if self.is_revoked() {
             waker();
         }
@@ -409,6 +423,22 @@ mod tests {
         assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
         assert!(matches!(board.status(1499), CallStatus::Running { awaited: None, .. }));
         assert!(matches!(board.status(1500), CallStatus::NotYet { last: Some(call) } if call.number == 1499));
+    }
+
+    #[test]
+    fn the_boards_of_threads_have_one_first_cause() {
+        let boards = Board::of_threads(3);
+        let woken = Arc::new(AtomicU32::new(0));
+        for board in &boards {
+            let woken = woken.clone();
+            board.on_revoke(Arc::new(move || {
+                woken.fetch_add(1, Ordering::Relaxed);
+            }));
+        }
+        assert!(boards[2].revoke(2, Arc::new(Error::Closed)));
+        assert!(!boards[0].revoke(0, Arc::new(Error::invalid("x", "later"))));
+        assert_eq!(woken.load(Ordering::Relaxed), 3);
+        assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by == 2)));
     }
 
     #[test]

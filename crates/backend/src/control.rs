@@ -94,6 +94,10 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// When the transport cannot.
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
+
+    /// The last handle of the communicator is being dropped by a thread that panics, so this rank is lost to the
+    /// others. Asynchronous calls may keep its streams open for longer.
+    fn abandon(&self) {}
 }
 
 /// Takes the answer of `rank` to a question about call `number`: notes it for a timeout's text, and finds mismatches

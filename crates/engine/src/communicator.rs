@@ -121,6 +121,14 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     }
 }
 
+impl<L: Links + 'static> Drop for EngineCommunicator<L> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.gate.control().abandon();
+        }
+    }
+}
+
 pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
     match buffers {
         Buffers::InOut(buffer) => buffer.bytes() as u64,
