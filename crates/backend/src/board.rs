@@ -253,8 +253,9 @@ impl Board {
         self.set_cause(by, cause, |_| false)
     }
 
-    /// The same with a cause that the rank `reporter` of the job reports. It also takes the place of that rank's own loss,
-    /// as long as no caller here has been told of that: a rank that fails, tells why and goes at once is not the culprit.
+    /// The same with a cause that the rank `reporter` of the job reports. It also takes the place of that rank's own
+    /// loss, as long as no caller here has been told of that: a rank that fails, tells why and goes at once is not
+    /// the culprit.
     pub fn revoke_reported(&self, by: u32, reporter: u32, cause: Arc<Error>) -> bool {
         self.set_cause(by, cause, |first| first.lost_ranks() == [reporter])
     }

@@ -59,9 +59,9 @@ pub trait Control: Send + Sync {
     /// process at once, and the others must learn the cause and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
 
-    /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone blames
-    /// nobody: whoever is connected to that rank's control plane knows whether it has left, died, or given the call up.
-    /// If it has left, or once it does, the board is revoked with its loss.
+    /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone
+    /// blames nobody: whoever is connected to that rank's control plane knows whether it has left, died, or given the
+    /// call up. If it has left, or once it does, the board is revoked with its loss.
     fn stream_ended(&self, peer: u32);
 
     /// This rank's call `number` has waited for `awaited` without progress: ask it. The answer comes through

@@ -166,8 +166,8 @@ impl CallGate {
 
     /// Whether a call that is running must end, `idle` long after its last byte has moved. News of a failure overtakes
     /// the bytes that a failed rank has still sent: a call to which they belong must not fail. So it goes on until a
-    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`]. What
-    /// this rank has done itself ends its calls at once.
+    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`].
+    /// What this rank has done itself ends its calls at once.
     pub fn must_end(&self, idle: Duration) -> bool {
         let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
         self.board.is_revoked()

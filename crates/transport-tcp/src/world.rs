@@ -30,10 +30,11 @@ static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
-/// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others and
-/// waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and ends
-/// the control thread. Right after the start it waits until the connections that carry the goodbye are there, at most as
-/// long as a handshake may take. The same happens when the process exits before: no program need drop anything.
+/// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
+/// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
+/// ends the control thread. Right after the start it waits until the connections that carry the goodbye are there, at
+/// most as long as a handshake may take. The same happens when the process exits before: no program need drop
+/// anything.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,

@@ -4,8 +4,8 @@
 
 use std::os::fd::AsFd;
 
-/// Whether the other side's kernel has everything that was sent on a TCP socket, its end among it: the outgoing half must
-/// have been shut down. True as well when the connection is gone, since nothing more can arrive then.
+/// Whether the other side's kernel has everything that was sent on a TCP socket, its end among it: the outgoing half
+/// must have been shut down. True as well when the connection is gone, since nothing more can arrive then.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     use std::os::fd::AsRawFd;
@@ -17,7 +17,8 @@ pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
     let descriptor = socket.as_fd().as_raw_fd();
     let place = (&raw mut info).cast();
-    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `bytes` bytes, which `info` has.
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `bytes` bytes, which `info`
+    // has.
     let result =
         unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut bytes) };
     // What is no TCP socket has nothing to be acknowledged.

@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | 0 | any other | none; the receiver keeps the words |
 //! | 1 | mismatch | rank `u32` and its call, twice; difference text |
-//! | 2 | peer lost | count `u32` and culprits, call (`u8` 0, or 1 and a call), reported by `u32`, certainty `u8`, text |
+//! | 2 | peer lost | culprits (count `u32`), call (`u8` 0, or 1 and a call), reported by `u32`, certainty `u8`, text |
 //! | 3 | timeout | reported by `u32`, call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
 //! | 4 | cancelled | by `u32`, call |
 //! | 5 | panicked | rank `u32`, call, words text |

@@ -259,6 +259,8 @@ impl Links for Narrow {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
