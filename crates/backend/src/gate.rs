@@ -230,8 +230,11 @@ impl CallGate {
     /// # Errors
     /// [`Error::Mismatch`], or the first cause.
     pub fn close(&self, now: Instant) -> Result<()> {
-        self.check_revoked()?;
-        self.control.close(self.board.history(), deadline_after(now, self.timeout))
+        let cause = self.check_revoked();
+        // Also behind a failure the others must learn that this rank takes no part any more: survivors would wait for
+        // it.
+        let closed = self.control.close(self.board.history(), deadline_after(now, self.timeout));
+        cause.and(closed)
     }
 
     /// A communicator of some of the ranks. `None` on those that are not in it.

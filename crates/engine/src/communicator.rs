@@ -239,10 +239,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         }
         let _turn = gate.wait_for_turn();
         let mut guard = shared.lock_links();
-        shared.finish_queue(&mut guard)?;
-        shared.finish_sends(&mut guard)?;
+        let finished = shared.finish_queue(&mut guard).and_then(|()| shared.finish_sends(&mut guard));
         let now = guard.links.now();
         drop(guard);
-        gate.close(now)
+        let closed = gate.close(now);
+        finished.and(closed)
     }
 }

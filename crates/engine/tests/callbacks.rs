@@ -53,7 +53,8 @@ fn a_reduce_function_that_uses_its_communicator_is_refused() {
     }
 }
 
-/// Runs a call whose function makes the attempt; what came of it, if the function ran here. The call is well in any case.
+/// Runs a call whose function makes the attempt; what came of it, if the function ran here. The call is well in any
+/// case.
 fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(), Error>> {
     let (sender, outcomes) = mpsc::channel();
     let inner = comm.clone();

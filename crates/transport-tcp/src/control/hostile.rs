@@ -335,6 +335,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
         2 => Topic::Closed {
             key,
             history: CallHistory { calls: input.below(4).into(), digest: input.below(2).into() },
+            by_close: true,
         },
         3 => Topic::Goodbye,
         kind => {

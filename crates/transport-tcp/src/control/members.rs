@@ -20,6 +20,15 @@ use crate::wire::{CommunicatorKey, Fate, News, Topic};
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
 
+/// How a rank has left a communicator.
+#[derive(Clone, Copy)]
+struct Departure {
+    /// After these calls.
+    history: CallHistory,
+    /// It has called `close`; else it has dropped its communicator, or its process has ended.
+    by_close: bool,
+}
+
 struct Closing {
     ours: CallHistory,
     deadline: Instant,
@@ -43,7 +52,7 @@ pub(crate) struct Member {
     inbox: Sender<Delivery>,
     waker: Waker,
     /// Who takes no part any more, after which calls.
-    closed: Vec<Option<CallHistory>>,
+    closed: Vec<Option<Departure>>,
     /// Whose streams have ended in the middle of a call of ours.
     ended_streams: Vec<bool>,
     is_told: bool,
@@ -146,13 +155,15 @@ impl Member {
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, history } if *key == self.key => {
-                let early = self.note_closed(news.origin, *history, now);
+            Topic::Closed { key, history, by_close } if *key == self.key => {
+                let departure = Departure { history: *history, by_close: *by_close };
+                let early = self.note_closed(news.origin, departure, now);
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
             // Who leaves has closed everything it had, so this one it never had.
             Topic::Goodbye => {
-                let early = self.note_closed(news.origin, CallHistory::UNUSED, now);
+                let departure = Departure { history: CallHistory::UNUSED, by_close: false };
+                let early = self.note_closed(news.origin, departure, now);
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
@@ -187,7 +198,7 @@ impl Member {
 
     /// Another rank takes no part any more. It takes nothing back that it has sent, so calls go on; the loss to publish
     /// if one of ours has met the end of its stream.
-    fn note_closed(&mut self, origin: u32, history: CallHistory, now: Instant) -> Option<Topic> {
+    fn note_closed(&mut self, origin: u32, departure: Departure, now: Instant) -> Option<Topic> {
         let mut early = None;
         if let Some(peer) = self.group_rank(origin) {
             if peer != self.group.rank() {
@@ -196,7 +207,7 @@ impl Member {
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
             if !self.board.is_revoked() {
-                self.closed[peer as usize].get_or_insert(history);
+                self.closed[peer as usize].get_or_insert(departure);
             }
             early = self.left_too_early(peer);
             self.finish_closing(now);
@@ -207,7 +218,7 @@ impl Member {
     /// The loss of a rank that has left in good order, while a call of ours needs more of it than it has sent.
     fn left_too_early(&self, peer: u32) -> Option<Topic> {
         let closed = self.closed[peer as usize].filter(|_| self.ended_streams[peer as usize])?;
-        self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.calls)))
+        self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.history.calls)))
     }
 
     /// Answers a waiting `close` once everybody has closed, or its time is up.
@@ -215,15 +226,31 @@ impl Member {
         let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
             // Nobody takes the answer when the caller has given up.
-            let error = closing_error(&self.board, closing.ours, &self.closed);
+            let error = self.closing_error(closing.ours);
             let _ = closing.answer.send(error.map_or(Ok(()), Err));
         }
+    }
+
+    /// What a rank learns that closes after these calls. Only those who have closed too are held to have made the same
+    /// calls; who has left otherwise, after fewer, has left too early.
+    fn closing_error(&self, ours: CallHistory) -> Option<Error> {
+        let by_close = |one: &Option<Departure>| one.filter(|one| one.by_close).map(|one| one.history);
+        let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
+        let left_early = || {
+            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let (peer, departure) = (0u32..).zip(&self.closed).find_map(|(peer, one)| {
+                let departure = one.filter(is_early)?;
+                Some((peer, departure))
+            })?;
+            Some(self.gone(peer, Certainty::Confirmed, left_after(departure.history.calls)))
+        };
+        closing_error(&self.board, ours, &closed).or_else(left_early)
     }
 
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
         let closed = self.closed.get(awaited as usize).copied().flatten();
-        let calls = closed.map(|history| history.calls).filter(|&calls| calls <= number)?;
+        let calls = closed.map(|departure| departure.history.calls).filter(|&calls| calls <= number)?;
         Some(self.gone(awaited, Certainty::Confirmed, left_after(calls)))
     }
 }
@@ -264,14 +291,15 @@ impl Members {
             let cause = member.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
             return Some(Topic::Revoked { key, cause });
         }
-        Some(Topic::Closed { key, history: ours })
+        Some(Topic::Closed { key, history: ours, by_close: false })
     }
 
     /// The process ends without having dropped these: what they have come to is to be published.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
         let leave = |member: &mut Member| {
             let is_first = !std::mem::replace(&mut member.is_told, true);
-            is_first.then(|| Topic::Closed { key: member.key, history: member.board.history() })
+            let history = member.board.history();
+            is_first.then_some(Topic::Closed { key: member.key, history, by_close: false })
         };
         self.members.values_mut().filter_map(leave).collect()
     }
@@ -335,7 +363,7 @@ impl Members {
         let is_first = !std::mem::replace(&mut member.is_told, true);
         member.closing = Some(Closing { ours, deadline, answer });
         member.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, history: ours })
+        is_first.then_some(Topic::Closed { key, history: ours, by_close: true })
     }
 
     /// Before asking `awaited` about call `number`: what needs no question.

@@ -53,7 +53,10 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
     );
     assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
     // The news of a rank comes back to itself.
-    members.happened(&news(4, Topic::Closed { key: KEY, history: history(calls) }), Instant::now());
+    members.happened(
+        &news(4, Topic::Closed { key: KEY, history: history(calls), by_close: true }),
+        Instant::now(),
+    );
     answered
 }
 
@@ -74,7 +77,8 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
 #[test]
 fn who_has_closed_may_go() {
     let (mut members, board, _inbox) = members();
-    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
+    members
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
     members.happened(&news(2, lost(6)), Instant::now());
     assert!(!board.is_revoked());
     assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
@@ -91,17 +95,28 @@ fn who_has_closed_may_go() {
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board, _inbox) = members();
     let answered = close(&mut equal, 3);
-    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
+    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
-    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
+    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
     assert!(equal.leave(KEY, history(3), true).is_none(), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = members();
-    unequal.happened(&news(6, Topic::Closed { key: KEY, history: history(4) }), Instant::now());
+    unequal
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(4), by_close: true }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0 == 2));
+
+    let (mut early, _board, _inbox) = members();
+    early
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: false }), Instant::now());
+    let answered = close(&mut early, 3);
+    early.on_time(Instant::now() + Duration::from_secs(61));
+    let Ok(Err(Error::PeerLost { culprits, evidence, .. })) = answered.try_recv() else {
+        panic!("not a loss")
+    };
+    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board, _inbox) = members();
     assert!(
@@ -116,7 +131,8 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut members, board, _inbox) = members();
     let answered = close(&mut members, 3);
     members.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
+    members
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
 }
 
