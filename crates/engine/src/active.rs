@@ -62,7 +62,8 @@ impl ActiveCall {
         timeout: Duration,
     ) -> Result<ActiveCall> {
         let descriptor = call.descriptor;
-        let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
+        let mut planned =
+            engine.planner.take(&descriptor, &call.counts, call.buffers.segment_ends(), &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -71,7 +72,7 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter_by(&descriptor, Some(plan.choice), call.site);
+        let number = board.enter_by(&descriptor, Some(plan.choice), plan.sizes.clone(), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.farewell().digest);
         board.set_digest(header.digest());
@@ -159,6 +160,7 @@ impl ActiveCall {
             descriptor: self.descriptor,
             algorithm: Some(self.planned.run.plan.choice.to_string().into()),
             site: Some(Site::from(self.site)),
+            sizes: self.planned.run.plan.sizes.clone(),
         }
     }
 

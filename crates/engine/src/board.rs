@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, Site};
+use unisono_communicator::{CallInfo, Descriptor, Error, Site, Sizes};
 use unisono_schedule::Choice;
 
 use crate::links::Waker;
@@ -18,11 +18,12 @@ pub const CALLS_REMEMBERED: usize = 1024;
 const NOBODY: u32 = u32::MAX;
 
 /// One call in the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     number: u64,
     descriptor: Descriptor,
     choice: Option<Choice>,
+    sizes: Option<Arc<Sizes>>,
     site: &'static Location<'static>,
 }
 
@@ -133,18 +134,20 @@ impl Board {
 
     /// Notes the entry into a collective of which no algorithm is known; see [`Board::enter_by`].
     pub fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
-        self.enter_by(descriptor, None, site)
+        self.enter_by(descriptor, None, None, site)
     }
 
-    /// Notes the entry into a collective, and who runs it, and gives it its number. Calls enter one at a time.
+    /// Notes the entry into a collective, who runs it, and its sizes, and gives it its number. Calls enter one at a
+    /// time.
     pub fn enter_by(
         &self,
         descriptor: &Descriptor,
         choice: Option<Choice>,
+        sizes: Option<Arc<Sizes>>,
         site: &'static Location<'static>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, choice, site };
+        let entry = Entry { number, descriptor: *descriptor, choice, sizes, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -196,6 +199,11 @@ impl Board {
         self.left.load(Ordering::Acquire)
     }
 
+    /// Which rank of its communicator this is.
+    pub(crate) fn rank(&self) -> u32 {
+        self.rank
+    }
+
     /// Notes whom the running call waits for.
     pub fn await_rank(&self, rank: Option<u32>) {
         self.awaited.store(rank.unwrap_or(NOBODY), Ordering::Relaxed);
@@ -207,7 +215,7 @@ impl Board {
         if number >= entered {
             return CallStatus::NotYet { last: entered.checked_sub(1).and_then(|last| self.call_info(last)) };
         }
-        let entry = *lock(self.slot(number));
+        let entry = lock(self.slot(number)).clone();
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
             Some(entry) if number < self.left.load(Ordering::Acquire) => {
@@ -219,7 +227,7 @@ impl Board {
 
     /// One remembered call.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
-        lock(self.slot(number)).filter(|entry| entry.number == number).map(|entry| info(&entry))
+        lock(self.slot(number)).as_ref().filter(|entry| entry.number == number).map(info)
     }
 
     /// Whom the running call waits for.
@@ -347,6 +355,7 @@ fn info(entry: &Entry) -> CallInfo {
         descriptor: entry.descriptor,
         algorithm: entry.choice.map(|choice| choice.to_string().into()),
         site: Some(Site::from(entry.site)),
+        sizes: entry.sizes.clone(),
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
+    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result, Sizes,
 };
 
 use crate::board::{Board, CALLS_REMEMBERED, CallStatus, Farewell};
@@ -101,11 +101,14 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     };
     // A call that has ended meanwhile is compared too: two calls of one number are never allowed to differ.
     let ours = board.call_info(number)?;
-    match board.suspicion(rank, number) {
-        // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
-        Some(difference) => Some(described(ours, theirs.clone(), rank, difference)),
-        None => mismatch(ours, theirs.clone(), rank),
-    }
+    let Some(seen) = board.suspicion(rank, number) else { return mismatch(ours, theirs.clone(), rank) };
+    // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
+    let sizes = ours.sizes.as_deref().zip(theirs.sizes.as_deref());
+    let counts = sizes.and_then(|(ours, theirs)| ours.counts_difference(theirs, board.rank(), rank));
+    let told: Vec<String> = differences(&ours, theirs).into_iter().chain(counts).collect();
+    // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
+    let difference = if told.is_empty() { seen } else { told.join(", ") };
+    Some(described(ours, theirs.clone(), rank, difference))
 }
 
 /// Who is to be asked next about call `number`, after an answer to a question about it: following whom the ranks wait
@@ -134,25 +137,37 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Err
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(*rank, number));
 }
 
-/// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
-/// operator is left to the headers, which compare its hash: it does not travel with `theirs`.
-pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error> {
-    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
-        (ours.descriptor.op, &mut theirs.descriptor.op)
-    {
-        their_op.name = our_op.name;
-    }
-    let algorithms = match (&ours.algorithm, &theirs.algorithm) {
-        // Two algorithms may share no message, so no header would ever be compared.
-        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
-        _ => None,
-    };
-    let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
-    let differences: Vec<String> = fields.into_iter().chain(algorithms).collect();
+/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
+pub fn mismatch(ours: CallInfo, theirs: CallInfo, rank: u32) -> Option<Error> {
+    let differences = differences(&ours, &theirs);
     if differences.is_empty() {
         return None;
     }
     Some(described(ours, theirs, rank, differences.join(", ")))
+}
+
+/// In what two calls of the same number differ. The name of a user operator is left to the headers, which compare its
+/// hash: it does not travel with `theirs`.
+fn differences(ours: &CallInfo, theirs: &CallInfo) -> Vec<String> {
+    let mut their_descriptor = theirs.descriptor;
+    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
+        (ours.descriptor.op, &mut their_descriptor.op)
+    {
+        their_op.name = our_op.name;
+    }
+    let fields = descriptor_difference(&ours.descriptor, &their_descriptor);
+    let algorithm = match (&ours.algorithm, &theirs.algorithm) {
+        // Two algorithms may share no message, so no header would ever be compared.
+        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
+        _ => None,
+    };
+    // Those of other calls follow from what differs already.
+    let segments = || {
+        let (ours_sizes, their_sizes) = (ours.sizes.as_deref(), theirs.sizes.as_deref());
+        Sizes::segments_difference(ours.descriptor.count, ours_sizes, their_sizes)
+    };
+    let segments = if fields.is_none() { segments() } else { None };
+    fields.into_iter().chain(algorithm).chain(segments).collect()
 }
 
 /// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
@@ -166,6 +181,7 @@ pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some(name.into()),
         site: None,
+        sizes: None,
     };
     let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
     let not_arrived = awaited.iter().map(awaits).collect();
@@ -204,10 +220,11 @@ pub fn farewell_error(board: &Board, ours: Farewell, theirs: &[Option<Farewell>]
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some("close".into()),
         site: None,
+        sizes: None,
     };
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
     let (our_call, difference) = if ours.calls == theirs.calls {
-        let difference = format!("{EARLIER_CALLS} #{:016x} / #{:016x}", ours.digest, theirs.digest);
+        let difference = format!("{EARLIER_CALLS} differ");
         (first_extra(ours.calls.saturating_sub(1)), difference)
     } else {
         let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
@@ -221,7 +238,7 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
-    use unisono_communicator::UserOp;
+    use unisono_communicator::{Counts, UserOp};
 
     /// A call that takes long enough to be asked about must not fail for the name that the answer leaves out.
     #[test]
@@ -229,7 +246,7 @@ mod tests {
         let call = |name, count| {
             let op = Some(ReduceOp::User(UserOp { name, commutative: false }));
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
-            CallInfo { number: 3, descriptor, algorithm: None, site: None }
+            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None }
         };
         assert!(mismatch(call("affine", 5), call("user", 5), 1).is_none());
         let error = mismatch(call("affine", 5), call("user", 6), 1).map(|error| error.to_string());
@@ -238,7 +255,7 @@ mod tests {
 
     fn gather(algorithm: &'static str) -> CallInfo {
         let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
-        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None }
+        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None, sizes: None }
     }
 
     /// They may share no message, so that no header tells.
@@ -252,15 +269,37 @@ mod tests {
     #[test]
     fn an_answer_completes_what_a_header_has_shown() {
         let board = Board::new(0, 2);
-        board.enter(&gather("ring").descriptor, Location::caller());
-        let answer = CallStatus::Running { call: gather("ring"), awaited: None };
-        assert!(judge_answer(&board, 1, 0, &answer).is_none());
-        board.suspect(1, 0, "step lengths #1 / #2");
-        let error = judge_answer(&board, 1, 0, &answer);
-        assert!(
-            matches!(error, Some(Error::Mismatch { rank: 1, difference, .. }) if difference.contains("#2"))
-        );
-        assert!(judge_answer(&board, 1, 7, &answer).is_none(), "no such call");
+        let sized = |counts: [u64; 2]| {
+            let sizes = Sizes::of(DType::U64, &Counts::PerRank(counts.into()), None).map(Arc::new);
+            let descriptor = Descriptor { uneven: true, ..gather("ring").descriptor };
+            CallInfo { descriptor, sizes, ..gather("ring") }
+        };
+        let ours = sized([4, 2]);
+        board.enter_by(&ours.descriptor, None, ours.sizes.clone(), Location::caller());
+        let answer = |call| CallStatus::Running { call, awaited: None };
+        let judge = |call| match judge_answer(&board, 1, 0, &answer(call)) {
+            Some(Error::Mismatch { rank: 1, difference, .. }) => Some(difference),
+            other => other.map(|error| error.to_string()),
+        };
+        assert_eq!(judge(sized([4, 3])), None, "counts of others");
+        board.suspect(1, 0, "counts differ");
+        assert_eq!(judge(sized([4, 3])).as_deref(), Some("counts [4, 2] / [4, 3]"));
+        assert_eq!(judge(ours.clone()).as_deref(), Some("counts differ"), "all that is known");
+        assert!(judge_answer(&board, 1, 7, &answer(ours.clone())).is_none(), "no such call");
+    }
+
+    #[test]
+    fn segments_of_other_lengths_are_a_mismatch() {
+        let with = |ends: Option<&[usize]>| CallInfo {
+            sizes: Sizes::of(DType::U64, &Counts::Even, ends).map(Arc::new),
+            ..gather("ring")
+        };
+        let text = |ours, theirs| mismatch(with(ours), with(theirs), 1).map(|error| error.to_string());
+        assert_eq!(text(Some(&[8, 32]), Some(&[8, 32])), None);
+        let differ = text(Some(&[8, 32]), Some(&[24, 32]));
+        assert!(differ.is_some_and(|text| text.ends_with("(segment lengths [1, 3] / [3, 1])")));
+        let differ = text(None, Some(&[0, 32]));
+        assert!(differ.is_some_and(|text| text.ends_with("(segment lengths [4] / [0, 4])")));
     }
 
     #[test]

@@ -101,7 +101,8 @@ impl Job {
     }
 
     fn info(&self) -> CallInfo {
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site: Some(self.site.clone()) }
+        let (site, sizes) = (Some(self.site.clone()), None);
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
     }
 }
 

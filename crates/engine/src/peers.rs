@@ -59,7 +59,7 @@ impl Peers {
         let rank = self.global(peer);
         // Its header was equal to ours, so our memory of that call is one of theirs, but for where it was issued.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
-        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
+        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
 

@@ -103,7 +103,7 @@ fn measure_run(name: &str, ranks: u32) {
     let choice = choice.expect("a registered algorithm");
     let group = Group::world(0, ranks);
     let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, 0));
-    let key = PlanKey { descriptor: descriptor(), counts: Counts::Even };
+    let key = PlanKey { descriptor: descriptor(), counts: Counts::Even, segment_ends: None };
     let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES));
     let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
     let mut links =
