@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
-    Agreed, Ask, Board, Control, Edge, EngineCommunicator, EngineOptions, Farewell, HEADER_BYTES, Interest,
-    Lane, Link, Links, Parts, Wake, Waker, header_digest,
+    Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links, Parts, Wake,
+    header_digest,
 };
 
 /// Where a header has the number of its call.
@@ -120,6 +121,8 @@ impl Links for Recording {
         self.link.links.waker()
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.link.links.close();
     }
@@ -197,6 +200,8 @@ impl Links for ReplayLinks {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.links.clear();
     }
@@ -206,13 +211,15 @@ impl Links for ReplayLinks {
 struct NoControl;
 
 impl Control for NoControl {
+    fn stream_ended(&self, _peer: u32) {}
+
     fn flood(&self, cause: Arc<Error>) {
         panic!("a recorded call has failed: {cause}");
     }
 
     fn ask(&self, _awaited: u32, _number: u64) {}
 
-    fn close(&self, _ours: Farewell, _deadline: Instant) -> Result<()> {
+    fn close(&self, _ours: CallHistory, _deadline: Instant) -> Result<()> {
         Ok(())
     }
 

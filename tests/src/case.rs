@@ -48,7 +48,7 @@ pub struct Case {
     pub place: Place,
     /// Cuts the buffers into lists at places that follow from this number.
     pub segments: Option<u64>,
-    /// The caller's wishes.
+    /// The caller's options.
     pub options: CallOptions,
     /// What the operands are like.
     pub operands: Operands,
@@ -57,7 +57,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The plainest call: separate and contiguous buffers, root 0, no wishes.
+    /// The plainest call: separate and contiguous buffers, root 0, no options.
     pub fn new(collective: Collective, dtype: DType, count: usize) -> Case {
         Case {
             collective,

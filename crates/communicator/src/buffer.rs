@@ -62,7 +62,7 @@ pub enum Division {
     Coalesced,
 }
 
-/// Slices of bytes that follow each other, with their running ends, so that a byte is found in log time.
+/// Slices of bytes that follow each other, with the offset at which each ends: a byte is found by binary search.
 #[derive(Clone, Debug)]
 pub struct SegmentList<S> {
     slices: Vec<S>,
@@ -113,7 +113,7 @@ impl<S: AsRef<[u8]>> SegmentList<S> {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The slice that holds byte `offset`, and where in it; `None` behind the end.
+    /// The slice that holds byte `offset`, and where in it; `None` at the end and after it.
     ///
     /// ```
     /// use unisono_communicator::SegmentList;

@@ -1,4 +1,4 @@
-//! The one place where a call's arguments are checked, before any backend sees it.
+//! Checks the arguments of every call, before any backend sees it.
 
 use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
@@ -18,7 +18,7 @@ pub struct Lengths {
     pub output: u64,
 }
 
-/// The lengths that `descriptor` and `counts` ask of this rank of `group`.
+/// The lengths that `descriptor` and `counts` require on this rank of `group`.
 pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengths {
     let (n, ranks) = (descriptor.count, u64::from(group.size()));
     let at_root = descriptor.root == Some(group.rank());
@@ -165,7 +165,10 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
             check_length(receive)?;
             let own = group.rank() as usize;
             if send[own] != receive[own] {
-                let problem = format!("to itself {}, from itself {}", send[own], receive[own]);
+                let problem = format!(
+                    "rank {own} sends {} elements to itself, but receives {}",
+                    send[own], receive[own]
+                );
                 return Err(Error::invalid("counts", problem));
             }
             if call.descriptor.place == Place::InPlace && send != receive {
@@ -175,18 +178,18 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
                 ));
             }
         }
-        _ => return Err(Error::invalid("counts", format!("{collective} has no such uneven form"))),
+        _ => return Err(Error::invalid("counts", format!("{collective} has no form with such counts"))),
     }
     if call.descriptor.uneven == (call.counts == Counts::Even) {
         return Err(Error::invalid(
             "counts",
-            "the descriptor and the counts disagree on whether they are uneven",
+            "the descriptor and the counts disagree: one says even, the other uneven",
         ));
     }
     check_size(call, group)
 }
 
-/// No rank's buffer, on whichever rank it is whole, may exceed the address space.
+/// The largest buffer that this call needs on any rank must fit into the address space.
 fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
     let own = lengths(&call.descriptor, &call.counts, group);
     let all = match &call.counts {

@@ -1,4 +1,4 @@
-//! The typed operations users write, on every communicator. Arguments are checked here, once, above all backends.
+//! The typed operations that users call, on every communicator. Arguments are checked here, once, above all backends.
 
 use std::panic::Location;
 
@@ -11,7 +11,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
 
-/// What a receive got.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The sender's rank.
@@ -33,7 +33,7 @@ pub struct Received {
 /// [`crate::Error::Timeout`] or [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact
 /// and outputs indeterminate.
 pub trait Collectives: Communicator {
-    /// Adds wishes to every call made through the result.
+    /// Adds options to every call made through the result.
     ///
     /// ```
     /// use std::time::Duration;
@@ -199,7 +199,7 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
     }
 
-    /// [`Collectives::all_to_all`] that replaces what is sent by what is received.
+    /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, buffer.len(), "buffer")?;
@@ -298,9 +298,9 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::empty(), BufferMut::empty())
     }
 
-    /// Sends `message` to `peer`; returns when the buffer may be used again. That may be when the receive has been
-    /// posted: always for messages above 64 KiB, and for shorter ones when streams and queue are full. Messages of
-    /// one pair and tag arrive in order.
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 64 KiB that is not before the
+    /// receive has been posted; a shorter message waits for it only while streams and queue are full. Messages of one
+    /// pair and tag arrive in order.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Peer, Solo};
@@ -319,7 +319,7 @@ pub trait Collectives: Communicator {
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
     ///
     /// # Errors
-    /// [`crate::Error::Truncated`] when the message is larger: it is dropped, and nothing else is affected.
+    /// [`crate::Error::Truncated`] when the message is larger. It is dropped, and nothing else is affected.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Collective::Recv, T::DTYPE, buffer.len(), peer, tag);

@@ -1,26 +1,23 @@
 //! The communicator over any links: admits calls, gives them their order, drives them.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
     Buffers, CALL_TIMEOUT_DEFAULT, Call, Communicator, Descriptor, Error, Finished, Group, Outcome,
-    OwnedCall, Result, Shrunk, Work, deadline_after,
+    OwnedCall, Result, Shrunk, Work,
 };
 use unisono_schedule::{Choice, Parameters, algorithms};
 
-use crate::active::{ActiveCall, Engine};
-use crate::baton::Shared;
-use crate::board::Board;
-use crate::control::Control;
-use crate::job::{Job, JobHandle, lock};
+use crate::drive::Shared;
+use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::pending::OneCollective;
+use crate::drive::progress::Progress;
+use crate::drive::request::{Request, RequestHandle};
 use crate::links::Links;
-use crate::peers::Peers;
-use crate::planner::Planner;
-use crate::point_to_point::Mail;
-use crate::progress::Progress;
-use crate::tasks::OneCollective;
+use crate::plan::planner::Planner;
+use crate::point_to_point::PointToPoint;
 
 /// Settings of one communicator; equal on all its ranks.
 #[derive(Clone, Debug)]
@@ -101,28 +98,34 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let Parts { group, links, control, board, options, backend } = parts;
         let planner =
             Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
-        let peers = Peers::new(group.clone(), board.clone());
-        let mail = Mail::new(peers);
-        let engine = Engine::new(links, planner, board.heard().clone());
-        let shared = Shared::new(group, board, control, options, backend, mail, engine);
-        Arc::new(EngineCommunicator { shared: Arc::new(shared) })
+        let gate = CallGate::new(group, board, control, backend, options.timeout);
+        let messages = PointToPoint::new(gate.peers().clone());
+        let engine = Engine::new(links, planner, gate.board().heard().clone());
+        Arc::new(EngineCommunicator { shared: Arc::new(Shared::new(gate, options, messages, engine)) })
     }
 
     fn run_collective(&self, call: &mut Call<'_>) -> Result<Outcome> {
-        let shared = &*self.shared;
-        let _turn = shared.issue(&call.descriptor)?;
-        let mut baton = shared.take_baton();
-        shared.finish_queue(&mut baton)?;
-        let timeout = shared.options.timeout;
-        let active = ActiveCall::start(call, &mut baton, &shared.board, shared.group.size(), timeout)?;
+        let (shared, gate) = (&*self.shared, &self.shared.gate);
+        let _turn = gate.issue(&call.descriptor)?;
+        let mut guard = shared.lock_links();
+        shared.finish_queue(&mut guard)?;
+        let active = ActiveCall::start(call, &mut guard, gate)?;
         let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
-        if let Err(error) = baton.drive(&mut task) {
-            return Err(shared.settle(&mut baton, error));
+        if let Err(error) = guard.drive(&mut task) {
+            return Err(gate.settle(&mut guard, error));
         }
         let active = task.active;
-        shared.board.leave(active.number);
+        gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers);
-        Ok(active.finish(&mut baton, bytes))
+        Ok(active.finish(&mut guard, bytes))
+    }
+}
+
+impl<L: Links + 'static> Drop for EngineCommunicator<L> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.gate.control().abandon();
+        }
     }
 }
 
@@ -140,13 +143,13 @@ fn device_unsupported(backend: &'static str) -> Error {
 
 impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     fn group(&self) -> &Group {
-        &self.shared.group
+        self.shared.gate.group()
     }
 
     fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.admit()?;
+        self.shared.gate.admit(&call.descriptor)?;
         if call.buffers.on_device() {
-            return Err(device_unsupported(self.shared.backend));
+            return Err(device_unsupported(self.backend()));
         }
         if call.descriptor.collective.is_point_to_point() {
             self.shared.run_point_to_point(call)
@@ -156,58 +159,48 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
+        let gate = &self.shared.gate;
         let refuse = |call: OwnedCall, error| {
             Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
         };
-        if let Err(error) = self.shared.admit() {
+        if let Err(error) = gate.admit(&call.descriptor) {
             return refuse(call, error);
         }
         if call.descriptor.collective.is_point_to_point() {
-            let timeout = call.options.timeout.unwrap_or(self.shared.options.timeout);
-            let job = Job::message(call, self.shared.bell.clone(), &self.shared.board);
-            self.shared.post_mail(job.clone(), timeout);
-            return Work::new(JobHandle { job, shared: self.shared.clone() });
+            let timeout = call.options.timeout.unwrap_or(gate.timeout());
+            let request = Request::message(call, self.shared.completions.clone(), gate.board());
+            self.shared.post_message(request.clone(), timeout);
+            return Work::new(RequestHandle { request, shared: self.shared.clone() });
         }
-        let job = match self.shared.issue(&call.descriptor) {
+        let request = match gate.issue(&call.descriptor) {
             Ok(_turn) => {
-                let job = Job::new(call, self.shared.bell.clone());
-                self.shared.queue.push(job.clone());
-                job
+                let request = Request::new(call, self.shared.completions.clone());
+                self.shared.queue.push(request.clone());
+                request
             }
             Err(error) => return refuse(call, error),
         };
         self.shared.nudge_holder();
         if let Err(error) = Progress::notify(&self.shared) {
-            self.shared.fail(error);
+            gate.fail(error);
         }
-        Work::new(JobHandle { job, shared: self.shared.clone() })
+        Work::new(RequestHandle { request, shared: self.shared.clone() })
     }
 
     fn backend(&self) -> &'static str {
-        self.shared.backend
+        self.shared.gate.backend()
     }
 
     fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+        self.shared.gate.check_caller(descriptor)?;
         if descriptor.collective.is_point_to_point() {
             return Ok(());
         }
-        self.shared.take_baton().planner.choice_of(descriptor).map(|_| ())
+        self.shared.lock_links().planner.choice_of(descriptor).map(|_| ())
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.shared.admit()?;
-        let size = self.shared.group.size();
-        for (position, &rank) in ranks.iter().enumerate() {
-            if rank >= size {
-                let problem = format!("{rank}, but the group has ranks 0 to {}", size - 1);
-                return Err(Error::invalid("ranks", problem));
-            }
-            if ranks[..position].contains(&rank) {
-                return Err(Error::invalid("ranks", format!("{rank} twice")));
-            }
-        }
-        let counter = self.shared.derived.fetch_add(1, Ordering::SeqCst);
-        self.shared.control.derive(ranks, counter)
+        self.shared.gate.subgroup(ranks)
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
@@ -217,52 +210,39 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
-        self.shared.agree_on_flag(flag)
+        self.shared.gate.check_caller(&"agree")?;
+        self.shared.gate.agree(flag, self.shared.now())
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        self.shared.shrink()
+        let gate = &self.shared.gate;
+        gate.check_caller(&"shrink")?;
+        let shrunk = gate.shrink(self.shared.now())?;
+        if gate.board().is_revoked() {
+            // Nobody may use the streams of an epoch that has ended.
+            self.shared.lock_links().links.close();
+        }
+        Ok(shrunk)
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
-        self.shared.fail(cause);
+        self.shared.gate.check_caller(&"revoke")?;
+        self.shared.gate.revoke(cause);
         Ok(())
     }
 
     fn close(&self) -> Result<()> {
-        let shared = &*self.shared;
-        if shared.is_closed.swap(true, Ordering::SeqCst) {
+        let (shared, gate) = (&*self.shared, &self.shared.gate);
+        gate.check_caller(&"close")?;
+        if !gate.begin_close() {
             return Ok(());
         }
-        let _turn = lock(&shared.order);
-        let mut baton = shared.take_baton();
-        shared.finish_queue(&mut baton)?;
-        shared.finish_sends(&mut baton)?;
-        shared.check_revoked()?;
-        let deadline = deadline_after(baton.links.now(), shared.options.timeout);
-        drop(baton);
-        shared.control.close(shared.board.farewell(), deadline)
-    }
-}
-
-impl<L: Links + 'static> Shared<L> {
-    /// Refuses what can be refused before anything happens.
-    fn admit(&self) -> Result<()> {
-        self.owner.check()?;
-        self.check_revoked()?;
-        if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
-    }
-
-    /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
-    /// order; an unlabelled one is refused.
-    fn issue(&self, descriptor: &Descriptor) -> Result<MutexGuard<'_, ()>> {
-        if descriptor.label.is_some() {
-            return Ok(lock(&self.order));
-        }
-        match self.order.try_lock() {
-            Ok(turn) => Ok(turn),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
-        }
+        let _turn = gate.wait_for_turn();
+        let mut guard = shared.lock_links();
+        shared.finish_queue(&mut guard)?;
+        shared.finish_sends(&mut guard)?;
+        let now = guard.links.now();
+        drop(guard);
+        gate.close(now)
     }
 }

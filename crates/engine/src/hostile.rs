@@ -19,17 +19,16 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Choice, Shape};
 
-use crate::header::{
-    CallHeader, HEADER_BYTES, HeaderBytes, decode, descriptor_difference, header_difference, header_digest,
-};
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use crate::links::{Edge, Interest, Link, Links, Wake};
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference, header_digest};
 use crate::plan::{Plan, PlanKey};
 use crate::point_to_point::hostile;
 use crate::reduce::Reducer;
-use crate::run::{Desk, Failure, Run, Turn};
+use crate::run::{Failure, Run, Staging, Turn};
 use input::{Input, common_bytes};
+use unisono_backend::Heard;
+use unisono_backend::Waker;
 
 /// The first byte of an input of target `frame` says what it is about; the last two are the transport's.
 const KINDS: u8 = 6;
@@ -120,6 +119,8 @@ impl Links for Wire {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -154,7 +155,7 @@ fn describes(said: &Descriptor, number: u64) {
         count: if said.uneven { 0 } else { said.count },
         ..*said
     };
-    assert_eq!(descriptor_difference(&said, &again.descriptor), None);
+    assert_eq!(unisono_backend::descriptor_difference(&said, &again.descriptor), None);
     assert_eq!(format!("{said:?}"), format!("{:?}", again.descriptor));
 }
 
@@ -186,19 +187,19 @@ impl Rank {
         }
     }
 
-    fn turn(&mut self, desk: &mut Desk) -> std::result::Result<bool, Failure> {
+    fn turn(&mut self, staging: &mut Staging) -> std::result::Result<bool, Failure> {
         let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
         let (input, output) = (Buffer::of(&self.input), BufferMut::of(&mut self.output));
         let mut buffers = Buffers::Separate { input, output };
         let Some(memory) = Memory::new(&mut buffers, None, &mut self.scratch) else {
             panic!("memory of this host")
         };
-        self.run.advance(&mut Turn { memory, links: &mut self.wire, desk, reducer: &reducer })
+        self.run.advance(&mut Turn { memory, links: &mut self.wire, staging, reducer: &reducer })
     }
 }
 
 /// Two ranks in turns, to the end; what the second has sent.
-fn record(algorithm: &'static Algorithm, count: usize, desk: &mut Desk) -> Recorded {
+fn record(algorithm: &'static Algorithm, count: usize, staging: &mut Staging) -> Recorded {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
@@ -213,7 +214,7 @@ fn record(algorithm: &'static Algorithm, count: usize, desk: &mut Desk) -> Recor
     });
     let mut moved = true;
     while moved {
-        moved = ranks.iter_mut().any(|rank| rank.turn(desk).is_ok_and(|moved| moved));
+        moved = ranks.iter_mut().any(|rank| rank.turn(staging).is_ok_and(|moved| moved));
         let [first, second] = &mut ranks;
         first.wire.arrived.clone_from(&second.wire.sent);
         second.wire.arrived.clone_from(&first.wire.sent);
@@ -226,20 +227,20 @@ fn record(algorithm: &'static Algorithm, count: usize, desk: &mut Desk) -> Recor
 }
 
 thread_local! {
-    /// Every all-reduce of two ranks, and the desk at which it is done.
-    static CALLS: std::cell::RefCell<(Vec<Recorded>, Desk)> = std::cell::RefCell::new({
-        let mut desk = Desk::new(Heard::new(2));
+    /// Every all-reduce of two ranks, and the staging at which it is done.
+    static CALLS: std::cell::RefCell<(Vec<Recorded>, Staging)> = std::cell::RefCell::new({
+        let mut staging = Staging::new(Heard::new(2));
         let all = unisono_schedule::algorithms().iter();
         let all = all.filter(|one| one.collective == unisono_schedule::Collective::AllReduce);
         let calls = all.flat_map(|one| COUNTS.map(|count| (one, count)));
-        (calls.map(|(one, count)| record(one, count, &mut desk)).collect(), desk)
+        (calls.map(|(one, count)| record(one, count, &mut staging)).collect(), staging)
     });
 }
 
 /// A call whose other side's bytes are edited: it ends well only behind the very header that it expects, and takes not
 /// a byte more than it needs.
 fn call(input: &mut Input<'_>) {
-    CALLS.with_borrow_mut(|(calls, desk)| {
+    CALLS.with_borrow_mut(|(calls, staging)| {
         let algorithm = usize::from(input.u8()) * COUNTS.len() % calls.len();
         let count = if input.rarely(LONG_ONE_IN) { 2 } else { input.below(2) };
         let recorded = &calls[algorithm + usize::from(count)];
@@ -251,7 +252,7 @@ fn call(input: &mut Input<'_>) {
         let has_header = stream.len() >= HEADER_BYTES;
         let mut rank = Rank::new(&recorded.plan, recorded.header, 1, count, Wire::new(stream, piece));
         let has_failed = loop {
-            match rank.turn(desk) {
+            match rank.turn(staging) {
                 Ok(true) => {}
                 Ok(false) => break false,
                 Err(failure) => {
@@ -261,7 +262,7 @@ fn call(input: &mut Input<'_>) {
                 }
             }
         };
-        let (name, is_finished) = (recorded.plan.choice.algorithm.name, rank.run.is_finished());
+        let (name, is_finished) = (recorded.plan.algorithm, rank.run.is_finished());
         assert_eq!(has_failed, has_header && same_bytes < HEADER_BYTES, "{name} of {count}");
         assert!(!is_finished || same_bytes >= HEADER_BYTES, "{name} of {count} believes another header");
         assert!(!is_finished || rank.wire.read == genuine.len(), "{name} of {count} reads on");

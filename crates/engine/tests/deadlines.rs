@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use unisono_backend::Waker;
 use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp, Result};
 use unisono_engine::in_process::InProcessLinks;
-use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, Waker, in_process};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, in_process};
 
 /// Links whose time jumps to the end of every sleep.
 struct Impatient {
@@ -38,6 +39,10 @@ impl Links for Impatient {
         self.links.waker()
     }
 
+    fn shut_down(&mut self) {
+        self.links.shut_down();
+    }
+
     fn close(&mut self) {
         self.links.close();
     }
@@ -57,7 +62,7 @@ fn a_collective_names_the_ranks_that_never_came() {
     let world = world(4);
     let started = Instant::now();
     let error = world[0].all_reduce(&mut [1.0f64; 4], ReduceOp::Sum).unwrap_err();
-    let Error::Timeout { call, waited, not_arrived } = &error else { panic!("{error}") };
+    let Error::Timeout { call, waited, not_arrived, .. } = &error else { panic!("{error}") };
     assert_eq!(call.number, 0);
     assert!(*waited >= Duration::from_secs(600), "{waited:?}");
     assert!(started.elapsed() < Duration::from_secs(60), "the clock of the test is not the machine's");
@@ -76,7 +81,7 @@ fn the_cause_reaches_ranks_that_come_later() {
     assert!(matches!(first, Error::Timeout { .. }), "{first}");
     for late in &world[..2] {
         let error = late.barrier().unwrap_err();
-        assert!(matches!(&error, Error::Revoked { by: 2, .. }), "{error}");
+        assert!(matches!(&error, Error::Timeout { reported_by: 2, .. }), "{error}");
         assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
     }
     // The rank that saw the cause keeps seeing it.
@@ -90,5 +95,5 @@ fn a_receive_without_a_sender_ends() {
     let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
     assert_eq!(not_arrived[0].rank, 1);
     let error = world[1].send(&[1u8], 0, 3).unwrap_err();
-    assert!(matches!(error, Error::Revoked { by: 0, .. }), "{error}");
+    assert!(matches!(error, Error::Timeout { reported_by: 0, .. }), "{error}");
 }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use unisono_backend::Board;
 use unisono_communicator::{Group, Result};
-use unisono_engine::{Board, EngineCommunicator, Links, Parts};
+use unisono_engine::{EngineCommunicator, Links, Parts};
 
 use crate::control::{Command, Member, TcpControl};
 use crate::links::TcpLinks;

@@ -27,10 +27,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
 use unisono_communicator::{
     CallInfo, Collective, Counts, Descriptor, Error, Group, Peer, Place, ReduceOp, Result, Site, lengths,
 };
-use unisono_engine::{Board, CALLS_REMEMBERED, CallStatus};
 
 use crate::wire::CommunicatorKey;
 pub(crate) use recorder::Recorder;

@@ -15,13 +15,14 @@
 //! | `links` | the data sockets of a communicator, as the engine's links |
 //! | `world`, `communicator` | the job, and what users get |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod codec;
 mod communicator;
 pub mod config;
 mod control;
 pub mod environment;
+mod exit;
 pub mod flight;
 pub mod handshake;
 #[cfg(any(test, fuzzing))]

@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{EngineOptions, PIECE_BYTES, Parameters};
@@ -11,6 +11,7 @@ use unisono_engine::{EngineOptions, PIECE_BYTES, Parameters};
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
+use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{Door, WaitingRoom};
 use crate::links::{self, SocketOptions};
@@ -21,14 +22,19 @@ use crate::wire::CommunicatorKey;
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the end of the process waits for the list of its jobs.
+const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
 static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
-/// within 100 ms, closes all connections and ends the control thread. Right after the start it waits until the
-/// connections that carry the goodbye are there, at most as long as a handshake may take.
+/// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
+/// ends the control thread. Right after the start it waits until the connections that carry the goodbye are there, at
+/// most as long as a handshake may take. The same happens when the process exits before: no program need drop
+/// anything.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,
@@ -44,7 +50,7 @@ struct Shared {
     commands: Commands,
     recorder: Recorder,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
-    _thread: ControlThread,
+    thread: ControlThread,
 }
 
 impl World {
@@ -89,17 +95,18 @@ impl World {
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
-        let group = group.with_processes(processes.into());
+        let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),
+            drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
         };
         let options = engine_options(config, prices.piece_bytes());
         options.check()?;
-        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
+        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, door, settings)?;
         let shared = Shared {
@@ -110,13 +117,14 @@ impl World {
             whole: Mutex::new(None),
             commands: thread.commands(),
             recorder,
-            _thread: thread,
+            thread,
         };
         let shared = Arc::new(shared);
         let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|world| world.strong_count() > 0);
         joined.push(Arc::downgrade(&shared));
         drop(joined);
+        leave_jobs_at_exit();
         Ok(World { shared })
     }
 
@@ -133,6 +141,21 @@ impl World {
     pub fn joined() -> Vec<World> {
         let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         joined.iter().filter_map(Weak::upgrade).map(|shared| World { shared }).collect()
+    }
+
+    /// Leaves every job: the process ends. Communicators that are still there are of no use afterwards.
+    pub(crate) fn leave_all() {
+        // Somebody may hold the lock for ever: a thread that the end of the process has stopped in the middle of it.
+        let until = Instant::now() + JOINED_WAIT_MAX;
+        let joined = loop {
+            match JOINED.try_lock() {
+                Ok(joined) => break joined.clone(),
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner().clone(),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
+        joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.thread.leave());
     }
 
     /// The communicator of all ranks; the same one as long as somebody holds it.

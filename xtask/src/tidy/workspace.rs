@@ -11,9 +11,10 @@ use super::Violation;
 const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-communicator", &[]),
     ("unisono-schedule", &[]),
-    ("unisono-engine", &[COMMUNICATOR, SCHEDULE]),
-    ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, ENGINE]),
-    ("unisono", &[COMMUNICATOR, SCHEDULE, ENGINE, TCP]),
+    ("unisono-backend", &[COMMUNICATOR]),
+    ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
+    ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
+    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP]),
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
@@ -23,10 +24,11 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 const COMMUNICATOR: &str = "unisono-communicator";
+const BACKEND: &str = "unisono-backend";
 const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
 const TCP: &str = "unisono-transport-tcp";
-const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, ENGINE, TCP, "unisono"];
+const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, "unisono"];
 
 /// One package of the workspace.
 struct Package {

@@ -1,6 +1,6 @@
-//! Blocking sends and receives: on the caller's own memory while its thread holds the baton.
+//! Blocking sends and receives: on the caller's own memory while its thread holds the links.
 //!
-//! A thread that finds the baton taken posts its operation, copied, to the holder. A holder whose baton is wanted
+//! A thread that finds the links taken posts its operation, copied, to the holder. A holder whose links are wanted
 //! makes its operation an owned one before it lets go. So threads never wait for each other's turns, and a program
 //! with one thread copies nothing.
 
@@ -14,13 +14,14 @@ use unisono_communicator::{
     OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, deadline_after, zeroed,
 };
 
-use crate::baton::{Baton, Shared};
-use crate::job::{Job, lock};
+use crate::drive::progress::Progress;
+use crate::drive::request::Request;
+use crate::drive::{LinksGuard, Shared};
 use crate::links::Links;
-use crate::progress::Progress;
+use crate::lock;
 
-use super::Mail;
-use super::operation::{Loan, late};
+use super::PointToPoint;
+use super::operation::{Borrowed, late};
 
 /// Of so many idle turns, one looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
@@ -28,8 +29,8 @@ const TURNS_PER_ROUND: u32 = 8;
 /// Longest sleep without looking, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// How a turn on lent memory ended.
-enum Lent {
+/// How a turn on borrowed memory ended.
+enum TurnEnd {
     /// The operation is over.
     Over,
     /// Another thread must go on: the operation needs memory of its own.
@@ -39,14 +40,14 @@ enum Lent {
 impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
     pub(crate) fn run_point_to_point(self: &Arc<Self>, call: Call<'_>) -> Result<Outcome> {
-        let number = self.board.enter_message(&call.descriptor, call.site);
+        let number = self.gate.board().enter_message(&call.descriptor, call.site);
         let outcome = self.exchange(call)?;
-        self.board.leave_message(number);
+        self.gate.board().leave_message(number);
         Ok(outcome)
     }
 
     fn exchange(self: &Arc<Self>, mut call: Call<'_>) -> Result<Outcome> {
-        let timeout = call.options.timeout.unwrap_or(self.options.timeout);
+        let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
         let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
             &mut call.buffers
         else {
@@ -55,119 +56,130 @@ impl<L: Links + 'static> Shared<L> {
         let (descriptor, site) = (call.descriptor, call.site);
         if let (Segments::One(message), SegmentsMut::One(room)) = (&*input, &mut *output)
             && self.queue.is_empty()
-            && let Some(mut baton) = self.try_baton()
+            && let Some(mut guard) = self.try_lock_links()
         {
-            let mut loan = Loan::new(descriptor, site, message, room);
-            let (started, deadline) = match self.drive_lent(&mut baton, &mut loan, timeout) {
-                Ok(Lent::Over) => return loan.result.unwrap_or(Err(Error::Closed)),
-                Ok(Lent::Wanted { started, deadline }) => (started, deadline),
-                Err(error) => return Err(self.settle(&mut baton, error)),
+            let mut borrowed = Borrowed::new(descriptor, site, message, room);
+            let (started, deadline) = match self.drive_borrowed(&mut guard, &mut borrowed, timeout) {
+                Ok(TurnEnd::Over) => return borrowed.result.unwrap_or(Err(Error::Closed)),
+                Ok(TurnEnd::Wanted { started, deadline }) => (started, deadline),
+                Err(error) => return Err(self.gate.settle(&mut guard, error)),
             };
             // What has begun cannot go back, and nobody else can go on with it.
-            let owned = owned_call(descriptor, site, &Segments::One(message), loan.room.len())
-                .map_err(|error| self.settle(&mut baton, error))?;
-            let job = Job::new(owned, self.bell.clone());
-            lock(&self.mail).own(&loan, job.clone(), started, deadline);
-            self.has_mail.store(true, Ordering::SeqCst);
-            drop(baton);
+            let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
+                .map_err(|error| self.gate.settle(&mut guard, error))?;
+            let request = Request::new(owned, self.completions.clone());
+            lock(&self.messages).own(&borrowed, request.clone(), started, deadline);
+            self.has_messages.store(true, Ordering::SeqCst);
+            drop(guard);
             self.leave_to_progress();
-            return self.await_job(&job, output);
+            return self.await_request(&request, output);
         }
         let owned = owned_call(descriptor, site, input, output.bytes())?;
-        let job = Job::new(owned, self.bell.clone());
-        self.post_mail(job.clone(), timeout);
-        self.await_job(&job, output)
+        let request = Request::new(owned, self.completions.clone());
+        self.post_message(request.clone(), timeout);
+        self.await_request(&request, output)
     }
 
-    /// Turns of the lent operation, and of everything else in the mail, until it is over or the baton is wanted.
-    fn drive_lent(
+    /// Turns of the borrowed operation, and of all other messages, until it is over or the links are wanted.
+    fn drive_borrowed(
         self: &Arc<Self>,
-        baton: &mut Baton<'_, L>,
-        loan: &mut Loan<'_>,
+        guard: &mut LinksGuard<'_, L>,
+        borrowed: &mut Borrowed<'_>,
         timeout: Duration,
-    ) -> Result<Lent> {
+    ) -> Result<TurnEnd> {
         let mut wait = Wait::default();
-        let mut mail = lock(&self.mail);
-        mail.lend(&mut baton.links, loan);
+        let mut messages = lock(&self.messages);
+        messages.lend(&mut guard.links, borrowed);
         loop {
-            let is_round = wait.is_round() || self.has_mail.load(Ordering::SeqCst);
-            let links = &mut baton.links;
-            let moved = if is_round { mail.advance(links, loan) } else { mail.advance_lent(links, loan) };
+            let is_round = wait.is_round() || self.has_messages.load(Ordering::SeqCst);
+            let links = &mut guard.links;
+            let moved = if is_round {
+                messages.advance(links, borrowed)
+            } else {
+                messages.advance_borrowed(links, borrowed)
+            };
             let moved = moved?;
-            if loan.is_over() {
-                self.leave_mail(mail, links, loan);
-                return Ok(Lent::Over);
+            if borrowed.is_over() {
+                self.leave_messages(messages, links, borrowed);
+                return Ok(TurnEnd::Over);
             }
-            drop(mail);
-            self.bell.ring_if_news();
-            self.check_revoked()?;
+            drop(messages);
+            self.completions.notify_if_any();
+            self.gate.check_revoked()?;
             if moved {
                 wait.moved();
-            } else if let Some(wanted) = self.wait_lent(baton, loan, &mut wait, (timeout, is_round))? {
+            } else if let Some(wanted) =
+                self.wait_borrowed(guard, borrowed, &mut wait, (timeout, is_round))?
+            {
                 return Ok(wanted);
             }
-            mail = lock(&self.mail);
+            messages = lock(&self.messages);
         }
     }
 
     /// After an idle turn: gives way, spins or sleeps.
-    fn wait_lent(
+    fn wait_borrowed(
         &self,
-        baton: &mut Baton<'_, L>,
-        loan: &Loan<'_>,
+        guard: &mut LinksGuard<'_, L>,
+        borrowed: &Borrowed<'_>,
         wait: &mut Wait,
         (timeout, was_round): (Duration, bool),
-    ) -> Result<Option<Lent>> {
-        let now = baton.links.now();
+    ) -> Result<Option<TurnEnd>> {
+        let now = guard.links.now();
         let started = *wait.started.get_or_insert(now);
         let deadline = deadline_after(started, timeout);
         if now >= deadline {
-            return Err(late(&loan.descriptor, loan.site, (self.group.rank(), started, now)));
+            return Err(late(&borrowed.descriptor, borrowed.site, (self.gate.group().rank(), started, now)));
         }
         if self.is_wanted() || !self.queue.is_empty() {
-            return Ok(Some(Lent::Wanted { started, deadline }));
+            return Ok(Some(TurnEnd::Wanted { started, deadline }));
         }
         if wait.spins(now, self.options.spin) {
             std::thread::yield_now();
         } else if was_round {
-            self.sleep_lent(baton, loan, deadline.min(now + SLEEP_MAX));
+            self.sleep_borrowed(guard, borrowed, deadline.min(now + SLEEP_MAX));
         } else {
             wait.ask_for_round();
         }
         Ok(None)
     }
 
-    fn sleep_lent(&self, baton: &mut Baton<'_, L>, loan: &Loan<'_>, until: Instant) {
+    fn sleep_borrowed(&self, guard: &mut LinksGuard<'_, L>, borrowed: &Borrowed<'_>, until: Instant) {
         let mut interest = Vec::new();
-        let mut mail = lock(&self.mail);
-        std::mem::swap(&mut interest, &mut mail.interest);
-        mail.push_interest(&mut baton.links, loan, &mut interest);
-        let until = mail.owned().map(|owned| owned.deadline).fold(until, Instant::min);
-        drop(mail);
-        baton.links.wait(&interest, until);
+        let mut messages = lock(&self.messages);
+        std::mem::swap(&mut interest, &mut messages.interest);
+        messages.push_interest(&mut guard.links, borrowed, &mut interest);
+        let until = messages.owned().map(|owned| owned.deadline).fold(until, Instant::min);
+        drop(messages);
+        guard.links.wait(&interest, until);
         interest.clear();
-        lock(&self.mail).interest = interest;
+        lock(&self.messages).interest = interest;
     }
 
-    /// After a lent operation: sees to it that somebody does what is left to do, and that nobody looks for mail that
-    /// is not there.
-    fn leave_mail(self: &Arc<Self>, mut mail: MutexGuard<'_, Mail>, links: &mut L, loan: &mut Loan<'_>) {
-        if mail.leave(links, loan) {
-            self.has_mail.store(true, Ordering::SeqCst);
-            drop(mail);
+    /// After a borrowed operation: sees to it that somebody does what is left to do, and that nobody looks for
+    /// messages that are not there.
+    fn leave_messages(
+        self: &Arc<Self>,
+        mut messages: MutexGuard<'_, PointToPoint>,
+        links: &mut L,
+        borrowed: &mut Borrowed<'_>,
+    ) {
+        if messages.leave(links, borrowed) {
+            self.has_messages.store(true, Ordering::SeqCst);
+            drop(messages);
             self.leave_to_progress();
-        } else if self.has_mail.load(Ordering::SeqCst) && !mail.is_pending() {
-            self.has_mail.store(false, Ordering::SeqCst);
+        } else if self.has_messages.load(Ordering::SeqCst) && !messages.is_pending() {
+            self.has_messages.store(false, Ordering::SeqCst);
         }
     }
 
     /// Waits for an operation that owns its memory, and fetches what it received.
-    fn await_job(&self, job: &Job, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
-        self.wait_for(|| job.is_done());
-        let finished = job.take().ok_or(Error::Closed)?;
+    fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
+        self.wait_for(|| request.is_done());
+        let finished = request.take().ok_or(Error::Closed)?;
         let outcome = finished.result?;
         if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers
-            && job.descriptor.collective == Collective::Recv
+            && request.descriptor.collective == Collective::Recv
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
             output.write_front(&Segments::One(&received.bytes()[..bytes]));
@@ -175,20 +187,20 @@ impl<L: Links + 'static> Shared<L> {
         Ok(outcome)
     }
 
-    /// Adds an operation that owns its memory to the mail, for whoever holds the baton.
-    pub(crate) fn post_mail(self: &Arc<Self>, job: Arc<Job>, timeout: Duration) {
-        let mut mail = lock(&self.mail);
-        mail.post(job, timeout);
-        self.has_mail.store(true, Ordering::SeqCst);
-        drop(mail);
+    /// Adds an operation that owns its memory to the messages, for whoever holds the links.
+    pub(crate) fn post_message(self: &Arc<Self>, request: Arc<Request>, timeout: Duration) {
+        let mut messages = lock(&self.messages);
+        messages.post(request, timeout);
+        self.has_messages.store(true, Ordering::SeqCst);
+        drop(messages);
         self.nudge_holder();
         self.leave_to_progress();
     }
 
-    /// The progress thread goes on with what is in the mail.
+    /// The progress thread goes on with what is in the messages.
     fn leave_to_progress(self: &Arc<Self>) {
         if let Err(error) = Progress::notify(self) {
-            self.fail(error);
+            self.gate.fail(error);
         }
     }
 }
@@ -211,7 +223,7 @@ fn owned_call(
     })
 }
 
-/// How long a lent operation has waited.
+/// How long a borrowed operation has waited.
 #[derive(Default)]
 struct Wait {
     /// Its first idle turn: an operation that never waits reads no clock.

@@ -9,13 +9,13 @@ use unisono_communicator::{
 };
 
 use super::frame::{FRAME_BYTES, Frame, Message};
-use super::{EAGER_BYTES_MAX, Loan, Mail};
-use crate::bell::Bell;
-use crate::board::Board;
+use super::{Borrowed, EAGER_BYTES_MAX, PointToPoint};
+use crate::drive::completion::Completions;
+use crate::drive::request::Request;
 use crate::hostile::input::Input;
 use crate::hostile::{LONG_ONE_IN, Wire};
-use crate::job::Job;
-use crate::peers::Peers;
+use unisono_backend::Board;
+use unisono_backend::Peers;
 
 /// How errors name the two ranks.
 static PEERS: LazyLock<Peers> = LazyLock::new(|| Peers::new(Group::world(0, 2), Arc::new(Board::new(0, 2))));
@@ -42,14 +42,14 @@ pub(crate) fn frames(input: &mut Input<'_>) {
 /// Receives and sends of a rank whose peer sends what it likes: every operation ends, and a receive gets at most what
 /// it has room for, nothing but payload, and nothing behind its message.
 pub(crate) fn messages(input: &mut Input<'_>) {
-    let mut mail = Mail::new(PEERS.clone());
+    let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
     let mut wire = Wire::new(Vec::new(), piece);
-    let (mut jobs, mut is_junk) = (Vec::new(), false);
+    let (mut requests, mut is_junk) = (Vec::new(), false);
     while !input.is_empty() && wire.arrived.len() < STREAM_BYTES_MAX {
         match input.below(6) {
-            0 => jobs.push(post(&mut mail, Collective::Recv, input)),
-            1 => jobs.push(post(&mut mail, Collective::Send, input)),
+            0 => requests.push(post(&mut messages, Collective::Recv, input)),
+            1 => requests.push(post(&mut messages, Collective::Send, input)),
             2 => {
                 let count = usize::from(input.u8());
                 wire.arrived.extend_from_slice(input.take(count));
@@ -57,26 +57,26 @@ pub(crate) fn messages(input: &mut Input<'_>) {
             }
             _ => arrive(&mut wire.arrived, input),
         }
-        if !advance(&mut mail, &mut wire) {
+        if !advance(&mut messages, &mut wire) {
             break;
         }
     }
     wire.is_closed = true;
-    if advance(&mut mail, &mut wire) {
-        mail.fail(&unisono_communicator::Error::Closed);
+    if advance(&mut messages, &mut wire) {
+        messages.fail(&unisono_communicator::Error::Closed);
     }
-    jobs.iter().for_each(|job| check(job, is_junk));
+    requests.iter().for_each(|request| check(request, is_junk));
 }
 
-/// Moves the mail until nothing moves; false when it has failed, and everything in it.
-fn advance(mail: &mut Mail, wire: &mut Wire) -> bool {
+/// Moves the messages until nothing moves; false when it has failed, and everything in it.
+fn advance(messages: &mut PointToPoint, wire: &mut Wire) -> bool {
     // Every turn that moves something takes a byte or ends an operation.
     for _ in 0..4 * STREAM_BYTES_MAX {
-        match mail.advance(wire, &mut Loan::none()) {
+        match messages.advance(wire, &mut Borrowed::none()) {
             Ok(true) => {}
             Ok(false) => return true,
             Err(error) => {
-                mail.fail(&error);
+                messages.fail(&error);
                 return false;
             }
         }
@@ -84,7 +84,7 @@ fn advance(mail: &mut Mail, wire: &mut Wire) -> bool {
     panic!("the lane moves for ever");
 }
 
-fn post(mail: &mut Mail, collective: Collective, input: &mut Input<'_>) -> Arc<Job> {
+fn post(messages: &mut PointToPoint, collective: Collective, input: &mut Input<'_>) -> Arc<Request> {
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let peer =
         [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(collective))];
@@ -102,9 +102,9 @@ fn post(mail: &mut Mail, collective: Collective, input: &mut Input<'_>) -> Arc<J
     };
     let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
     let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
-    let job = Job::new(call, Arc::new(Bell::default()));
-    mail.post(job.clone(), TIMEOUT);
-    job
+    let request = Request::new(call, Arc::new(Completions::default()));
+    messages.post(request.clone(), TIMEOUT);
+    request
 }
 
 fn is_receive(collective: Collective) -> bool {
@@ -145,17 +145,17 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
 }
 
 /// The operation has ended, and its memory is what it may be.
-fn check(job: &Job, is_junk: bool) {
-    assert!(job.is_done(), "{} waits", job.descriptor);
-    let Some(finished) = job.take() else { panic!("{} has no result", job.descriptor) };
+fn check(request: &Request, is_junk: bool) {
+    assert!(request.is_done(), "{} waits", request.descriptor);
+    let Some(finished) = request.take() else { panic!("{} has no result", request.descriptor) };
     let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (finished.result, finished.buffers)
     else {
         return;
     };
-    if is_receive(job.descriptor.collective) {
-        assert_eq!((outcome.source, outcome.tag), (Some(PEER), job.descriptor.tag));
+    if is_receive(request.descriptor.collective) {
+        assert_eq!((outcome.source, outcome.tag), (Some(PEER), request.descriptor.tag));
         let room = output.bytes();
-        assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", job.descriptor, outcome.bytes);
+        assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", request.descriptor, outcome.bytes);
         let (message, behind) = room.split_at(outcome.bytes as usize);
         assert!(behind.iter().all(|byte| *byte == 0), "written behind the message");
         assert!(is_junk || message.iter().all(|byte| *byte == PAYLOAD), "more than payload");

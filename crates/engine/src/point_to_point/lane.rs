@@ -8,7 +8,7 @@ use super::EAGER_BYTES_MAX;
 use super::frame::{Frame, Message};
 use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
-use super::operation::{Loan, Operation, Sink};
+use super::operation::{Borrowed, Operation, Sink};
 use super::outgoing::{Outbox, is_pause};
 
 /// Bytes of short messages that one sender may have in one receiver's queue.
@@ -51,10 +51,10 @@ impl Incoming {
     }
 
     /// Where its next bytes go; `None` when the message has been refused.
-    fn room<'r>(&'r mut self, loan: &'r mut Loan<'_>) -> Option<&'r mut [u8]> {
+    fn room<'r>(&'r mut self, borrowed: &'r mut Borrowed<'_>) -> Option<&'r mut [u8]> {
         let (from, end) = (self.received as usize, self.message.bytes as usize);
         match &mut self.into {
-            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(loan)[from..end]),
+            Into::Sink(Sink::Receive(receive)) => Some(&mut receive.room(borrowed)[from..end]),
             Into::Sink(Sink::Drain) => None,
             Into::Queue(bytes) => Some(&mut bytes[from..]),
         }
@@ -155,9 +155,9 @@ impl Lane {
     }
 
     /// Queues a message: at once if it is short and there is room for it, else by asking.
-    pub(super) fn send(&mut self, operation: Operation, loan: &Loan<'_>) {
-        let descriptor = operation.descriptor(loan);
-        let bytes = operation.message(loan).len() as u64;
+    pub(super) fn send(&mut self, operation: Operation, borrowed: &Borrowed<'_>) {
+        let descriptor = operation.descriptor(borrowed);
+        let bytes = operation.message(borrowed).len() as u64;
         let message =
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
@@ -227,8 +227,8 @@ impl Lane {
         self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
     }
 
-    /// The lent operation, if it is in this lane, and how many bytes it has received.
-    pub(super) fn lent_mut(&mut self) -> Option<(&mut Operation, usize)> {
+    /// The borrowed operation, if it is in this lane, and how many bytes it has received.
+    pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Operation, usize)> {
         let asking = self.asking.iter_mut().map(|(_, operation)| operation);
         let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
         let untouched =
@@ -244,18 +244,18 @@ impl Lane {
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
-        loan: &mut Loan<'_>,
+        borrowed: &mut Borrowed<'_>,
         stage: &mut Vec<u8>,
     ) -> Result<bool, Broken> {
-        self.outbox.flush(link, loan, stage)
+        self.outbox.flush(link, borrowed, stage)
     }
 
     /// Takes one piece of what has arrived. `receive` finds the receive of a message that begins.
     pub(super) fn receive<L: Link>(
         &mut self,
         link: &mut L,
-        loan: &mut Loan<'_>,
-        receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
+        borrowed: &mut Borrowed<'_>,
+        receive: impl FnMut(&Message, &mut Borrowed<'_>) -> Option<Sink>,
     ) -> Result<Event, Broken> {
         let Some(incoming) = self.incoming.as_mut() else {
             return match self.input.header() {
@@ -263,18 +263,18 @@ impl Lane {
                     let (frame, credit) = Frame::decode(&header).ok_or("bytes that are not a frame")?;
                     self.queued_there =
                         self.queued_there.checked_sub(credit).ok_or("credit that nobody took")?;
-                    self.begin(frame, loan, receive)
+                    self.begin(frame, borrowed, receive)
                 }
                 None => event_of(self.input.fill(link)),
             };
         };
         let left = incoming.left();
         if left == 0 {
-            return Ok(self.complete(loan));
+            return Ok(self.complete(borrowed));
         }
         if self.input.bytes() == 0 {
             if left as usize > READ_AHEAD_BYTES
-                && let Some(room) = incoming.room(loan)
+                && let Some(room) = incoming.room(borrowed)
             {
                 let received = link.try_recv(&mut [IoSliceMut::new(room)]);
                 incoming.received += *received.as_ref().unwrap_or(&0) as u64;
@@ -285,7 +285,7 @@ impl Lane {
                 other => return Ok(other),
             }
         }
-        let taken = match incoming.room(loan) {
+        let taken = match incoming.room(borrowed) {
             Some(room) => self.input.take(room),
             None => self.input.skip(left),
         };
@@ -296,15 +296,15 @@ impl Lane {
     fn begin(
         &mut self,
         frame: Frame,
-        loan: &mut Loan<'_>,
-        mut receive: impl FnMut(&Message, &mut Loan<'_>) -> Option<Sink>,
+        borrowed: &mut Borrowed<'_>,
+        mut receive: impl FnMut(&Message, &mut Borrowed<'_>) -> Option<Sink>,
     ) -> Result<Event, Broken> {
         match frame {
             Frame::Eager(message) if !Lane::is_short(message.bytes) => {
                 return Err(Broken::Lost(format!("an eager message of {} bytes", message.bytes)));
             }
             Frame::Eager(message) => {
-                let into = match receive(&message, loan) {
+                let into = match receive(&message, borrowed) {
                     Some(sink) => {
                         self.give_credit(message.bytes);
                         Into::Sink(sink)
@@ -317,7 +317,7 @@ impl Lane {
             Frame::Grant { number } => {
                 let position = self.asking.iter().position(|(asked, _)| *asked == number);
                 let (_, operation) = self.asking.remove(position.ok_or("a grant that nobody asked for")?);
-                let bytes = operation.message(loan).len() as u64;
+                let bytes = operation.message(borrowed).len() as u64;
                 self.push(Frame::Data { number, bytes }, Some(operation));
             }
             Frame::Data { number, bytes } => {
@@ -332,12 +332,12 @@ impl Lane {
         Ok(Event::Moved)
     }
 
-    fn complete(&mut self, loan: &mut Loan<'_>) -> Event {
+    fn complete(&mut self, borrowed: &mut Borrowed<'_>) -> Event {
         let Some(Incoming { message, into, .. }) = self.incoming.take() else { return Event::Moved };
         match into {
             Into::Queue(bytes) => Event::Arrived(Arrived::Whole { message, bytes }),
             Into::Sink(Sink::Receive(receive)) => {
-                receive.finish(loan, Some(self.peer), message.tag, message.bytes);
+                receive.finish(borrowed, Some(self.peer), message.tag, message.bytes);
                 Event::Moved
             }
             Into::Sink(Sink::Drain) => Event::Moved,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use unisono_communicator::Peer;
 
 use super::frame::Message;
-use super::operation::{Loan, Operation};
+use super::operation::{Borrowed, Operation};
 
 /// A message without a receive.
 pub(super) enum Arrived {
@@ -33,8 +33,12 @@ pub(super) struct Matching {
 
 impl Matching {
     /// Posts a receive, or gives it back with the first message that fits.
-    pub(super) fn post(&mut self, receive: Operation, loan: &Loan<'_>) -> Option<(u32, Arrived, Operation)> {
-        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, loan, *source, arrived.message());
+    pub(super) fn post(
+        &mut self,
+        receive: Operation,
+        borrowed: &Borrowed<'_>,
+    ) -> Option<(u32, Arrived, Operation)> {
+        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
             Some((source, arrived)) => Some((source, arrived, receive)),
             None => {
@@ -49,9 +53,9 @@ impl Matching {
         &mut self,
         source: u32,
         message: &Message,
-        loan: &Loan<'_>,
+        borrowed: &Borrowed<'_>,
     ) -> Option<Operation> {
-        let position = self.receives.iter().position(|receive| takes(receive, loan, source, message))?;
+        let position = self.receives.iter().position(|receive| takes(receive, borrowed, source, message))?;
         self.receives.remove(position)
     }
 
@@ -66,16 +70,16 @@ impl Matching {
     }
 
     /// Whether a receive waits that `peer` could serve.
-    pub(super) fn awaits(&self, peer: u32, loan: &Loan<'_>) -> bool {
-        self.receives.iter().any(|receive| match receive.descriptor(loan).peer {
+    pub(super) fn awaits(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
+        self.receives.iter().any(|receive| match receive.descriptor(borrowed).peer {
             Some(Peer::Rank(rank)) => rank == peer,
             Some(Peer::Any) | None => true,
         })
     }
 
     /// Whether a receive waits that only `peer` can serve.
-    pub(super) fn awaits_only(&self, peer: u32, loan: &Loan<'_>) -> bool {
-        self.receives.iter().any(|receive| receive.descriptor(loan).peer == Some(Peer::Rank(peer)))
+    pub(super) fn awaits_only(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
+        self.receives.iter().any(|receive| receive.descriptor(borrowed).peer == Some(Peer::Rank(peer)))
     }
 
     /// The receives that wait.
@@ -94,8 +98,8 @@ impl Matching {
     }
 }
 
-fn takes(receive: &Operation, loan: &Loan<'_>, source: u32, message: &Message) -> bool {
-    let ours = receive.descriptor(loan);
+fn takes(receive: &Operation, borrowed: &Borrowed<'_>, source: u32, message: &Message) -> bool {
+    let ours = receive.descriptor(borrowed);
     let from = match ours.peer {
         Some(Peer::Rank(rank)) => rank == source,
         Some(Peer::Any) | None => true,

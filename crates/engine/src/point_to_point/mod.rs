@@ -2,8 +2,8 @@
 //!
 //! A message of at most [`EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it (credits);
 //! any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever holds the
-//! baton moves all posted operations, so the order in which a program waits for them does not matter. A blocking call
-//! that finds the baton free lends its memory instead of copying it (`blocking.rs`).
+//! guard moves all posted operations, so the order in which a program waits for them does not matter. A blocking call
+//! that finds the links free lends its memory instead of copying it (`blocking.rs`).
 
 mod blocking;
 mod frame;
@@ -20,25 +20,25 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments, deadline_after};
 
-use crate::baton::Pause;
-use crate::job::Job;
+use crate::drive::Pause;
+use crate::drive::request::Request;
 use crate::links::{Broken, Edge, Interest, Lane as StreamLane, Links};
-use crate::peers::Peers;
+use unisono_backend::Peers;
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
 use operation::{Operation, Owned, Sink};
 
-pub(crate) use operation::Loan;
+pub(crate) use operation::Borrowed;
 
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
 
 /// All sends and receives of one communicator that are not finished.
-pub(crate) struct Mail {
+pub(crate) struct PointToPoint {
     rank: u32,
     peers: Peers,
-    posted: Vec<(Arc<Job>, Duration)>,
+    posted: Vec<(Arc<Request>, Duration)>,
     lanes: Vec<Lane>,
     matching: Matching,
     /// Room in which short frames are put together.
@@ -51,11 +51,11 @@ fn edge(peer: u32) -> Edge {
     Edge { peer, lane: StreamLane::PointToPoint }
 }
 
-impl Mail {
-    /// No mail from these ranks.
-    pub(crate) fn new(peers: Peers) -> Mail {
+impl PointToPoint {
+    /// No messages from these ranks.
+    pub(crate) fn new(peers: Peers) -> PointToPoint {
         let (rank, ranks) = (peers.group().rank(), peers.group().size());
-        Mail {
+        PointToPoint {
             rank,
             peers,
             posted: Vec::new(),
@@ -66,9 +66,9 @@ impl Mail {
         }
     }
 
-    /// Adds an operation. It begins when the baton's holder comes to it.
-    pub(crate) fn post(&mut self, job: Arc<Job>, timeout: Duration) {
-        self.posted.push((job, timeout));
+    /// Adds an operation. It begins when the holder of the links comes to it.
+    pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) {
+        self.posted.push((request, timeout));
     }
 
     /// Whether an operation is not finished.
@@ -79,41 +79,42 @@ impl Mail {
 
     /// Whether a message of ours is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
-        let is_send = |job: &Job| job.descriptor.collective == Collective::Send;
-        self.posted.iter().any(|(job, _)| is_send(job)) || self.lanes.iter().any(Lane::is_sending)
+        let is_send = |request: &Request| request.descriptor.collective == Collective::Send;
+        self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(Lane::is_sending)
     }
 
-    /// Moves what can move, the lent operation among it; true when something did.
-    pub(crate) fn advance<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> Result<bool> {
-        let mut moved = self.begin_posted(links, loan);
-        let reads_all = self.reads_all(loan);
+    /// Moves what can move, the borrowed operation among it; true when something did.
+    pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
+        let mut moved = self.begin_posted(links, borrowed);
+        let reads_all = self.reads_all(borrowed);
         for peer in 0..self.lanes.len() as u32 {
             if peer != self.rank {
-                moved |= self.advance_lane(peer, links, loan, reads_all)?;
+                moved |= self.advance_lane(peer, links, borrowed, reads_all)?;
             }
         }
         self.check_deadlines(links.now())?;
         Ok(moved)
     }
 
-    /// Begins the lent operation, behind everything that was posted before it.
-    fn lend<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) {
-        self.begin_posted(links, loan);
-        self.begin(Operation::Lent, links, loan);
+    /// Begins the borrowed operation, behind everything that was posted before it.
+    fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
+        self.begin_posted(links, borrowed);
+        self.begin(Operation::Borrowed, links, borrowed);
     }
 
-    /// Moves the lent operation and looks at nothing but its own lane, if it has one.
-    fn advance_lent<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> Result<bool> {
-        match loan.descriptor.peer {
-            _ if loan.is_over() => Ok(true),
-            Some(Peer::Rank(peer)) if peer != self.rank => self.advance_lane(peer, links, loan, false),
-            Some(Peer::Rank(_) | Peer::Any) | None => self.advance(links, loan),
+    /// Moves the borrowed operation and looks at nothing but its own lane, if it has one.
+    fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
+        match borrowed.descriptor.peer {
+            _ if borrowed.is_over() => Ok(true),
+            Some(Peer::Rank(peer)) if peer != self.rank => self.advance_lane(peer, links, borrowed, false),
+            Some(Peer::Rank(_) | Peer::Any) | None => self.advance(links, borrowed),
         }
     }
 
-    /// After the end of a lent operation: writes what it has left to write. True when something is still to be done.
-    fn leave<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> bool {
-        let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&loan.result, loan.descriptor.peer) else {
+    /// After the end of a borrowed operation: writes what it has left to write. True when something is still to do.
+    fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
+        let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
+        else {
             return self.is_pending();
         };
         let peer = match (source, peer) {
@@ -124,74 +125,74 @@ impl Mail {
         let lane = &mut self.lanes[peer as usize];
         if lane.wants_to_write()
             && lane.is_open()
-            && let Err(reason) = lane.flush(links.link(edge(peer)), loan, &mut self.stage)
+            && let Err(reason) = lane.flush(links.link(edge(peer)), borrowed, &mut self.stage)
         {
             lane.set_unwritable(reason);
         }
         lane.is_sending() || lane.is_receiving()
     }
 
-    /// Gives the lent operation memory of its own, in its place: that of a job.
-    fn own(&mut self, loan: &Loan<'_>, job: Arc<Job>, started: Instant, deadline: Instant) {
-        let Some(mut owned) = Owned::take(job, started, deadline) else { return };
+    /// Gives the borrowed operation memory of its own, in its place: that of a request.
+    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, started: Instant, deadline: Instant) {
+        let Some(mut owned) = Owned::take(request, started, deadline) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
-        let lanes = self.lanes.iter_mut().filter_map(Lane::lent_mut);
+        let lanes = self.lanes.iter_mut().filter_map(Lane::borrowed_mut);
         let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
         if let Some((place, received)) = places.next() {
-            owned.room()[..received].copy_from_slice(&loan.room[..received]);
+            owned.room()[..received].copy_from_slice(&borrowed.room[..received]);
             *place = Operation::Owned(owned);
         }
     }
 
-    fn begin_posted<L: Links>(&mut self, links: &mut L, loan: &mut Loan<'_>) -> bool {
+    fn begin_posted<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
         if self.posted.is_empty() {
             return false;
         }
         let started = links.now();
-        for (job, timeout) in std::mem::take(&mut self.posted) {
-            if let Some(owned) = Owned::take(job, started, deadline_after(started, timeout)) {
-                self.begin(Operation::Owned(owned), links, loan);
+        for (request, timeout) in std::mem::take(&mut self.posted) {
+            if let Some(owned) = Owned::take(request, started, deadline_after(started, timeout)) {
+                self.begin(Operation::Owned(owned), links, borrowed);
             }
         }
         true
     }
 
-    fn begin<L: Links>(&mut self, operation: Operation, links: &mut L, loan: &mut Loan<'_>) {
-        let descriptor = operation.descriptor(loan);
+    fn begin<L: Links>(&mut self, operation: Operation, links: &mut L, borrowed: &mut Borrowed<'_>) {
+        let descriptor = operation.descriptor(borrowed);
         match (descriptor.collective, descriptor.peer) {
             (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank => {
-                self.send_to_self(operation, loan);
+                self.send_to_self(operation, borrowed);
             }
             (Collective::Send, Some(Peer::Rank(peer))) => {
-                let bytes = operation.message(loan).len() as u64;
+                let bytes = operation.message(borrowed).len() as u64;
                 let lane = &self.lanes[peer as usize];
                 if Lane::is_short(bytes) && !lane.has_room(bytes) && lane.is_open() {
                     // The credit may have come meanwhile.
-                    self.move_lane(peer, links.link(edge(peer)), loan);
+                    self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
-                self.lanes[peer as usize].send(operation, loan);
+                self.lanes[peer as usize].send(operation, borrowed);
             }
             _ => {
-                if let Some((source, arrived, operation)) = self.matching.post(operation, loan) {
-                    self.deliver_arrived(source, arrived, operation, loan);
+                if let Some((source, arrived, operation)) = self.matching.post(operation, borrowed) {
+                    self.deliver_arrived(source, arrived, operation, borrowed);
                 }
             }
         }
     }
 
     /// A message to oneself never leaves: it waits, copied, for its receive.
-    fn send_to_self(&mut self, operation: Operation, loan: &mut Loan<'_>) {
-        let descriptor = operation.descriptor(loan);
+    fn send_to_self(&mut self, operation: Operation, borrowed: &mut Borrowed<'_>) {
+        let descriptor = operation.descriptor(borrowed);
         let (dtype, tag) = (descriptor.dtype, descriptor.tag);
-        let bytes = match Segments::One(operation.message(loan)).copied() {
+        let bytes = match Segments::One(operation.message(borrowed)).copied() {
             Ok(bytes) => bytes,
-            Err(error) => return operation.fail(loan, error),
+            Err(error) => return operation.fail(borrowed, error),
         };
         let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
-        operation.finish(loan, None, tag, message.bytes);
+        operation.finish(borrowed, None, tag, message.bytes);
         let arrived = Arrived::Whole { message, bytes };
-        match self.matching.match_receive(self.rank, &message, loan) {
-            Some(receive) => self.deliver_arrived(self.rank, arrived, receive, loan),
+        match self.matching.match_receive(self.rank, &message, borrowed) {
+            Some(receive) => self.deliver_arrived(self.rank, arrived, receive, borrowed),
             None => self.matching.keep(self.rank, arrived),
         }
     }
@@ -202,21 +203,21 @@ impl Mail {
         source: u32,
         arrived: Arrived,
         mut receive: Operation,
-        loan: &mut Loan<'_>,
+        borrowed: &mut Borrowed<'_>,
     ) {
         match arrived {
             Arrived::Whole { message, bytes } => {
                 if source != self.rank {
                     self.lanes[source as usize].give_credit(message.bytes);
                 }
-                if let Some(error) = receive.refusal(loan, source, &message) {
-                    return receive.fail(loan, error);
+                if let Some(error) = receive.refusal(borrowed, source, &message) {
+                    return receive.fail(borrowed, error);
                 }
-                receive.room(loan)[..bytes.len()].copy_from_slice(&bytes);
-                receive.finish(loan, Some(source), message.tag, message.bytes);
+                receive.room(borrowed)[..bytes.len()].copy_from_slice(&bytes);
+                receive.finish(borrowed, Some(source), message.tag, message.bytes);
             }
             Arrived::Request { message } => {
-                let sink = Sink::of(receive, loan, source, &message);
+                let sink = Sink::of(receive, borrowed, source, &message);
                 self.lanes[source as usize].grant(message, sink);
             }
         }
@@ -224,33 +225,33 @@ impl Mail {
 
     /// Whether every open stream is read, also those from which nobody waits for anything: a blocked call serves all
     /// ranks, and ranks whose streams are full must not wait for each other.
-    fn reads_all(&self, loan: &Loan<'_>) -> bool {
-        loan.is_some() || self.lanes.iter().any(Lane::wants_to_write)
+    fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
+        borrowed.is_some() || self.lanes.iter().any(Lane::wants_to_write)
     }
 
     /// Whether bytes from `peer` are of interest.
-    fn reads(&self, peer: u32, loan: &Loan<'_>, reads_all: bool) -> bool {
+    fn reads(&self, peer: u32, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
         let lane = &self.lanes[peer as usize];
-        reads_all || lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer, loan)
+        reads_all || lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer, borrowed)
     }
 
     fn advance_lane<L: Links>(
         &mut self,
         peer: u32,
         links: &mut L,
-        loan: &mut Loan<'_>,
+        borrowed: &mut Borrowed<'_>,
         reads_all: bool,
     ) -> Result<bool> {
         let lane = &self.lanes[peer as usize];
         match lane.broken() {
-            Some(broken) if self.awaits_lane(peer, loan) => {
+            Some(broken) if self.awaits_lane(peer, borrowed) => {
                 return Err(broken.clone().error(&self.peers, peer, None));
             }
             // A peer that left owes nothing, as long as nobody waits for it alone.
             Some(_) => return Ok(false),
             None => {}
         }
-        if !self.reads(peer, loan, reads_all) {
+        if !self.reads(peer, borrowed, reads_all) {
             return Ok(false);
         }
         let edge = edge(peer);
@@ -260,14 +261,19 @@ impl Mail {
             }
             self.lanes[peer as usize].set_open();
         }
-        Ok(self.move_lane(peer, links.link(edge), loan))
+        Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
 
-    /// Moves what can move on an open stream, until the lent operation is over; true when something did.
-    fn move_lane<K: crate::links::Link>(&mut self, peer: u32, link: &mut K, loan: &mut Loan<'_>) -> bool {
-        let mut moved = self.write_lane(peer, link, loan);
-        if !loan.is_over() {
-            match self.read_lane(peer, link, loan) {
+    /// Moves what can move on an open stream, until the borrowed operation is over; true when something did.
+    fn move_lane<K: crate::links::Link>(
+        &mut self,
+        peer: u32,
+        link: &mut K,
+        borrowed: &mut Borrowed<'_>,
+    ) -> bool {
+        let mut moved = self.write_lane(peer, link, borrowed);
+        if !borrowed.is_over() {
+            match self.read_lane(peer, link, borrowed) {
                 Ok(read) => moved |= read,
                 Err(broken) => {
                     self.lanes[peer as usize].set_broken(broken);
@@ -275,16 +281,21 @@ impl Mail {
                 }
             }
             if moved {
-                self.write_lane(peer, link, loan);
+                self.write_lane(peer, link, borrowed);
             }
         }
         moved
     }
 
     /// Writes what fits; true when something moved, be it that nothing can be written any more.
-    fn write_lane<K: crate::links::Link>(&mut self, peer: u32, link: &mut K, loan: &mut Loan<'_>) -> bool {
+    fn write_lane<K: crate::links::Link>(
+        &mut self,
+        peer: u32,
+        link: &mut K,
+        borrowed: &mut Borrowed<'_>,
+    ) -> bool {
         let lane = &mut self.lanes[peer as usize];
-        match lane.flush(link, loan, &mut self.stage) {
+        match lane.flush(link, borrowed, &mut self.stage) {
             Ok(moved) => moved,
             Err(reason) => {
                 lane.set_unwritable(reason);
@@ -293,38 +304,40 @@ impl Mail {
         }
     }
 
-    /// Takes what has arrived, until the lent operation is over; true when something has.
+    /// Takes what has arrived, until the borrowed operation is over; true when something has.
     fn read_lane<K: crate::links::Link>(
         &mut self,
         peer: u32,
         link: &mut K,
-        loan: &mut Loan<'_>,
+        borrowed: &mut Borrowed<'_>,
     ) -> std::result::Result<bool, Broken> {
         let mut moved = false;
         loop {
             let (lane, matching) = (&mut self.lanes[peer as usize], &mut self.matching);
-            if loan.is_over() && !lane.is_receiving() {
+            if borrowed.is_over() && !lane.is_receiving() {
                 return Ok(moved);
             }
-            let event = lane.receive(link, loan, |message, loan| {
-                let receive = matching.match_receive(peer, message, loan)?;
-                Some(Sink::of(receive, loan, peer, message))
+            let event = lane.receive(link, borrowed, |message, borrowed| {
+                let receive = matching.match_receive(peer, message, borrowed)?;
+                Some(Sink::of(receive, borrowed, peer, message))
             });
             match event? {
                 Event::Nothing => return Ok(moved),
                 Event::Moved => {}
-                Event::Arrived(arrived) => match self.matching.match_receive(peer, arrived.message(), loan) {
-                    Some(receive) => self.deliver_arrived(peer, arrived, receive, loan),
-                    None => self.matching.keep(peer, arrived),
-                },
+                Event::Arrived(arrived) => {
+                    match self.matching.match_receive(peer, arrived.message(), borrowed) {
+                        Some(receive) => self.deliver_arrived(peer, arrived, receive, borrowed),
+                        None => self.matching.keep(peer, arrived),
+                    }
+                }
             }
             moved = true;
         }
     }
 
     /// Whether an operation cannot end without this peer; a credit that it will not see does not count.
-    fn awaits_lane(&self, peer: u32, loan: &Loan<'_>) -> bool {
-        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer, loan)
+    fn awaits_lane(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
+        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer, borrowed)
     }
 
     /// The operations that own their memory.
@@ -338,18 +351,18 @@ impl Mail {
         late.next().map_or(Ok(()), |late| Err(late.late(self.rank, now)))
     }
 
-    /// What an idle holder of the baton waits for on behalf of the mail.
+    /// What an idle holder of the links waits for on behalf of the messages.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, pause: &mut Pause) {
-        self.push_interest(links, &Loan::none(), &mut pause.interest);
+        self.push_interest(links, &Borrowed::none(), &mut pause.interest);
         let deadlines = self.owned().map(|owned| owned.deadline);
         pause.deadline = deadlines.chain(pause.deadline).min();
     }
 
-    fn push_interest<L: Links>(&self, links: &mut L, loan: &Loan<'_>, interest: &mut Vec<Interest>) {
-        let reads_all = self.reads_all(loan);
+    fn push_interest<L: Links>(&self, links: &mut L, borrowed: &Borrowed<'_>, interest: &mut Vec<Interest>) {
+        let reads_all = self.reads_all(borrowed);
         for peer in 0..self.lanes.len() as u32 {
             let lane = &self.lanes[peer as usize];
-            let (readable, writable) = (self.reads(peer, loan, reads_all), lane.wants_to_write());
+            let (readable, writable) = (self.reads(peer, borrowed, reads_all), lane.wants_to_write());
             let is_of_interest = peer != self.rank && (readable || writable) && lane.broken().is_none();
             if is_of_interest && links.is_open(edge(peer)) {
                 interest.push(Interest { edge: edge(peer), readable, writable });
@@ -359,10 +372,10 @@ impl Mail {
 
     /// Ends every operation with `error`.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // A lent operation's caller is the one who brings the error.
-        let loan = &mut Loan::none();
+        // A borrowed operation's caller is the one who brings the error.
+        let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
-        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(loan, error.clone()));
-        self.posted.drain(..).for_each(|(job, _)| job.fail(error.clone()));
+        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));
+        self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
     }
 }

@@ -1,6 +1,6 @@
 //! One send or receive: it owns its memory, or a thread that is blocked in it lends the memory at every turn.
 //!
-//! At most one operation is lent at a time, that of the baton's holder. Before its thread gives the baton away, the
+//! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
 //! operation gets memory of its own, in the same place, so that another holder can go on with it.
 
 use std::panic::Location;
@@ -12,7 +12,8 @@ use unisono_communicator::{
     Peer, Result, Site,
 };
 
-use crate::job::{Job, JobState, lock};
+use crate::drive::request::{Request, RequestState};
+use crate::lock;
 
 use super::frame::Message;
 
@@ -23,20 +24,20 @@ const ALGORITHM: &str = "point_to_point";
 pub(super) enum Operation {
     /// It owns its memory.
     Owned(Box<Owned>),
-    /// Its memory is in the [`Loan`] of this turn.
-    Lent,
+    /// Its memory is in the [`Borrowed`] of this turn.
+    Borrowed,
 }
 
 /// An operation with the memory that it owns.
 pub(super) struct Owned {
-    job: Arc<Job>,
+    request: Arc<Request>,
     call: OwnedCall,
     pub(super) started: Instant,
     pub(super) deadline: Instant,
 }
 
-/// The memory of the one lent operation, handed over at every turn, and its end.
-pub(crate) struct Loan<'m> {
+/// The memory of the one borrowed operation, handed over at every turn, and its end.
+pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: &'static Location<'static>,
     pub(crate) message: &'m [u8],
@@ -45,21 +46,21 @@ pub(crate) struct Loan<'m> {
     pub(crate) result: Option<Result<Outcome>>,
 }
 
-impl<'m> Loan<'m> {
+impl<'m> Borrowed<'m> {
     /// The memory of a blocking call.
     pub(crate) fn new(
         descriptor: Descriptor,
         site: &'static Location<'static>,
         message: &'m [u8],
         room: &'m mut [u8],
-    ) -> Loan<'m> {
-        Loan { descriptor, site, message, room, result: None }
+    ) -> Borrowed<'m> {
+        Borrowed { descriptor, site, message, room, result: None }
     }
 
-    /// Nothing is lent.
-    pub(crate) fn none() -> Loan<'static> {
+    /// Nothing is borrowed.
+    pub(crate) fn none() -> Borrowed<'static> {
         let nothing = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        Loan::new(nothing, Location::caller(), &[], &mut [])
+        Borrowed::new(nothing, Location::caller(), &[], &mut [])
     }
 
     /// Whether a caller lends anything.
@@ -67,19 +68,19 @@ impl<'m> Loan<'m> {
         self.descriptor.collective.is_point_to_point()
     }
 
-    /// Whether the lent operation has ended.
+    /// Whether the borrowed operation has ended.
     pub(super) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 }
 
 impl Owned {
-    /// The operation of a job that has not begun; `None` when its call has been taken already.
-    pub(super) fn take(job: Arc<Job>, started: Instant, deadline: Instant) -> Option<Box<Owned>> {
-        let state = std::mem::replace(&mut *lock(&job.state), JobState::Finished(None));
+    /// The operation of a request that has not begun; `None` when its call has been taken already.
+    pub(super) fn take(request: Arc<Request>, started: Instant, deadline: Instant) -> Option<Box<Owned>> {
+        let state = std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None));
         match state {
-            JobState::Queued(call) => Some(Box::new(Owned { job, call, started, deadline })),
-            JobState::Active(_) | JobState::Finished(_) => None,
+            RequestState::Queued(call) => Some(Box::new(Owned { request, call, started, deadline })),
+            RequestState::Active(_) | RequestState::Finished(_) => None,
         }
     }
 
@@ -103,6 +104,7 @@ pub(super) fn late(
     site: &'static Location<'static>,
     (rank, started, now): (u32, Instant, Instant),
 ) -> Error {
+    let reported_by = rank;
     let (rank, status) = match (descriptor.collective, descriptor.peer) {
         (Collective::Send, Some(Peer::Rank(peer))) => (peer, "has not received"),
         (_, Some(Peer::Rank(peer))) => (peer, "has not sent"),
@@ -111,7 +113,8 @@ pub(super) fn late(
     let (site, sizes) = (Some(Site::from(site)), None);
     let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site, sizes };
     let not_arrived = vec![Awaited { rank, status: status.to_owned() }];
-    Error::Timeout { call: Box::new(call), waited: now.saturating_duration_since(started), not_arrived }
+    let waited = now.saturating_duration_since(started);
+    Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived }
 }
 
 impl Operation {
@@ -119,22 +122,22 @@ impl Operation {
     pub(super) fn owned(&self) -> Option<&Owned> {
         match self {
             Operation::Owned(owned) => Some(owned),
-            Operation::Lent => None,
+            Operation::Borrowed => None,
         }
     }
 
     /// What is asked for.
-    pub(super) fn descriptor<'a>(&'a self, loan: &'a Loan<'_>) -> &'a Descriptor {
+    pub(super) fn descriptor<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a Descriptor {
         match self {
             Operation::Owned(owned) => &owned.call.descriptor,
-            Operation::Lent => &loan.descriptor,
+            Operation::Borrowed => &borrowed.descriptor,
         }
     }
 
     /// The bytes of a send.
-    pub(super) fn message<'a>(&'a self, loan: &'a Loan<'_>) -> &'a [u8] {
+    pub(super) fn message<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a [u8] {
         match self {
-            Operation::Lent => loan.message,
+            Operation::Borrowed => borrowed.message,
             Operation::Owned(owned) => match &owned.call.buffers {
                 OwnedBuffers::Separate { input, .. } => input.bytes(),
                 OwnedBuffers::InOut(_) | OwnedBuffers::None => &[],
@@ -143,36 +146,36 @@ impl Operation {
     }
 
     /// Where a receive stores its message.
-    pub(super) fn room<'a>(&'a mut self, loan: &'a mut Loan<'_>) -> &'a mut [u8] {
+    pub(super) fn room<'a>(&'a mut self, borrowed: &'a mut Borrowed<'_>) -> &'a mut [u8] {
         match self {
-            Operation::Lent => loan.room,
+            Operation::Borrowed => borrowed.room,
             Operation::Owned(owned) => owned.room(),
         }
     }
 
     /// Ends it well.
-    pub(super) fn finish(self, loan: &mut Loan<'_>, source: Option<u32>, tag: u32, bytes: u64) {
+    pub(super) fn finish(self, borrowed: &mut Borrowed<'_>, source: Option<u32>, tag: u32, bytes: u64) {
         self.end(
-            loan,
+            borrowed,
             Ok(Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM }),
         );
     }
 
     /// Ends it with an error.
-    pub(super) fn fail(self, loan: &mut Loan<'_>, error: Error) {
-        self.end(loan, Err(error));
+    pub(super) fn fail(self, borrowed: &mut Borrowed<'_>, error: Error) {
+        self.end(borrowed, Err(error));
     }
 
-    fn end(self, loan: &mut Loan<'_>, result: Result<Outcome>) {
+    fn end(self, borrowed: &mut Borrowed<'_>, result: Result<Outcome>) {
         match self {
-            Operation::Owned(owned) => owned.job.finish(result, owned.call.buffers),
-            Operation::Lent => loan.result = Some(result),
+            Operation::Owned(owned) => owned.request.finish(result, owned.call.buffers),
+            Operation::Borrowed => borrowed.result = Some(result),
         }
     }
 
     /// Why this receive cannot take a message that matches it by source and tag.
-    pub(super) fn refusal(&self, loan: &Loan<'_>, source: u32, message: &Message) -> Option<Error> {
-        let ours = self.descriptor(loan);
+    pub(super) fn refusal(&self, borrowed: &Borrowed<'_>, source: u32, message: &Message) -> Option<Error> {
+        let ours = self.descriptor(borrowed);
         let room_bytes = ours.count * ours.dtype.bytes() as u64;
         if ours.dtype != message.dtype {
             let problem = format!("{}, but rank {source} sent {}", ours.dtype, message.dtype);
@@ -197,11 +200,16 @@ pub(super) enum Sink {
 
 impl Sink {
     /// The receive as the sink of a message, or its refusal.
-    pub(super) fn of(receive: Operation, loan: &mut Loan<'_>, source: u32, message: &Message) -> Sink {
-        match receive.refusal(loan, source, message) {
+    pub(super) fn of(
+        receive: Operation,
+        borrowed: &mut Borrowed<'_>,
+        source: u32,
+        message: &Message,
+    ) -> Sink {
+        match receive.refusal(borrowed, source, message) {
             None => Sink::Receive(receive),
             Some(error) => {
-                receive.fail(loan, error);
+                receive.fail(borrowed, error);
                 Sink::Drain
             }
         }

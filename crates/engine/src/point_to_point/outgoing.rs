@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use crate::links::{Broken, Link};
 
 use super::frame::{FRAME_BYTES, Frame};
-use super::operation::{Loan, Operation};
+use super::operation::{Borrowed, Operation};
 
 /// Frames that leave in one plain call, with their payloads; a longer one goes alone, in a gathering call.
 const STAGE_BYTES: usize = 4096;
@@ -24,8 +24,8 @@ struct Outgoing {
 
 impl Outgoing {
     /// What is not sent yet of the header and of the payload.
-    fn rest<'a>(&'a self, loan: &'a Loan<'_>) -> (&'a [u8], &'a [u8]) {
-        let payload = self.payload.as_ref().map_or(&[][..], |operation| operation.message(loan));
+    fn rest<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> (&'a [u8], &'a [u8]) {
+        let payload = self.payload.as_ref().map_or(&[][..], |operation| operation.message(borrowed));
         let header = &self.header[self.sent.min(FRAME_BYTES)..];
         (header, &payload[self.sent.saturating_sub(FRAME_BYTES)..])
     }
@@ -76,20 +76,20 @@ impl Outbox {
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
-        loan: &mut Loan<'_>,
+        borrowed: &mut Borrowed<'_>,
         stage: &mut Vec<u8>,
     ) -> Result<bool, Broken> {
         let mut moved = false;
         while let Some(front) = self.frames.front() {
-            self.offered = self.offered.max(self.fill_stage(loan, stage)).max(1);
+            self.offered = self.offered.max(self.fill_stage(borrowed, stage)).max(1);
             let sent = if stage.is_empty() {
-                let (header, payload) = front.rest(loan);
+                let (header, payload) = front.rest(borrowed);
                 send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
             } else {
                 link.try_send(&[IoSlice::new(stage)])
             };
             match sent {
-                Ok(sent) => self.settle(sent, loan),
+                Ok(sent) => self.settle(sent, borrowed),
                 Err(error) if is_pause(&error) => return Ok(moved),
                 Err(error) => return Err(error.into()),
             }
@@ -99,10 +99,10 @@ impl Outbox {
     }
 
     /// Puts the first frames into the stage, as many as fit whole; how many.
-    fn fill_stage(&self, loan: &Loan<'_>, stage: &mut Vec<u8>) -> usize {
+    fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) -> usize {
         stage.clear();
         for (index, outgoing) in self.frames.iter().enumerate() {
-            let (header, payload) = outgoing.rest(loan);
+            let (header, payload) = outgoing.rest(borrowed);
             if stage.len() + header.len() + payload.len() > STAGE_BYTES {
                 return index;
             }
@@ -113,9 +113,9 @@ impl Outbox {
     }
 
     /// Accounts for `sent` bytes, which end the frames that they complete.
-    fn settle(&mut self, mut sent: usize, loan: &mut Loan<'_>) {
+    fn settle(&mut self, mut sent: usize, borrowed: &mut Borrowed<'_>) {
         while let Some(front) = self.frames.front_mut() {
-            let (header, payload) = front.rest(loan);
+            let (header, payload) = front.rest(borrowed);
             let rest = header.len() + payload.len();
             if sent < rest {
                 front.sent += sent;
@@ -124,8 +124,8 @@ impl Outbox {
             sent -= rest;
             self.offered = self.offered.saturating_sub(1);
             if let Some(done) = self.frames.pop_front().and_then(|outgoing| outgoing.payload) {
-                let (tag, bytes) = (done.descriptor(loan).tag, done.message(loan).len() as u64);
-                done.finish(loan, None, tag, bytes);
+                let (tag, bytes) = (done.descriptor(borrowed).tag, done.message(borrowed).len() as u64);
+                done.finish(borrowed, None, tag, bytes);
             }
         }
     }

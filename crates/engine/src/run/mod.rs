@@ -13,14 +13,14 @@ mod tests;
 
 use std::sync::Arc;
 
-use unisono_communicator::{CallInfo, Error};
+use unisono_communicator::{CallInfo, Error, OPAQUE_BYTES_MAX};
 
-use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
 use crate::links::{Broken, Interest, Links};
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
 use crate::plan::{Direction, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
+use unisono_backend::Heard;
 
 use limit::{Next, Part};
 use ready::{Mover, Ready};
@@ -30,6 +30,8 @@ const FINISHED: u64 = u64::MAX;
 
 /// Size of the staging area: what one receive may take before it is reduced, so that it is still in cache.
 const STAGE_BYTES: usize = 256 * 1024;
+// What is reduced moves in whole elements: the longest one must fit behind a header, or a call would stand still.
+const _: () = assert!(HEADER_BYTES + OPAQUE_BYTES_MAX <= STAGE_BYTES);
 
 /// Parts that one system call may move.
 const PARTS_MAX: usize = 32;
@@ -124,7 +126,7 @@ struct State {
 }
 
 /// Memory that every run of an engine works in, one after the other.
-pub(crate) struct Desk {
+pub(crate) struct Staging {
     /// Bytes that have arrived and are not yet stored, or that leave together.
     stage: Vec<u8>,
     /// What the next system call moves.
@@ -133,11 +135,11 @@ pub(crate) struct Desk {
     heard: Heard,
 }
 
-impl Desk {
-    /// A desk for any run.
-    pub(crate) fn new(heard: Heard) -> Desk {
+impl Staging {
+    /// A staging for any run.
+    pub(crate) fn new(heard: Heard) -> Staging {
         let parts = Parts { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
-        Desk { stage: vec![0; STAGE_BYTES], parts, heard }
+        Staging { stage: vec![0; STAGE_BYTES], parts, heard }
     }
 }
 
@@ -163,7 +165,7 @@ impl Parts {
 pub(crate) struct Turn<'t, 'a, 'b, K> {
     pub(crate) memory: Memory<'a, 'b>,
     pub(crate) links: &'t mut K,
-    pub(crate) desk: &'t mut Desk,
+    pub(crate) staging: &'t mut Staging,
     pub(crate) reducer: &'t Reducer,
 }
 

@@ -2,16 +2,16 @@
 
 use std::io::{ErrorKind, IoSliceMut};
 
-use crate::header::HEADER_BYTES;
 use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
-use crate::peers::Heard;
+use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
 use crate::reduce::Reducer;
+use unisono_backend::Heard;
 
 use super::limit::{Next, Part};
 use super::ready::Mover;
-use super::{Cursor, Desk, Failure, PARTS_MAX, Parts, State, Turn};
+use super::{Cursor, Failure, PARTS_MAX, Parts, Staging, State, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -25,10 +25,10 @@ impl State {
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
         // A link whose first step may not store yet is not read at all: its header alone would cost a call.
-        if !self.gather_receives(plan, link, &mut turn.desk.parts) {
+        if !self.gather_receives(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }
-        let first = turn.desk.parts.list[0];
+        let first = turn.staging.parts.list[0];
         let is_long = is_plain(plan, first.step) && first.bytes >= DIRECT_BYTES_MIN as u64;
         match is_long.then(|| self.direct(plan, link, &turn.memory)).flatten() {
             Some((part, span)) => self.serve_direct(plan, link, part, span, turn),
@@ -99,7 +99,9 @@ impl State {
         let mut slices = [IoSliceMut::new(&mut state.header[state.header_received..]), IoSliceMut::new(into)];
         let skip = usize::from(slices[0].is_empty());
         let received = turn.links.link(plan.links[link].edge).try_recv(&mut slices[skip..]);
-        let Some(payload) = self.received(plan, link, received, &turn.desk.heard)? else { return Ok(false) };
+        let Some(payload) = self.received(plan, link, received, &turn.staging.heard)? else {
+            return Ok(false);
+        };
         self.commit_receive(plan, link, part, payload as u64);
         Ok(true)
     }
@@ -110,7 +112,7 @@ impl State {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let Desk { stage, parts, heard } = &mut *turn.desk;
+        let Staging { stage, parts, heard } = &mut *turn.staging;
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;

@@ -2,14 +2,14 @@
 
 use std::io::{ErrorKind, IoSlice};
 
-use crate::header::HEADER_BYTES;
 use crate::links::{Link, Links};
 use crate::memory::Memory;
+use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
 
 use super::limit::Next;
 use super::ready::Mover;
-use super::{Cursor, Desk, Failure, PARTS_MAX, Parts, State, Turn};
+use super::{Cursor, Failure, PARTS_MAX, Parts, Staging, State, Turn};
 
 /// Bytes of one send call; more per call measured no better.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -32,7 +32,7 @@ impl State {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        if !self.gather_sends(plan, link, &mut turn.desk.parts) {
+        if !self.gather_sends(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }
         let sent = match self.send_parts(plan, link, turn) {
@@ -45,7 +45,7 @@ impl State {
                 return Err(Failure::Broken { peer, broken: error.into() });
             }
         };
-        self.commit_send(plan, link, &turn.desk.parts, sent);
+        self.commit_send(plan, link, &turn.staging.parts, sent);
         Ok(true)
     }
 
@@ -94,7 +94,7 @@ impl State {
         let header_sent = self.links[link].header_sent;
         let header = self.header.with_plan_hash(plan_link.send.plan_hash);
         let header = &header[header_sent..];
-        let Turn { memory, links, desk: Desk { stage, parts, .. }, .. } = turn;
+        let Turn { memory, links, staging: Staging { stage, parts, .. }, .. } = turn;
         let total = header.len() + parts.bytes as usize;
         if total == 0 {
             return Ok(0);

@@ -62,8 +62,8 @@ impl Flood {
 
 #[cfg(test)]
 mod tests {
+    use unisono_backend::CallHistory;
     use unisono_communicator::Error;
-    use unisono_engine::Farewell;
 
     use super::*;
 
@@ -86,10 +86,10 @@ mod tests {
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };
         let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();
-        flood.publish(Topic::Closed { key: other, farewell: Farewell::UNUSED });
+        flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED });
         assert_eq!(about(&flood), [1, 2]);
         (0..KEPT_MAX)
-            .for_each(|_| drop(flood.publish(Topic::Closed { key: other, farewell: Farewell::UNUSED })));
+            .for_each(|_| drop(flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED })));
         assert_eq!((flood.kept().count(), about(&flood)), (KEPT_MAX, vec![2]));
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX};
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{Agreed, Ask, Board, Control, Farewell};
 
 use super::Command;
 use super::members::ID_LIST_BITS;
@@ -37,6 +37,14 @@ impl TcpControl {
         self.world.commands().send(command);
     }
 
+    /// Spreads the first cause of the communicator `key`.
+    fn flood_about(&self, key: CommunicatorKey, cause: Arc<Error>) {
+        let (handed_over, waiting) = crossbeam::channel::bounded(0);
+        self.send(Command::Flood { key, cause, handed_over });
+        // Nothing is ever sent: the end of the other side tells.
+        let _ = waiting.recv_timeout(HANDOVER_MAX);
+    }
+
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[u32], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
         let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
@@ -44,7 +52,7 @@ impl TcpControl {
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
         let derived = communicator::create(&self.world, key, group).inspect_err(|error| {
             // The others have made it, or will, and would wait for us.
-            self.send(Command::Flood { key, cause: Arc::new(error.clone()) });
+            self.flood_about(key, Arc::new(error.clone()));
         })?;
         Ok(Some(derived))
     }
@@ -63,14 +71,18 @@ fn no_answer(error: RecvTimeoutError) -> Error {
 
 impl Control for TcpControl {
     fn flood(&self, cause: Arc<Error>) {
-        self.send(Command::Flood { key: self.key, cause });
+        self.flood_about(self.key, cause);
+    }
+
+    fn stream_ended(&self, peer: u32) {
+        self.send(Command::StreamEnded { key: self.key, peer });
     }
 
     fn ask(&self, awaited: u32, number: u64) {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
-    fn close(&self, ours: Farewell, deadline: Instant) -> Result<()> {
+    fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let deadline = deadline.min(Instant::now() + GOODBYE_WAIT);
         let (answer, answered) = crossbeam::channel::bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
@@ -95,7 +107,8 @@ impl Control for TcpControl {
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.farewell() });
+        let (ours, panicked) = (self.board.history(), std::thread::panicking());
+        self.send(Command::Unregister { key: self.key, ours, panicked });
     }
 }
 

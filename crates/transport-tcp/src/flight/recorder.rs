@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
+use unisono_backend::Board;
 use unisono_communicator::{Error, Group, Result};
-use unisono_engine::Board;
 
 use super::FlightRecord;
 use crate::handshake::JobId;

@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
+use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
-use unisono_engine::Waker;
 
 /// The alarm. A ring before the sleep ends the sleep at once: nothing is lost between a check and the sleep.
 pub(super) struct Alarm {

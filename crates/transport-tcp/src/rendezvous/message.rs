@@ -21,7 +21,7 @@ pub const PARAMETERS_BYTES_MAX: usize = 4096;
 pub const HOST_NAME_BYTES_MAX: usize = 64;
 
 /// The most bytes of a process.
-const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX;
+const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX + 1 + 8 + 8;
 
 /// The most bytes of an arrival.
 pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX + CPUS_BYTES_MAX;
@@ -38,6 +38,24 @@ const REFUSED: u8 = 3;
 /// What identifies a host: equal for all processes of one, different for two.
 pub type HostId = [u8; HOST_ID_BYTES];
 
+/// The process that a rank is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankProcess {
+    /// How a person finds it.
+    pub process: Process,
+    /// What tells it from all others, if it knows that itself.
+    pub birth: Option<ProcessBirth>,
+}
+
+/// Where and when a process came to be: with its pid, it tells the process from every other one of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessBirth {
+    /// The kernel's number of the namespace to which its pid belongs.
+    pub pid_namespace: u64,
+    /// When it started, in ticks of the kernel's clock since the boot.
+    pub start_ticks: u64,
+}
+
 /// What a rank says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
@@ -45,8 +63,8 @@ pub(super) struct Arrival {
     pub(super) address: SocketAddr,
     /// The host it is on.
     pub(super) host: HostId,
-    /// How a person finds it.
-    pub(super) process: Process,
+    /// Which process it is.
+    pub(super) process: RankProcess,
     /// How long it will wait, from now.
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
@@ -80,12 +98,21 @@ impl Arrival {
     }
 }
 
-fn write_process(writer: &mut Writer, process: &Process) {
-    writer.u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX);
+fn write_process(writer: &mut Writer, RankProcess { process, birth }: &RankProcess) {
+    writer.u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX).u8(birth.is_some().into());
+    if let Some(birth) = birth {
+        writer.u64(birth.pid_namespace).u64(birth.start_ticks);
+    }
 }
 
-fn read_process(reader: &mut Reader<'_>) -> Result<Process, Malformed> {
-    Ok(Process { pid: reader.u32()?, host: reader.text(HOST_NAME_BYTES_MAX)?.into() })
+fn read_process(reader: &mut Reader<'_>) -> Result<RankProcess, Malformed> {
+    let process = Process { pid: reader.u32()?, host: reader.text(HOST_NAME_BYTES_MAX)?.into() };
+    let birth = match reader.u8()? {
+        0 => None,
+        1 => Some(ProcessBirth { pid_namespace: reader.u64()?, start_ticks: reader.u64()? }),
+        _ => return Err(Malformed { what: "a process that is neither known nor unknown" }),
+    };
+    Ok(RankProcess { process, birth })
 }
 
 /// What the store says to a rank.
@@ -100,7 +127,7 @@ pub(super) enum Answer {
         /// The number of the host of each rank; hosts are numbered by their first rank.
         hosts: Vec<u32>,
         /// Which process each rank is.
-        processes: Vec<Process>,
+        processes: Vec<RankProcess>,
         /// Rank 0's.
         parameters: Vec<u8>,
         /// How many cores the ranks of each host have together, by the number of the host.
@@ -151,7 +178,7 @@ impl Answer {
                 },
                 hosts: reader.u32_list(ranks_max)?,
                 processes: {
-                    let count = reader.length(ranks_max, 8)?;
+                    let count = reader.length(ranks_max, 9)?;
                     (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
                 },
                 parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
@@ -172,8 +199,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn process() -> Process {
-        Process { host: "n".repeat(HOST_NAME_BYTES_MAX).into(), pid: 4711 }
+    fn process() -> RankProcess {
+        RankProcess {
+            process: Process { host: "n".repeat(HOST_NAME_BYTES_MAX).into(), pid: 4711 },
+            birth: Some(ProcessBirth { pid_namespace: u64::MAX, start_ticks: 1 }),
+        }
     }
 
     fn arrival() -> Arrival {

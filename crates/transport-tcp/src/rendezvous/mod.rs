@@ -32,13 +32,16 @@ mod tests;
 
 use std::net::SocketAddr;
 
-use unisono_communicator::{Process, Result};
+use unisono_communicator::Result;
 
 pub use address::listen_address;
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, join};
 pub use key::own_process;
-pub use message::{HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX};
+pub(crate) use key::process_start_ticks;
+pub use message::{
+    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX, ProcessBirth, RankProcess,
+};
 pub use plan::store_job;
 
 use crate::config::Config;
@@ -64,7 +67,7 @@ pub struct Membership {
     /// The number of the host of each rank, hosts numbered from 0 by their first rank.
     pub hosts: Vec<u32>,
     /// Which process each rank is; empty when nobody knows.
-    pub processes: Vec<Process>,
+    pub processes: Vec<RankProcess>,
     /// What rank 0 distributed.
     pub parameters: Vec<u8>,
     /// How many cores the ranks of each host may use together, by the number of the host; of a host that is not in the

@@ -124,13 +124,14 @@ mod tests {
     use unisono_communicator::Process;
 
     use super::super::cpus::tests::bound_to;
+    use super::super::message::RankProcess;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
     const JOB: JobId = JobId([5; 16]);
 
-    fn process() -> Process {
-        Process { host: "here".into(), pid: 9 }
+    fn process() -> RankProcess {
+        RankProcess { process: Process { host: "here".into(), pid: 9 }, birth: None }
     }
 
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {

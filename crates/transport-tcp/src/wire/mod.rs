@@ -27,7 +27,7 @@
 //!
 //! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
-//! of the first byte: 0 live, 1 gone, 2 suspected.
+//! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
 //! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
 //! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
@@ -37,8 +37,8 @@ mod ballot;
 mod call;
 mod error;
 
+use unisono_backend::{CallHistory, CallStatus};
 use unisono_communicator::{Certainty, Error};
-use unisono_engine::{CallStatus, Farewell};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -129,7 +129,7 @@ pub(crate) enum Topic {
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: u32, certainty: Certainty, reason: String },
     /// The origin has closed a communicator after these collectives.
-    Closed { key: CommunicatorKey, farewell: Farewell },
+    Closed { key: CommunicatorKey, history: CallHistory },
     /// The origin leaves the job in good order.
     Goodbye,
     /// What the origin says in an agreement.
@@ -226,9 +226,9 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, farewell } => {
+        Topic::Closed { key, history } => {
             write_key(writer.u8(3), *key);
-            writer.u64(farewell.calls).u64(farewell.digest);
+            writer.u64(history.calls).u64(history.digest);
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -248,8 +248,8 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
         },
         3 => {
             let key = read_key(reader)?;
-            let farewell = Farewell { calls: reader.u64()?, digest: reader.u64()? };
-            Topic::Closed { key, farewell }
+            let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
+            Topic::Closed { key, history }
         }
         4 => Topic::Goodbye,
         5 => {
@@ -309,8 +309,8 @@ fn read_certainty(reader: &mut Reader<'_>) -> Result<Certainty, Malformed> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use unisono_backend::Question;
     use unisono_communicator::{CallInfo, Collective, DType, Descriptor};
-    use unisono_engine::Question;
 
     use super::*;
 
@@ -331,12 +331,12 @@ mod tests {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo { number: 4, descriptor, algorithm: None, site: None, sizes: None };
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
-        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Suspected, Fate::Live];
+        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, farewell: Farewell { calls: 5, digest: 6 } },
+            Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 } },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },

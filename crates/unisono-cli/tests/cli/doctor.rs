@@ -113,7 +113,7 @@ fn a_killed_process_leaves_no_record_and_the_others_say_who_it_was() {
     assert!(done.status.success(), "{}", done.err);
     let world = done.out.lines().next().unwrap_or_default();
     assert!(world.starts_with("world: ") && world.contains("; rank 1 left no record; "), "{world}");
-    assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", noticed by rank "), "{world}");
+    assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", reported by rank "), "{world}");
 }
 
 #[test]

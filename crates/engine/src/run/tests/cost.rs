@@ -13,14 +13,15 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Choice, Shape};
 
-use crate::board::Board;
-use crate::header::{CallHeader, HEADER_BYTES, HeaderBytes};
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use crate::links::{Edge, Interest, Link, Links, Wake};
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
-use crate::run::{Desk, Run, Turn};
+use crate::run::{Run, Staging, Turn};
+use unisono_backend::Board;
+use unisono_backend::Heard;
+use unisono_backend::Waker;
 
 /// Elements of a call: little to compute.
 const COUNT: usize = 64;
@@ -78,6 +79,8 @@ impl Links for AllWilling {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -115,7 +118,8 @@ fn measure_run(name: &str, ranks: u32) {
     let mut scratch = vec![0; plan.scratch_bytes];
     let mut run = Run::new(plan, header);
     let reducer = Reducer::new(DType::U32, ReduceOp::Sum, ranks, None);
-    let (mut desk, input, mut output) = (Desk::new(Heard::new(ranks)), vec![1u32; COUNT], vec![0u32; COUNT]);
+    let (mut staging, input, mut output) =
+        (Staging::new(Heard::new(ranks)), vec![1u32; COUNT], vec![0u32; COUNT]);
     let per_call = nanoseconds(|| {
         run.reset(header);
         links.links.iter_mut().for_each(|link| link.given = 0);
@@ -123,7 +127,7 @@ fn measure_run(name: &str, ranks: u32) {
             let mut buffers =
                 Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) };
             let memory = Memory::new(&mut buffers, None, &mut scratch).expect("host memory");
-            let mut turn = Turn { memory, links: &mut links, desk: &mut desk, reducer: &reducer };
+            let mut turn = Turn { memory, links: &mut links, staging: &mut staging, reducer: &reducer };
             assert!(run.advance(&mut turn).expect("the header is right"), "a turn moves something");
         }
     });
@@ -199,7 +203,7 @@ fn cost_of_header_and_slot() {
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
     let board = Board::new(0, 2);
     let publish = nanoseconds(|| {
-        let number = board.enter(black_box(&descriptor), Location::caller());
+        let number = board.enter(black_box(&descriptor), None, None, Location::caller());
         board.leave(number);
     });
     let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Collective::Send, DType::U8, 64) };

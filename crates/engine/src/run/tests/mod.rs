@@ -1,6 +1,7 @@
 //! Runs of schedules that no registered algorithm has, in one thread: every rank takes its turn.
 
 mod cost;
+mod random;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -13,14 +14,15 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Shape};
 
-use super::{Desk, Run, Turn};
-use crate::header::CallHeader;
-use crate::job::lock;
-use crate::links::{Edge, Interest, Link, Links, Wake, Waker};
+use super::{Run, Staging, Turn};
+use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::lock;
 use crate::memory::Memory;
-use crate::peers::Heard;
+use crate::plan::header::CallHeader;
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
+use unisono_backend::Heard;
+use unisono_backend::Waker;
 
 type Pipes = Arc<Mutex<HashMap<(u32, u32), VecDeque<u8>>>>;
 
@@ -75,6 +77,8 @@ impl Links for Lockstep {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -85,7 +89,7 @@ struct Rank {
     input: Vec<u32>,
     output: Vec<u32>,
     scratch: Vec<u8>,
-    desk: Desk,
+    staging: Staging,
 }
 
 impl Rank {
@@ -105,7 +109,7 @@ impl Rank {
             links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
             input: (1..=count as u32).map(|value| value * (rank + 1)).collect(),
             output: vec![0; count],
-            desk: Desk::new(Heard::new(ranks)),
+            staging: Staging::new(Heard::new(ranks)),
         }
     }
 
@@ -114,7 +118,7 @@ impl Rank {
         let mut buffers =
             Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, desk: &mut self.desk, reducer: &reducer };
+        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
         self.run.advance(&mut turn).expect("no failure")
     }
 }
@@ -175,6 +179,19 @@ fn registered_schedules_run_in_lockstep() {
     for algorithm in unisono_schedule::algorithms() {
         if algorithm.collective == unisono_schedule::Collective::AllReduce {
             (0..40).for_each(|count| check(algorithm, count));
+        }
+    }
+}
+
+/// A piece that ended inside an element would never be over, so `Plan::new` refuses one.
+#[test]
+fn a_piece_is_whole_elements_whatever_was_asked_for() {
+    for element_bytes in [1, 4, 12, 4097, unisono_communicator::OPAQUE_BYTES_MAX as u64] {
+        for wish in [None, Some(1), Some(1000), Some(65_536), Some(u64::MAX)] {
+            for scratch_chunks in [0, 1, 7, u32::MAX] {
+                let piece = crate::plan::piece_bytes(wish, scratch_chunks, element_bytes);
+                assert!(piece >= element_bytes && piece.is_multiple_of(element_bytes));
+            }
         }
     }
 }

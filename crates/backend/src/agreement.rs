@@ -1,0 +1,55 @@
+//! What survivors do after a failure: agree on a flag, and go on without those that are gone.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use unisono_communicator::{Communicator, Error, Result, Shrunk, deadline_after};
+
+use crate::control::{Agreed, Ask, Question};
+use crate::gate::CallGate;
+use crate::lock;
+
+/// How many agreements a communicator has reached. One that failed keeps its number: the next attempt goes on with it,
+/// since others may have reached it. Held during one, since they have an order.
+#[derive(Default)]
+pub(crate) struct Agreements {
+    flags: Mutex<u64>,
+    survivors: Mutex<u64>,
+}
+
+impl CallGate {
+    /// The logical and of all survivors' flags, asked for at `now`.
+    ///
+    /// # Errors
+    /// As [`Communicator::agree`].
+    pub fn agree(&self, flag: bool, now: Instant) -> Result<bool> {
+        let mut number = lock(&self.agreements.flags);
+        let agreed = self.ask_survivors((Question::Flag, *number), flag, now)?;
+        *number += 1;
+        Ok(agreed.flag)
+    }
+
+    /// The communicator of the survivors, in which nobody has called anything yet, asked for at `now`.
+    ///
+    /// # Errors
+    /// As [`Communicator::shrink`].
+    pub fn shrink(&self, now: Instant) -> Result<Shrunk> {
+        let mut number = lock(&self.agreements.survivors);
+        let agreed = self.ask_survivors((Question::Survivors, *number), true, now)?;
+        let communicator: Arc<dyn Communicator> = self.control().succeed(&agreed.survivors, *number)?;
+        *number += 1;
+        let new_rank = |old: u32| agreed.survivors.binary_search(&old).ok().map(|new| new as u32);
+        let new_ranks = (0..self.group().size()).map(new_rank).collect();
+        Ok(Shrunk { communicator, new_ranks, last_common_call: agreed.finished_calls })
+    }
+
+    fn ask_survivors(&self, (question, number): (Question, u64), flag: bool, now: Instant) -> Result<Agreed> {
+        self.check_caller(&"shrink or agree")?;
+        if self.is_closed() {
+            return Err(Error::Closed);
+        }
+        let deadline = deadline_after(now, self.timeout());
+        let finished_calls = self.board().finished();
+        self.control().agree(&Ask { question, number, flag, finished_calls, deadline })
+    }
+}

@@ -1,0 +1,304 @@
+//! The gate that every call passes, whatever moves its bytes: who may issue it and when, and what its failure means.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Communicator, Descriptor, Error, Group, Result, deadline_after};
+
+use crate::agreement::Agreements;
+use crate::board::Board;
+use crate::control::{Control, ask_for_the_call};
+use crate::fork::ForkGuard;
+use crate::lock;
+use crate::peers::Peers;
+
+/// How long a failure waits for a better explanation: a broken stream for the cause that some other rank may be
+/// spreading, a mismatch for the description of the other side's call. Either takes about a millisecond where nobody
+/// else wants the processors.
+const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
+
+/// How long a call goes on without a byte after a failure elsewhere; see [`CallGate::must_end`].
+pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// What one communicator's calls pass, on any backend.
+pub struct CallGate {
+    group: Group,
+    peers: Peers,
+    board: Arc<Board>,
+    control: Arc<dyn Control>,
+    backend: &'static str,
+    timeout: Duration,
+    owner: ForkGuard,
+    is_closed: AtomicBool,
+    /// How many communicators have been made from this one.
+    derived: AtomicU64,
+    pub(crate) agreements: Agreements,
+    /// Held while a collective is issued; of a blocking one until it returns.
+    order: Mutex<()>,
+}
+
+/// The right to issue a collective, until it is dropped.
+#[must_use]
+pub struct Turn<'g> {
+    _order: MutexGuard<'g, ()>,
+}
+
+/// What the gate needs of a backend whose call has failed.
+pub trait Failing {
+    /// The backend's clock.
+    fn now(&self) -> Instant;
+
+    /// Waits until the board may have news, at most until `until`.
+    fn wait_for_news(&mut self, until: Instant);
+
+    /// Ends everything that is queued with `error`, and everything that goes to other ranks.
+    fn fail_pending(&mut self, error: &Error);
+}
+
+thread_local! {
+    /// The boards of the communicators of whose calls this thread is running a user's function.
+    static IN_CALLBACK: RefCell<Vec<*const Board>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Until it is dropped, the thread may not use the communicator: it runs a user's function inside a call.
+pub struct CallbackScope {
+    board: *const Board,
+}
+
+impl Drop for CallbackScope {
+    fn drop(&mut self) {
+        IN_CALLBACK.with_borrow_mut(|boards| {
+            if let Some(position) = boards.iter().rposition(|board| *board == self.board) {
+                boards.remove(position);
+            }
+        });
+    }
+}
+
+impl CallGate {
+    /// The gate of a communicator of `group` on this rank. Calls without a deadline of their own get `timeout`.
+    pub fn new(
+        group: Group,
+        board: Arc<Board>,
+        control: Arc<dyn Control>,
+        backend: &'static str,
+        timeout: Duration,
+    ) -> CallGate {
+        CallGate {
+            peers: Peers::new(group.clone(), board.clone()),
+            group,
+            board,
+            control,
+            backend,
+            timeout,
+            owner: ForkGuard::new(),
+            is_closed: AtomicBool::new(false),
+            derived: AtomicU64::new(0),
+            agreements: Agreements::default(),
+            order: Mutex::new(()),
+        }
+    }
+
+    /// The members, and who we are among them.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// The members as errors name them.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// What this communicator shows to those who ask.
+    pub fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
+    /// The control plane.
+    pub fn control(&self) -> &dyn Control {
+        &*self.control
+    }
+
+    /// The name of what moves the bytes.
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// The deadline of a call that names none.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Refuses a forked child, and a function of the user's that runs inside a call of this communicator: both would
+    /// wait for themselves, or drive somebody else's sockets.
+    ///
+    /// # Errors
+    /// [`Error::Forked`], [`Error::ConcurrentUse`].
+    pub fn check_caller(&self, what: &dyn std::fmt::Display) -> Result<()> {
+        self.owner.check()?;
+        if self.is_in_callback() { Err(Error::ConcurrentUse { call: what.to_string() }) } else { Ok(()) }
+    }
+
+    /// Refuses what can be refused before anything happens.
+    ///
+    /// # Errors
+    /// Those of [`CallGate::check_caller`]; the first cause; [`Error::Closed`].
+    pub fn admit(&self, what: &dyn std::fmt::Display) -> Result<()> {
+        self.check_caller(what)?;
+        self.check_revoked()?;
+        if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Whether this process made the communicator: a forked child must leave it alone.
+    pub fn is_owner(&self) -> bool {
+        self.owner.check().is_ok()
+    }
+
+    /// The first cause, if the communicator is revoked.
+    ///
+    /// # Errors
+    /// That cause.
+    pub fn check_revoked(&self) -> Result<()> {
+        self.board.tell_cause().map_or(Ok(()), Err)
+    }
+
+    /// Whether a call that is running must end, `idle` long after its last byte has moved. News of a failure overtakes
+    /// the bytes that a failed rank has still sent: a call to which they belong must not fail. So it goes on until a
+    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`].
+    /// What this rank has done itself ends its calls at once.
+    pub fn must_end(&self, idle: Duration) -> bool {
+        let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
+        self.board.is_revoked()
+            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
+    }
+
+    /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
+    /// order; an unlabelled one is refused.
+    ///
+    /// # Errors
+    /// [`Error::ConcurrentUse`].
+    pub fn issue(&self, descriptor: &Descriptor) -> Result<Turn<'_>> {
+        if descriptor.label.is_some() {
+            return Ok(self.wait_for_turn());
+        }
+        match self.order.try_lock() {
+            Ok(order) => Ok(Turn { _order: order }),
+            Err(TryLockError::Poisoned(poisoned)) => Ok(Turn { _order: poisoned.into_inner() }),
+            Err(TryLockError::WouldBlock) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
+        }
+    }
+
+    /// The turn, when those before have had theirs.
+    pub fn wait_for_turn(&self) -> Turn<'_> {
+        Turn { _order: lock(&self.order) }
+    }
+
+    /// Until the scope is dropped, calls of this thread on this communicator are refused: a user's function runs.
+    pub fn enter_callback(&self) -> CallbackScope {
+        let board = Arc::as_ptr(&self.board);
+        IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));
+        CallbackScope { board }
+    }
+
+    fn is_in_callback(&self) -> bool {
+        let board = Arc::as_ptr(&self.board);
+        IN_CALLBACK.with_borrow(|boards| boards.contains(&board))
+    }
+
+    /// Marks the communicator as closed; true the first time.
+    pub fn begin_close(&self) -> bool {
+        !self.is_closed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether it has been closed.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Says goodbye, from `now` on, and learns whether the others made the same calls.
+    ///
+    /// # Errors
+    /// [`Error::Mismatch`], or the first cause.
+    pub fn close(&self, now: Instant) -> Result<()> {
+        self.check_revoked()?;
+        self.control.close(self.board.history(), deadline_after(now, self.timeout))
+    }
+
+    /// A communicator of some of the ranks. `None` on those that are not in it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a rank that is not there or comes twice; what the control plane says.
+    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.admit(&"subgroup")?;
+        let size = self.group.size();
+        for (position, &rank) in ranks.iter().enumerate() {
+            if rank >= size {
+                let problem = format!("{rank}, but the group has ranks 0 to {}", size - 1);
+                return Err(Error::invalid("ranks", problem));
+            }
+            if ranks[..position].contains(&rank) {
+                return Err(Error::invalid("ranks", format!("{rank} twice")));
+            }
+        }
+        let counter = self.derived.fetch_add(1, Ordering::SeqCst);
+        self.control.derive(ranks, counter)
+    }
+
+    /// Ends every call on every rank, for a cause of the caller's.
+    pub fn revoke(&self, cause: Error) -> Error {
+        self.fail(Error::Revoked { by: self.group.rank(), cause: Arc::new(cause) })
+    }
+
+    /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
+    /// caller sees.
+    pub fn fail(&self, error: Error) -> Error {
+        let cause = Arc::new(self.with_place(error));
+        if self.board.revoke(self.group.rank(), cause.clone()) {
+            self.control.flood(cause.clone());
+        }
+        self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
+    }
+
+    /// What the system has refused is told to all ranks, and says on which of them.
+    fn with_place(&self, error: Error) -> Error {
+        match error {
+            Error::System { what, text } => {
+                let rank = self.group.rank();
+                Error::System { what: format!("{what} on rank {rank}"), text }
+            }
+            other => other,
+        }
+    }
+
+    /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
+    /// queued. Returns what the caller sees.
+    pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
+        if matches!(error, Error::Mismatch { .. }) {
+            ask_for_the_call(&*self.control, &self.board, &error);
+        }
+        if let Error::PeerLost { .. } = &error
+            && !self.board.is_revoked()
+        {
+            let ranks = self.group.global_ranks();
+            let lost =
+                error.lost_ranks().into_iter().filter_map(|lost| ranks.iter().position(|rank| *rank == lost));
+            lost.for_each(|peer| self.control.stream_ended(peer as u32));
+        }
+        if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
+            self.await_first_cause(backend);
+        }
+        let seen = self.fail(error);
+        backend.fail_pending(&seen);
+        seen
+    }
+
+    /// A short wait for the reason that some other rank may already be spreading.
+    fn await_first_cause(&self, backend: &mut impl Failing) {
+        let until = backend.now() + FIRST_CAUSE_WINDOW;
+        while !self.board.is_revoked() && backend.now() < until {
+            backend.wait_for_news(until);
+        }
+    }
+}

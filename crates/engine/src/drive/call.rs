@@ -1,0 +1,224 @@
+//! One collective call in progress: its run, its reducer, its deadline, and what its failure means.
+
+use std::panic::Location;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Board, CallGate, Heard, Peers};
+use unisono_communicator::{
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, ReduceOp,
+    Result, Segments, Site, deadline_after, reserve,
+};
+
+use crate::drive::Pause;
+use crate::links::Links;
+use crate::memory::{Memory, TOKEN};
+use crate::plan::header::CallHeader;
+use crate::plan::planner::{Planned, Planner};
+use crate::reduce::Reducer;
+use crate::run::{Failure, Staging, Turn};
+
+/// What the holder of the links works with.
+pub(crate) struct Engine<L> {
+    pub(crate) links: L,
+    pub(crate) planner: Planner,
+    /// Kept for the next sleep, so that sleeping allocates nothing.
+    pub(crate) pause: Pause,
+    staging: Staging,
+    scratch: Vec<u8>,
+}
+
+impl<L: Links> Engine<L> {
+    /// An engine over a transport's links.
+    pub(crate) fn new(links: L, planner: Planner, heard: Heard) -> Engine<L> {
+        Engine { links, planner, pause: Pause::default(), staging: Staging::new(heard), scratch: Vec::new() }
+    }
+}
+
+/// A collective that has its number.
+pub(crate) struct ActiveCall {
+    pub(crate) number: u64,
+    /// When it first had to wait: a call that never waits reads no clock.
+    waiting_since: Option<Instant>,
+    timeout: Duration,
+    descriptor: Descriptor,
+    site: &'static Location<'static>,
+    planned: Box<Planned>,
+    /// The scaled input of a PreMulSum, whose own input must stay as it is.
+    scaled: Option<Vec<u8>>,
+    /// There was no memory for it. It has its number all the same, so that the others learn whose call fails.
+    shortage: Option<Box<Error>>,
+    links_open: bool,
+}
+
+impl ActiveCall {
+    /// Plans a call and gives it its number. An error leaves no trace.
+    pub(crate) fn start<L: Links>(
+        call: &mut Call<'_>,
+        engine: &mut Engine<L>,
+        gate: &CallGate,
+    ) -> Result<ActiveCall> {
+        let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
+        let segment_ends = call.buffers.segment_ends();
+        let mut planned = engine.planner.take(&descriptor, &call.counts, segment_ends, &call.options)?;
+        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
+        let reducer = &planned.reducer;
+        let plan = &planned.run.plan;
+        let room = enlarge(&mut engine.scratch, plan.scratch_bytes);
+        let (scaled, shortage) = match room.and_then(|()| prescale(reducer, &mut call.buffers)) {
+            Ok(scaled) => (scaled, None),
+            Err(error) => (None, Some(Box::new(error))),
+        };
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.clone(), call.site);
+        let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
+        let header = header.behind(board.history().digest);
+        board.set_digest(header.digest());
+        planned.run.reset(header);
+        Ok(ActiveCall {
+            number,
+            waiting_since: None,
+            timeout: call.options.timeout.unwrap_or(gate.timeout()),
+            descriptor,
+            site: call.site,
+            planned,
+            scaled,
+            shortage,
+            links_open: false,
+        })
+    }
+
+    /// Moves what can move; true when something did.
+    pub(crate) fn advance<L: Links>(
+        &mut self,
+        engine: &mut Engine<L>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<bool, Failure> {
+        let Planned { run, reducer, .. } = &mut *self.planned;
+        if !self.links_open {
+            if let Some(error) = self.shortage.take() {
+                return Err(Failure::NotOpened(*error));
+            }
+            match engine.links.open(&run.plan.edges) {
+                Poll::Ready(Ok(())) => self.links_open = true,
+                Poll::Ready(Err(error)) => return Err(Failure::NotOpened(error)),
+                Poll::Pending => return Ok(false),
+            }
+        }
+        let is_barrier = self.descriptor.collective == Collective::Barrier;
+        let scaled = self.scaled.as_deref().map(Segments::One);
+        let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
+        let memory = Memory::new(buffers, substitute, &mut engine.scratch);
+        // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
+        let memory = memory.expect("host memory");
+        run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
+    }
+
+    /// Whether a function of the user's may run in [`ActiveCall::advance`].
+    pub(crate) fn runs_user_function(&self) -> bool {
+        matches!(self.descriptor.op, Some(ReduceOp::User(_)))
+    }
+
+    /// Whether the call is over.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.planned.run.is_finished()
+    }
+
+    /// Notes that nothing moved at `now`.
+    ///
+    /// # Errors
+    /// When that is past the deadline.
+    pub(crate) fn idle<L: Links>(&mut self, links: &mut L, board: &Board, now: Instant) -> Result<()> {
+        let since = *self.waiting_since.get_or_insert(now);
+        if now < deadline_after(since, self.timeout) {
+            Ok(())
+        } else {
+            Err(self.timed_out(links, board, now))
+        }
+    }
+
+    /// What to wait for.
+    pub(crate) fn pause<L: Links>(&self, links: &mut L, pause: &mut Pause) {
+        if self.links_open {
+            self.planned.run.interest(&mut pause.interest);
+        }
+        pause.deadline = self.waiting_since.map(|since| deadline_after(since, self.timeout));
+        pause.number = self.number;
+        self.awaited(links, &mut pause.awaited);
+    }
+
+    /// Whom the call waits for, the next one first.
+    fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<u32>) {
+        if self.links_open {
+            return self.planned.run.awaited(awaited);
+        }
+        let edges = self.planned.run.plan.edges.iter();
+        awaited.extend(edges.filter(|&&edge| !links.is_open(edge)).map(|edge| edge.peer));
+    }
+
+    /// The call as errors name it.
+    pub(crate) fn info(&self) -> CallInfo {
+        CallInfo {
+            number: self.number,
+            descriptor: self.descriptor,
+            algorithm: Some(self.planned.run.plan.algorithm.into()),
+            site: Some(Site::from(self.site)),
+            sizes: self.planned.run.plan.sizes.clone(),
+        }
+    }
+
+    /// Gives the run back to the planner.
+    pub(crate) fn finish<L>(self, engine: &mut Engine<L>, bytes: u64) -> Outcome {
+        let outcome = Outcome::done(bytes, self.planned.run.plan.algorithm);
+        engine.planner.put_back(self.planned);
+        outcome
+    }
+
+    /// What a failure of the run means on the group rank `rank`.
+    pub(crate) fn error(&self, failure: Failure, rank: u32, peers: &Peers) -> Error {
+        let call = self.info();
+        match failure {
+            Failure::NotOpened(error) => error,
+            Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
+            Failure::Mismatch { peer, theirs, difference } => {
+                Error::Mismatch { calls: Box::new([(rank, call), (peer, *theirs)]), difference }
+            }
+            Failure::Panicked(panicked) => {
+                Error::Panicked { rank, call: Box::new(call), text: panicked.text }
+            }
+        }
+    }
+
+    fn timed_out<L: Links>(&self, links: &mut L, board: &Board, now: Instant) -> Error {
+        let mut direct = Vec::new();
+        self.awaited(links, &mut direct);
+        let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
+        let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
+        let waited = self.waiting_since.map_or(Duration::ZERO, |since| now - since);
+        Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
+    }
+}
+
+/// Multiplies the input by the factor, if the reducer does: in place, or into a copy.
+fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Result<Option<Vec<u8>>> {
+    if !reducer.needs_prescale() {
+        return Ok(None);
+    }
+    match buffers {
+        Buffers::InOut(BufferMut::Host(buffer)) => buffer.for_each(|slice| reducer.prescale(slice)),
+        Buffers::Separate { input: Buffer::Host(input), .. } => {
+            let mut copy = input.copied()?;
+            reducer.prescale(&mut copy);
+            return Ok(Some(copy));
+        }
+        Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => {}
+    }
+    Ok(None)
+}
+
+fn enlarge(memory: &mut Vec<u8>, bytes: usize) -> Result<()> {
+    if memory.len() < bytes {
+        reserve(memory, bytes - memory.len())?;
+        memory.resize(bytes, 0);
+    }
+    Ok(())
+}

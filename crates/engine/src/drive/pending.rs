@@ -1,0 +1,208 @@
+//! What a holder of the links drives: one blocking collective, or everything asynchronous.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Buffers, Result};
+
+use crate::communicator::buffers_bytes;
+use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::request::{ActiveRequest, Request, RequestState};
+use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
+use crate::links::Links;
+use crate::lock;
+use crate::point_to_point::Borrowed;
+
+/// Longest sleep at the completions.
+const LISTEN_MAX: Duration = Duration::from_millis(100);
+
+/// A blocking collective on borrowed memory.
+pub(crate) struct OneCollective<'c, 'b, L: Links + 'static> {
+    pub(crate) shared: &'c Shared<L>,
+    pub(crate) active: ActiveCall,
+    pub(crate) buffers: &'c mut Buffers<'b>,
+}
+
+impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
+        let step = self.shared.step_active(&mut self.active, engine, self.buffers)?;
+        self.shared.with_messages(engine, step)
+    }
+
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
+        self.active.idle(&mut engine.links, self.shared.gate.board(), now)
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+        self.active.pause(&mut engine.links, pause);
+        lock(&self.shared.messages).pause(&mut engine.links, pause);
+    }
+}
+
+/// The queue and the messages, until a goal is reached or nothing is left.
+pub(crate) struct Pending<'s, L: Links + 'static, G> {
+    pub(crate) shared: &'s Shared<L>,
+    pub(crate) goal: G,
+}
+
+impl<L: Links + 'static, G: Fn() -> bool> Task<L> for Pending<'_, L, G> {
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
+        if (self.goal)() { Ok(Step::Finished) } else { self.shared.advance_pending(engine) }
+    }
+
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
+        self.shared
+            .with_head(|request| request.active.idle(&mut engine.links, self.shared.gate.board(), now))
+            .unwrap_or(Ok(()))
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+        self.shared.with_head(|request| request.active.pause(&mut engine.links, pause));
+        lock(&self.shared.messages).pause(&mut engine.links, pause);
+    }
+}
+
+impl<L: Links + 'static> Shared<L> {
+    /// Whether asynchronous work is not finished.
+    pub(crate) fn has_pending(&self) -> bool {
+        !self.queue.is_empty() || lock(&self.messages).is_pending()
+    }
+
+    /// One turn of one collective.
+    pub(crate) fn step_active(
+        &self,
+        active: &mut ActiveCall,
+        engine: &mut Engine<L>,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<Step> {
+        let _scope = active.runs_user_function().then(|| self.gate.enter_callback());
+        let moved = match active.advance(engine, buffers) {
+            Ok(moved) => moved,
+            Err(failure) => {
+                return Err(active.error(failure, self.gate.group().rank(), self.gate.peers()));
+            }
+        };
+        Ok(match (active.is_finished(), moved) {
+            (true, _) => Step::Finished,
+            (false, true) => Step::Moved,
+            (false, false) => Step::Idle,
+        })
+    }
+
+    /// Does something with the asynchronous collective in progress, if there is one.
+    fn with_head<R>(&self, act: impl FnOnce(&mut ActiveRequest) -> R) -> Option<R> {
+        let head = self.queue.head()?;
+        match &mut *lock(&head.state) {
+            RequestState::Active(request) => Some(act(request)),
+            RequestState::Queued(_) | RequestState::Finished(_) => None,
+        }
+    }
+
+    /// The same step with the posted sends and receives moved too.
+    pub(crate) fn with_messages(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
+        if !self.has_messages.load(Ordering::SeqCst) {
+            return Ok(step);
+        }
+        let mut messages = lock(&self.messages);
+        if !messages.is_pending() {
+            self.has_messages.store(false, Ordering::SeqCst);
+            return Ok(step);
+        }
+        let moved = messages.advance(&mut engine.links, &mut Borrowed::none())?;
+        Ok(match step {
+            Step::Idle if moved => Step::Moved,
+            other => other,
+        })
+    }
+
+    /// One turn of the head of the queue and of the messages. `Finished` when nothing is pending.
+    pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
+        let head = self.queue.head();
+        let step = match head {
+            Some(request) => self.step_request(&request, engine)?,
+            None if lock(&self.messages).is_pending() => Step::Idle,
+            None => Step::Finished,
+        };
+        self.with_messages(engine, step)
+    }
+
+    /// One turn of one asynchronous collective; a finished one leaves the queue.
+    fn step_request(&self, request: &Arc<Request>, engine: &mut Engine<L>) -> Result<Step> {
+        let mut state = lock(&request.state);
+        if let RequestState::Queued(_) = &*state {
+            let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Finished(None))
+            else {
+                return Ok(Step::Moved);
+            };
+            match ActiveCall::start(&mut call.borrow(), engine, &self.gate) {
+                Ok(active) => *state = RequestState::Active(Box::new(ActiveRequest { active, call })),
+                Err(error) => {
+                    drop(state);
+                    self.queue.pop();
+                    request.finish(Err(error), call.buffers);
+                    return Ok(Step::Moved);
+                }
+            }
+        }
+        let RequestState::Active(active_request) = &mut *state else { return Ok(Step::Moved) };
+        let ActiveRequest { active, call } = &mut **active_request;
+        let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
+        let Step::Finished = step else { return Ok(step) };
+        let RequestState::Active(finished) = std::mem::replace(&mut *state, RequestState::Finished(None))
+        else {
+            return Ok(Step::Moved);
+        };
+        drop(state);
+        let ActiveRequest { active, mut call } = *finished;
+        self.gate.board().leave(active.number);
+        let bytes = buffers_bytes(&call.buffers.borrow());
+        let outcome = active.finish(engine, bytes);
+        self.queue.pop();
+        request.finish(Ok(outcome), call.buffers);
+        Ok(Step::Moved)
+    }
+
+    /// Runs every queued collective to its end.
+    pub(crate) fn finish_queue(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        if self.queue.is_empty() {
+            return Ok(());
+        }
+        let mut task = Pending { shared: self, goal: || self.queue.is_empty() };
+        guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
+    }
+
+    /// Sees every detached send off: the process may be about to end.
+    pub(crate) fn finish_sends(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        let mut task = Pending { shared: self, goal: || !lock(&self.messages).is_sending() };
+        guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
+    }
+
+    /// One turn of everything asynchronous, without waiting.
+    pub(crate) fn advance_all(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        loop {
+            match self.advance_pending(guard) {
+                Ok(Step::Moved) => {}
+                Ok(Step::Finished | Step::Idle) => return Ok(()),
+                Err(error) => return Err(self.gate.settle(guard, error)),
+            }
+        }
+    }
+
+    /// Waits until `goal` is reached: at the completions while another thread does the work, else doing it.
+    pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
+        while !goal() {
+            match self.try_lock_links() {
+                Some(mut guard) => {
+                    let enough = || goal() || self.is_wanted();
+                    if let Err(error) = guard.drive(&mut Pending { shared: self, goal: enough }) {
+                        self.gate.settle(&mut guard, error);
+                    }
+                }
+                None => {
+                    self.completions.listen(|| goal() || (self.is_free() && !self.is_wanted()), LISTEN_MAX)
+                }
+            }
+        }
+    }
+}

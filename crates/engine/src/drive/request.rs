@@ -1,0 +1,173 @@
+//! An asynchronous call: queued, then run by whoever holds the links, then waiting for its result to be fetched.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task;
+
+use unisono_communicator::{
+    CallInfo, Descriptor, Error, Finished, Outcome, OwnedBuffers, OwnedCall, Result, Site, WorkSource,
+};
+
+use crate::drive::Shared;
+use crate::drive::call::ActiveCall;
+use crate::drive::completion::Completions;
+use crate::links::Links;
+use crate::lock;
+use unisono_backend::Board;
+
+/// An asynchronous call and its state.
+pub(crate) struct Request {
+    pub(crate) state: Mutex<RequestState>,
+    is_done: AtomicBool,
+    waker: Mutex<Option<task::Waker>>,
+    completions: Arc<Completions>,
+    pub(crate) descriptor: Descriptor,
+    site: Site,
+    /// Of a send or receive: where its end is noted, and its number there.
+    noted: Option<(Arc<Board>, u64)>,
+}
+
+/// Where a request is.
+pub(crate) enum RequestState {
+    /// Not begun.
+    Queued(OwnedCall),
+    /// At the head of the queue.
+    Active(Box<ActiveRequest>),
+    /// Over; the result is there until it is fetched.
+    Finished(Option<Finished>),
+}
+
+/// A call in progress with the memory that it owns.
+pub(crate) struct ActiveRequest {
+    pub(crate) active: ActiveCall,
+    pub(crate) call: OwnedCall,
+}
+
+impl Request {
+    /// A request that has not begun.
+    pub(crate) fn new(call: OwnedCall, completions: Arc<Completions>) -> Arc<Request> {
+        Arc::new(Request::with(call, completions, None))
+    }
+
+    /// The request of a send or receive, which `board` remembers.
+    pub(crate) fn message(
+        call: OwnedCall,
+        completions: Arc<Completions>,
+        board: &Arc<Board>,
+    ) -> Arc<Request> {
+        let number = board.enter_message(&call.descriptor, call.site);
+        Arc::new(Request::with(call, completions, Some((board.clone(), number))))
+    }
+
+    fn with(call: OwnedCall, completions: Arc<Completions>, noted: Option<(Arc<Board>, u64)>) -> Request {
+        Request {
+            completions,
+            noted,
+            is_done: AtomicBool::new(false),
+            waker: Mutex::new(None),
+            descriptor: call.descriptor,
+            site: Site::from(call.site),
+            state: Mutex::new(RequestState::Queued(call)),
+        }
+    }
+
+    /// Whether the call has ended.
+    pub(crate) fn is_done(&self) -> bool {
+        self.is_done.load(Ordering::Acquire)
+    }
+
+    /// Ends the job.
+    pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
+        if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
+            board.leave_message(*number);
+        }
+        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers: Some(buffers) }));
+        self.is_done.store(true, Ordering::Release);
+        let waker = lock(&self.waker).take();
+        self.completions.announce(waker);
+    }
+
+    /// Ends a request with an error, wherever it is.
+    pub(crate) fn fail(&self, error: Error) {
+        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
+        match state {
+            RequestState::Queued(call) => self.finish(Err(error), call.buffers),
+            RequestState::Active(request) => self.finish(Err(error), request.call.buffers),
+            RequestState::Finished(finished) => *lock(&self.state) = RequestState::Finished(finished),
+        }
+    }
+
+    /// Takes the result, once.
+    pub(crate) fn take(&self) -> Option<Finished> {
+        match &mut *lock(&self.state) {
+            RequestState::Finished(finished) => finished.take(),
+            RequestState::Queued(_) | RequestState::Active(_) => None,
+        }
+    }
+
+    fn info(&self) -> CallInfo {
+        let (site, sizes) = (Some(self.site.clone()), None);
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
+    }
+}
+
+/// The caller's handle of a request.
+pub(crate) struct RequestHandle<L: Links + 'static> {
+    pub(crate) request: Arc<Request>,
+    pub(crate) shared: Arc<Shared<L>>,
+}
+
+impl<L: Links + 'static> RequestHandle<L> {
+    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
+    /// child's, or runs a user's function inside a call.
+    fn refusal(&self) -> Option<Error> {
+        if self.request.is_done() {
+            return None;
+        }
+        self.shared.gate.check_caller(&self.request.descriptor).err()
+    }
+}
+
+impl<L: Links + 'static> WorkSource for RequestHandle<L> {
+    fn is_done(&self) -> bool {
+        if self.refusal().is_some() {
+            return true;
+        }
+        if !self.request.is_done()
+            && let Some(mut guard) = self.shared.try_lock_links()
+        {
+            // The error, if there is one, has ended every request.
+            let _ = self.shared.advance_all(&mut guard);
+        }
+        self.request.is_done()
+    }
+
+    fn wait(&self) {
+        if !self.request.is_done() && self.refusal().is_none() {
+            self.shared.wait_for(|| self.request.is_done());
+        }
+    }
+
+    fn register(&self, waker: &task::Waker) {
+        *lock(&self.request.waker) = Some(waker.clone());
+        // The end may have come between the caller's last question and this registration.
+        if self.request.is_done() {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn take(&self) -> Option<Finished> {
+        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
+        self.request.take().or_else(refused)
+    }
+
+    fn cancel(&self) {
+        if self.request.is_done() || self.refusal().is_some() {
+            return;
+        }
+        let by = self.shared.gate.group().rank();
+        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
+        let mut guard = self.shared.lock_links();
+        let _ = self.shared.advance_all(&mut guard);
+    }
+}

@@ -1,0 +1,155 @@
+//! A transport as the engine sees it: byte streams to peers that never block, and one place to sleep.
+
+pub(crate) mod faulty;
+pub(crate) mod tapped;
+pub(crate) mod traced;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_backend::{Peers, Waker};
+use unisono_communicator::{CallInfo, Error, Result};
+
+/// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Lane {
+    /// Short collectives: one socket for both directions, so that acknowledgements ride on data.
+    Small,
+    /// Long collectives: a socket for each direction, so that neither waits for the other's buffers.
+    Large,
+    /// Sends and receives, which are not ordered with collectives.
+    PointToPoint,
+}
+
+impl Lane {
+    /// Every lane.
+    pub const ALL: [Lane; 3] = [Lane::Small, Lane::Large, Lane::PointToPoint];
+}
+
+/// One duplex byte stream from this rank to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
+    /// The peer's group rank; never our own.
+    pub peer: u32,
+    /// Which of the streams to that peer.
+    pub lane: Lane,
+}
+
+impl Edge {
+    /// A dense number for tables: three edges per peer.
+    pub fn index(self) -> usize {
+        self.peer as usize * Lane::ALL.len() + self.lane as usize
+    }
+}
+
+/// Why a stream cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// It has ended, or the peer says what nobody may say.
+    Lost(String),
+    /// Bytes were changed on their way, as a checksum shows.
+    Corrupted(String),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Broken {
+        match error.kind() {
+            io::ErrorKind::InvalidData => Broken::Corrupted(error.to_string()),
+            _ => Broken::Lost(error.to_string()),
+        }
+    }
+}
+
+impl From<&str> for Broken {
+    fn from(reason: &str) -> Broken {
+        Broken::Lost(reason.to_owned())
+    }
+}
+
+impl Broken {
+    /// The failure of a call that needs the stream from the group rank `peer`.
+    pub(crate) fn error(self, peers: &Peers, peer: u32, call: Option<CallInfo>) -> Error {
+        match self {
+            Broken::Lost(reason) => peers.disconnected(peer, reason, call),
+            Broken::Corrupted(reason) => peers.corrupted(peer, reason, call),
+        }
+    }
+}
+
+/// One duplex byte stream to one peer; never blocks.
+pub trait Link {
+    /// Takes as many bytes as fit now, from the first slice on. What was offered and not taken is offered again, before
+    /// anything else: a link may have promised the peer these bytes.
+    ///
+    /// # Errors
+    /// `WouldBlock` when none fit; anything else means that the peer is lost.
+    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
+
+    /// Fills the slices in order with what has arrived. Never takes more than they hold.
+    ///
+    /// # Errors
+    /// `WouldBlock` when nothing has arrived; `InvalidData` when something was changed on its way, of which nothing is
+    /// given; `Ok(0)` and anything else mean that the peer is lost.
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+}
+
+/// What a sleeping engine waits for on one edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interest {
+    /// The edge.
+    pub edge: Edge,
+    /// Wake when bytes have arrived (or the peer is lost).
+    pub readable: bool,
+    /// Wake when bytes can be sent (or the peer is lost).
+    pub writable: bool,
+}
+
+/// Why [`Links::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// An edge is ready, a new edge has arrived, or another thread called the waker.
+    Ready,
+    /// The time is up.
+    Expired,
+}
+
+/// All streams of one communicator on one rank.
+pub trait Links: Send {
+    /// The stream type.
+    type L: Link;
+
+    /// Starts opening every edge that is not open yet, all at once; ready when all of them are. New streams arrive
+    /// from the transport's own thread, which wakes [`Links::wait`].
+    ///
+    /// # Errors
+    /// When a peer refuses or cannot be reached.
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>>;
+
+    /// Whether the edge is open, also when the peer opened it.
+    fn is_open(&mut self, edge: Edge) -> bool;
+
+    /// The stream of an edge.
+    ///
+    /// # Panics
+    /// When the edge is not open.
+    fn link(&mut self, edge: Edge) -> &mut Self::L;
+
+    /// Sleeps until an edge is ready, a new edge arrives, the waker is called, or `until` has come.
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake;
+
+    /// A handle that ends a [`Links::wait`] from another thread.
+    fn waker(&self) -> Waker;
+
+    /// Ends the outgoing half of every open stream: what was sent arrives, and then its end. What comes in can still be
+    /// read.
+    fn shut_down(&mut self);
+
+    /// Closes every stream for good; peers see their end.
+    fn close(&mut self);
+
+    /// The clock of deadlines; simulated links have their own.
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}

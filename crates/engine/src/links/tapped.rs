@@ -1,0 +1,123 @@
+//! Links with something in between: one wrapper, whatever it is that listens or interferes.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::Result;
+
+use unisono_backend::Waker;
+
+use crate::links::{Edge, Interest, Link, Links, Wake};
+
+/// Which way bytes go, seen from this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flow {
+    /// To the peer.
+    Out,
+    /// From the peer.
+    In,
+}
+
+/// What sits between the engine and a transport's links.
+pub trait Tap: Send {
+    /// Before up to `bytes` bytes move on `edge`: how many may.
+    ///
+    /// # Errors
+    /// An error takes the place of the call.
+    fn before(&mut self, edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize>;
+
+    /// After `bytes` bytes moved.
+    fn after(&mut self, edge: Edge, flow: Flow, bytes: usize);
+
+    /// Before a sleep: whether it must not happen, because this tap has hidden a link that is ready.
+    fn forbids_sleep(&mut self) -> bool;
+}
+
+/// Links seen through a [`Tap`].
+pub struct Tapped<K, T> {
+    link: TappedLink<K, T>,
+}
+
+/// The link that was asked for last, seen through a [`Tap`].
+pub struct TappedLink<K, T> {
+    links: K,
+    tap: T,
+    edge: Edge,
+}
+
+impl<K: Links, T: Tap> Tapped<K, T> {
+    /// Puts `tap` between the engine and `links`.
+    pub fn with_tap(links: K, tap: T) -> Tapped<K, T> {
+        let nowhere = Edge { peer: u32::MAX, lane: crate::links::Lane::Small };
+        Tapped { link: TappedLink { links, tap, edge: nowhere } }
+    }
+}
+
+impl<K: Links, T: Tap> Link for TappedLink<K, T> {
+    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let wanted = slices.iter().map(|slice| slice.len()).sum();
+        let allowed = self.tap.before(self.edge, Flow::Out, wanted)?;
+        let link = self.links.link(self.edge);
+        let sent = if allowed >= wanted {
+            link.try_send(slices)?
+        } else {
+            let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
+            link.try_send(&[IoSlice::new(&first[..allowed.min(first.len())])])?
+        };
+        self.tap.after(self.edge, Flow::Out, sent);
+        Ok(sent)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let wanted = into.iter().map(|slice| slice.len()).sum();
+        let allowed = self.tap.before(self.edge, Flow::In, wanted)?;
+        let link = self.links.link(self.edge);
+        let received = match into.iter_mut().find(|slice| !slice.is_empty()) {
+            Some(first) if allowed < wanted => {
+                let end = allowed.min(first.len());
+                link.try_recv(&mut [IoSliceMut::new(&mut first[..end])])?
+            }
+            _ => link.try_recv(into)?,
+        };
+        self.tap.after(self.edge, Flow::In, received);
+        Ok(received)
+    }
+}
+
+impl<K: Links, T: Tap> Links for Tapped<K, T> {
+    type L = TappedLink<K, T>;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        self.link.links.open(edges)
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.link.links.is_open(edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut TappedLink<K, T> {
+        self.link.edge = edge;
+        &mut self.link
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        if self.link.tap.forbids_sleep() { Wake::Ready } else { self.link.links.wait(interest, until) }
+    }
+
+    fn waker(&self) -> Waker {
+        self.link.links.waker()
+    }
+
+    fn shut_down(&mut self) {
+        self.link.links.shut_down();
+    }
+
+    fn close(&mut self) {
+        self.link.links.close();
+    }
+
+    fn now(&self) -> Instant {
+        self.link.links.now()
+    }
+}

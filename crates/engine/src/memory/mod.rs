@@ -1,0 +1,307 @@
+//! A call's bytes as three flat regions, whatever segments they lie in: input, output, scratch.
+//!
+//! Access is by prefix: the longest contiguous run from an offset on. Segments hold whole elements, so a run that
+//! starts at an element also ends at one.
+
+mod stream;
+
+use unisono_communicator::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
+
+use crate::reduce::{Panicked, Reducer, WHOLE_BYTES};
+
+/// Which memory a step touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    /// What the caller gave to read; never written. In place there is none: everything is in the output.
+    Input,
+    /// What the caller gave to write.
+    Output,
+    /// The engine's own windows.
+    Scratch,
+}
+
+/// A run of bytes in a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Which memory.
+    pub(crate) region: Region,
+    /// First byte.
+    pub(crate) offset: usize,
+}
+
+/// How a step combines.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    /// Whether the local operand stands left of what arrives.
+    pub(crate) operand_is_left: bool,
+    /// Whether the result holds every contribution.
+    pub(crate) completes: bool,
+}
+
+/// Through the caches or past them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    /// Somebody reads it soon.
+    Cached,
+    /// Nobody does.
+    Streamed,
+}
+
+/// What a streamed reduction computes at a time, and a copy within a region takes, in a place that stays in the first
+/// cache.
+const BLOCK_BYTES: usize = 4096;
+const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
+
+/// The memory of one turn of the engine.
+pub(crate) struct Memory<'a, 'b> {
+    input: &'a Segments<'a>,
+    output: &'a mut SegmentsMut<'b>,
+    scratch: &'a mut [u8],
+}
+
+/// A barrier's input: its one byte says "I am here".
+pub(crate) static TOKEN: Segments<'static> = Segments::One(&[0]);
+
+/// The input of a call in place, where everything is in the output.
+static NOTHING: Segments<'static> = Segments::One(&[]);
+
+impl<'a, 'b> Memory<'a, 'b> {
+    /// The memory of a call's host buffers and the engine's scratch; `substitute` is read in place of a separate
+    /// input. `None` for device buffers.
+    pub(crate) fn new(
+        buffers: &'a mut Buffers<'b>,
+        substitute: Option<&'a Segments<'a>>,
+        scratch: &'a mut [u8],
+    ) -> Option<Memory<'a, 'b>> {
+        match buffers {
+            Buffers::InOut(BufferMut::Host(output)) => Some(Memory { input: &NOTHING, output, scratch }),
+            Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } => {
+                Some(Memory { input: substitute.unwrap_or(input), output, scratch })
+            }
+            Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => None,
+        }
+    }
+
+    /// The longest contiguous run from `span` on, at most `length` bytes.
+    pub(crate) fn read(&self, span: Span, length: usize) -> &[u8] {
+        match span.region {
+            Region::Input => prefix(self.input, span.offset, length),
+            Region::Output => prefix_of_mut(self.output, span.offset, length),
+            Region::Scratch => clip(self.scratch, span.offset, length),
+        }
+    }
+
+    /// As [`Memory::read`], to write.
+    ///
+    /// # Panics
+    /// On the input, which no schedule writes (the verifier proves it).
+    pub(crate) fn write(&mut self, span: Span, length: usize) -> &mut [u8] {
+        match span.region {
+            Region::Input => unreachable!("a schedule writes its input"),
+            Region::Output => prefix_mut(self.output, span.offset, length),
+            Region::Scratch => clip_mut(self.scratch, span.offset, length),
+        }
+    }
+
+    /// Writes `bytes` from `span` on, across segments.
+    pub(crate) fn store(&mut self, mut span: Span, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let run = self.write(span, bytes.len());
+            let (now, later) = bytes.split_at(run.len());
+            run.copy_from_slice(now);
+            span.offset += now.len();
+            bytes = later;
+        }
+    }
+
+    /// Copies `length` bytes from one span to another.
+    pub(crate) fn copy(&mut self, mut from: Span, mut to: Span, mut length: usize, store: Store) {
+        while length > 0 {
+            let mut run = self.common_run(from, to, length);
+            match self.split(from, to, run) {
+                Some((source, target)) => match store {
+                    Store::Cached => target.copy_from_slice(source),
+                    Store::Streamed => stream::copy(target, source),
+                },
+                None => {
+                    run = run.min(BLOCK_BYTES);
+                    let block = &mut [0; BLOCK_BYTES][..run];
+                    block.copy_from_slice(self.read(from, run));
+                    self.write(to, run).copy_from_slice(block);
+                }
+            }
+            from.offset += run;
+            to.offset += run;
+            length -= run;
+        }
+    }
+
+    /// `destination = op(operand, incoming)`, whole elements.
+    ///
+    /// # Errors
+    /// When a user function panicked.
+    pub(crate) fn reduce(
+        &mut self,
+        reducer: &Reducer,
+        mut operand: Span,
+        mut destination: Span,
+        mut incoming: &[u8],
+        order: Order,
+        store: Store,
+    ) -> Result<(), Panicked> {
+        while !incoming.is_empty() {
+            let run = self.common_run(operand, destination, incoming.len());
+            let (now, later) = incoming.split_at(run);
+            let Order { operand_is_left, completes } = order;
+            if let Some((source, target)) = self.split(operand, destination, run) {
+                match store {
+                    Store::Streamed if reducer.takes_blocks() => {
+                        reduce_streamed(reducer, target, source, now, order)?;
+                    }
+                    Store::Cached | Store::Streamed => {
+                        reducer.reduce(target, Some(source), now, operand_is_left, completes)?;
+                    }
+                }
+            } else {
+                if operand != destination {
+                    self.copy(operand, destination, run, Store::Cached);
+                }
+                reducer.reduce(self.write(destination, run), None, now, operand_is_left, completes)?;
+            }
+            operand.offset += run;
+            destination.offset += run;
+            incoming = later;
+        }
+        Ok(())
+    }
+
+    /// How many of `length` bytes are contiguous on both sides.
+    fn common_run(&mut self, from: Span, to: Span, length: usize) -> usize {
+        let length = self.read(from, length).len();
+        self.write(to, length).len()
+    }
+
+    /// Source and target at once, when they lie in different regions.
+    fn split(&mut self, from: Span, to: Span, run: usize) -> Option<(&[u8], &mut [u8])> {
+        match (from.region, to.region) {
+            (Region::Input, Region::Output) => {
+                Some((prefix(self.input, from.offset, run), prefix_mut(self.output, to.offset, run)))
+            }
+            (Region::Input, Region::Scratch) => {
+                Some((prefix(self.input, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+            }
+            (Region::Output, Region::Scratch) => {
+                Some((prefix_of_mut(self.output, from.offset, run), clip_mut(self.scratch, to.offset, run)))
+            }
+            (Region::Scratch, Region::Output) => {
+                Some((clip(self.scratch, from.offset, run), prefix_mut(self.output, to.offset, run)))
+            }
+            (Region::Output, Region::Output) | (Region::Scratch, Region::Scratch) | (_, Region::Input) => {
+                None
+            }
+        }
+    }
+}
+
+/// `target = op(operand, incoming)`, past the caches.
+fn reduce_streamed(
+    reducer: &Reducer,
+    target: &mut [u8],
+    operand: &[u8],
+    incoming: &[u8],
+    order: Order,
+) -> Result<(), Panicked> {
+    let mut block = [0; BLOCK_BYTES];
+    let operands = operand.chunks(BLOCK_BYTES).zip(incoming.chunks(BLOCK_BYTES));
+    for (target, (operand, incoming)) in target.chunks_mut(BLOCK_BYTES).zip(operands) {
+        let block = &mut block[..target.len()];
+        let Order { operand_is_left, completes } = order;
+        reducer.reduce(block, Some(operand), incoming, operand_is_left, completes)?;
+        stream::copy(target, block);
+    }
+    Ok(())
+}
+
+fn clip(slice: &[u8], offset: usize, length: usize) -> &[u8] {
+    &slice[offset..slice.len().min(offset + length)]
+}
+
+fn clip_mut(slice: &mut [u8], offset: usize, length: usize) -> &mut [u8] {
+    let end = slice.len().min(offset + length);
+    &mut slice[offset..end]
+}
+
+fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [u8] {
+    match segments {
+        Segments::One(slice) => clip(slice, offset, length),
+        Segments::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index], within, length),
+            None => &[],
+        },
+    }
+}
+
+fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize) -> &'s [u8] {
+    match segments {
+        SegmentsMut::One(slice) => clip(slice, offset, length),
+        SegmentsMut::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index], within, length),
+            None => &[],
+        },
+    }
+}
+
+fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usize) -> &'s mut [u8] {
+    match segments {
+        SegmentsMut::One(slice) => clip_mut(slice, offset, length),
+        SegmentsMut::Many(list) => match list.locate(offset) {
+            Some((index, within)) => clip_mut(list.slices_mut()[index], within, length),
+            None => &mut [],
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use unisono_communicator::{DType, ReduceOp, SegmentList, UserOp};
+
+    use super::*;
+
+    const ORDER: Order = Order { operand_is_left: true, completes: true };
+
+    /// Reduces 36,036 bytes into an output of three segments.
+    fn reduced(reducer: &Reducer, store: Store) -> Vec<u8> {
+        let bytes = |seed: usize| -> Vec<u8> { (0..36_036).map(|at| (at * seed % 251) as u8).collect() };
+        let (input, incoming) = (bytes(7), bytes(11));
+        let mut parts = [vec![0u8; 12], vec![0u8; 24_000], vec![0u8; 12_024]];
+        let list: Vec<&mut [u8]> = parts.iter_mut().map(|part| &mut part[..]).collect();
+        let mut output = SegmentsMut::Many(SegmentList::from(list));
+        let segments = Segments::One(&input);
+        let mut memory = Memory { input: &segments, output: &mut output, scratch: &mut [] };
+        let span = |region| Span { region, offset: 0 };
+        memory
+            .reduce(reducer, span(Region::Input), span(Region::Output), &incoming, ORDER, store)
+            .expect("no panic");
+        parts.concat()
+    }
+
+    #[test]
+    fn a_streamed_reduction_is_the_same() {
+        let sum = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
+        assert_eq!(reduced(&sum, Store::Streamed), reduced(&sum, Store::Cached));
+    }
+
+    #[test]
+    fn a_user_function_gets_whole_elements_also_when_the_output_is_large() {
+        let dtype = DType::opaque(12).expect("a size");
+        let op = ReduceOp::User(UserOp { name: "concatenate", commutative: false });
+        let function = Arc::new(|left: &[u8], right: &[u8], out: &mut [u8]| {
+            assert!(out.len().is_multiple_of(12));
+            out.iter_mut().zip(left.iter().zip(right)).for_each(|(out, (left, right))| *out = left ^ right);
+        });
+        let reducer = Reducer::new(dtype, op, 2, Some(function));
+        assert_eq!(reduced(&reducer, Store::Streamed), reduced(&reducer, Store::Cached));
+    }
+}

@@ -1,0 +1,408 @@
+//! The 64-byte header that opens every (call, link, direction), byte by byte.
+//!
+//! Only fields that must be equal on both sides are written; the others are zero. So two headers belong to the same
+//! call exactly when their bytes are equal, and a difference is a mismatch. Little-endian:
+//!
+//! | offset | size | field | must be equal |
+//! | --- | --- | --- | --- |
+//! | 0 | 2 | version of this format, [`HEADER_VERSION`] | always |
+//! | 2 | 1 | collective | always |
+//! | 3 | 3 | dtype: its number, and the bytes of an opaque element (0 for the others) | always |
+//! | 6 | 1 | reduce op, 0 for none | always |
+//! | 7 | 1 | flags: 1 in place, 2 uneven, 4 labelled | in place: unless rooted |
+//! | 8 | 8 | number of the collective on its communicator | always |
+//! | 16 | 8 | count | unless uneven (the plan hash covers uneven counts) |
+//! | 24 | 4 | root, all ones for none | always |
+//! | 28 | 4 | hash of the algorithm's name | always |
+//! | 32 | 4 | hash of the label, 0 for none | always |
+//! | 36 | 4 | hash of the user operator's name, 0 for none | always |
+//! | 40 | 8 | piece size in bytes | always |
+//! | 48 | 8 | plan hash: the lengths of coalesced segments, and of every step on this link and direction | always |
+//! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
+//!
+//! The digest is there for calls that share no message, such as two broadcasts from different roots: whoever went on is
+//! found out by the next message of any call.
+
+use std::borrow::Cow;
+
+use unisono_backend::{EARLIER_CALLS, mix_digest};
+use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
+use unisono_schedule::algorithms;
+
+/// Version of the header and of the order of pieces behind it.
+pub const HEADER_VERSION: u16 = 3;
+
+/// Where the plan hash is.
+const PLAN_HASH_AT: usize = 48;
+
+/// Size of a call header.
+pub const HEADER_BYTES: usize = 64;
+
+const FLAG_IN_PLACE: u8 = 1;
+const FLAG_UNEVEN: u8 = 2;
+const FLAG_LABEL: u8 = 4;
+const NO_ROOT: u32 = u32::MAX;
+
+/// The label of a call of which only a header is known.
+const LABEL_UNKNOWN: &str = "(not known)";
+
+/// A header's bytes.
+pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
+
+/// What a call's headers have in common; the plan hash differs by link and direction.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallHeader {
+    bytes: HeaderBytes,
+}
+
+impl CallHeader {
+    /// The header of call `number`, run by `algorithm` in pieces of `piece_bytes`.
+    pub(crate) fn new(
+        descriptor: &Descriptor,
+        number: u64,
+        algorithm_hash: u32,
+        piece_bytes: u64,
+    ) -> CallHeader {
+        let mut bytes = [0; HEADER_BYTES];
+        write_descriptor(&mut bytes, descriptor);
+        bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
+        bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
+        bytes[40..48].copy_from_slice(&piece_bytes.to_le_bytes());
+        CallHeader { bytes }
+    }
+
+    /// The number of the call.
+    pub(crate) fn number(&self) -> u64 {
+        u64_at(&self.bytes, 8)
+    }
+
+    /// The same header behind earlier calls of that [`CallHeader::digest`].
+    pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
+        self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());
+        self
+    }
+
+    /// The digest of this call and of those before it, without what differs by link.
+    pub(crate) fn digest(&self) -> u64 {
+        header_digest(&self.bytes)
+    }
+
+    /// The bytes for one link and direction.
+    pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
+        let mut bytes = self.bytes;
+        bytes[PLAN_HASH_AT..PLAN_HASH_AT + 8].copy_from_slice(&plan_hash.to_le_bytes());
+        bytes
+    }
+}
+
+/// What the header of the next call holds behind a call with this one: the digest of all but the plan hash, which
+/// differs by link.
+pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
+    let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
+    mix_digest(words.map(|at| u64_at(header, at)))
+}
+
+/// Writes the compared fields of a descriptor, the others as zero.
+fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
+    let mut flags = 0;
+    if descriptor.place == Place::InPlace && !descriptor.collective.is_rooted() {
+        flags |= FLAG_IN_PLACE;
+    }
+    if descriptor.uneven {
+        flags |= FLAG_UNEVEN;
+    }
+    // An empty label is none: as a text on the wire it is nothing else.
+    let label = descriptor.label.filter(|label| !label.as_str().is_empty());
+    if label.is_some() {
+        flags |= FLAG_LABEL;
+    }
+    let user_name = match descriptor.op {
+        Some(ReduceOp::User(user)) => hash_name(user.name),
+        _ => 0,
+    };
+    bytes[2] = descriptor.collective.code();
+    bytes[3..6].copy_from_slice(&descriptor.dtype.code());
+    bytes[6] = descriptor.op.map_or(0, ReduceOp::code);
+    bytes[7] = flags;
+    bytes[16..24].copy_from_slice(&if descriptor.uneven { 0 } else { descriptor.count }.to_le_bytes());
+    bytes[24..28].copy_from_slice(&descriptor.root.unwrap_or(NO_ROOT).to_le_bytes());
+    bytes[32..36].copy_from_slice(&label.map_or(0, |label| hash_name(label.as_str())).to_le_bytes());
+    bytes[36..40].copy_from_slice(&user_name.to_le_bytes());
+}
+
+/// FNV-1a, 32 bits: names are compared, not trusted.
+pub(crate) fn hash_name(name: &str) -> u32 {
+    name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+/// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
+pub(crate) fn hash_word(hash: u64, word: u64) -> u64 {
+    word.to_le_bytes()
+        .iter()
+        .fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// Where a [`hash_word`] chain starts.
+pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn dtype_of(bytes: &HeaderBytes) -> Option<DType> {
+    DType::from_code([bytes[3], bytes[4], bytes[5]])
+}
+
+fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// The fields in which two headers differ; `None` when they are the same call. Of what a header holds as a hash only,
+/// it is said that it differs: the rank's answer tells how.
+pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    let mut list = plain_differences(ours, theirs);
+    let differs = |range: std::ops::Range<usize>| ours[range.clone()] != theirs[range];
+    let is_labelled = |h: &HeaderBytes| if h[7] & FLAG_LABEL != 0 { "given" } else { "none" }.to_owned();
+    if is_labelled(ours) != is_labelled(theirs) {
+        push_difference(&mut list, "label", is_labelled(ours), is_labelled(theirs));
+    } else if differs(32..36) {
+        list.push("label differs".to_owned());
+    }
+    if differs(36..40) {
+        list.push("name of the user op differs".to_owned());
+    }
+    // These follow from most of the others, so they say something only by themselves.
+    if list.is_empty() && differs(40..48) {
+        push_difference(
+            &mut list,
+            "piece bytes",
+            u64_at(ours, 40).to_string(),
+            u64_at(theirs, 40).to_string(),
+        );
+    }
+    if list.is_empty() && differs(PLAN_HASH_AT..PLAN_HASH_AT + 8) {
+        let is_uneven = ours[7] & FLAG_UNEVEN != 0;
+        list.push(if is_uneven { "counts differ" } else { "segment lengths differ" }.to_owned());
+    }
+    // Behind calls of other numbers, which say enough, it always differs.
+    if u64_at(ours, 8) == u64_at(theirs, 8) && differs(56..64) {
+        list.push(format!("{EARLIER_CALLS} differ"));
+    }
+    if list.is_empty() {
+        list.push("reserved bits".to_owned());
+    }
+    Some(list.join(", "))
+}
+
+fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: String) {
+    if ours != theirs {
+        list.push(format!("{name} {ours} / {theirs}"));
+    }
+}
+
+/// The differing fields that a header holds as they are.
+fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {
+        push_difference(&mut list, name, text(ours), text(theirs));
+    };
+    let flag = |bit: u8| move |h: &HeaderBytes| (h[7] & bit != 0).to_string();
+    field("version", &|h| u16::from_le_bytes([h[0], h[1]]).to_string());
+    field("collective", &|h| {
+        Collective::from_code(h[2]).map_or(format!("unknown ({})", h[2]), |collective| collective.to_string())
+    });
+    field("dtype", &|h| dtype_of(h).map_or(format!("unknown ({:?})", &h[3..6]), |dtype| dtype.to_string()));
+    field("op", &|h| op_text(h[6]));
+    field("in place", &flag(FLAG_IN_PLACE));
+    field("uneven", &flag(FLAG_UNEVEN));
+    field("number", &|h| u64_at(h, 8).to_string());
+    if (ours[7] ^ theirs[7]) & FLAG_UNEVEN == 0 {
+        field("count", &|h| u64_at(h, 16).to_string());
+    }
+    field("root", &|h| match u32_at(h, 24) {
+        NO_ROOT => "none".to_owned(),
+        root => root.to_string(),
+    });
+    if u32_at(ours, 28) != u32_at(theirs, 28) {
+        list.push(format!("algorithm {} / {}", algorithm_text(ours), algorithm_text(theirs)));
+    }
+    list
+}
+
+/// The most leaders whose algorithm is shown by name; more of them are not named by a header.
+const LEADERS_NAMED_MAX: u32 = 64;
+
+/// The algorithm whose name has that hash, if it is one of the usual.
+fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
+    let named = |name: &Cow<'static, str>| hash_name(name) == hash;
+    let plain = algorithms().iter().map(|algorithm| Cow::Borrowed(algorithm.name));
+    let numbered = (1..=LEADERS_NAMED_MAX).map(|leaders| Cow::Owned(format!("leaders:{leaders}")));
+    plain.chain(numbered).find(named)
+}
+
+fn algorithm_text(header: &HeaderBytes) -> Cow<'static, str> {
+    algorithm_of(u32_at(header, 28)).unwrap_or(Cow::Borrowed("another"))
+}
+
+fn op_text(code: u8) -> String {
+    let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+    let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(0.0), user]);
+    match code {
+        0 => "none".to_owned(),
+        code => known
+            .into_iter()
+            .find(|op| op.code() == code)
+            .map_or(format!("unknown ({code})"), |op| op.name().to_owned()),
+    }
+}
+
+/// The call that a peer's header describes, as far as a header can tell (the probe fetches the rest). `None` when
+/// the bytes are not a header.
+pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
+    let op = match bytes[6] {
+        0 => None,
+        code => {
+            let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+            let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(f64::NAN), user]);
+            Some(known.into_iter().find(|op| op.code() == code)?)
+        }
+    };
+    let label = if bytes[7] & FLAG_LABEL != 0 { Label::new(LABEL_UNKNOWN) } else { None };
+    let descriptor = Descriptor {
+        op,
+        root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
+        label,
+        place: if bytes[7] & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate },
+        uneven: bytes[7] & FLAG_UNEVEN != 0,
+        ..Descriptor::new(Collective::from_code(bytes[2])?, dtype_of(bytes)?, u64_at(bytes, 16))
+    };
+    let algorithm = algorithm_of(u32_at(bytes, 28));
+    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In what the headers of two calls differ.
+    fn difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
+        let header = |call| CallHeader::new(call, 9, 1, 4096).with_plan_hash(3);
+        header_difference(&header(ours), &header(theirs))
+    }
+
+    fn all_reduce(count: u64) -> Descriptor {
+        Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::F32, count) }
+    }
+
+    #[test]
+    fn a_header_decodes_to_its_descriptor() {
+        let bytes = CallHeader::new(&all_reduce(5), 9, 1, 4096).with_plan_hash(3);
+        let call = decode(&bytes).unwrap();
+        assert_eq!((call.number, call.descriptor), (9, all_reduce(5)));
+        let moved = Descriptor::new(Collective::AllGather, opaque(0x1234), 7);
+        let bytes = CallHeader::new(&moved, 9, 1, 4096).with_plan_hash(3);
+        assert_eq!(decode(&bytes).unwrap().descriptor, moved);
+    }
+
+    fn opaque(bytes: usize) -> DType {
+        DType::opaque(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_size_of_opaque_elements_is_compared() {
+        let ours = Descriptor { dtype: opaque(0x0108), ..all_reduce(5) };
+        for bytes in [0x0109, 0x0208] {
+            let difference = difference(&ours, &Descriptor { dtype: opaque(bytes), ..ours });
+            assert_eq!(difference, Some(format!("dtype opaque[264] / opaque[{bytes}]")));
+        }
+    }
+
+    #[test]
+    fn every_compared_field_is_named() {
+        let ours = all_reduce(5);
+        let cases = [
+            (Descriptor { dtype: DType::F64, ..ours }, "dtype f32 / f64"),
+            (Descriptor { dtype: opaque(24), ..ours }, "dtype f32 / opaque[24]"),
+            (Descriptor { count: 6, ..ours }, "count 5 / 6"),
+            (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
+            (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
+            (
+                Descriptor { collective: Collective::Reduce, root: Some(1), ..ours },
+                "collective all_reduce / reduce",
+            ),
+        ];
+        for (theirs, text) in cases {
+            let difference = difference(&ours, &theirs).unwrap();
+            assert!(difference.contains(text), "{difference}");
+        }
+        assert_eq!(difference(&ours, &ours), None);
+    }
+
+    #[test]
+    fn a_label_without_text_is_none() {
+        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        assert_eq!(difference(&labelled(""), &all_reduce(5)), None);
+        assert!(difference(&labelled("x"), &all_reduce(5)).is_some());
+    }
+
+    #[test]
+    fn equal_calls_behind_different_ones_differ() {
+        let call = |number, count| CallHeader::new(&all_reduce(count), number, 1, 4096);
+        let digests = [call(0, 5).digest(), call(0, 6).digest()];
+        let [ours, theirs] = digests.map(|digest| call(1, 5).behind(digest).with_plan_hash(3));
+        let difference = header_difference(&ours, &theirs).unwrap();
+        assert!(difference.starts_with(EARLIER_CALLS), "{difference}");
+        assert_eq!(call(1, 5).behind(digests[0]).digest(), call(1, 5).behind(digests[0]).digest());
+        assert_ne!(call(1, 5).behind(digests[0]).digest(), call(1, 5).behind(digests[1]).digest());
+    }
+
+    #[test]
+    fn algorithms_are_named() {
+        for name in ["ring", "leaders:4"] {
+            let bytes = CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
+            assert_eq!(decode(&bytes).unwrap().algorithm.as_deref(), Some(name));
+        }
+        let named = |name| CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
+        let difference = header_difference(&named("ring"), &named("leaders:1000"));
+        assert_eq!(difference.as_deref(), Some("algorithm ring / another"));
+    }
+
+    #[test]
+    fn no_hash_reaches_a_reader() {
+        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        let user = |name| {
+            let op = Some(ReduceOp::User(UserOp { name, commutative: true }));
+            Descriptor { op, ..all_reduce(5) }
+        };
+        let uneven = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };
+        let header = |descriptor: &Descriptor, piece, plan| {
+            CallHeader::new(descriptor, 3, hash_name("ring"), piece).behind(plan).with_plan_hash(plan)
+        };
+        let plain = all_reduce(5);
+        let difference = |ours: &Descriptor, theirs: &Descriptor, [piece, plan]: [u64; 2]| {
+            let text = header_difference(&header(ours, 8, 1), &header(theirs, piece, plan)).unwrap();
+            assert!(!text.contains('#'), "{text}");
+            text
+        };
+        let earlier = "earlier calls differ";
+        assert_eq!(difference(&labelled("red"), &labelled("blue"), [8, 1]), "label differs");
+        assert_eq!(difference(&labelled("red"), &plain, [8, 1]), "label given / none");
+        assert_eq!(difference(&user("a"), &user("b"), [8, 1]), "name of the user op differs");
+        assert_eq!(difference(&plain, &plain, [8, 2]), format!("segment lengths differ, {earlier}"));
+        assert_eq!(difference(&uneven, &uneven, [8, 2]), format!("counts differ, {earlier}"));
+        assert_eq!(difference(&plain, &plain, [16, 1]), "piece bytes 8 / 16");
+        assert_eq!(difference(&plain, &all_reduce(6), [16, 2]), format!("count 5 / 6, {earlier}"));
+        let shown = decode(&header(&labelled("red"), 8, 1)).unwrap().to_string();
+        assert!(!shown.contains('#'), "{shown}");
+    }
+
+    #[test]
+    fn uneven_counts_are_left_to_the_plan_hash() {
+        let one = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };
+        assert_eq!(difference(&one, &Descriptor { count: 2, ..one }), None);
+    }
+}

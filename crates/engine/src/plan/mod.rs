@@ -1,0 +1,313 @@
+//! A schedule bound to a call's sizes: every step with its bytes and places, every link with its steps in order.
+//!
+//! A plan holds no data and no call number, so one serves every call of the same shape.
+
+pub(crate) mod header;
+pub(crate) mod layout;
+mod names;
+pub(crate) mod planner;
+
+use std::sync::Arc;
+
+use unisono_communicator::{Counts, Descriptor, Group, Place, Sizes};
+use unisono_schedule::{Action, Choice, Schedule, Slot};
+
+use names::intern;
+
+use crate::links::{Edge, Lane};
+use crate::memory::{Order, Region, Span, Store};
+use crate::plan::header::{HASH_START, hash_name, hash_word};
+use crate::plan::layout::{Layout, vector_elements};
+
+/// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
+/// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
+pub const PIECE_BYTES: u64 = 512 * 1024;
+
+/// The largest piece that can be asked for.
+pub const PIECE_BYTES_MAX: u64 = 1 << 30;
+
+/// Calls of at least this many bytes use a socket for each direction.
+pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
+
+/// From this size on, an output that no step reads again is stored past the caches: it would not fit there anyway.
+const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// What a step does, with its places.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Work {
+    Send { source: Located },
+    Recv { destination: Located },
+    RecvReduce { operand: Located, destination: Located, order: Order },
+    Copy { source: Located, destination: Located },
+}
+
+/// The start of a chunk: a place in a buffer, or a window of two pieces in the scratch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Located {
+    Buffer(Span),
+    Window { offset: usize, slot_bytes: usize },
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BoundStep {
+    pub(crate) extent: u32,
+    pub(crate) bytes: u64,
+    /// Pieces; 1 for an empty step, which still has its turn.
+    pub(crate) pieces: u64,
+    pub(crate) work: Work,
+    /// The scratch chunk that this step writes, if it writes one.
+    pub(crate) writes_scratch: Option<u32>,
+    /// How what this step writes itself is stored.
+    pub(crate) store: Store,
+    /// Of a copy: the send that reads the same bytes, which are in the cache right behind it.
+    pub(crate) behind: Option<u32>,
+}
+
+/// The steps of one link and direction, in list order.
+#[derive(Clone, Debug)]
+pub(crate) struct Direction {
+    pub(crate) steps: Vec<u32>,
+    /// Pieces of the longest step; at least 1 when there is a step.
+    pub(crate) pieces: u64,
+    pub(crate) plan_hash: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct PlanLink {
+    pub(crate) edge: Edge,
+    pub(crate) send: Direction,
+    pub(crate) recv: Direction,
+}
+
+/// What makes two calls the same plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PlanKey {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) counts: Counts,
+    /// Where the segments of a coalesced call end, in bytes.
+    pub(crate) segment_ends: Option<Box<[usize]>>,
+}
+
+/// A bound schedule.
+pub(crate) struct Plan {
+    /// The name of the algorithm, for errors, records and outcomes.
+    pub(crate) algorithm: &'static str,
+    pub(crate) algorithm_hash: u32,
+    pub(crate) schedule: Arc<Schedule>,
+    pub(crate) steps: Vec<BoundStep>,
+    pub(crate) links: Vec<PlanLink>,
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) copies: Vec<u32>,
+    pub(crate) element_bytes: u64,
+    pub(crate) piece_bytes: u64,
+    pub(crate) scratch_bytes: usize,
+    /// What a call of this plan tells other ranks beside its descriptor.
+    pub(crate) sizes: Option<Arc<Sizes>>,
+}
+
+impl Located {
+    /// Where byte `position` of the chunk lies. The run up to the end of its piece is contiguous in the region.
+    pub(crate) fn at(self, position: u64, piece_bytes: u64) -> Span {
+        match self {
+            Located::Buffer(span) => Span { offset: span.offset + position as usize, ..span },
+            Located::Window { offset, slot_bytes } => {
+                let slot = (position / piece_bytes % 2) as usize * slot_bytes;
+                Span { region: Region::Scratch, offset: offset + slot + (position % piece_bytes) as usize }
+            }
+        }
+    }
+}
+
+/// The piece size of a call: whole elements, at least one, the windows of all scratch chunks together bounded.
+pub(crate) fn piece_bytes(request: Option<u64>, scratch_chunks: u32, element_bytes: u64) -> u64 {
+    let bytes = request
+        .map(|request| request.min(PIECE_BYTES_MAX))
+        .unwrap_or(PIECE_BYTES / u64::from(scratch_chunks.max(1)));
+    (bytes / element_bytes).max(1) * element_bytes
+}
+
+impl Plan {
+    /// Binds this rank's `schedule` of the choice to a call.
+    pub(crate) fn new(
+        choice: &Choice,
+        schedule: Arc<Schedule>,
+        key: &PlanKey,
+        group: &Group,
+        piece_bytes: u64,
+    ) -> Plan {
+        let descriptor = &key.descriptor;
+        let element_bytes = descriptor.dtype.bytes() as u64;
+        // INVARIANT: `piece_bytes` rounds to whole elements. What is reduced moves in whole elements and a step stops
+        // at the end of its piece, so a piece that ends inside an element would never be over.
+        assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
+        let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
+        let bytes_of = |extent| layout.length(extent) * element_bytes;
+        let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
+        let longest_scratch = schedule
+            .steps
+            .iter()
+            .filter(|step| touches_scratch(step))
+            .map(|step| bytes_of(step.extent))
+            .max();
+        let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
+        let binder = Binder {
+            layout,
+            element_bytes,
+            piece_bytes,
+            slot_bytes,
+            in_place: descriptor.place == Place::InPlace,
+        };
+        let mut steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
+        mind_caches(&schedule, &mut steps);
+        let lane = lane_of(key, group);
+        let segment_ends = key.segment_ends.as_deref();
+        let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
+        let copies = (0..steps.len() as u32)
+            .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
+            .collect();
+        let algorithm = intern(&choice.to_string());
+        Plan {
+            algorithm,
+            algorithm_hash: hash_name(algorithm),
+            edges: links.iter().map(|link| link.edge).collect(),
+            sizes: Sizes::of(descriptor.dtype, &key.counts, segment_ends).map(Arc::new),
+            scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
+            schedule,
+            steps,
+            links,
+            copies,
+            element_bytes,
+            piece_bytes,
+        }
+    }
+}
+
+/// Decides what is stored past the caches, and which copies follow a send.
+fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
+    let output_bytes: u64 = {
+        let written = |step: &unisono_schedule::Step| step.action.writes() == Some(Slot::Output);
+        let writes = schedule.steps.iter().zip(&*steps).filter(|(step, _)| written(step));
+        writes.map(|(_, bound)| bound.bytes).sum()
+    };
+    let is_large = output_bytes >= STREAMED_BYTES_MIN;
+    let reads_output = |step: &&unisono_schedule::Step| step.action.reads() == Some(Slot::Output);
+    let mut read_again: Vec<u32> =
+        schedule.steps.iter().filter(reads_output).map(|step| step.extent).collect();
+    read_again.sort_unstable();
+    for (step, bound) in schedule.steps.iter().zip(steps) {
+        let writes_output = step.action.writes() == Some(Slot::Output);
+        if is_large && writes_output && read_again.binary_search(&step.extent).is_err() {
+            bound.store = Store::Streamed;
+        }
+        if let Action::Copy { source, .. } = step.action {
+            let sends_it = |other: &unisono_schedule::Step| {
+                other.extent == step.extent
+                    && matches!(other.action, Action::Send { source: sent, .. } if sent == source)
+            };
+            bound.behind = schedule.steps.iter().rposition(sends_it).map(|send| send as u32);
+        }
+    }
+}
+
+/// Which stream a call uses: derived from fields that both sides compare.
+fn lane_of(key: &PlanKey, group: &Group) -> Lane {
+    let element_bytes = key.descriptor.dtype.bytes() as u64;
+    match vector_elements(&key.descriptor, &key.counts, group.size()) {
+        Some(elements) if elements.saturating_mul(element_bytes) < LARGE_CALL_BYTES_MIN => Lane::Small,
+        Some(_) | None => Lane::Large,
+    }
+}
+
+fn slots(action: &Action) -> [Slot; 2] {
+    match *action {
+        Action::Send { source, .. } => [source, source],
+        Action::Recv { destination, .. } => [destination, destination],
+        Action::RecvReduce { operand, destination, .. } => [operand, destination],
+        Action::Copy { source, destination } => [source, destination],
+    }
+}
+
+fn is_scratch(slot: &Slot) -> bool {
+    matches!(slot, Slot::Scratch(_))
+}
+
+struct Binder {
+    layout: Layout,
+    element_bytes: u64,
+    piece_bytes: u64,
+    slot_bytes: usize,
+    in_place: bool,
+}
+
+impl Binder {
+    fn step(&self, step: &unisono_schedule::Step) -> BoundStep {
+        let locate = |slot| self.locate(slot, step.extent);
+        let (work, written) = match step.action {
+            Action::Send { source, .. } => (Work::Send { source: locate(source) }, None),
+            Action::Recv { destination, .. } => {
+                (Work::Recv { destination: locate(destination) }, Some(destination))
+            }
+            Action::RecvReduce { operand, destination, operand_is_left, completes, .. } => {
+                let order = Order { operand_is_left, completes };
+                let (operand, target) = (locate(operand), locate(destination));
+                (Work::RecvReduce { operand, destination: target, order }, Some(destination))
+            }
+            Action::Copy { source, destination } => {
+                (Work::Copy { source: locate(source), destination: locate(destination) }, Some(destination))
+            }
+        };
+        let writes_scratch = match written {
+            Some(Slot::Scratch(chunk)) => Some(chunk),
+            Some(Slot::Input | Slot::Output) | None => None,
+        };
+        let bytes = self.layout.length(step.extent) * self.element_bytes;
+        let pieces = bytes.div_ceil(self.piece_bytes).max(1);
+        let (store, behind) = (Store::Cached, None);
+        BoundStep { extent: step.extent, bytes, pieces, work, writes_scratch, store, behind }
+    }
+
+    fn locate(&self, slot: Slot, extent: u32) -> Located {
+        let span = |region, elements: u64| {
+            Located::Buffer(Span { region, offset: (elements * self.element_bytes) as usize })
+        };
+        match slot {
+            Slot::Input if self.in_place => span(Region::Output, self.layout.input_offset(extent)),
+            Slot::Input => span(Region::Input, self.layout.input_offset(extent)),
+            Slot::Output => span(Region::Output, self.layout.output_offset(extent)),
+            Slot::Scratch(chunk) => {
+                Located::Window { offset: chunk as usize * 2 * self.slot_bytes, slot_bytes: self.slot_bytes }
+            }
+        }
+    }
+}
+
+/// Where the plan hashes of a call start: segments of other lengths, on any link, are another plan.
+fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
+    let Some(ends) = segment_ends else { return HASH_START };
+    // The number of segments first, so that no segments are not the same as no list.
+    let words = std::iter::once(ends.len()).chain(ends.iter().copied());
+    words.fold(HASH_START, |hash, word| hash_word(hash, word as u64))
+}
+
+fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, hash_start: u64) -> Vec<PlanLink> {
+    let mut links: Vec<PlanLink> = Vec::new();
+    let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: hash_start };
+    for (index, step) in schedule.steps.iter().enumerate() {
+        let (peer, sends) = match step.action {
+            Action::Send { peer, .. } => (u32::from(peer), true),
+            Action::Recv { peer, .. } | Action::RecvReduce { peer, .. } => (u32::from(peer), false),
+            Action::Copy { .. } => continue,
+        };
+        let position = links.iter().position(|link| link.edge.peer == peer).unwrap_or_else(|| {
+            links.push(PlanLink { edge: Edge { peer, lane }, send: empty(), recv: empty() });
+            links.len() - 1
+        });
+        let link = &mut links[position];
+        let direction = if sends { &mut link.send } else { &mut link.recv };
+        let bytes = steps[index].bytes;
+        direction.steps.push(index as u32);
+        direction.pieces = direction.pieces.max(steps[index].pieces);
+        direction.plan_hash = hash_word(direction.plan_hash, bytes);
+    }
+    links
+}

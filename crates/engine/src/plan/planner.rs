@@ -1,0 +1,243 @@
+//! From a call to a run: which algorithm, which schedule, bound to which sizes; everything cached by shape.
+
+use std::sync::Arc;
+
+use unisono_communicator::{
+    CallOptions, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result, UserFunction,
+};
+use unisono_schedule::{Admit, Choice, Chooser, Parameters, Schedule, Shape, UnknownChoice};
+
+use crate::plan::header::CallHeader;
+use crate::plan::layout::vector_elements;
+use crate::plan::{Plan, PlanKey, piece_bytes};
+use crate::reduce::Reducer;
+use crate::run::Run;
+
+/// Finished runs kept for the next call of the same shape.
+const RUNS_KEPT_MAX: usize = 64;
+
+/// Schedules kept, over all algorithms and shapes.
+const SCHEDULES_KEPT_MAX: usize = 256;
+
+/// The size by which calls are planned whose sizes differ by rank, so that all ranks plan the same.
+const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
+
+struct KeptSchedule {
+    choice: Choice,
+    schedule: Arc<Schedule>,
+}
+
+/// What a run was planned for; two calls with equal wishes can use the same run.
+#[derive(Clone, PartialEq)]
+struct PlanRequest {
+    descriptor: Descriptor,
+    counts: Counts,
+    segment_ends: Option<Box<[usize]>>,
+    algorithm: Option<Arc<str>>,
+    determinism: Determinism,
+}
+
+/// A run and what it was planned for. Boxed: a call moves the pointer.
+pub(crate) struct Planned {
+    request: PlanRequest,
+    pub(crate) run: Run,
+    /// The kernels that the run works with, and their operator; `None` for calls that reduce nothing.
+    pub(crate) reducer: Reducer,
+    op: Option<ReduceOp>,
+}
+
+impl Planned {
+    /// Binds the run to a call's operator; the kernels stay when it is the same as last time.
+    pub(crate) fn bind(
+        &mut self,
+        dtype: DType,
+        op: Option<ReduceOp>,
+        ranks: u32,
+        user: Option<UserFunction>,
+    ) {
+        if self.op != op || user.is_some() {
+            self.reducer = match op {
+                Some(op) => Reducer::new(dtype, op, ranks, user),
+                None => Reducer::nothing(),
+            };
+            self.op = op;
+        }
+    }
+}
+
+/// Chooses, builds, binds and keeps.
+pub(crate) struct Planner {
+    group: Group,
+    shape: Shape,
+    chooser: Chooser,
+    /// The group's own choice, from its options.
+    forced: Option<Arc<str>>,
+    piece_bytes: Option<u64>,
+    schedules: Vec<KeptSchedule>,
+    /// In boxes, so that a call takes a pointer out, and puts it back.
+    #[allow(clippy::vec_box, reason = "what is moved is the box")]
+    kept: Vec<Box<Planned>>,
+}
+
+impl Planner {
+    /// A planner for one group.
+    pub(crate) fn new(
+        group: &Group,
+        parameters: &Parameters,
+        forced: Option<Arc<str>>,
+        piece_bytes: Option<u64>,
+    ) -> Planner {
+        let shape = parameters.shape(group.hosts());
+        Planner {
+            group: group.clone(),
+            shape,
+            chooser: Chooser::new(&shape, parameters),
+            forced,
+            piece_bytes,
+            schedules: Vec::new(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// A run for a call, with the number still to be set by [`Run::reset`]. `segment_ends` are those of a coalesced
+    /// call, in bytes.
+    ///
+    /// # Errors
+    /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the wishes.
+    pub(crate) fn take(
+        &mut self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        segment_ends: Option<&[usize]>,
+        options: &CallOptions,
+    ) -> Result<Box<Planned>> {
+        let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
+        let plain = normalised(descriptor);
+        let matches = |kept: &Planned| {
+            kept.request.descriptor == plain
+                && kept.request.counts == *counts
+                && kept.request.segment_ends.as_deref() == segment_ends
+                && kept.request.algorithm.as_ref() == algorithm
+                && kept.request.determinism == options.determinism
+        };
+        if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
+            return Ok(self.kept.remove(position));
+        }
+        let request = PlanRequest {
+            descriptor: plain,
+            counts: counts.clone(),
+            segment_ends: segment_ends.map(Box::from),
+            algorithm: algorithm.cloned(),
+            determinism: options.determinism,
+        };
+        let choice = self.choose(descriptor, &request, options.algorithm.is_some())?;
+        let schedule = self.schedule(&choice);
+        let element_bytes = descriptor.dtype.bytes() as u64;
+        let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
+        let piece = piece_bytes(self.piece_bytes, scratch_chunks, element_bytes);
+        let segment_ends = request.segment_ends.clone();
+        let key = PlanKey { descriptor: *descriptor, counts: counts.clone(), segment_ends };
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece));
+        let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
+        Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
+    }
+
+    /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
+    pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
+        if let Some(ReduceOp::User(_)) = planned.op {
+            // The function is the caller's, who may want it to be gone.
+            planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
+        }
+        if self.kept.len() == RUNS_KEPT_MAX {
+            self.kept.remove(0);
+        }
+        self.kept.push(planned);
+    }
+
+    /// Which algorithm runs such a call.
+    pub(crate) fn choice_of(&self, descriptor: &Descriptor) -> Result<Choice> {
+        let request = PlanRequest {
+            descriptor: normalised(descriptor),
+            counts: Counts::Even,
+            segment_ends: None,
+            algorithm: self.forced.clone(),
+            determinism: Determinism::AnyOrder,
+        };
+        self.choose(descriptor, &request, false)
+    }
+
+    fn choose(&self, descriptor: &Descriptor, request: &PlanRequest, by_call: bool) -> Result<Choice> {
+        let collective = schedule_collective(descriptor)?;
+        let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
+        let admit = Admit {
+            canonical_only: collective.reduces() && request.determinism == Determinism::Fixed,
+            commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
+            uneven: descriptor.uneven,
+            in_place: descriptor.place == Place::InPlace,
+        };
+        if let Some(name) = &request.algorithm {
+            match Choice::named(collective, name, &shape) {
+                Ok(choice) => {
+                    return match admit.refusal(choice.algorithm, &choice.shape) {
+                        None => Ok(choice),
+                        Some(reason) => {
+                            let problem = format!("{name:?} does not fit {descriptor}: {reason}");
+                            Err(Error::invalid("algorithm", problem))
+                        }
+                    };
+                }
+                // The group's choice holds for the collectives that have an algorithm of this name.
+                Err(UnknownChoice::Name { .. }) if !by_call => {}
+                Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
+            }
+        }
+        let elements = vector_elements(descriptor, &request.counts, self.group.size());
+        let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
+        let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
+        let cheapest = self.chooser.choose(collective, bytes, &admit);
+        cheapest.map(|algorithm| Choice { algorithm, shape }).ok_or_else(|| Error::Unsupported {
+            what: format!("{descriptor} with a fixed summation tree, or with such an operator or place"),
+            backend: "engine",
+            instead: Some("any order, or another operator".to_owned()),
+        })
+    }
+
+    fn schedule(&mut self, choice: &Choice) -> Arc<Schedule> {
+        if let Some(kept) = self.schedules.iter().find(|kept| kept.choice == *choice) {
+            return kept.schedule.clone();
+        }
+        let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, self.group.rank()));
+        if self.schedules.len() == SCHEDULES_KEPT_MAX {
+            self.schedules.remove(0);
+        }
+        self.schedules.push(KeptSchedule { choice: *choice, schedule: schedule.clone() });
+        schedule
+    }
+}
+
+/// The descriptor without what does not change the plan.
+fn normalised(descriptor: &Descriptor) -> Descriptor {
+    let op = descriptor.op.map(|op| if op.is_commutative() { ReduceOp::Sum } else { op });
+    Descriptor { op, label: None, ..*descriptor }
+}
+
+/// The schedule crate's name of a collective.
+pub(crate) fn schedule_collective(descriptor: &Descriptor) -> Result<unisono_schedule::Collective> {
+    use unisono_communicator::Collective as Call;
+    use unisono_schedule::Collective as Scheduled;
+    Ok(match descriptor.collective {
+        Call::AllReduce => Scheduled::AllReduce,
+        Call::ReduceScatter => Scheduled::ReduceScatter,
+        Call::AllGather => Scheduled::AllGather,
+        Call::AllToAll => Scheduled::AllToAll,
+        Call::Broadcast => Scheduled::Broadcast,
+        Call::Reduce => Scheduled::Reduce,
+        Call::Gather => Scheduled::Gather,
+        Call::Scatter => Scheduled::Scatter,
+        Call::Barrier => Scheduled::Barrier,
+        Call::Send | Call::Recv => {
+            let what = format!("{} as a schedule", descriptor.collective);
+            return Err(Error::Unsupported { what, backend: "engine", instead: None });
+        }
+    })
+}
