@@ -34,8 +34,8 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
 fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
     let segments = |call: &CallInfo| match call.sizes.as_deref() {
         Some(Sizes::Segments(list)) => Some(list.clone()),
-        None => Some(LengthList::new([call.descriptor.count].into_iter())),
-        Some(Sizes::PerRank(_) | Sizes::PerPair { .. }) => None,
+        None if !call.descriptor.uneven => Some(LengthList::new([call.descriptor.count].into_iter())),
+        Some(Sizes::PerRank(_) | Sizes::PerPair { .. }) | None => None,
     };
     let text = list_difference(&segments(ours)?, &segments(theirs)?)?;
     Some(format!("segment lengths {text}"))
