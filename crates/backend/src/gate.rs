@@ -77,6 +77,14 @@ impl Drop for CallbackScope {
     }
 }
 
+/// The failure as all ranks are told it: what the system has refused says on which of them.
+pub fn on_rank(error: Error, rank: u32) -> Error {
+    match error {
+        Error::System { what, text } => Error::System { what: format!("{what} on rank {rank}"), text },
+        other => other,
+    }
+}
+
 impl CallGate {
     /// The gate of a communicator of `group` on this rank. Calls without a deadline of their own get `timeout`.
     pub fn new(
@@ -254,22 +262,11 @@ impl CallGate {
     /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
     /// caller sees.
     pub fn fail(&self, error: Error) -> Error {
-        let cause = Arc::new(self.with_place(error));
+        let cause = Arc::new(on_rank(error, self.group.rank()));
         if self.board.revoke(self.group.rank(), cause.clone()) {
             self.control.flood(cause.clone());
         }
         self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
-    }
-
-    /// What the system has refused is told to all ranks, and says on which of them.
-    fn with_place(&self, error: Error) -> Error {
-        match error {
-            Error::System { what, text } => {
-                let rank = self.group.rank();
-                Error::System { what: format!("{what} on rank {rank}"), text }
-            }
-            other => other,
-        }
     }
 
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is

@@ -32,7 +32,7 @@ pub use control::{
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::{DIGEST_START, mix_digest};
-pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn};
+pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
 pub use peers::{Heard, Peers};
 
 /// Wakes whoever waits for news of a communicator, or makes the next wait return at once. Callable from any thread.

@@ -13,6 +13,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/engine/src/memory/stream.rs",
     "crates/transport-tcp/src/exit.rs",
     "crates/transport-tcp/src/links/acknowledged.rs",
+    "tests/src/bin/forking.rs",
 ];
 
 /// The one table of settings.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{Communicator, Error, Group, Result};
 
 use super::Command;
@@ -50,11 +50,16 @@ impl TcpControl {
         let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
         let key = derived_key(self.key, origin, &ranks.iter().map(global).collect::<Vec<_>>());
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
-        let derived = communicator::create(&self.world, key, group).inspect_err(|error| {
-            // The others have made it, or will, and would wait for us.
-            self.flood_about(key, Arc::new(error.clone()));
-        })?;
-        Ok(Some(derived))
+        let rank = group.rank();
+        match communicator::create(&self.world, key, group) {
+            Ok(derived) => Ok(Some(derived)),
+            Err(error) => {
+                // The others have made it, or will, and would wait for us.
+                let error = on_rank(error, rank);
+                self.flood_about(key, Arc::new(error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 

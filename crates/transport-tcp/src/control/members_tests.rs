@@ -128,7 +128,8 @@ fn what_came_before_the_communicator_counts() {
         &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
         Instant::now(),
     );
-    assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
+    assert!(matches!(board.revocation(), Some(revocation) if revocation.by == 0));
+    assert!(matches!(board.revocation_error(), Some(Error::Closed)));
 }
 
 #[test]
