@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Place, ReduceOp, Result, UserFunction, check,
+    Division, Place, ReduceOp, Result, UserFunction, check,
 };
 use unisono_schedule::canonical_tree;
 
@@ -305,7 +305,7 @@ impl Case {
             start = cut;
         }
         list.push(&slice[start..]);
-        Buffer::of_list(&list)
+        Buffer::of_list(&list, Division::Anywhere)
     }
 
     fn buffer_mut<'a, T: Sample>(&self, mut slice: &'a mut [T]) -> BufferMut<'a> {
@@ -319,7 +319,7 @@ impl Case {
             (slice, start) = (tail, cut);
         }
         list.push(slice);
-        BufferMut::of_list(list)
+        BufferMut::of_list(list, Division::Anywhere)
     }
 }
 

@@ -13,6 +13,7 @@ use unisono_tests::suite::SECONDS_MAX;
 /// How often each job runs; the environment variable UNISONO_TEST_ROUNDS says otherwise.
 const ROUNDS: u32 = 20;
 
+#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 fn rounds() -> u32 {
     let set = std::env::var("UNISONO_TEST_ROUNDS").ok();
     set.map_or(ROUNDS, |rounds| rounds.parse().unwrap())

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, Site};
+use unisono_communicator::{CallInfo, Descriptor, Error, Site, Sizes};
 
 use crate::Waker;
 use crate::lock;
@@ -18,11 +18,12 @@ pub const CALLS_REMEMBERED: usize = 1024;
 const NOBODY: u32 = u32::MAX;
 
 /// One call in the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     number: u64,
     descriptor: Descriptor,
     algorithm: Option<&'static str>,
+    sizes: Option<Arc<Sizes>>,
     site: &'static Location<'static>,
 }
 
@@ -156,16 +157,17 @@ impl Board {
         self.rank
     }
 
-    /// Notes the entry into a collective, and the algorithm that runs it if that is known, and gives it its number.
-    /// Calls enter one at a time.
+    /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
+    /// its count, and gives it its number. Calls enter one at a time.
     pub fn enter(
         &self,
         descriptor: &Descriptor,
         algorithm: Option<&'static str>,
+        sizes: Option<Arc<Sizes>>,
         site: &'static Location<'static>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, algorithm, site };
+        let entry = Entry { number, descriptor: *descriptor, algorithm, sizes, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -228,7 +230,7 @@ impl Board {
         if number >= entered {
             return CallStatus::NotYet { last: entered.checked_sub(1).and_then(|last| self.call_info(last)) };
         }
-        let entry = *lock(self.slot(number));
+        let entry = lock(self.slot(number)).clone();
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
             Some(entry) if number < self.left.load(Ordering::Acquire) => {
@@ -240,7 +242,7 @@ impl Board {
 
     /// One remembered call.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
-        lock(self.slot(number)).filter(|entry| entry.number == number).map(|entry| info(&entry))
+        lock(self.slot(number)).as_ref().filter(|entry| entry.number == number).map(info)
     }
 
     /// Whom the running call waits for.
@@ -397,6 +399,7 @@ fn info(entry: &Entry) -> CallInfo {
         descriptor: entry.descriptor,
         algorithm: entry.algorithm.map(Into::into),
         site: Some(Site::from(entry.site)),
+        sizes: entry.sizes.clone(),
     }
 }
 
@@ -413,6 +416,7 @@ mod tests {
         for count in 0..1500 {
             let number = board.enter(
                 &Descriptor::new(Collective::Barrier, DType::U8, count),
+                None,
                 None,
                 Location::caller(),
             );

@@ -3,12 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
-};
+use unisono_communicator::{Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, Result};
 
 use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
-use crate::difference::{EARLIER_CALLS, descriptor_difference};
+use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 
 /// How long the error of a call waits for its cause to be handed over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
@@ -115,11 +113,15 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     };
     // A call that has ended meanwhile is compared too: two calls of one number are never allowed to differ.
     let ours = board.call_info(number)?;
-    match board.suspicion(rank, number) {
-        // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
-        Some(difference) => Some(described((board.rank(), ours), (rank, theirs.clone()), difference)),
-        None => mismatch((board.rank(), ours), (rank, theirs.clone())),
-    }
+    let Some(seen) = board.suspicion(rank, number) else {
+        return mismatch((board.rank(), ours), (rank, theirs.clone()));
+    };
+    // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
+    let counts = counts_difference((board.rank(), &ours), (rank, theirs));
+    let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
+    // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
+    let difference = if told.is_empty() { seen } else { told.join(", ") };
+    Some(described((board.rank(), ours), (rank, theirs.clone()), difference))
 }
 
 /// Who is to be asked next about call `number`, after an answer to a question about it: following whom the ranks wait
@@ -149,25 +151,10 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Err
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(*rank, number));
 }
 
-/// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
-/// operator is left to the headers, which compare its hash: it does not travel with `theirs`.
-pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, mut theirs): (u32, CallInfo)) -> Option<Error> {
-    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
-        (ours.descriptor.op, &mut theirs.descriptor.op)
-    {
-        their_op.name = our_op.name;
-    }
-    let algorithms = match (&ours.algorithm, &theirs.algorithm) {
-        // Two algorithms may share no message, so no header would ever be compared.
-        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
-        _ => None,
-    };
-    let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
-    let differences: Vec<String> = fields.into_iter().chain(algorithms).collect();
-    if differences.is_empty() {
-        return None;
-    }
-    Some(described((our_rank, ours), (rank, theirs), differences.join(", ")))
+/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
+pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, theirs): (u32, CallInfo)) -> Option<Error> {
+    let difference = call_difference(&ours, &theirs)?;
+    Some(described((our_rank, ours), (rank, theirs), difference))
 }
 
 /// The failure of `rank`, which has asked the other survivors for so long in vain; `awaited` have not come.
@@ -181,6 +168,7 @@ pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Er
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some(name.into()),
         site: None,
+        sizes: None,
     };
     let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
     let not_arrived = awaited.iter().map(awaits).collect();
@@ -219,10 +207,11 @@ pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHist
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some("close".into()),
         site: None,
+        sizes: None,
     };
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
     let (our_call, difference) = if ours.calls == theirs.calls {
-        let difference = format!("{EARLIER_CALLS} #{:016x} / #{:016x}", ours.digest, theirs.digest);
+        let difference = format!("{EARLIER_CALLS} differ");
         (first_extra(ours.calls.saturating_sub(1)), difference)
     } else {
         let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
@@ -236,7 +225,7 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
-    use unisono_communicator::UserOp;
+    use unisono_communicator::{Counts, ReduceOp, Sizes, UserOp};
 
     /// A call that takes long enough to be asked about must not fail for the name that the answer leaves out.
     #[test]
@@ -244,7 +233,7 @@ mod tests {
         let call = |name, count| {
             let op = Some(ReduceOp::User(UserOp { name, commutative: false }));
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
-            CallInfo { number: 3, descriptor, algorithm: None, site: None }
+            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None }
         };
         assert!(mismatch((0, call("affine", 5)), (1, call("user", 5))).is_none());
         let error = mismatch((0, call("affine", 5)), (1, call("user", 6))).map(|error| error.to_string());
@@ -253,7 +242,7 @@ mod tests {
 
     fn gather(algorithm: &'static str) -> CallInfo {
         let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
-        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None }
+        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None, sizes: None }
     }
 
     /// They may share no message, so that no header tells.
@@ -267,15 +256,23 @@ mod tests {
     #[test]
     fn an_answer_completes_what_a_header_has_shown() {
         let board = Board::new(0, 2);
-        board.enter(&gather("ring").descriptor, None, Location::caller());
-        let answer = CallStatus::Running { call: gather("ring"), awaited: None };
-        assert!(judge_answer(&board, 1, 0, &answer).is_none());
-        board.suspect(1, 0, "step lengths #1 / #2");
-        let error = judge_answer(&board, 1, 0, &answer);
-        assert!(
-            matches!(error, Some(Error::Mismatch { calls, difference }) if calls[1].0 == 1 && difference.contains("#2"))
-        );
-        assert!(judge_answer(&board, 1, 7, &answer).is_none(), "no such call");
+        let sized = |counts: [u64; 2]| {
+            let sizes = Sizes::of(DType::U64, &Counts::PerRank(counts.into()), None).map(Arc::new);
+            let descriptor = Descriptor { uneven: true, ..gather("ring").descriptor };
+            CallInfo { descriptor, sizes, ..gather("ring") }
+        };
+        let ours = sized([4, 2]);
+        board.enter(&ours.descriptor, None, ours.sizes.clone(), Location::caller());
+        let answer = |call| CallStatus::Running { call, awaited: None };
+        let judge = |call| match judge_answer(&board, 1, 0, &answer(call)) {
+            Some(Error::Mismatch { calls, difference }) if calls[1].0 == 1 => Some(difference),
+            other => other.map(|error| error.to_string()),
+        };
+        assert_eq!(judge(sized([4, 3])), None, "counts of others");
+        board.suspect(1, 0, "counts differ");
+        assert_eq!(judge(sized([4, 3])).as_deref(), Some("counts [4, 2] / [4, 3]"));
+        assert_eq!(judge(ours.clone()).as_deref(), Some("counts differ"), "all that is known");
+        assert!(judge_answer(&board, 1, 7, &answer(ours.clone())).is_none(), "no such call");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Peers {
         let rank = self.global(peer);
         // Its header was equal to ours, so our memory of that call is one of theirs, but for where it was issued.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
-        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
+        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
 
@@ -115,7 +115,12 @@ mod tests {
         let lost = || peers.lost(1, 5, Certainty::Confirmed, "it ended".to_owned(), None);
         assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), reported by rank 5"), "{}", lost());
         for count in [7, 8] {
-            board.enter(&Descriptor::new(Collective::AllGather, DType::U8, count), None, Location::caller());
+            board.enter(
+                &Descriptor::new(Collective::AllGather, DType::U8, count),
+                None,
+                None,
+                Location::caller(),
+            );
         }
         board.heard().note(1, 0);
         let Error::PeerLost { culprits, .. } = lost() else { panic!("not a loss") };

@@ -1,7 +1,8 @@
 //! Checks the arguments of every call, before any backend sees it.
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
+use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
+use crate::check_segments::check_segments;
 use crate::descriptor::{Collective, Descriptor, Peer, Place};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -62,7 +63,7 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_peer(descriptor, group)?;
     check_op(call)?;
     check_counts(call, group)?;
-    check_segments(call)?;
+    check_segments(call, group)?;
     check_lengths(call, group)
 }
 
@@ -200,31 +201,6 @@ fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
     match bytes.filter(|&bytes| bytes <= isize::MAX as u64) {
         Some(_) => Ok(()),
         None => Err(Error::invalid("count", "the buffer would exceed the address space")),
-    }
-}
-
-/// Segments hold whole elements, so that no element lies in two of them.
-fn check_segments(call: &Call<'_>) -> Result<()> {
-    let element = call.descriptor.dtype.bytes();
-    let (input, output) = match &call.buffers {
-        Buffers::InOut(buffer) => (None, buffer),
-        Buffers::Separate { input, output } => (Some(input), output),
-    };
-    let input: &[&[u8]] = match input {
-        Some(Buffer::Host(Segments::Many(list))) => list.slices(),
-        Some(Buffer::Host(Segments::One(_)) | Buffer::Device(_)) | None => &[],
-    };
-    let output: &[&mut [u8]] = match output {
-        BufferMut::Host(SegmentsMut::Many(list)) => list.slices(),
-        BufferMut::Host(SegmentsMut::One(_)) | BufferMut::Device(_) => &[],
-    };
-    let mut lengths = input.iter().map(|slice| slice.len()).chain(output.iter().map(|slice| slice.len()));
-    match lengths.find(|bytes| bytes % element != 0) {
-        Some(bytes) => {
-            let problem = format!("a segment has {bytes} bytes, but an element has {element}");
-            Err(Error::invalid("buffer", problem))
-        }
-        None => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use crate::buffer::{Buffer, BufferMut, Buffers};
+use crate::buffer::{Buffer, BufferMut, Buffers, Division};
 use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
@@ -71,7 +71,8 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
     }
 
-    /// One all-reduce over many buffers, without copying them together; the lengths must agree between ranks.
+    /// One all-reduce over many buffers, without copying them together. Every rank gives as many buffers of the same
+    /// lengths; one buffer is the same as [`Collectives::all_reduce`] of it.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, ReduceOp, Solo};
@@ -83,7 +84,8 @@ pub trait Collectives: Communicator {
     fn all_reduce_coalesced<T: Element>(&self, buffers: &mut [&mut [T]], op: ReduceOp) -> Result<()> {
         let count = buffers.iter().map(|buffer| buffer.len()).sum();
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
-        issue_in_place(self, descriptor, BufferMut::of_list(buffers.iter_mut().map(|buffer| &mut **buffer)))
+        let list = buffers.iter_mut().map(|buffer| &mut **buffer);
+        issue_in_place(self, descriptor, BufferMut::of_list(list, Division::Coalesced))
     }
 
     /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
@@ -140,11 +142,12 @@ pub trait Collectives: Communicator {
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
 
-    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]` goes to rank r.
+    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]`, as long as `output`,
+    /// goes to rank r. Other ranks may give theirs in one slice.
     #[track_caller]
     fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        issue(self, descriptor, Buffer::of_list(inputs), BufferMut::of(output))
+        issue(self, descriptor, Buffer::of_list(inputs, Division::Shares), BufferMut::of(output))
     }
 
     /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
@@ -170,11 +173,12 @@ pub trait Collectives: Communicator {
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
 
-    /// [`Collectives::all_gather`] into a list: `outputs[r]` receives rank r's input.
+    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's
+    /// input. Other ranks may give one slice.
     #[track_caller]
     fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
-        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output));
+        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
         issue(self, descriptor, Buffer::of(input), output)
     }
 

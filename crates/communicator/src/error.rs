@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::descriptor::Descriptor;
 use crate::group::Process;
+use crate::sizes::Sizes;
 
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -43,6 +44,8 @@ pub struct CallInfo {
     pub algorithm: Option<Cow<'static, str>>,
     /// The line that called; `None` when only a header of the call is known.
     pub site: Option<Site>,
+    /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
+    pub sizes: Option<Arc<Sizes>>,
 }
 
 impl fmt::Display for CallInfo {

@@ -22,7 +22,7 @@ use crate::dtype::{DType, Kind};
 /// each step; the division of an average rounds once, together with the last sum. A result that is too large becomes
 /// an infinity; in f8e4m3, which has no infinity, it becomes a NaN. No operation is fused with another, and complex
 /// products treat infinities like other numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum ReduceOp {
     /// The sum.
     Sum,
@@ -60,6 +60,19 @@ pub struct UserOp {
 /// Called with `(left, right, out)`, three slices of the same length that hold whole elements. May be called on
 /// parts of the buffer in any order. A panic in it fails the call and revokes the communicator.
 pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
+
+/// Factors are equal when their bits are: 0.0 and -0.0 are two operators, and one with a NaN equals itself.
+impl PartialEq for ReduceOp {
+    fn eq(&self, other: &ReduceOp) -> bool {
+        match (self, other) {
+            (ReduceOp::PreMulSum(ours), ReduceOp::PreMulSum(theirs)) => ours.to_bits() == theirs.to_bits(),
+            (ReduceOp::User(ours), ReduceOp::User(theirs)) => ours == theirs,
+            (ours, theirs) => ours.code() == theirs.code(),
+        }
+    }
+}
+
+impl Eq for ReduceOp {}
 
 impl ReduceOp {
     /// The built-in operators that need no parameter.

@@ -239,8 +239,13 @@ fn deliver(call: Call<'_>, message: &Message) -> Result<Outcome> {
 }
 
 fn timeout(call: &Call<'_>, waited: Duration) -> Error {
-    let info =
-        CallInfo { number: 0, descriptor: call.descriptor, algorithm: None, site: Some(call.site.into()) };
+    let info = CallInfo {
+        number: 0,
+        descriptor: call.descriptor,
+        algorithm: None,
+        site: Some(call.site.into()),
+        sizes: None,
+    };
     let not_arrived = vec![Awaited { rank: 0, status: "has not sent".to_owned() }];
     Error::Timeout { call: Box::new(info), reported_by: 0, waited, not_arrived }
 }
@@ -308,6 +313,7 @@ impl WorkSource for PendingReceive {
             descriptor: borrowed.descriptor,
             algorithm: None,
             site: Some(borrowed.site.into()),
+            sizes: None,
         };
         let result = Err(Error::Cancelled { by: 0, call: Box::new(info) });
         state.1 = Some(Finished { result, buffers: Some(call.buffers) });

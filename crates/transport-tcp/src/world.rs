@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{EngineOptions, PIECE_BYTES};
+use unisono_engine::{EngineOptions, PIECE_BYTES, Parameters};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
@@ -44,6 +44,8 @@ struct Shared {
     group: Group,
     options: EngineOptions,
     prices: Prices,
+    /// As counted when the ranks met, by the number of the host.
+    cores: Vec<u32>,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
     commands: Commands,
     recorder: Recorder,
@@ -88,7 +90,7 @@ impl World {
     }
 
     fn begin(membership: Membership, door: Door, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters } =
+        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters, cores } =
             membership;
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
@@ -111,6 +113,7 @@ impl World {
             group,
             options,
             prices,
+            cores,
             whole: Mutex::new(None),
             commands: thread.commands(),
             recorder,
@@ -203,9 +206,19 @@ impl World {
         group.hosts().iter().map(|host| self.shared.prices.checksum().applies(*host != own)).collect()
     }
 
+    /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.
+    pub fn cores(&self, host: u32) -> u64 {
+        self.shared.prices.cores(host, &self.shared.cores)
+    }
+
+    /// What the chooser believes of one of its groups; the same on every rank.
+    pub fn parameters(&self, group: &Group) -> Parameters {
+        self.shared.prices.parameters(group, &self.shared.cores)
+    }
+
     /// The settings of the engine of one of its groups.
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
-        EngineOptions { parameters: self.shared.prices.parameters(group), ..self.shared.options.clone() }
+        EngineOptions { parameters: self.parameters(group), ..self.shared.options.clone() }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use unisono::Group;
 use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Parameters, Shape, algorithms, price};
+use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::prices::Prices;
 
@@ -17,10 +18,13 @@ pub(crate) struct Forecast {
 }
 
 impl Forecast {
-    /// For `group`, with the settings of this process; inside a job those of rank 0 are used.
+    /// For `group`: with what the job of this process uses, if it has joined one, else with this process's settings.
     pub(crate) fn of_group(group: &Group) -> Result<Forecast> {
         let config = Config::from_environment()?;
-        let parameters = Prices::from_config(&config)?.parameters(group);
+        let parameters = match World::joined().first() {
+            Some(world) => world.parameters(group),
+            None => Prices::from_config(&config)?.parameters(group, &[]),
+        };
         let forecast = Forecast::new(parameters.shape(group.hosts()), parameters);
         Ok(Forecast { forced: config.algorithm, ..forecast })
     }

@@ -99,6 +99,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         world_size,
         processes: Vec::new(),
         parameters: Prices::from_config(&config)?.encode(),
+        cores: Vec::new(),
     };
     Ok(World::start(members, listener, &config)?)
 }

@@ -59,7 +59,8 @@ impl ActiveCall {
         gate: &CallGate,
     ) -> Result<ActiveCall> {
         let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
-        let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
+        let segment_ends = call.buffers.segment_ends();
+        let mut planned = engine.planner.take(&descriptor, &call.counts, segment_ends, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -68,7 +69,7 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter(&descriptor, Some(plan.algorithm), call.site);
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.clone(), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.history().digest);
         board.set_digest(header.digest());
@@ -161,6 +162,7 @@ impl ActiveCall {
             descriptor: self.descriptor,
             algorithm: Some(self.planned.run.plan.algorithm.into()),
             site: Some(Site::from(self.site)),
+            sizes: self.planned.run.plan.sizes.clone(),
         }
     }
 

@@ -106,7 +106,8 @@ impl Request {
     }
 
     fn info(&self) -> CallInfo {
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site: Some(self.site.clone()) }
+        let (site, sizes) = (Some(self.site.clone()), None);
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
     }
 }
 

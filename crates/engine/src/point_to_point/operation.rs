@@ -110,7 +110,8 @@ pub(super) fn late(
         (_, Some(Peer::Rank(peer))) => (peer, "has not sent"),
         (_, Some(Peer::Any) | None) => (rank, "waits for any rank, and none has sent"),
     };
-    let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site: Some(Site::from(site)) };
+    let (site, sizes) = (Some(Site::from(site)), None);
+    let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site, sizes };
     let not_arrived = vec![Awaited { rank, status: status.to_owned() }];
     let waited = now.saturating_duration_since(started);
     Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived }

@@ -181,7 +181,7 @@ impl Node {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, None, std::panic::Location::caller());
+                self.board.enter(&descriptor, None, None, std::panic::Location::caller());
                 self.board.await_rank(Some(peer));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),

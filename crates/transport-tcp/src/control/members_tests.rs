@@ -63,7 +63,7 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut members, board, _inbox) = members();
-    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, Location::caller());
+    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Location::caller());
     members.happened(&news(3, lost(5)), Instant::now());
     assert!(!board.is_revoked(), "not a member");
     members.happened(&news(3, lost(6)), Instant::now());

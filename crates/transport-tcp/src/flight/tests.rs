@@ -28,7 +28,7 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, None, Location::caller())
+    board.enter(descriptor, None, None, Location::caller())
 }
 
 /// A board that has finished a call, and is in another one.
@@ -157,7 +157,7 @@ fn what_is_compared_is_what_the_headers_compare() {
         Descriptor { root: Some(1), ..rooted },
         Descriptor::new(Collective::Barrier, DType::U8, 0),
     ];
-    let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None };
+    let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None, sizes: None };
     for ours in calls {
         for theirs in calls {
             let is_mismatch = mismatch((0, info(ours)), (1, info(theirs))).is_some();

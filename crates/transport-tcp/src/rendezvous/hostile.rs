@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, Process};
 
+use super::cpus::Cpus;
 use super::join::{JoinConfig, Setback, understand};
 use super::message::{
     ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, ProcessBirth, RankProcess,
@@ -91,6 +92,7 @@ fn answer(input: &mut Input<'_>) {
     match (answer, understood) {
         (Answer::Welcome { addresses, hosts, .. }, Ok(membership)) => {
             assert_eq!([addresses.len(), hosts.len()], [world_size as usize; 2]);
+            assert!(hosts.iter().all(|host| (*host as usize) < membership.cores.len()));
             assert_eq!((membership.addresses, membership.hosts), (addresses, hosts));
         }
         (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
@@ -166,7 +168,8 @@ fn arrive(
     let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
     let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
-    let arrival = Arrival { address, host: [input.below(3); HOST_ID_BYTES], process, wait_ms, parameters };
+    let (host, cpus) = ([input.below(3); HOST_ID_BYTES], Cpus::own());
+    let arrival = Arrival { address, host, process, wait_ms, parameters, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);

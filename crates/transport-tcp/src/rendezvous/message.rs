@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use unisono_communicator::Process;
 
+use super::cpus::{CPUS_BYTES_MAX, Cpus};
 use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
 use crate::config::RANKS_MAX;
 use crate::handshake::JobId;
@@ -23,11 +24,11 @@ pub const HOST_NAME_BYTES_MAX: usize = 64;
 const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX + 1 + 8 + 8;
 
 /// The most bytes of an arrival.
-pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX;
+pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize =
-    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX);
+    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
 
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
@@ -68,6 +69,8 @@ pub(super) struct Arrival {
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
     pub(super) parameters: Vec<u8>,
+    /// Which CPUs it may run on.
+    pub(super) cpus: Cpus,
 }
 
 impl Arrival {
@@ -75,7 +78,9 @@ impl Arrival {
         let mut writer = Writer::new();
         writer.address(self.address).array(&self.host);
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.parameters).finish()
+        writer.u64(self.wait_ms).bytes(&self.parameters);
+        self.cpus.write(&mut writer);
+        writer.finish()
     }
 
     pub(super) fn decode(message: &[u8]) -> Result<Arrival, Malformed> {
@@ -86,6 +91,7 @@ impl Arrival {
             process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
             parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+            cpus: Cpus::read(&mut reader)?,
         };
         reader.finish()?;
         Ok(arrival)
@@ -124,6 +130,8 @@ pub(super) enum Answer {
         processes: Vec<RankProcess>,
         /// Rank 0's.
         parameters: Vec<u8>,
+        /// How many cores the ranks of each host have together, by the number of the host.
+        cores: Vec<u32>,
     },
     /// Somebody did not wait any longer.
     Missing {
@@ -143,14 +151,14 @@ impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Answer::Welcome { job, addresses, hosts, processes, parameters } => {
+            Answer::Welcome { job, addresses, hosts, processes, parameters, cores } => {
                 writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
                 for address in addresses {
                     writer.address(*address);
                 }
                 writer.u32_list(hosts).u32(processes.len() as u32);
                 processes.iter().for_each(|process| write_process(&mut writer, process));
-                writer.bytes(parameters)
+                writer.bytes(parameters).u32_list(cores)
             }
             Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
@@ -174,6 +182,7 @@ impl Answer {
                     (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
                 },
                 parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+                cores: reader.u32_list(ranks_max)?,
             },
             MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
             REFUSED => Answer::Refused { reason: reader.text(REASON_BYTES_MAX)?.to_owned() },
@@ -186,6 +195,7 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cpus::tests::{bound_to, largest};
     use super::*;
     use proptest::prelude::*;
 
@@ -204,6 +214,7 @@ mod tests {
             process: process(),
             wait_ms: 300_000,
             parameters: vec![1, 2, 3],
+            cpus: bound_to(9),
         }
     }
 
@@ -216,6 +227,7 @@ mod tests {
                 hosts: vec![0, 1],
                 processes: vec![process(); 2],
                 parameters: vec![9; 5],
+                cores: vec![8, 3],
             },
             Answer::Missing { impatient: 0, ranks: vec![1, 3] },
             Answer::Refused { reason: "rank 2 has come already".into() },
@@ -239,12 +251,14 @@ mod tests {
     #[test]
     fn the_largest_messages_fit_their_caps() {
         let parameters = vec![0; PARAMETERS_BYTES_MAX];
-        assert!(Arrival { parameters: parameters.clone(), ..arrival() }.encode().len() <= ARRIVAL_BYTES_MAX);
+        let widest = Arrival { parameters: parameters.clone(), cpus: largest(), ..arrival() };
+        assert!(widest.encode().len() <= ARRIVAL_BYTES_MAX);
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
         let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
         let processes = vec![process(); RANKS_MAX as usize];
-        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters };
+        let cores = hosts.clone();
+        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters, cores };
         assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
         let reason = "x".repeat(10 * REASON_BYTES_MAX);
         let cut = Answer::decode(&Answer::Refused { reason }.encode());

@@ -16,6 +16,7 @@
 //! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
 
 mod address;
+mod cpus;
 mod file;
 mod host;
 #[cfg(any(test, fuzzing))]
@@ -47,6 +48,7 @@ use crate::config::Config;
 use crate::handshake::JobId;
 use crate::secret::{Secret, runtime_directory};
 use address::join_host;
+use cpus::Cpus;
 use plan::{Meeting, meeting};
 
 /// What a rank knows once all have met.
@@ -68,6 +70,9 @@ pub struct Membership {
     pub processes: Vec<RankProcess>,
     /// What rank 0 distributed.
     pub parameters: Vec<u8>,
+    /// How many cores the ranks of each host may use together, by the number of the host; of a host that is not in the
+    /// list nobody knows.
+    pub cores: Vec<u32>,
 }
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
@@ -100,6 +105,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
             hosts: vec![0],
             processes: vec![own_process()],
             parameters,
+            cores: vec![Cpus::cores_of([&Cpus::own()])],
         }),
         Meeting::SameHost => {
             let directory =

@@ -16,14 +16,14 @@
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
-//! call).
+//! call without sizes).
 //!
 //! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, Culprit, Error, Process};
+use unisono_communicator::{Awaited, CallInfo, Culprit, Error, Process};
 
 use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty};
 use crate::codec::{Malformed, Reader, Writer};
@@ -112,7 +112,12 @@ fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
         None => fields.u8(0),
         Some(process) => fields.u8(1).u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX),
     };
-    call::write_optional(fields, culprit.last_call.as_deref());
+    call::write_optional(fields, culprit.last_call.as_deref().cloned().map(without_sizes).as_ref());
+}
+
+/// Only a mismatch needs the sizes of a call, and there are many culprits.
+fn without_sizes(call: CallInfo) -> CallInfo {
+    CallInfo { sizes: None, ..call }
 }
 
 fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
@@ -122,7 +127,7 @@ fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
         1 => Some(Process { pid: fields.u32()?, host: fields.text(HOST_NAME_BYTES_MAX)?.into() }),
         _ => return Err(Malformed { what: "neither a process nor none" }),
     };
-    Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(Box::new) })
+    Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(without_sizes).map(Box::new) })
 }
 
 pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
@@ -207,7 +212,7 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{CallInfo, Certainty, Collective, DType, Descriptor, Site};
+    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, Site, Sizes};
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -226,7 +231,10 @@ mod tests {
     fn call(number: u64, text: &str) -> Box<CallInfo> {
         let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
         let site = Some(Site { file: text.to_owned().into(), line: 1 });
-        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site })
+        let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
+        // Of culprits they do not travel.
+        let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);
+        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site, sizes })
     }
 
     fn examples(text: &str, ranks: u32) -> Vec<Error> {

@@ -83,7 +83,7 @@ pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
 /// The parameters of this machine, or of the network that the arguments describe.
 fn parameters(arguments: &PriceArguments) -> Result<Parameters> {
     let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks));
+    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks), &[]);
     if alpha_us.is_none() && beta_gb_per_s.is_none() && gamma_gb_per_s.is_none() {
         return Ok(here);
     }

@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Collectives, Communicator};
+use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 use unisono_transport_tcp::prices::Prices;
@@ -51,8 +52,11 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     if comm.group().rank() != 0 {
         return Ok(());
     }
-    let prices = Prices::from_config(&Config::from_environment()?)?;
-    let calibration = Calibration::new(samples, prices.cores())?;
+    let cores = match World::joined().first() {
+        Some(world) => world.cores(0),
+        None => Prices::from_config(&Config::from_environment()?)?.cores(0, &[]),
+    };
+    let calibration = Calibration::new(samples, cores)?;
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }
 }
 

@@ -40,6 +40,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&World, &dyn Communicato
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
         parameters: Prices::from_config(&config).unwrap().encode(),
+        cores: Vec::new(),
     };
     let (done, all_done) = channel();
     for (rank, listener) in (0..).zip(listeners) {

@@ -100,7 +100,7 @@ impl Rank {
         };
         let choice = Choice { algorithm, shape: Shape::new(ranks) };
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
-        let key = PlanKey { descriptor, counts: Counts::Even };
+        let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, ranks), 8));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         Rank {

@@ -324,7 +324,7 @@ impl Participant {
                 (Descriptor { op, place, uneven: true, ..plain }, counts, share)
             }
         };
-        let key = PlanKey { descriptor, counts };
+        let key = PlanKey { descriptor, counts, segment_ends: None };
         let group = Group::world(rank, ranks);
         let plan = Arc::new(Plan::new(choice, Arc::new(schedule.clone()), &key, &group, sizes.piece_bytes));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
