@@ -22,13 +22,16 @@ pub use crate::handshake::hostile::handshake;
 pub use crate::links::hostile::frame;
 pub use crate::rendezvous::hostile::store;
 
+// The store's target knows it by this name.
+pub(crate) use BufferedSocket as Arrived;
+
 /// A socket on which everything has arrived that ever will, and that gives so many bytes at a time.
-pub(crate) struct Arrived<'a> {
+pub(crate) struct BufferedSocket<'a> {
     pub(crate) rest: &'a [u8],
     pub(crate) piece: usize,
 }
 
-impl AsyncRead for Arrived<'_> {
+impl AsyncRead for BufferedSocket<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,

@@ -26,7 +26,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
-static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static JOINED: Mutex<Vec<Weak<WorldShared>>> = Mutex::new(Vec::new());
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
@@ -37,10 +37,10 @@ const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 /// anything.
 #[derive(Clone)]
 pub struct World {
-    shared: Arc<Shared>,
+    shared: Arc<WorldShared>,
 }
 
-struct Shared {
+struct WorldShared {
     group: Group,
     options: EngineOptions,
     prices: Prices,
@@ -107,7 +107,7 @@ impl World {
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, door, settings)?;
-        let shared = Shared {
+        let shared = WorldShared {
             group,
             options,
             prices,

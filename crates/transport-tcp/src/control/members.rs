@@ -35,7 +35,7 @@ pub(crate) enum Failure {
 }
 
 /// One communicator.
-pub(crate) struct Member {
+pub(crate) struct LocalCommunicator {
     key: CommunicatorKey,
     group: Group,
     peers: Peers,
@@ -51,17 +51,17 @@ pub(crate) struct Member {
     survival: Survival,
 }
 
-impl Member {
+impl LocalCommunicator {
     pub(crate) fn new(
         key: CommunicatorKey,
         group: Group,
         board: Arc<Board>,
         (inbox, waker): (Sender<Delivery>, Waker),
-    ) -> Member {
+    ) -> LocalCommunicator {
         let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
         let survival = Survival::new(key, group.clone(), board.clone());
         let peers = Peers::new(group.clone(), board.clone());
-        Member {
+        LocalCommunicator {
             key,
             group,
             peers,
@@ -239,7 +239,7 @@ fn left_after(calls: u64) -> String {
 /// All communicators of this rank.
 pub(crate) struct Members {
     hosts: Hosts,
-    members: BTreeMap<CommunicatorKey, Member>,
+    members: BTreeMap<CommunicatorKey, LocalCommunicator>,
 }
 
 impl Members {
@@ -249,7 +249,7 @@ impl Members {
     }
 
     /// Adds one, and tells it what has happened before. What is to be published in turn.
-    pub(crate) fn add(&mut self, mut member: Member, news: &[News], now: Instant) -> Vec<Topic> {
+    pub(crate) fn add(&mut self, mut member: LocalCommunicator, news: &[News], now: Instant) -> Vec<Topic> {
         let topics = news.iter().flat_map(|news| member.happened(news, &self.hosts, now)).collect();
         self.members.insert(member.key, member);
         topics
@@ -269,7 +269,7 @@ impl Members {
 
     /// The process ends without having dropped these: what they have come to is to be published.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
-        let leave = |member: &mut Member| {
+        let leave = |member: &mut LocalCommunicator| {
             let is_first = !std::mem::replace(&mut member.is_told, true);
             is_first.then(|| Topic::Closed { key: member.key, history: member.board.history() })
         };
@@ -284,7 +284,7 @@ impl Members {
     }
 
     /// One of them.
-    pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&Member> {
+    pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&LocalCommunicator> {
         self.members.get(&key)
     }
 

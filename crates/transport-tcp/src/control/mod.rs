@@ -50,10 +50,10 @@ use crate::handshake::JobId;
 use crate::links::{DataSocket, SocketOptions};
 use crate::rendezvous::RankProcess;
 use crate::secret::Secret;
-use crate::wire::{CommunicatorKey, Role};
+use crate::wire::{CommunicatorKey, ConnectionRole};
 
 pub(crate) use handle::TcpControl;
-pub(crate) use members::Member;
+pub(crate) use members::LocalCommunicator;
 pub(crate) use plane::Intervals;
 
 const STRANGERS_MAX: usize = 64;
@@ -63,7 +63,7 @@ const THREAD_NAME: &str = "unisono-control";
 
 /// Handshakes that may be going on beyond those that a job of `world_size` ranks itself can cause at once.
 pub(crate) fn pending_max(world_size: u32) -> usize {
-    STRANGERS_MAX + world_size as usize * (Role::DATA.len() + 1)
+    STRANGERS_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1)
 }
 
 /// What the control thread knows of the job from the start.
@@ -108,11 +108,11 @@ pub(crate) struct Settings {
 /// What other threads ask of the control thread. Group ranks unless it says otherwise.
 pub(crate) enum Command {
     /// A communicator exists from now on.
-    Register(Box<Member>),
+    Register(Box<LocalCommunicator>),
     /// It is gone, after these collectives; `panicked` when the thread that dropped it was unwinding.
     Unregister { key: CommunicatorKey, ours: CallHistory, panicked: bool },
     /// Its engine needs these sockets.
-    Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
+    Dial { key: CommunicatorKey, wanted: Vec<(u32, ConnectionRole)> },
     /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
     /// every control connection.
     Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },

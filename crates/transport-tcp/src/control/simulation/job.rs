@@ -114,14 +114,14 @@ pub(in super::super) struct CutLink {
 }
 
 /// The job as its ranks hold it.
-pub(in super::super) struct Stage {
+pub(in super::super) struct SimulatedJob {
     job: Mutex<Job>,
     pub(in super::super) options: EngineOptions,
 }
 
-impl Stage {
+impl SimulatedJob {
     /// A job whose rank r lies on host `hosts[r]`, in which nobody runs yet.
-    pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<Stage> {
+    pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<SimulatedJob> {
         let simulation = Simulation::skewed(hosts, seed);
         let size = simulation.size();
         let seat = |_| Seat {
@@ -143,7 +143,7 @@ impl Stage {
             hung: vec![],
             cut_link: None,
         };
-        Arc::new(Stage { job: Mutex::new(job), options })
+        Arc::new(SimulatedJob { job: Mutex::new(job), options })
     }
 
     /// The job. Never held while a thread waits.
