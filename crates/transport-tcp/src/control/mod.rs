@@ -15,9 +15,9 @@ mod agreement;
 mod detector;
 mod driver;
 mod flood;
-mod handle;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod handle;
 mod hosts;
 #[cfg(test)]
 mod job_tests;

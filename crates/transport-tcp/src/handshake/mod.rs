@@ -32,9 +32,9 @@
 
 mod acceptor;
 mod drive;
-mod hello;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod hello;
 mod refusal;
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@
 mod acknowledged;
 mod data_socket;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
 mod records;
 mod socket;
 mod wake;

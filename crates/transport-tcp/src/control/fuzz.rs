@@ -1,4 +1,4 @@
-//! Hostile bytes on control connections: a target for cargo-fuzz.
+//! Fuzzed control connections: a target for cargo-fuzz.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,8 +11,8 @@ use super::hosts::Hosts;
 use super::members::{LocalCommunicator, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
-use crate::hostile::input::Input;
-use crate::hostile::{BufferedSocket, now};
+use crate::fuzz::input::Input;
+use crate::fuzz::{BufferedSocket, now};
 use crate::links;
 use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode, encode,

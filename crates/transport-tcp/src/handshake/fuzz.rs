@@ -1,9 +1,9 @@
-//! Hostile bytes in handshakes: a target for cargo-fuzz.
+//! Fuzzed handshakes: a target for cargo-fuzz.
 
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::hostile::input::{Input, common_bytes};
+use crate::fuzz::input::{Input, common_bytes};
 use crate::secret::SECRET_BYTES;
 
 const WORLD_SIZE: u32 = 4;
