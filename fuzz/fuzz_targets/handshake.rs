@@ -1,4 +1,4 @@
-//! Strangers, edited exchanges and members that do not fit, on both sides of a handshake.
+//! Unauthenticated peers, edited exchanges and members that do not fit, on both sides of a handshake.
 
 #![no_main]
 

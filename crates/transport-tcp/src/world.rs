@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
-use crate::handshake::{Door, WaitingRoom};
+use crate::handshake::{EarlyAcceptor, EarlyListener};
 use crate::links::{self, SocketOptions};
 use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
@@ -61,10 +61,10 @@ impl World {
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let parameters = Prices::from_config(config)?.encode();
-        let guests_max = pending_max(config.placement.world_size());
-        let room = WaitingRoom::open(listener, config.handshake_timeout, guests_max)?;
+        let accepted_max = pending_max(config.placement.world_size());
+        let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
         let membership = rendezvous(config, address, parameters)?;
-        World::begin(membership, room.close(), config)
+        World::begin(membership, acceptor.stop(), config)
     }
 
     /// A listening socket for [`World::start`], with the buffers of data sockets.
@@ -87,7 +87,7 @@ impl World {
         World::begin(membership, listener.into(), config)
     }
 
-    fn begin(membership: Membership, door: Door, config: &Config) -> Result<World> {
+    fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<World> {
         let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters } =
             membership;
         let prices = Prices::decode(&parameters)?;
@@ -106,7 +106,7 @@ impl World {
         options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
-        let thread = ControlThread::start(identity, door, settings)?;
+        let thread = ControlThread::start(identity, early, settings)?;
         let shared = WorldShared {
             group,
             options,

@@ -24,7 +24,7 @@ use super::tasks::{
     End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
 };
 use super::{Command, Identity, Settings, pending_max};
-use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Purpose, Verdict};
+use crate::handshake::{AcceptedConnection, Acceptor, Authenticated, Expected, Purpose, Verdict};
 use crate::links::{DataSocket, set_congestion_control};
 use crate::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 
@@ -64,7 +64,7 @@ struct Driver {
 /// Runs until [`Command::Leave`].
 pub(super) async fn run(
     identity: Identity,
-    (listener, guests): (TcpListener, VecDeque<Guest>),
+    (listener, accepted): (TcpListener, VecDeque<AcceptedConnection>),
     settings: Settings,
     mut commands: UnboundedReceiver<Command>,
 ) {
@@ -75,7 +75,7 @@ pub(super) async fn run(
         Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
     let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
     let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
-    guests.into_iter().for_each(|guest| acceptor.admit(guest));
+    accepted.into_iter().for_each(|connection| acceptor.admit(connection));
     let mut driver = Driver {
         plane: Plane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
         members: Members::new(hosts.clone()),

@@ -32,6 +32,7 @@
 
 mod acceptor;
 mod drive;
+mod early_acceptor;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod hello;
@@ -39,16 +40,15 @@ mod refusal;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod waiting_room;
 
 use std::time::Instant;
 
 pub use acceptor::{Acceptor, Authenticated};
 pub use drive::{initiate, respond};
+pub(crate) use early_acceptor::{AcceptedConnection, EarlyAcceptor, EarlyListener};
 pub use hello::{Hello, JobId, Purpose, RANK_STORE};
 pub use refusal::Refusal;
 pub use verdict::{VERDICT_BYTES, Verdict};
-pub(crate) use waiting_room::{Door, Guest, WaitingRoom};
 
 use crate::secret::{Secret, TAG_BYTES};
 use hello::{MAGIC, WireHello};
@@ -211,7 +211,7 @@ impl Handshake {
     }
 
     fn advance(&mut self) {
-        // A stranger is refused at its first wrong byte, not after a message's worth of them.
+        // An unauthenticated connection is refused at its first wrong byte, not after a whole message.
         let head = self.filled.min(MAGIC.len());
         let starts_with_hello = matches!(self.state, HandshakeState::Hello { .. } | HandshakeState::Reply);
         if starts_with_hello && self.input[..head] != MAGIC[..head] {

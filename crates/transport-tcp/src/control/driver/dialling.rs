@@ -111,8 +111,9 @@ impl Driver {
         }
     }
 
-    /// No descriptor is left here. Strangers hold some for as long as a handshake may take; what lasts longer is the
-    /// failure of this rank's call, and never the death of the other. Control connections wait until there is room.
+    /// No descriptor is left here. Unauthenticated connections hold some until their handshake times out. A shortage
+    /// that lasts longer fails this rank's call, and is never taken for the death of the other rank. Control
+    /// connections wait until there are descriptors.
     fn on_shortage(&mut self, slot: Slot, error: Error) {
         let now = Instant::now();
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
