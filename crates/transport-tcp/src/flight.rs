@@ -100,9 +100,9 @@ pub struct Entry {
     pub pg_id: u32,
     /// Name and description of its communicator.
     pub process_group: (String, String),
-    /// The how-manieth collective of its communicator, from 0; of a message as `p2p_seq_id`.
+    /// Which collective of its communicator it is, counted from 0; for a message the same as `p2p_seq_id`.
     pub collective_seq_id: u64,
-    /// The how-manieth send or receive of this rank in its communicator, from 0; of a collective 0.
+    /// Which send or receive of this rank in its communicator it is, counted from 0; for a collective 0.
     pub p2p_seq_id: u64,
     /// As `collective_seq_id`.
     pub op_id: u64,

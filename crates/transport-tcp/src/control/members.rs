@@ -90,7 +90,8 @@ impl LocalCommunicator {
         self.group.global_ranks().iter().position(|&rank| rank == global).map(|rank| rank as u32)
     }
 
-    /// Puts something into the inbox and wakes who waits for it. A communicator that is being dropped takes no mail.
+    /// Puts a delivery into the inbox and wakes the thread that waits for it. A communicator that is being dropped
+    /// ignores it.
     fn post(&self, delivery: Delivery) {
         if self.inbox.send(delivery).is_ok() {
             (self.waker)();

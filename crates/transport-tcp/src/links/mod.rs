@@ -105,8 +105,8 @@ impl TcpLinks {
     }
 
     fn empty_inbox(&mut self) {
-        while let Ok(mail) = self.inbox.try_recv() {
-            match mail {
+        while let Ok(delivery) = self.inbox.try_recv() {
+            match delivery {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
                 Delivery::Socket { peer, role, socket } => {
                     self.sockets[socket_index(peer, role)] = Some(socket);

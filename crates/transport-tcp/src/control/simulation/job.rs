@@ -1,7 +1,7 @@
 //! A whole job with its engines: every rank's program runs in a thread of its own, but only one of them at a time,
 //! until it has to wait. Who goes on is drawn at random among those who can; when nobody can, time passes.
 //!
-//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, baton, questions, deadlines and `shrink`)
+//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`)
 //! and the whole control plane (`Plane` and `Members`: floods, detector, agreement). Not inside are sockets, handshakes
 //! and the table of slots, the records of checksums, the progress thread, and sends and receives.
 
@@ -270,7 +270,7 @@ impl SimulatedJob {
 struct Gone;
 
 impl Job {
-    /// Plans the death of a rank in the middle of what it does: at the so-manieth use of its links.
+    /// Plans the death of a rank in the middle of its program: after `uses` uses of its links.
     pub(in super::super) fn die_after(&mut self, rank: u32, uses: u64) {
         self.seats[rank as usize].uses_left = Some(uses);
     }

@@ -132,8 +132,8 @@ impl Links for SimulatedLinks {
         if !is_missing {
             return Poll::Ready(Ok(()));
         }
-        while let Ok(mail) = self.inbox.try_recv() {
-            match mail {
+        while let Ok(delivery) = self.inbox.try_recv() {
+            match delivery {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
                 Delivery::Socket { .. } => {}
             }

@@ -86,7 +86,7 @@ const KINDS: [Kind; 10] = [
 
 const OPERATORS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
-/// Algorithms that are wished for; one that does not fit the call is refused before anything is sent.
+/// Algorithms that a program asks for; one that does not fit the call is refused before anything is sent.
 const ALGORITHMS: [&str; 12] = [
     "bruck",
     "canonical",
