@@ -217,7 +217,7 @@ fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
     EngineOptions {
         timeout: config.call_timeout,
         algorithm: config.algorithm.as_deref().map(Arc::from),
-        // The default size is divided among the scratch chunks of a schedule; a size that the user sets is taken as it is.
+        // The default size is divided among the scratch chunks of a schedule. A size that the user sets is not.
         piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,
         probe_after: config.probe_delay,
