@@ -77,6 +77,27 @@ pub enum Fault {
         /// The value found.
         found: String,
     },
+    /// The collective prescribes the number of extents, and the algorithm has another.
+    ExtentCount {
+        /// The number that the algorithm claims.
+        claimed: u32,
+        /// The number that the collective prescribes.
+        prescribed: u32,
+    },
+    /// The number of schedules is not the number of ranks.
+    ScheduleCount {
+        /// The number of ranks.
+        ranks: u32,
+        /// The number of schedules.
+        schedules: usize,
+    },
+    /// The schedule that is given for one rank is the schedule of another.
+    WrongRank {
+        /// The rank that it is given for.
+        rank: u32,
+        /// The rank whose schedule it is.
+        found: u32,
+    },
     /// A schedule that cannot be run at all.
     Malformed {
         /// The step.
@@ -172,7 +193,19 @@ impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim { claim, claimed, found } => {
-                write!(formatter, "claims {claim} {claimed}, has {found}")
+                write!(formatter, "the algorithm claims {claim}: {claimed}; its schedules have: {found}")
+            }
+            Self::ExtentCount { claimed, prescribed } => {
+                write!(
+                    formatter,
+                    "the algorithm claims {claimed} extents, its collective prescribes {prescribed}"
+                )
+            }
+            Self::ScheduleCount { ranks, schedules } => {
+                write!(formatter, "there are {schedules} schedules for {ranks} ranks")
+            }
+            Self::WrongRank { rank, found } => {
+                write!(formatter, "the schedule given for rank {rank} is that of rank {found}")
             }
             Self::Malformed { place, problem } => write!(formatter, "{place} {problem}"),
             Self::Unmatched { .. } => self.unmatched(formatter),

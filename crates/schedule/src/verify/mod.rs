@@ -66,7 +66,7 @@ pub fn verify(algorithm: &Algorithm, shape: &Shape) -> Result<Proof, Counterexam
         return Ok(proof);
     }
     let (claimed, found) = (format!("{claimed:?}"), format!("{:?}", proof.cost));
-    Err(counterexample(algorithm, shape, "", Fault::Claim { claim: "the cost", claimed, found }))
+    Err(counterexample(algorithm, shape, "", Fault::Claim { claim: "cost", claimed, found }))
 }
 
 /// Proves schedules, one per rank, to be right for what `algorithm` claims, its stated cost excepted.
@@ -122,10 +122,10 @@ fn claims(algorithm: &Algorithm, proof: &Proof) -> Checked<()> {
         Err(Fault::Claim { claim, claimed, found })
     };
     if algorithm.canonical && !(proof.canonical && algorithm.collective.reduces()) {
-        return claim("canonical", true, false);
+        return claim("sums in the canonical tree", true, false);
     }
     if algorithm.collective.reduces() && !algorithm.requires.commutative && !proof.keeps_order {
-        return claim("to keep the order of the ranks", true, false);
+        return claim("sums in the order of the ranks", true, false);
     }
     Ok(())
 }
