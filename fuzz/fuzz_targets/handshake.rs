@@ -1,5 +1,5 @@
-//! Strangers, edited exchanges and members that do not fit, on both sides of a handshake.
+//! Unauthenticated peers, edited exchanges and members that do not fit, on both sides of a handshake.
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::hostile::handshake(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| unisono_transport_tcp::fuzz::handshake(bytes));

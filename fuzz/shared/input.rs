@@ -59,8 +59,8 @@ impl<'a> Input<'a> {
         self.u8() % bound
     }
 
-    /// Edits a stream as a hostile wire might, up to 7 times: changes a byte, puts some in, takes some out, cuts the
-    /// end off. True unless nothing was done; the stream may be what it was all the same.
+    /// Edits a stream as an attacker on the network might, up to 7 times: changes a byte, puts some in, takes some
+    /// out, cuts the end off. True unless nothing was done; the stream may be what it was all the same.
     pub(crate) fn edit(&mut self, stream: &mut Vec<u8>) -> bool {
         let edits = self.below(8);
         for _ in 0..edits {

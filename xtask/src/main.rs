@@ -1,5 +1,5 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask fuzz` feeds every parser hostile
+//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask fuzz` feeds every parser fuzzed
 //! bytes, `cargo xtask soak` fails the ranks of real jobs.
 
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ usage: cargo xtask <command>
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
   fuzz [--inputs N] [target]
-         10 million hostile inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
+         10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
 ";

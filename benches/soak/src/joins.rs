@@ -1,5 +1,5 @@
-//! Ranks that join a job while strangers hold a thousand half-open connections, half of them at the store and half at
-//! rank 0: a rank that waits for the others accepts nobody yet, and has the strangers before the first real connection.
+//! Ranks that join a job beside a thousand half-open unauthenticated connections, half of them to the store and half to
+//! rank 0: a rank that waits for the others accepts nobody yet, so these connections come before the first real one.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -10,17 +10,17 @@ use unisono::Collectives;
 
 use crate::Problem;
 use crate::job::{Job, Process};
-use crate::strangers::{HALF_OPEN, doors};
+use crate::unauthenticated::{HALF_OPEN, listeners};
 
 const RANKS: u32 = 2;
 
 /// How long the first rank may take to listen, for its store and for itself.
 const LISTENS_WITHIN: Duration = Duration::from_secs(20);
 
-/// How long after they have come strangers are only there; well below the time after which they are closed.
+/// The pause after the unauthenticated connections are open; well below the time after which they are closed.
 const SETTLED_AFTER: Duration = Duration::from_millis(500);
 
-/// Medians, alone and beside the strangers.
+/// Medians, alone and beside the unauthenticated connections.
 pub(crate) struct Joins {
     runs: u32,
     alone_ms: f64,
@@ -70,26 +70,26 @@ pub(crate) fn measure(runs: u32) -> Result<Joins, Problem> {
     Ok(Joins { runs, alone_ms: median_ms(&mut alone), beside_ms: median_ms(&mut beside) })
 }
 
-/// Rank 0 waits for rank 1, strangers come, rank 1 joins: how many nanoseconds that takes.
-fn one(run: u32, strangers: usize) -> Result<u64, Problem> {
-    let name = format!("soak-{}-joins-{run}-{strangers}", std::process::id());
+/// Rank 0 waits for rank 1, unauthenticated connections come, rank 1 joins: how many nanoseconds that takes.
+fn one(run: u32, unauthenticated: usize) -> Result<u64, Problem> {
+    let name = format!("soak-{}-joins-{run}-{unauthenticated}", std::process::id());
     let mut first = Job::start_some(0..1, RANKS, &name, &["joins"])?;
     let started = Instant::now();
-    let doors = loop {
-        let doors = doors(&first.ranks[0])?;
-        if doors.len() == 2 {
-            break doors;
+    let listeners = loop {
+        let listeners = listeners(&first.ranks[0])?;
+        if listeners.len() == 2 {
+            break listeners;
         }
         if started.elapsed() > LISTENS_WITHIN {
-            return Err(Problem::Broken(format!("rank 0 listens at {doors:?} only")));
+            return Err(Problem::Broken(format!("rank 0 listens at {listeners:?} only")));
         }
         std::thread::sleep(Duration::from_millis(1));
     };
-    let mut half_open = Vec::with_capacity(strangers);
-    for door in doors.iter().cycle().take(strangers) {
-        let mut stranger = TcpStream::connect(door)?;
-        stranger.write_all(b"hello")?;
-        half_open.push(stranger);
+    let mut half_open = Vec::with_capacity(unauthenticated);
+    for listener in listeners.iter().cycle().take(unauthenticated) {
+        let mut connection = TcpStream::connect(listener)?;
+        connection.write_all(b"hello")?;
+        half_open.push(connection);
     }
     // Whatever connecting has cost is over.
     std::thread::sleep(SETTLED_AFTER);

@@ -16,8 +16,8 @@ mod job;
 mod joins;
 mod rank;
 mod recovery;
-mod strangers;
 mod table;
+mod unauthenticated;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,7 +52,7 @@ struct Arguments {
     /// How many bits are changed.
     #[arg(long, default_value_t = 10_000)]
     flips: u32,
-    /// How often a rank joins beside strangers, and alone.
+    /// How often a rank joins beside unauthenticated connections, and alone.
     #[arg(long, default_value_t = 21)]
     joins: u32,
     /// Only this part.
@@ -72,9 +72,9 @@ enum Part {
     Cuts,
     /// Communicators made and dropped.
     Cycles,
-    /// Strangers at the doors.
-    Strangers,
-    /// Ranks that join beside strangers.
+    /// Unauthenticated connections.
+    Unauthenticated,
+    /// Ranks that join beside unauthenticated connections.
     Joins,
     /// Random faults.
     Faults,
@@ -100,9 +100,9 @@ enum RankCommand {
         /// For how long.
         seconds: u64,
     },
-    /// One rank with strangers at its door; started by this program.
+    /// One rank with unauthenticated connections; started by this program.
     #[command(hide = true)]
-    Strangers,
+    Unauthenticated,
     /// One rank of a job that is cut in two; started by this program.
     #[command(hide = true)]
     Cut,
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
     let outcome = match arguments.rank {
         Some(RankCommand::Rank { resident_mib }) => rank::run(resident_mib),
         Some(RankCommand::Alarms { seconds }) => alarms::rank(seconds),
-        Some(RankCommand::Strangers) => strangers::rank(),
+        Some(RankCommand::Unauthenticated) => unauthenticated::rank(),
         Some(RankCommand::Cut) => cut::rank(),
         Some(RankCommand::Cycles { cycles }) => cycles::rank(cycles),
         Some(RankCommand::Faults { seed, steps, checksums }) => faults::rank(seed, steps, checksums),
@@ -210,8 +210,8 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
     if is_wanted(Part::Cycles) {
         verdicts.judge_outcome("cycles", cycles::measure(cycles));
     }
-    if is_wanted(Part::Strangers) {
-        verdicts.judge_outcome("strangers", strangers::measure());
+    if is_wanted(Part::Unauthenticated) {
+        verdicts.judge_outcome("unauthenticated", unauthenticated::measure());
     }
     if is_wanted(Part::Joins) {
         let joins = joins::measure(joins)?;

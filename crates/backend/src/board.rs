@@ -19,7 +19,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// One call in the ring.
 #[derive(Clone, Debug)]
-struct Entry {
+struct CallEntry {
     number: u64,
     descriptor: Descriptor,
     algorithm: Option<&'static str>,
@@ -88,7 +88,7 @@ struct FirstCause {
 /// One communicator's notice board, shared between its callers and the control plane.
 pub struct Board {
     rank: u32,
-    entries: Box<[Mutex<Option<Entry>>]>,
+    entries: Box<[Mutex<Option<CallEntry>>]>,
     entered: AtomicU64,
     /// Of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
@@ -167,7 +167,7 @@ impl Board {
         site: &'static Location<'static>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, algorithm, sizes, site };
+        let entry = CallEntry { number, descriptor: *descriptor, algorithm, sizes, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -388,12 +388,12 @@ impl Board {
         suspicion.as_ref().filter(is_it).map(|one| one.difference.clone())
     }
 
-    fn slot(&self, number: u64) -> &Mutex<Option<Entry>> {
+    fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {
         &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
 }
 
-fn info(entry: &Entry) -> CallInfo {
+fn info(entry: &CallEntry) -> CallInfo {
     CallInfo {
         number: entry.number,
         descriptor: entry.descriptor,

@@ -28,7 +28,7 @@ pub enum Question {
 pub struct Ask {
     /// About what.
     pub question: Question,
-    /// The how-manieth about that on this communicator, from 0.
+    /// Which agreement about that question on this communicator it is, counted from 0.
     pub number: u64,
     /// This rank's flag.
     pub flag: bool,

@@ -81,8 +81,8 @@ mod tests {
     fn the_process_that_made_it_passes_and_another_number_does_not() {
         let guard = ForkGuard::new();
         assert!(guard.check().is_ok());
-        let stranger = ForkGuard { pid: guard.pid.wrapping_add(1), page: None };
-        assert!(matches!(stranger.check(), Err(Error::Forked { .. })));
+        let child = ForkGuard { pid: guard.pid.wrapping_add(1), page: None };
+        assert!(matches!(child.check(), Err(Error::Forked { .. })));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::lock;
 
 /// One send or receive in the ring.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct MessageEntry {
     number: u64,
     descriptor: Descriptor,
     site: &'static Location<'static>,
@@ -23,14 +23,14 @@ struct Entry {
 #[derive(Default)]
 pub(crate) struct Messages {
     entered: AtomicU64,
-    entries: OnceLock<Box<[Mutex<Option<Entry>>]>>,
+    entries: OnceLock<Box<[Mutex<Option<MessageEntry>>]>>,
 }
 
 impl Messages {
     /// Notes the start of a send or receive, and gives it its number. Any thread may.
     pub(crate) fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, site, is_done: false };
+        let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
         *lock(self.slot(number)) = Some(entry);
         number
     }
@@ -51,13 +51,13 @@ impl Messages {
         numbers.filter_map(entry).map(|entry| (info(&entry), entry.is_done)).collect()
     }
 
-    fn slot(&self, number: u64) -> &Mutex<Option<Entry>> {
+    fn slot(&self, number: u64) -> &Mutex<Option<MessageEntry>> {
         let entries = self.entries.get_or_init(|| (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect());
         &entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
 }
 
-fn info(entry: &Entry) -> CallInfo {
+fn info(entry: &MessageEntry) -> CallInfo {
     let site = Some(Site::from(entry.site));
     CallInfo { number: entry.number, descriptor: entry.descriptor, algorithm: None, site, sizes: None }
 }

@@ -12,12 +12,12 @@ use crate::{Action, Layout, Slot, Step};
 pub(crate) struct Hazards {
     layout: Layout,
     in_place: bool,
-    apart: HashMap<Place, History>,
+    apart: HashMap<ChunkSlot, History>,
     together: HashMap<u32, History>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Place {
+enum ChunkSlot {
     Output(u32),
     Scratch(u32),
 }
@@ -50,11 +50,11 @@ impl Hazards {
     }
 
     /// Out of place nobody writes the input, so only outputs and scratch chunks matter.
-    fn place(&self, slot: Slot, extent: u32) -> Option<Place> {
+    fn place(&self, slot: Slot, extent: u32) -> Option<ChunkSlot> {
         match slot {
             Slot::Input => None,
-            Slot::Output => self.layout.output(extent).map(Place::Output),
-            Slot::Scratch(scratch) => Some(Place::Scratch(scratch)),
+            Slot::Output => self.layout.output(extent).map(ChunkSlot::Output),
+            Slot::Scratch(scratch) => Some(ChunkSlot::Scratch(scratch)),
         }
     }
 

@@ -50,5 +50,5 @@ pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};
 pub use verify::{
-    Counterexample, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
+    Counterexample, Fault, Proof, StepPlace, Summary, roots, verify, verify_range, verify_schedules,
 };

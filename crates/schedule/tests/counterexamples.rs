@@ -162,6 +162,19 @@ fn writing_the_input_and_bad_indices_are_named() {
 }
 
 #[test]
+fn schedules_that_are_not_one_for_each_rank_are_named() {
+    let shape = Shape::new(3);
+    let ring = find_by_name("all_gather/ring").unwrap();
+    let text = |ranks: &[u32]| {
+        let schedules: Vec<_> = ranks.iter().map(|rank| ring.schedule(&shape, *rank)).collect();
+        verify_schedules(ring, &shape, &schedules).expect_err("it is wrong").to_string()
+    };
+    let wrong_rank = "all_gather/ring with 3 ranks: the schedule given for rank 1 is that of rank 2";
+    assert_eq!(text(&[0, 2, 2]), wrong_rank);
+    assert_eq!(text(&[0, 1]), "all_gather/ring with 3 ranks: there are 2 schedules for 3 ranks");
+}
+
+#[test]
 fn a_group_of_one_that_forgets_to_copy_is_found() {
     let empty = Algorithm { cost: |_| Cost::FREE, ..like("all_gather/ring", |_| {}) };
     let (_, text) = fault(&empty, 1);

@@ -6,7 +6,7 @@ use unisono_backend::Board;
 use unisono_communicator::{Group, Result};
 use unisono_engine::{EngineCommunicator, Links, Parts};
 
-use crate::control::{Command, Member, TcpControl};
+use crate::control::{Command, LocalCommunicator, TcpControl};
 use crate::links::TcpLinks;
 use crate::wire::CommunicatorKey;
 use crate::world::World;
@@ -24,7 +24,7 @@ pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Resul
     let (outbox, inbox) = crossbeam::channel::unbounded();
     let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;
     world.recorder().register(key, group.clone(), &board);
-    let member = Member::new(key, group.clone(), board.clone(), (outbox, links.waker()));
+    let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, links.waker()));
     world.commands().send(Command::Register(Box::new(member)));
     let control = Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone()));
     let options = world.options(&group);

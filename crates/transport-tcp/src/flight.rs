@@ -100,9 +100,9 @@ pub struct Entry {
     pub pg_id: u32,
     /// Name and description of its communicator.
     pub process_group: (String, String),
-    /// The how-manieth collective of its communicator, from 0; of a message as `p2p_seq_id`.
+    /// Which collective of its communicator it is, counted from 0; for a message the same as `p2p_seq_id`.
     pub collective_seq_id: u64,
-    /// The how-manieth send or receive of this rank in its communicator, from 0; of a collective 0.
+    /// Which send or receive of this rank in its communicator it is, counted from 0; for a collective 0.
     pub p2p_seq_id: u64,
     /// As `collective_seq_id`.
     pub op_id: u64,
@@ -119,7 +119,7 @@ pub struct Entry {
     /// Their type.
     pub output_dtypes: Vec<String>,
     /// How far it got.
-    pub state: State,
+    pub state: CallState,
     /// Null.
     pub time_discovered_started_ns: Option<u64>,
     /// Null.
@@ -141,7 +141,7 @@ pub struct Entry {
 /// How far a call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum CallState {
     /// Waits for its turn. Nothing writes this yet.
     Scheduled,
     /// The rank is inside, or has left with an error.
@@ -183,10 +183,10 @@ impl FlightRecord {
         let mut awaited_rank = None;
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
-                CallStatus::Done { call } => (call, State::Completed),
+                CallStatus::Done { call } => (call, CallState::Completed),
                 CallStatus::Running { call, awaited } => {
                     awaited_rank = awaited.and_then(global);
-                    (call, State::Started)
+                    (call, CallState::Started)
                 }
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
@@ -194,7 +194,7 @@ impl FlightRecord {
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
         }
         for (call, is_done) in board.messages() {
-            let state = if is_done { State::Completed } else { State::Started };
+            let state = if is_done { CallState::Completed } else { CallState::Started };
             self.entries.push(entry((pg_id, (name.clone(), desc.clone())), group, &call, state));
         }
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
@@ -257,7 +257,7 @@ fn entry(
     (pg_id, process_group): (u32, (String, String)),
     group: &Group,
     call: &CallInfo,
-    state: State,
+    state: CallState,
 ) -> Entry {
     let descriptor = &call.descriptor;
     let is_p2p = descriptor.collective.is_point_to_point();
@@ -279,7 +279,7 @@ fn entry(
         state,
         time_discovered_started_ns: None,
         time_discovered_completed_ns: None,
-        retired: state == State::Completed,
+        retired: state == CallState::Completed,
         timeout_ms: None,
         is_p2p,
         frames: call.site.iter().map(frame).collect(),

@@ -24,9 +24,9 @@ mod control;
 pub mod environment;
 mod exit;
 pub mod flight;
-pub mod handshake;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub mod fuzz;
+pub mod handshake;
 mod links;
 pub mod prices;
 pub mod rendezvous;
@@ -37,3 +37,7 @@ mod world;
 pub use communicator::{BACKEND, TcpCommunicator};
 pub use links::{TcpLink, TcpLinks};
 pub use world::World;
+
+// The store's target still uses the older name.
+#[cfg(any(test, fuzzing))]
+use fuzz as hostile;

@@ -13,7 +13,7 @@ use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
-use crate::handshake::{Door, WaitingRoom};
+use crate::handshake::{EarlyAcceptor, EarlyListener};
 use crate::links::{self, SocketOptions};
 use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
@@ -26,7 +26,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
-static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static JOINED: Mutex<Vec<Weak<WorldShared>>> = Mutex::new(Vec::new());
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
@@ -37,10 +37,10 @@ const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 /// anything.
 #[derive(Clone)]
 pub struct World {
-    shared: Arc<Shared>,
+    shared: Arc<WorldShared>,
 }
 
-struct Shared {
+struct WorldShared {
     group: Group,
     options: EngineOptions,
     prices: Prices,
@@ -63,10 +63,10 @@ impl World {
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let parameters = Prices::from_config(config)?.encode();
-        let guests_max = pending_max(config.placement.world_size());
-        let room = WaitingRoom::open(listener, config.handshake_timeout, guests_max)?;
+        let accepted_max = pending_max(config.placement.world_size());
+        let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
         let membership = rendezvous(config, address, parameters)?;
-        World::begin(membership, room.close(), config)
+        World::begin(membership, acceptor.stop(), config)
     }
 
     /// A listening socket for [`World::start`], with the buffers of data sockets.
@@ -89,7 +89,7 @@ impl World {
         World::begin(membership, listener.into(), config)
     }
 
-    fn begin(membership: Membership, door: Door, config: &Config) -> Result<World> {
+    fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<World> {
         let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters, cores } =
             membership;
         let prices = Prices::decode(&parameters)?;
@@ -108,8 +108,8 @@ impl World {
         options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
-        let thread = ControlThread::start(identity, door, settings)?;
-        let shared = Shared {
+        let thread = ControlThread::start(identity, early, settings)?;
+        let shared = WorldShared {
             group,
             options,
             prices,
@@ -230,7 +230,7 @@ fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
     EngineOptions {
         timeout: config.call_timeout,
         algorithm: config.algorithm.as_deref().map(Arc::from),
-        // The usual size is shared among the scratch chunks of a schedule, a wish is taken as it is.
+        // The default size is divided among the scratch chunks of a schedule. A size that the user sets is not.
         piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,
         probe_after: config.probe_delay,

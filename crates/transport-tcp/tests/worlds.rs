@@ -169,7 +169,7 @@ fn two_jobs_run_side_by_side() {
 }
 
 #[test]
-fn strangers_have_no_effect() {
+fn unauthenticated_connections_have_no_effect() {
     let config = config(&[("UNISONO_HANDSHAKE_TIMEOUT_MS", "300")]);
     let (listeners, members) = support::listeners(3, &config);
     let addresses = members.addresses.clone();
@@ -180,7 +180,7 @@ fn strangers_have_no_effect() {
             World::start(members, listener, &config).expect("start")
         })
         .collect();
-    let strangers = std::thread::spawn(move || {
+    let unauthenticated = std::thread::spawn(move || {
         let mut open = Vec::new();
         for turn in 0..400usize {
             let Ok(mut stream) = TcpStream::connect(addresses[turn % 3]) else { continue };
@@ -201,7 +201,7 @@ fn strangers_have_no_effect() {
             sum_of_ranks(&*copy, 2000);
         }
     });
-    assert!(!strangers.join().expect("strangers").is_empty());
+    assert!(!unauthenticated.join().expect("unauthenticated connections").is_empty());
 }
 
 #[test]

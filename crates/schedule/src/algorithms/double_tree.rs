@@ -33,7 +33,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     },
     canonical: false,
     build: |builder| {
-        let trees = Trees { members: builder.ranks() };
+        let trees = TreePair { members: builder.ranks() };
         let transfers = trees.transfers(builder.rank() + 1, |member| member.checked_sub(1));
         rooted::all_reduce(builder, &transfers);
     },
@@ -78,11 +78,11 @@ pub(super) const REDUCE: Algorithm = Algorithm {
 /// Two binary trees over members 1 to n. In order, member i of the first tree has number i; odd numbers are leaves.
 /// In the second tree numbers run backwards, or, if n is odd, are one less: odd members have even numbers.
 #[derive(Clone, Copy)]
-struct Trees {
+struct TreePair {
     members: u32,
 }
 
-impl Trees {
+impl TreePair {
     fn number(self, tree: u32, member: u32) -> u32 {
         match (tree, self.members.is_multiple_of(2)) {
             (0, _) => member,
@@ -141,7 +141,7 @@ impl Trees {
 fn rooted_transfers(builder: &Builder) -> Vec<Transfer> {
     let (root, ranks) = (builder.root(), builder.ranks());
     let rank = |member: u32| Some((member + root) % ranks);
-    let trees = Trees { members: ranks - 1 };
+    let trees = TreePair { members: ranks - 1 };
     match builder.behind(root) {
         0 => {
             let tops = (0..2).filter_map(|tree| Some((tree, rank(trees.member(tree, trees.top()?))?)));

@@ -1,6 +1,6 @@
 //! What is being verified: the schedules of all ranks, with steps numbered across ranks.
 
-use super::counterexample::{Fault, Place};
+use super::counterexample::{Fault, StepPlace};
 use crate::{Algorithm, Layout, Schedule, Shape, Step};
 
 /// The verdict of one check.
@@ -82,7 +82,7 @@ impl<'a> Case<'a> {
         indices.iter().map(move |index| self.number(rank, *index))
     }
 
-    pub(super) fn place(&self, step: StepNumber) -> Place {
-        Place { rank: self.rank_of(step), index: self.index_of(step), step: *self.step(step) }
+    pub(super) fn place(&self, step: StepNumber) -> StepPlace {
+        StepPlace { rank: self.rank_of(step), index: self.index_of(step), step: *self.step(step) }
     }
 }

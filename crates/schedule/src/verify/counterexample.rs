@@ -47,7 +47,7 @@ impl std::error::Error for Counterexample {}
 
 /// A step of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct StepPlace {
     /// The rank.
     pub rank: u32,
     /// The index of the step in its list.
@@ -56,7 +56,7 @@ pub struct Place {
     pub step: Step,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StepPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.step.to_string();
         let words: Vec<&str> = text.split_whitespace().collect();
@@ -77,10 +77,31 @@ pub enum Fault {
         /// The value found.
         found: String,
     },
+    /// The collective prescribes the number of extents, and the algorithm has another.
+    ExtentCount {
+        /// The number that the algorithm claims.
+        claimed: u32,
+        /// The number that the collective prescribes.
+        prescribed: u32,
+    },
+    /// The number of schedules is not the number of ranks.
+    ScheduleCount {
+        /// The number of ranks.
+        ranks: u32,
+        /// The number of schedules.
+        schedules: usize,
+    },
+    /// The schedule that is given for one rank is the schedule of another.
+    WrongRank {
+        /// The rank that it is given for.
+        rank: u32,
+        /// The rank whose schedule it is.
+        found: u32,
+    },
     /// A schedule that cannot be run at all.
     Malformed {
         /// The step.
-        place: Place,
+        place: StepPlace,
         /// What is wrong with it.
         problem: String,
     },
@@ -93,14 +114,14 @@ pub enum Fault {
         /// How many transfers before this one do agree.
         nth: u32,
         /// The n-th send, if there is one.
-        sent: Option<Place>,
+        sent: Option<StepPlace>,
         /// The n-th receive, if there is one.
-        received: Option<Place>,
+        received: Option<StepPlace>,
     },
     /// A step reads what no step has written.
     Unwritten {
         /// The step.
-        place: Place,
+        place: StepPlace,
         /// What it reads.
         slot: Slot,
         /// The extent that the scratch chunk holds instead, if any.
@@ -109,33 +130,33 @@ pub enum Fault {
     /// In place, a step reads its input after another one overwrote it.
     Overwritten {
         /// The step.
-        place: Place,
+        place: StepPlace,
         /// The earlier one.
-        by: Place,
+        by: StepPlace,
     },
     /// Two steps touch the same bytes, one writes, and nothing orders them.
     Race {
         /// The earlier one in the list.
-        first: Place,
+        first: StepPlace,
         /// The later one.
-        second: Place,
+        second: StepPlace,
     },
     /// Each of these waits for the next, and the last for the first.
     Deadlock {
         /// The cycle; of a transfer the sending step.
-        cycle: Vec<Place>,
+        cycle: Vec<StepPlace>,
     },
     /// A reduction adds contributions that are in already.
     Twice {
         /// The step.
-        place: Place,
+        place: StepPlace,
         /// The ranks whose contributions are double.
         ranks: Vec<u32>,
     },
     /// A reduction is marked as the completing one and is not, or the other way round.
     Completes {
         /// The step.
-        place: Place,
+        place: StepPlace,
         /// The ranks whose contributions its result lacks.
         missing: Vec<u32>,
     },
@@ -172,7 +193,19 @@ impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim { claim, claimed, found } => {
-                write!(formatter, "claims {claim} {claimed}, has {found}")
+                write!(formatter, "the algorithm claims {claim}: {claimed}; its schedules have: {found}")
+            }
+            Self::ExtentCount { claimed, prescribed } => {
+                write!(
+                    formatter,
+                    "the algorithm claims {claimed} extents, its collective prescribes {prescribed}"
+                )
+            }
+            Self::ScheduleCount { ranks, schedules } => {
+                write!(formatter, "there are {schedules} schedules for {ranks} ranks")
+            }
+            Self::WrongRank { rank, found } => {
+                write!(formatter, "the schedule given for rank {rank} is that of rank {found}")
             }
             Self::Malformed { place, problem } => write!(formatter, "{place} {problem}"),
             Self::Unmatched { .. } => self.unmatched(formatter),
@@ -236,7 +269,7 @@ impl Fault {
     }
 }
 
-fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[Place]) -> fmt::Result {
+fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[StepPlace]) -> fmt::Result {
     formatter.write_str("deadlock:")?;
     for (nth, place) in cycle.iter().enumerate() {
         let link = if nth == 0 { "" } else { ", waits for" };

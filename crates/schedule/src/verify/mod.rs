@@ -24,12 +24,12 @@ mod structure;
 mod trees;
 
 use case::{Case, Checked};
-pub use counterexample::{Counterexample, Fault, Place};
+pub use counterexample::{Counterexample, Fault, StepPlace};
 use graph::{Graph, Order};
 use matching::Matching;
 pub use range::{Summary, roots, verify_range};
 use run::{Run, Sums};
-use trees::Trees;
+use trees::TreeTable;
 
 use crate::{Algorithm, Collective, Cost, Schedule, Shape};
 
@@ -66,7 +66,7 @@ pub fn verify(algorithm: &Algorithm, shape: &Shape) -> Result<Proof, Counterexam
         return Ok(proof);
     }
     let (claimed, found) = (format!("{claimed:?}"), format!("{:?}", proof.cost));
-    Err(counterexample(algorithm, shape, "", Fault::Claim { claim: "the cost", claimed, found }))
+    Err(counterexample(algorithm, shape, "", Fault::Claim { claim: "cost", claimed, found }))
 }
 
 /// Proves schedules, one per rank, to be right for what `algorithm` claims, its stated cost excepted.
@@ -86,7 +86,7 @@ pub fn verify_schedules(
     }
     let cost = count::cost(&case, &matching, &order);
     let mut proof = Proof { canonical: true, keeps_order: true, cost, steps: case.steps_len() as u64 };
-    let mut trees = Trees::new(shape.ranks);
+    let mut trees = TreeTable::new(shape.ranks);
     for in_place in [false, true].into_iter().take(if algorithm.requires.out_of_place { 1 } else { 2 }) {
         let sums = run(&case, &matching, &order, &mut trees, in_place).map_err(|fault| {
             let place = if in_place { "in place" } else { "out of place" };
@@ -108,7 +108,7 @@ fn run(
     case: &Case<'_>,
     matching: &Matching,
     order: &Order,
-    trees: &mut Trees,
+    trees: &mut TreeTable,
     in_place: bool,
 ) -> Checked<Sums> {
     let mut run = Run::new(case, trees, in_place);
@@ -122,10 +122,10 @@ fn claims(algorithm: &Algorithm, proof: &Proof) -> Checked<()> {
         Err(Fault::Claim { claim, claimed, found })
     };
     if algorithm.canonical && !(proof.canonical && algorithm.collective.reduces()) {
-        return claim("canonical", true, false);
+        return claim("sums in the canonical tree", true, false);
     }
     if algorithm.collective.reduces() && !algorithm.requires.commutative && !proof.keeps_order {
-        return claim("to keep the order of the ranks", true, false);
+        return claim("sums in the order of the ranks", true, false);
     }
     Ok(())
 }

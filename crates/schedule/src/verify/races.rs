@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::case::{Case, Checked};
-use super::counterexample::{Fault, Place};
+use super::counterexample::{Fault, StepPlace};
 use crate::{Action, Layout, Slot, Step};
 
 /// Checks every rank, out of place and, unless the algorithm excludes it, in place.
@@ -86,7 +86,7 @@ impl<'a> Rank<'a> {
         self.case.schedules[self.rank as usize].dependencies(index as usize)
     }
 
-    fn place(&self, index: u32) -> Place {
+    fn place(&self, index: u32) -> StepPlace {
         self.case.place(self.case.number(self.rank, index))
     }
 

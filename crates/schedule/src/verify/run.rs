@@ -7,13 +7,13 @@ use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
 use super::graph::Order;
 use super::matching::Matching;
-use super::trees::{Trees, UNWRITTEN};
+use super::trees::{TreeTable, UNWRITTEN};
 use crate::{Action, Slot};
 
 /// The memory of all ranks while the steps are run in one order.
 pub(super) struct Run<'a> {
     case: &'a Case<'a>,
-    trees: &'a mut Trees,
+    trees: &'a mut TreeTable,
     in_place: bool,
     /// Trees by (rank, location of the output).
     outputs: Vec<u32>,
@@ -30,7 +30,7 @@ pub(super) struct Sums {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(case: &'a Case<'a>, trees: &'a mut Trees, in_place: bool) -> Self {
+    pub(super) fn new(case: &'a Case<'a>, trees: &'a mut TreeTable, in_place: bool) -> Self {
         let (mut first_scratch, mut scratch_chunks) = (Vec::new(), 0);
         for schedule in case.schedules {
             first_scratch.push(scratch_chunks);
@@ -50,7 +50,7 @@ impl<'a> Run<'a> {
                 let input = self.in_place && layout.input_extent(location).is_some();
                 if layout.output_extent(location).is_some() && (input || layout.starts_with_output()) {
                     let at = self.output(rank, location);
-                    self.outputs[at] = Trees::leaf(rank);
+                    self.outputs[at] = TreeTable::leaf(rank);
                 }
             }
         }
@@ -90,7 +90,7 @@ impl<'a> Run<'a> {
             Slot::Input => {
                 let shared =
                     layout.input(extent).filter(|l| self.in_place && layout.output_extent(*l).is_some());
-                shared.map_or(Trees::leaf(rank), |l| self.outputs[self.output(rank, l)])
+                shared.map_or(TreeTable::leaf(rank), |l| self.outputs[self.output(rank, l)])
             }
             Slot::Output => self.outputs[self.output(rank, layout.output(extent).unwrap_or(0))],
             Slot::Scratch(scratch) => self.scratch[self.scratch(rank, scratch)],
@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
                 let Some(extent) = layout.output_extent(location) else { continue };
                 let tree = self.outputs[self.output(rank, location)];
                 let (missing, surplus) = match layout.source(extent) {
-                    Some(source) if tree == Trees::leaf(source) => continue,
+                    Some(source) if tree == TreeTable::leaf(source) => continue,
                     None if self.trees.is_full(tree) => (Vec::new(), Vec::new()),
                     source => self.trees.compare(tree, source),
                 };

@@ -28,11 +28,11 @@ fn claim(claim: &'static str, claimed: impl ToString, found: impl ToString) -> F
 
 fn sizes(case: &Case<'_>) -> Checked<()> {
     if case.schedules.len() != case.shape.ranks as usize {
-        return Err(claim("ranks", case.shape.ranks, case.schedules.len()));
+        return Err(Fault::ScheduleCount { ranks: case.shape.ranks, schedules: case.schedules.len() });
     }
     for (rank, schedule) in (0..).zip(case.schedules) {
         if schedule.rank != rank {
-            return Err(claim("that the schedule in this place is rank", rank, schedule.rank));
+            return Err(Fault::WrongRank { rank, found: schedule.rank });
         }
         if schedule.chunks != case.chunks {
             return Err(claim("extents", case.chunks, schedule.chunks));
@@ -40,7 +40,7 @@ fn sizes(case: &Case<'_>) -> Checked<()> {
     }
     let prescribed = Layout::chunks_of(case.algorithm.collective, &case.shape);
     if let Some(prescribed) = prescribed.filter(|prescribed| *prescribed != case.chunks) {
-        return Err(claim("extents", case.chunks, format!("{prescribed} by its collective")));
+        return Err(Fault::ExtentCount { claimed: case.chunks, prescribed });
     }
     let claimed = (case.algorithm.scratch_chunks)(&case.shape);
     let most = case.schedules.iter().map(|schedule| schedule.scratch_chunks).max().unwrap_or(0);

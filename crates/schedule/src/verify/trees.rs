@@ -9,7 +9,7 @@ use crate::canonical_tree;
 pub(super) const UNWRITTEN: u32 = 0;
 
 /// All trees seen so far. A tree is a number: equal numbers are equal trees, operand order included.
-pub(super) struct Trees {
+pub(super) struct TreeTable {
     ranks: u32,
     words: usize,
     /// The operands of each tree; leaves and [`UNWRITTEN`] have none.
@@ -23,7 +23,7 @@ pub(super) struct Trees {
     known: HashMap<(u32, u32), u32, BuildHasherDefault<PairHasher>>,
 }
 
-impl Trees {
+impl TreeTable {
     /// The leaves: rank r alone is tree r + 1.
     pub(super) fn new(ranks: u32) -> Self {
         let words = (ranks as usize).div_ceil(64);

@@ -16,20 +16,20 @@ use dialling::Wanted;
 use witness::ProcessEnd;
 
 use super::hosts::Hosts;
-use super::members::{Failure, Member, Members};
+use super::members::{Failure, LocalCommunicator, Members};
 use super::plane::{Action, Plane, Presence};
 use super::process_watch::ProcessWatch;
 use super::slots::{Placed, Slot, Slots};
 use super::tasks::{
-    End, Event, Outgoing, await_verdict, has_ended, keep, linger, read_messages, write_frames,
+    End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
 };
 use super::{Command, Identity, Settings, pending_max};
-use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Purpose, Verdict};
+use crate::handshake::{AcceptedConnection, Acceptor, Authenticated, Expected, Purpose, Verdict};
 use crate::links::{DataSocket, set_congestion_control};
-use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
+use crate::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 
 /// The writing side of a control connection, which ends when this is dropped.
-struct Writer {
+struct ControlConnection {
     /// Tells it from those before it between the same ranks.
     number: u64,
     frames: UnboundedSender<Outgoing>,
@@ -44,7 +44,7 @@ struct Driver {
     members: Members,
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
-    writers: BTreeMap<u32, Writer>,
+    control_connections: BTreeMap<u32, ControlConnection>,
     /// The processes on this host that are watched, and those that have ended.
     watches: BTreeMap<u32, ProcessWatch>,
     ended: BTreeMap<u32, ProcessEnd>,
@@ -55,16 +55,16 @@ struct Driver {
     /// Sockets that nobody needs but for what was sent on them.
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
-    tasks: JoinSet<Event>,
+    tasks: JoinSet<TaskResult>,
     /// The tasks that wait for a verdict.
     judged: Vec<(Slot, AbortHandle)>,
-    events: UnboundedSender<Event>,
+    events: UnboundedSender<TaskResult>,
 }
 
 /// Runs until [`Command::Leave`].
 pub(super) async fn run(
     identity: Identity,
-    (listener, guests): (TcpListener, VecDeque<Guest>),
+    (listener, accepted): (TcpListener, VecDeque<AcceptedConnection>),
     settings: Settings,
     mut commands: UnboundedReceiver<Command>,
 ) {
@@ -75,7 +75,7 @@ pub(super) async fn run(
         Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
     let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
     let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
-    guests.into_iter().for_each(|guest| acceptor.admit(guest));
+    accepted.into_iter().for_each(|connection| acceptor.admit(connection));
     let mut driver = Driver {
         plane: Plane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
         members: Members::new(hosts.clone()),
@@ -83,7 +83,7 @@ pub(super) async fn run(
         ended: BTreeMap::new(),
         slots: Slots::new(rank),
         wanted: BTreeMap::new(),
-        writers: BTreeMap::new(),
+        control_connections: BTreeMap::new(),
         connections: 0,
         delivered: Vec::new(),
         lingering: JoinSet::new(),
@@ -144,9 +144,9 @@ impl Driver {
             Command::Register(member) => self.register(*member),
             Command::Unregister { key, ours, panicked } => {
                 self.slots.remove(key);
-                self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
+                self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
                 // The other side parks a connection of a communicator that it has dropped too, until it ends.
-                let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
+                let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
                 let topics = self.members.leave(key, ours, panicked);
                 self.publish(topics);
@@ -160,10 +160,10 @@ impl Driver {
             Command::Flood { key, cause, handed_over } => {
                 self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
                 self.act();
-                for writer in self.writers.values() {
+                for connection in self.control_connections.values() {
                     let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
                     // A connection that has ended takes nothing over.
-                    let _ = writer.frames.send(marker);
+                    let _ = connection.frames.send(marker);
                 }
             }
             Command::StreamEnded { key, peer } => {
@@ -184,7 +184,7 @@ impl Driver {
         }
     }
 
-    fn register(&mut self, member: Member) {
+    fn register(&mut self, member: LocalCommunicator) {
         let key = member.key();
         let topics = self.members.add(member, &self.plane.news_about(key), Instant::now());
         self.publish(topics);
@@ -211,9 +211,9 @@ impl Driver {
 
     fn on_accepted(&mut self, accepted: Authenticated) {
         let Authenticated { stream, hello, .. } = accepted;
-        let Some(role) = Role::from_code(hello.lane) else { return };
+        let Some(role) = ConnectionRole::from_code(hello.lane) else { return };
         let key = CommunicatorKey { id: hello.communicator, epoch: hello.epoch };
-        let is_control = role == Role::Control;
+        let is_control = role == ConnectionRole::Control;
         if is_control != (hello.purpose == Purpose::Control) {
             return;
         }
@@ -227,8 +227,8 @@ impl Driver {
     /// A rank dials that has its control connection as far as we know. Either dials have crossed, or it has seen an end
     /// of which nothing comes here: a word of ours will bring it, or else its next dial is the end.
     fn doubt(&mut self, peer: u32) {
-        let Some(writer) = self.writers.get_mut(&peer) else { return };
-        if std::mem::replace(&mut writer.is_doubted, true) {
+        let Some(connection) = self.control_connections.get_mut(&peer) else { return };
+        if std::mem::replace(&mut connection.is_doubted, true) {
             let reason = "its control connection ended: it dials again".to_owned();
             self.on_ended(peer, End::Closed(reason), Instant::now());
         } else {
@@ -236,28 +236,28 @@ impl Driver {
         }
     }
 
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: TaskResult) {
         let now = Instant::now();
         match event {
-            Event::Message { peer, message } => {
-                if let Some(writer) = self.writers.get_mut(&peer) {
-                    writer.is_doubted = false;
+            TaskResult::Message { peer, message } => {
+                if let Some(connection) = self.control_connections.get_mut(&peer) {
+                    connection.is_doubted = false;
                 }
                 self.plane.on_message(peer, message, now);
             }
-            Event::Ended { peer, number, end } => {
+            TaskResult::Ended { peer, number, end } => {
                 // Another may have taken its place before its end was noticed.
-                if self.writers.get(&peer).is_some_and(|writer| writer.number == number) {
+                if self.control_connections.get(&peer).is_some_and(|connection| connection.number == number) {
                     self.on_ended(peer, end, now);
                 }
             }
-            Event::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
+            TaskResult::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
             // Nobody is left here who would need it.
-            Event::Dialled { slot, result: Ok(_) }
-                if slot.role != Role::Control && self.members.get(slot.key).is_none() => {}
-            Event::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
-            Event::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
-            Event::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
+            TaskResult::Dialled { slot, result: Ok(_) }
+                if slot.role != ConnectionRole::Control && self.members.get(slot.key).is_none() => {}
+            TaskResult::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
+            TaskResult::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
+            TaskResult::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
                 // It has taken long, and the lower rank has given it up since.
                 Verdict::Keep if self.has_later_control(slot, number) => {}
                 Verdict::Keep => {
@@ -265,16 +265,18 @@ impl Driver {
                     self.on_placed((slot, number), placed);
                 }
                 // The other side may have one that has ended here.
-                Verdict::Drop if slot.role == Role::Control => {
+                Verdict::Drop if slot.role == ConnectionRole::Control => {
                     self.retry(slot, "it has another connection".to_owned());
                 }
                 // The connection that is kept instead is on its way.
                 Verdict::Drop => {}
                 Verdict::Refuse(problem) => self.fail(slot, Failure::Error(Error::Refused { problem })),
             },
-            Event::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),
-            Event::Acknowledged { slot, number, result: Ok(stream) } => self.deliver((slot, number), stream),
-            Event::Acknowledged { slot, result: Err(error), .. } => {
+            TaskResult::Judged { slot, result: Err(error), .. } => self.retry(slot, error.to_string()),
+            TaskResult::Acknowledged { slot, number, result: Ok(stream) } => {
+                self.deliver((slot, number), stream)
+            }
+            TaskResult::Acknowledged { slot, result: Err(error), .. } => {
                 self.slots.release(slot);
                 self.retry(slot, error.to_string());
             }
@@ -283,7 +285,7 @@ impl Driver {
 
     /// The control connection to a rank has ended.
     fn on_ended(&mut self, peer: u32, end: End, now: Instant) {
-        self.writers.remove(&peer);
+        self.control_connections.remove(&peer);
         let slot = Slot::control(peer);
         match end {
             End::Closed(reason) => {
@@ -308,7 +310,7 @@ impl Driver {
             // Whoever was taken for dead takes part in nothing new.
             return;
         }
-        if slot.role != Role::Control && self.members.get(slot.key).is_none() {
+        if slot.role != ConnectionRole::Control && self.members.get(slot.key).is_none() {
             let topics = self.members.find_conflict(slot);
             self.publish(topics);
         }
@@ -318,7 +320,7 @@ impl Driver {
             self.on_placed((slot, number), placed);
         } else {
             self.judged.retain(|one| !one.1.is_finished());
-            let timeout = (slot.role == Role::Control).then(|| self.attempt_timeout(slot));
+            let timeout = (slot.role == ConnectionRole::Control).then(|| self.attempt_timeout(slot));
             self.judged.push((slot, self.tasks.spawn(await_verdict((slot, number), stream, timeout))));
         }
     }
@@ -330,8 +332,8 @@ impl Driver {
 
     /// Whether the control connection to a rank has come after that of this number.
     fn has_later_control(&self, slot: Slot, number: u64) -> bool {
-        slot.role == Role::Control
-            && self.writers.get(&slot.peer).is_some_and(|writer| writer.number > number)
+        slot.role == ConnectionRole::Control
+            && self.control_connections.get(&slot.peer).is_some_and(|connection| connection.number > number)
     }
 
     fn on_placed(&mut self, (slot, number): (Slot, u64), placed: Placed<TcpStream>) {
@@ -348,14 +350,15 @@ impl Driver {
 
     fn deliver(&mut self, (slot, number): (Slot, u64), stream: TcpStream) {
         self.wanted.remove(&slot);
-        if slot.role == Role::Control {
-            let (reader, writer) = stream.into_split();
+        if slot.role == ConnectionRole::Control {
+            let (reader, connection) = stream.into_split();
             let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
-            self.writing.spawn(write_frames(writer, queue, self.settings.intervals.suspect));
+            self.writing.spawn(write_frames(connection, queue, self.settings.intervals.suspect));
             let process = self.watches.get(&slot.peer).cloned();
             tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
-            self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });
+            self.control_connections
+                .insert(slot.peer, ControlConnection { number, frames, is_doubted: false });
             self.plane.on_connected(slot.peer, Instant::now());
             return;
         }
@@ -405,7 +408,7 @@ impl Driver {
                     // Who is taken for dead itself makes no new connections.
                     self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
                     // It has been sent that as its last message; more would pile up for somebody who does not read.
-                    self.writers.remove(&rank);
+                    self.control_connections.remove(&rank);
                     self.witness(rank);
                 }
             }
@@ -424,11 +427,11 @@ impl Driver {
     }
 
     fn send(&mut self, peer: u32, message: &Message) {
-        if let Some(writer) = self.writers.get(&peer) {
+        if let Some(connection) = self.control_connections.get(&peer) {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);
             // A connection that has ended reports itself.
-            let _ = writer.frames.send(Outgoing { bytes, handed_over: None });
+            let _ = connection.frames.send(Outgoing { bytes, handed_over: None });
         }
     }
 
@@ -439,7 +442,7 @@ impl Driver {
         self.publish(closed);
         self.publish([Topic::Goodbye]);
         self.act();
-        self.writers.clear();
+        self.control_connections.clear();
         // A program that ends without dropping its communicators.
         let open = self.delivered.iter().filter_map(Weak::upgrade).collect();
         self.linger(open);

@@ -74,8 +74,8 @@ mod tests {
         let second = here.publish(Topic::Goodbye);
         assert!(there.accept(&first) && there.accept(&second));
         assert!(!there.accept(&first) && !there.accept(&second) && !here.accept(&first));
-        let stranger = News { origin: 9, ..first };
-        assert!(!there.accept(&stranger), "not a rank of this job");
+        let unknown = News { origin: 9, ..first };
+        assert!(!there.accept(&unknown), "not a rank of this job");
     }
 
     #[test]

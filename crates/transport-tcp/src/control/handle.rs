@@ -117,7 +117,7 @@ impl Drop for TcpControl {
     }
 }
 
-/// How a communicator came about from another one, and the how-manieth of its kind it is.
+/// How a communicator was made from another one, and which of that kind it is, counted from 0.
 #[derive(Clone, Copy)]
 pub(super) enum Origin {
     /// A subgroup or a duplicate.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use unisono_communicator::Error;
 use unisono_engine::EngineOptions;
 
-use super::simulation::job::{CutLink, Outside, Stage};
+use super::simulation::job::{CutLink, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
 
@@ -66,7 +66,7 @@ struct Case {
 }
 
 impl Case {
-    fn new(trouble: Trouble, seed: u64) -> (Case, Arc<Stage>) {
+    fn new(trouble: Trouble, seed: u64) -> (Case, Arc<SimulatedJob>) {
         let mut random = Random::new(mixed(seed, trouble as u64));
         (0..4).for_each(|_| {
             random.below(2);
@@ -87,19 +87,19 @@ impl Case {
         };
         let steps = 2 + random.below(5);
         let program = Program { seed: mixed(seed, 7), steps, hosts, deviation: None };
-        let stage = Stage::new(&program.hosts, mixed(seed, 8), options);
+        let simulated_job = SimulatedJob::new(&program.hosts, mixed(seed, 8), options);
         let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
-        case.plan_trouble(&stage, &mut random);
-        (case, stage)
+        case.plan_trouble(&simulated_job, &mut random);
+        (case, simulated_job)
     }
 
     fn size(&self) -> u32 {
         self.program.hosts.len() as u32
     }
 
-    fn plan_trouble(&mut self, stage: &Stage, random: &mut Random) {
+    fn plan_trouble(&mut self, simulated_job: &SimulatedJob, random: &mut Random) {
         let size = u64::from(self.size());
-        let job = &mut *stage.job();
+        let job = &mut *simulated_job.job();
         let early = MS * random.below(12) as u32 + Duration::from_micros(random.below(1000));
         let victim = random.below(size) as u32;
         let short_stop = MS * random.below(SHORT_STOP_MS) as u32;
@@ -170,8 +170,8 @@ impl Case {
     }
 
     /// What must hold whatever happens.
-    fn check(&self, stage: &Stage, stories: &Stories) {
-        let hung = stage.job().hung.clone();
+    fn check(&self, simulated_job: &SimulatedJob, stories: &Stories) {
+        let hung = simulated_job.job().hung.clone();
         if !hung.is_empty() {
             self.fails(&format!("ranks {hung:?} hang"), stories);
         }
@@ -199,7 +199,7 @@ impl Case {
             }
             Trouble::Calm | Trouble::Crash | Trouble::Crashes | Trouble::CutLink | Trouble::Interruptions => {
                 self.check_times(stories);
-                self.check_all_survive(stage, stories);
+                self.check_all_survive(simulated_job, stories);
             }
             Trouble::Stop | Trouble::CutHosts | Trouble::ResetHosts => {}
         }
@@ -298,9 +298,9 @@ impl Case {
     }
 
     /// Nobody who lives is left behind.
-    fn check_all_survive(&self, stage: &Stage, stories: &Stories) {
+    fn check_all_survive(&self, simulated_job: &SimulatedJob, stories: &Stories) {
         for (rank, story) in stories {
-            if stage.job().simulation.is_alive(*rank) && !has_finished(story) {
+            if simulated_job.job().simulation.is_alive(*rank) && !has_finished(story) {
                 self.fails(&format!("rank {rank} lives and has not come to the end"), stories);
             }
         }
@@ -348,10 +348,10 @@ fn has_finished(story: &[Moment]) -> bool {
 }
 
 fn run_one(trouble: Trouble, seed: u64) -> Stories {
-    let (case, stage) = Case::new(trouble, seed);
-    let ends = stage.run(|rank| case.program.run(&stage, rank));
+    let (case, simulated_job) = Case::new(trouble, seed);
+    let ends = simulated_job.run(|rank| case.program.run(&simulated_job, rank));
     let stories: Stories = (0..).zip(ends).filter_map(|(rank, story)| Some((rank, story?))).collect();
-    case.check(&stage, &stories);
+    case.check(&simulated_job, &stories);
     stories
 }
 

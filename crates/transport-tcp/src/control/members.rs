@@ -44,7 +44,7 @@ pub(crate) enum Failure {
 }
 
 /// One communicator.
-pub(crate) struct Member {
+pub(crate) struct LocalCommunicator {
     key: CommunicatorKey,
     group: Group,
     peers: Peers,
@@ -60,17 +60,17 @@ pub(crate) struct Member {
     survival: Survival,
 }
 
-impl Member {
+impl LocalCommunicator {
     pub(crate) fn new(
         key: CommunicatorKey,
         group: Group,
         board: Arc<Board>,
         (inbox, waker): (Sender<Delivery>, Waker),
-    ) -> Member {
+    ) -> LocalCommunicator {
         let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
         let survival = Survival::new(key, group.clone(), board.clone());
         let peers = Peers::new(group.clone(), board.clone());
-        Member {
+        LocalCommunicator {
             key,
             group,
             peers,
@@ -99,7 +99,8 @@ impl Member {
         self.group.global_ranks().iter().position(|&rank| rank == global).map(|rank| rank as u32)
     }
 
-    /// Puts something into the inbox and wakes who waits for it. A communicator that is being dropped takes no mail.
+    /// Puts a delivery into the inbox and wakes the thread that waits for it. A communicator that is being dropped
+    /// ignores it.
     fn post(&self, delivery: Delivery) {
         if self.inbox.send(delivery).is_ok() {
             (self.waker)();
@@ -266,7 +267,7 @@ fn left_after(calls: u64) -> String {
 /// All communicators of this rank.
 pub(crate) struct Members {
     hosts: Hosts,
-    members: BTreeMap<CommunicatorKey, Member>,
+    members: BTreeMap<CommunicatorKey, LocalCommunicator>,
 }
 
 impl Members {
@@ -276,7 +277,7 @@ impl Members {
     }
 
     /// Adds one, and tells it what has happened before. What is to be published in turn.
-    pub(crate) fn add(&mut self, mut member: Member, news: &[News], now: Instant) -> Vec<Topic> {
+    pub(crate) fn add(&mut self, mut member: LocalCommunicator, news: &[News], now: Instant) -> Vec<Topic> {
         let topics = news.iter().flat_map(|news| member.happened(news, &self.hosts, now)).collect();
         self.members.insert(member.key, member);
         topics
@@ -296,7 +297,7 @@ impl Members {
 
     /// The process ends without having dropped these: what they have come to is to be published.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
-        let leave = |member: &mut Member| {
+        let leave = |member: &mut LocalCommunicator| {
             let is_first = !std::mem::replace(&mut member.is_told, true);
             let history = member.board.history();
             is_first.then_some(Topic::Closed { key: member.key, history, by_close: false })
@@ -312,7 +313,7 @@ impl Members {
     }
 
     /// One of them.
-    pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&Member> {
+    pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&LocalCommunicator> {
         self.members.get(&key)
     }
 

@@ -7,16 +7,16 @@ use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_communicator::{Collective, DType, Descriptor, Result};
 
 use super::*;
-use crate::wire::Role;
+use crate::wire::ConnectionRole;
 
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
-fn member() -> (Member, Arc<Board>, Receiver<Delivery>) {
+fn member() -> (LocalCommunicator, Arc<Board>, Receiver<Delivery>) {
     let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
     let board = Arc::new(Board::new(1, 3));
     let (outbox, inbox) = unbounded();
-    (Member::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
+    (LocalCommunicator::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
 }
 
 /// Ranks 0 to 3 and 4 to 6 of the job share a host.
@@ -151,7 +151,7 @@ fn what_came_before_the_communicator_counts() {
 #[test]
 fn mail_names_group_ranks() {
     let (members, _board, inbox) = members();
-    let slot = Slot { key: KEY, role: Role::First, peer: 6 };
+    let slot = Slot { key: KEY, role: ConnectionRole::First, peer: 6 };
     let failure = Failure::Gone(Certainty::Suspected, "no answer".into());
     members.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
     assert!(inbox.is_empty(), "not a member");
@@ -165,7 +165,8 @@ fn mail_names_group_ranks() {
 #[test]
 fn other_lists_of_the_same_origin_are_a_conflict() {
     let (members, board, _inbox) = members();
-    let other_list = Slot { key: CommunicatorKey { id: KEY.id + 1, ..KEY }, role: Role::First, peer: 6 };
+    let other_list =
+        Slot { key: CommunicatorKey { id: KEY.id + 1, ..KEY }, role: ConnectionRole::First, peer: 6 };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
     assert!(members.find_conflict(other_origin).is_empty());
     assert!(members.find_conflict(Slot { peer: 3, ..other_list }).is_empty(), "a group of others");

@@ -15,9 +15,9 @@ mod agreement;
 mod detector;
 mod driver;
 mod flood;
-mod handle;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod handle;
 mod hosts;
 #[cfg(test)]
 mod job_tests;
@@ -45,25 +45,26 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, Result};
 
-use crate::handshake::Door;
+use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
 use crate::links::{DataSocket, SocketOptions};
 use crate::rendezvous::RankProcess;
 use crate::secret::Secret;
-use crate::wire::{CommunicatorKey, Role};
+use crate::wire::{CommunicatorKey, ConnectionRole};
 
 pub(crate) use handle::TcpControl;
-pub(crate) use members::Member;
+pub(crate) use members::LocalCommunicator;
 pub(crate) use plane::Intervals;
 
-const STRANGERS_MAX: usize = 64;
+/// How many unauthenticated connections may be within their handshake beside those of the job itself.
+const UNAUTHENTICATED_MAX: usize = 64;
 
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-control";
 
 /// Handshakes that may be going on beyond those that a job of `world_size` ranks itself can cause at once.
 pub(crate) fn pending_max(world_size: u32) -> usize {
-    STRANGERS_MAX + world_size as usize * (Role::DATA.len() + 1)
+    UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1)
 }
 
 /// What the control thread knows of the job from the start.
@@ -108,11 +109,11 @@ pub(crate) struct Settings {
 /// What other threads ask of the control thread. Group ranks unless it says otherwise.
 pub(crate) enum Command {
     /// A communicator exists from now on.
-    Register(Box<Member>),
+    Register(Box<LocalCommunicator>),
     /// It is gone, after these collectives; `panicked` when the thread that dropped it was unwinding.
     Unregister { key: CommunicatorKey, ours: CallHistory, panicked: bool },
     /// Its engine needs these sockets.
-    Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
+    Dial { key: CommunicatorKey, wanted: Vec<(u32, ConnectionRole)> },
     /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
     /// every control connection.
     Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },
@@ -165,8 +166,12 @@ pub(crate) struct ControlThread {
 }
 
 impl ControlThread {
-    /// Starts the thread at a door.
-    pub(crate) fn start(identity: Identity, door: Door, settings: Settings) -> Result<ControlThread> {
+    /// Starts the thread, with the listener and the connections that it has accepted so far.
+    pub(crate) fn start(
+        identity: Identity,
+        early: EarlyListener,
+        settings: Settings,
+    ) -> Result<ControlThread> {
         let (commands, receiver) = Commands::new();
         let what = |what: &'static str| move |error| Error::system(what, &error);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -176,14 +181,14 @@ impl ControlThread {
             .map_err(what("cannot make the control thread's runtime"))?;
         let listener = {
             let _inside = runtime.enter();
-            tokio::net::TcpListener::from_std(door.listener).map_err(what("cannot listen"))?
+            tokio::net::TcpListener::from_std(early.listener).map_err(what("cannot listen"))?
         };
         let (alive, ended) = crossbeam::channel::bounded(0);
         std::thread::Builder::new()
             .name(THREAD_NAME.to_owned())
             .spawn(move || {
                 let _alive: HandedOver = alive;
-                runtime.block_on(driver::run(identity, (listener, door.guests), settings, receiver));
+                runtime.block_on(driver::run(identity, (listener, early.accepted), settings, receiver));
                 runtime.shutdown_background();
             })
             .map_err(what("cannot start the control thread"))?;

@@ -88,7 +88,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::mpsc::unbounded_channel;
 
-    use super::super::tasks::{End, Event, read_messages};
+    use super::super::tasks::{End, TaskResult, read_messages};
     use super::*;
     use crate::rendezvous::own_process;
     use crate::wire::{Message, News, Topic, encode};
@@ -170,10 +170,14 @@ mod tests {
                 let is_goodbye = |message: &Message| {
                     matches!(message, Message::News(News { origin: 1, topic: Topic::Goodbye, .. }))
                 };
-                assert!(matches!(first, Some(Event::Message { peer: 1, message }) if is_goodbye(&message)));
+                assert!(
+                    matches!(first, Some(TaskResult::Message { peer: 1, message }) if is_goodbye(&message))
+                );
                 let second = tokio::time::timeout(limit, received.recv()).await.unwrap();
                 let is_end = |end: &End| matches!(end, End::ProcessEnded(_));
-                assert!(matches!(second, Some(Event::Ended { peer: 1, number: 7, end }) if is_end(&end)));
+                assert!(
+                    matches!(second, Some(TaskResult::Ended { peer: 1, number: 7, end }) if is_end(&end))
+                );
             });
             child.kill().unwrap();
             child.wait().unwrap();

@@ -22,7 +22,7 @@ use unisono_backend::{Agreed, Ask, Board, CallStatus};
 use unisono_communicator::{Certainty, Group, Result};
 
 use super::hosts::Hosts;
-use super::members::{Member, Members};
+use super::members::{LocalCommunicator, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
 use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
@@ -51,7 +51,7 @@ impl Random {
     }
 }
 
-enum Event {
+enum SimulatedEvent {
     Message(u32, Message),
     Connected(u32),
     Reset(u32),
@@ -64,23 +64,23 @@ enum Event {
     Outside(Outside),
 }
 
-impl Event {
+impl SimulatedEvent {
     /// Whether nothing comes of it while its rank is stopped. The kernel goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
-            Event::Message(..)
-            | Event::Connected(_)
-            | Event::Reset(_)
-            | Event::Absent(..)
-            | Event::ProcessEnded(_)
-            | Event::Tick => true,
-            Event::Outside(outside) => outside.needs_its_rank(),
+            SimulatedEvent::Message(..)
+            | SimulatedEvent::Connected(_)
+            | SimulatedEvent::Reset(_)
+            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::ProcessEnded(_)
+            | SimulatedEvent::Tick => true,
+            SimulatedEvent::Outside(outside) => outside.needs_its_rank(),
         }
     }
 }
 
 /// One rank.
-struct Node {
+struct SimulatedRank {
     plane: Plane,
     members: Members,
     clock: Clock,
@@ -91,12 +91,12 @@ pub(super) struct Simulation {
     pub(super) now: Instant,
     start: Instant,
     hosts: Hosts,
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<SimulatedRank>>,
     /// Kept open, for members without an engine.
     inboxes: Vec<Receiver<Delivery>>,
     /// Who does nothing until when.
     stopped: BTreeMap<u32, Instant>,
-    queue: BTreeMap<(Instant, u64), (u32, Event)>,
+    queue: BTreeMap<(Instant, u64), (u32, SimulatedEvent)>,
     last_arrival: BTreeMap<(u32, u32), Instant>,
     pub(super) links: BTreeSet<(u32, u32)>,
     /// How many ends of its connection to another rank a rank has not noticed yet: what it sends there is lost.
@@ -127,7 +127,7 @@ impl Simulation {
             let group = Group::new(rank, (0..size).collect(), hosts.into(), 0);
             let (outbox, inbox) = unbounded();
             let board = Arc::new(Board::new(rank, size));
-            let member = Member::new(WORLD, group, board, (outbox, Arc::new(|| {})));
+            let member = LocalCommunicator::new(WORLD, group, board, (outbox, Arc::new(|| {})));
             node.members.add(member, &[], now);
             simulation.inboxes.push(inbox);
         }
@@ -150,7 +150,9 @@ impl Simulation {
         let mut simulation = Simulation {
             now,
             start: now,
-            nodes: (0..size).map(|rank| Some(Node::new(rank, &hosts, clock(&mut random, now)))).collect(),
+            nodes: (0..size)
+                .map(|rank| Some(SimulatedRank::new(rank, &hosts, clock(&mut random, now))))
+                .collect(),
             hosts,
             inboxes: vec![],
             stopped: BTreeMap::new(),
@@ -168,7 +170,7 @@ impl Simulation {
         };
         for rank in 0..size {
             simulation.act(rank);
-            simulation.push(rank, INTERVALS.beat, Event::Tick);
+            simulation.push(rank, INTERVALS.beat, SimulatedEvent::Tick);
         }
         simulation
     }
@@ -199,7 +201,7 @@ impl Simulation {
         body: impl FnOnce(&mut Plane, &mut Members, Instant) -> T,
     ) {
         let now = self.now;
-        if let Some(Node { plane, members, clock, .. }) = &mut self.nodes[rank as usize] {
+        if let Some(SimulatedRank { plane, members, clock, .. }) = &mut self.nodes[rank as usize] {
             let shown = clock.shows(now);
             let topics = body(plane, members, shown);
             topics.into_iter().for_each(|topic| plane.publish(topic, shown));
@@ -255,22 +257,22 @@ impl Simulation {
 
     /// Something is going to happen at a rank, outside of its control plane.
     pub(super) fn schedule(&mut self, rank: u32, after: Duration, outside: Outside) {
-        self.push(rank, after, Event::Outside(outside));
+        self.push(rank, after, SimulatedEvent::Outside(outside));
     }
 
-    fn push(&mut self, to: u32, after: Duration, event: Event) {
+    fn push(&mut self, to: u32, after: Duration, event: SimulatedEvent) {
         self.count += 1;
         self.queue.insert((self.now + after, self.count), (to, event));
     }
 
     fn send(&mut self, from: u32, to: u32, message: Message) {
         if self.unnoticed.get(&(from, to)).is_none_or(|ends| *ends == 0) {
-            self.deliver(from, to, Event::Message(from, message));
+            self.deliver(from, to, SimulatedEvent::Message(from, message));
         }
     }
 
     /// Messages take up to 2 ms and keep their order per pair; what meets a cut waits for its end.
-    fn deliver(&mut self, from: u32, to: u32, event: Event) {
+    fn deliver(&mut self, from: u32, to: u32, event: SimulatedEvent) {
         let delay = MS * self.random.below(3) as u32;
         let earliest = self.passes_at(from, to) + delay;
         let arrival = earliest.max(*self.last_arrival.entry((from, to)).or_insert(self.now));
@@ -326,17 +328,17 @@ impl Simulation {
     fn connect(&mut self, rank: u32, peer: u32) {
         match &self.nodes[peer as usize] {
             _ if self.is_refused(rank, peer) => {
-                self.push(rank, MS, Event::Absent(peer, Certainty::Confirmed))
+                self.push(rank, MS, SimulatedEvent::Absent(peer, Certainty::Confirmed))
             }
             None => {}
             // Whoever takes us for dead does not answer.
             Some(node) if node.plane.presence(rank) == Presence::Lost => {
-                self.push(rank, DIAL_PATIENCE, Event::Absent(peer, Certainty::Suspected));
+                self.push(rank, DIAL_PATIENCE, SimulatedEvent::Absent(peer, Certainty::Suspected));
             }
             // If it is there, the other side has dialled it.
             Some(_) if self.links.insert((rank.min(peer), rank.max(peer))) => {
-                self.deliver(peer, rank, Event::Connected(peer));
-                self.deliver(rank, peer, Event::Connected(rank));
+                self.deliver(peer, rank, SimulatedEvent::Connected(peer));
+                self.deliver(rank, peer, SimulatedEvent::Connected(rank));
             }
             Some(_) => {}
         }
@@ -359,13 +361,13 @@ impl Simulation {
             return Some(None);
         }
         match event {
-            Event::Outside(outside) => Some(Some((rank, outside))),
-            Event::Message(..)
-            | Event::Connected(_)
-            | Event::Reset(_)
-            | Event::Absent(..)
-            | Event::ProcessEnded(_)
-            | Event::Tick => {
+            SimulatedEvent::Outside(outside) => Some(Some((rank, outside))),
+            SimulatedEvent::Message(..)
+            | SimulatedEvent::Connected(_)
+            | SimulatedEvent::Reset(_)
+            | SimulatedEvent::Absent(..)
+            | SimulatedEvent::ProcessEnded(_)
+            | SimulatedEvent::Tick => {
                 self.on_event(rank, event);
                 Some(None)
             }
@@ -377,28 +379,30 @@ impl Simulation {
         self.stopped.get(&rank).copied().filter(|&until| until > self.now)
     }
 
-    fn on_event(&mut self, rank: u32, event: Event) {
+    fn on_event(&mut self, rank: u32, event: SimulatedEvent) {
         let Some(node) = &mut self.nodes[rank as usize] else { return };
         let plane = &mut node.plane;
         let at = node.clock.shows(self.now);
         match event {
-            Event::Message(from, message) => plane.on_message(from, message, at),
-            Event::Connected(peer) => plane.on_connected(peer, at),
-            Event::Reset(peer) => {
+            SimulatedEvent::Message(from, message) => plane.on_message(from, message, at),
+            SimulatedEvent::Connected(peer) => plane.on_connected(peer, at),
+            SimulatedEvent::Reset(peer) => {
                 self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
                 if plane.on_ended(peer, at) {
                     self.connect(rank, peer);
                 }
             }
-            Event::Absent(peer, certainty) => plane.on_disconnected(peer, certainty, "absent".into(), at),
-            Event::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
-            Event::Tick => {
+            SimulatedEvent::Absent(peer, certainty) => {
+                plane.on_disconnected(peer, certainty, "absent".into(), at)
+            }
+            SimulatedEvent::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
+            SimulatedEvent::Tick => {
                 plane.on_tick(at);
                 node.members.on_time(at);
                 let due = node.clock.when(plane.due());
-                self.push(rank, due - self.now, Event::Tick);
+                self.push(rank, due - self.now, SimulatedEvent::Tick);
             }
-            Event::Outside(_) => {}
+            SimulatedEvent::Outside(_) => {}
         }
         self.act(rank);
     }
@@ -425,9 +429,9 @@ impl Simulation {
     }
 }
 
-impl Node {
-    fn new(rank: u32, hosts: &Hosts, clock: Clock) -> Node {
+impl SimulatedRank {
+    fn new(rank: u32, hosts: &Hosts, clock: Clock) -> SimulatedRank {
         let plane = Plane::new(rank, hosts.clone(), INTERVALS, clock.shows(clock.start));
-        Node { plane, members: Members::new(hosts.clone()), clock }
+        SimulatedRank { plane, members: Members::new(hosts.clone()), clock }
     }
 }

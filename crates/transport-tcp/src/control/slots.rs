@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::wire::{CommunicatorKey, Role};
+use crate::wire::{CommunicatorKey, ConnectionRole};
 
 /// How many connections of unknown communicators wait here; the oldest gives way.
 const PARKED_MAX: usize = 1024;
@@ -21,7 +21,7 @@ pub(crate) struct Slot {
     /// The communicator.
     pub(crate) key: CommunicatorKey,
     /// What the connection is for.
-    pub(crate) role: Role,
+    pub(crate) role: ConnectionRole,
     /// The other side's rank in the job.
     pub(crate) peer: u32,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// The slot of the control connection to a peer.
     pub(crate) fn control(peer: u32) -> Slot {
-        Slot { key: CONTROL_KEY, role: Role::Control, peer }
+        Slot { key: CONTROL_KEY, role: ConnectionRole::Control, peer }
     }
 }
 
@@ -92,7 +92,7 @@ impl<S> Slots<S> {
     /// Places a connection that has been proven; `is_kept` when we are the higher rank and were told to keep it.
     pub(crate) fn place(&mut self, slot: Slot, stream: S, is_kept: bool) -> Placed<S> {
         let taken = match slot.role {
-            Role::Control => Some(&mut self.control),
+            ConnectionRole::Control => Some(&mut self.control),
             _ => self.taken.get_mut(&slot.key),
         };
         let Some(taken) = taken else {
@@ -114,7 +114,7 @@ impl<S> Slots<S> {
     /// Whether a slot has its connection, acknowledged or not.
     pub(crate) fn is_taken(&self, slot: Slot) -> bool {
         match slot.role {
-            Role::Control => self.control.contains(&slot),
+            ConnectionRole::Control => self.control.contains(&slot),
             _ => self.taken.get(&slot.key).is_some_and(|taken| taken.contains(&slot)),
         }
     }
@@ -133,7 +133,7 @@ impl<S> Slots<S> {
     /// The kept connection of a slot broke before it was acknowledged: another may take its place.
     pub(crate) fn release(&mut self, slot: Slot) {
         match slot.role {
-            Role::Control => drop(self.control.remove(&slot)),
+            ConnectionRole::Control => drop(self.control.remove(&slot)),
             _ => drop(self.taken.get_mut(&slot.key).map(|taken| taken.remove(&slot))),
         }
     }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     const KEY: CommunicatorKey = CommunicatorKey { id: 5, epoch: 1 };
-    const SLOT: Slot = Slot { key: KEY, role: Role::First, peer: 7 };
+    const SLOT: Slot = Slot { key: KEY, role: ConnectionRole::First, peer: 7 };
 
     #[test]
     fn one_connection_per_slot() {
@@ -152,7 +152,7 @@ mod tests {
         assert!(slots.create(KEY).is_empty() && slots.decides(SLOT));
         assert_eq!(slots.place(SLOT, 1, false), Placed::Keep(1));
         assert_eq!(slots.place(SLOT, 2, false), Placed::Drop(2));
-        assert_eq!(slots.place(Slot { role: Role::Second, ..SLOT }, 3, false), Placed::Keep(3));
+        assert_eq!(slots.place(Slot { role: ConnectionRole::Second, ..SLOT }, 3, false), Placed::Keep(3));
         slots.release(SLOT);
         assert_eq!(slots.place(SLOT, 4, false), Placed::Keep(4));
         assert_eq!(slots.place(Slot::control(7), 5, false), Placed::Keep(5), "needs no communicator");

@@ -37,7 +37,7 @@ const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
 const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// What a task has come to.
-pub(super) enum Event {
+pub(super) enum TaskResult {
     /// A dial has ended.
     Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
     /// The lower rank has decided on the connection of this number, or has closed it before.
@@ -86,12 +86,18 @@ pub(super) struct Dialler {
 
 impl Dialler {
     /// Connects and proves both sides, after a pause.
-    pub(super) async fn dial(self, slot: Slot, address: SocketAddr, hello: Hello, pause: Duration) -> Event {
+    pub(super) async fn dial(
+        self,
+        slot: Slot,
+        address: SocketAddr,
+        hello: Hello,
+        pause: Duration,
+    ) -> TaskResult {
         // Even the shortest sleep takes a millisecond.
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
-        Event::Dialled { slot, result: self.attempt(address, &hello).await }
+        TaskResult::Dialled { slot, result: self.attempt(address, &hello).await }
     }
 
     async fn attempt(&self, address: SocketAddr, hello: &Hello) -> Result<TcpStream, DialFailure> {
@@ -164,7 +170,7 @@ pub(super) async fn await_verdict(
     (slot, number): (Slot, u64),
     stream: TcpStream,
     timeout: Option<Duration>,
-) -> Event {
+) -> TaskResult {
     let verdict = read_verdict(stream);
     let result = match timeout {
         None => verdict.await,
@@ -173,7 +179,7 @@ pub(super) async fn await_verdict(
             tokio::time::timeout(timeout, verdict).await.unwrap_or_else(late)
         }
     };
-    Event::Judged { slot, number, result }
+    TaskResult::Judged { slot, number, result }
 }
 
 async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)> {
@@ -187,10 +193,10 @@ async fn read_verdict(mut stream: TcpStream) -> io::Result<(TcpStream, Verdict)>
 }
 
 /// The lower rank says `Keep` and waits for the acknowledgement.
-pub(super) async fn keep((slot, number): (Slot, u64), stream: TcpStream, timeout: Duration) -> Event {
+pub(super) async fn keep((slot, number): (Slot, u64), stream: TcpStream, timeout: Duration) -> TaskResult {
     let kept = tokio::time::timeout(timeout, say_keep(stream)).await;
     let result = kept.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
-    Event::Acknowledged { slot, number, result }
+    TaskResult::Acknowledged { slot, number, result }
 }
 
 async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
@@ -206,7 +212,7 @@ pub(super) async fn read_messages(
     (peer, number): (u32, u64),
     mut stream: OwnedReadHalf,
     process: Option<ProcessWatch>,
-    events: UnboundedSender<Event>,
+    events: UnboundedSender<TaskResult>,
 ) {
     let process_ended = async {
         match process {
@@ -227,7 +233,7 @@ pub(super) async fn read_messages(
         };
         match read {
             Ok(message) => {
-                if events.send(Event::Message { peer, message }).is_err() {
+                if events.send(TaskResult::Message { peer, message }).is_err() {
                     return;
                 }
             }
@@ -235,7 +241,7 @@ pub(super) async fn read_messages(
         }
     };
     // The loop has ended before this task: nobody is left who would want to know.
-    let _ = events.send(Event::Ended { peer, number, end });
+    let _ = events.send(TaskResult::Ended { peer, number, end });
 }
 
 /// Hands on what a process had sent before its end.
@@ -243,7 +249,7 @@ fn read_last_words(
     stream: &OwnedReadHalf,
     received: &mut Vec<u8>,
     peer: u32,
-    events: &UnboundedSender<Event>,
+    events: &UnboundedSender<TaskResult>,
 ) -> Result<(), End> {
     // The system is asked, not the runtime, which may not have heard yet that there is something to read.
     let mut piece = [0; PIECE_BYTES];
@@ -255,7 +261,7 @@ fn read_last_words(
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
-            let _ = events.send(Event::Message { peer, message });
+            let _ = events.send(TaskResult::Message { peer, message });
         }
     }
 }

@@ -35,7 +35,7 @@ impl Recorded {
 }
 
 #[derive(Default)]
-struct State {
+struct RecorderState {
     /// How many communicators there have been.
     registered: u32,
     groups: Vec<Recorded>,
@@ -44,16 +44,16 @@ struct State {
     is_ending: bool,
 }
 
-struct Shared {
+struct RecorderShared {
     rank: u32,
     job: JobId,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
     signal: Condvar,
 }
 
 /// The recorder of a world. Dropping it waits until the last record is written.
 pub(crate) struct Recorder {
-    shared: Arc<Shared>,
+    shared: Arc<RecorderShared>,
     /// There when records are to be written without being asked for.
     thread: Option<JoinHandle<()>>,
 }
@@ -61,7 +61,7 @@ pub(crate) struct Recorder {
 impl Recorder {
     /// The recorder of a rank; with a `directory` it writes by itself.
     pub(crate) fn start(rank: u32, job: JobId, directory: Option<PathBuf>) -> Result<Recorder> {
-        let shared = Shared { rank, job, state: Mutex::default(), signal: Condvar::new() };
+        let shared = RecorderShared { rank, job, state: Mutex::default(), signal: Condvar::new() };
         let shared = Arc::new(shared);
         let spawn = |directory: PathBuf| {
             let shared = shared.clone();
@@ -110,8 +110,8 @@ impl Drop for Recorder {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl RecorderShared {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl Shared {
     /// What is revoked while a record is being written is in the next one.
     fn write_when_due(&self, directory: &Path) {
         loop {
-            let sleeps = |state: &mut State| !state.is_due && !state.is_ending;
+            let sleeps = |state: &mut RecorderState| !state.is_due && !state.is_ending;
             let state = self.signal.wait_while(self.lock(), sleeps);
             let mut state = state.unwrap_or_else(PoisonError::into_inner);
             if !std::mem::take(&mut state.is_due) {

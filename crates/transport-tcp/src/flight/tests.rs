@@ -105,9 +105,9 @@ fn sends_and_receives_are_behind_the_collectives() {
         .map(|one| (one.p2p_seq_id, one.profiling_name.as_str(), one.state, one.input_sizes.len()))
         .collect();
     let expected = [
-        (0, "unisono:send 1->2", State::Completed, 1),
-        (1, "unisono:recv 1<-0", State::Started, 0),
-        (2, "unisono:recv 1<-?", State::Started, 0),
+        (0, "unisono:send 1->2", CallState::Completed, 1),
+        (1, "unisono:recv 1<-0", CallState::Started, 0),
+        (2, "unisono:recv 1<-?", CallState::Started, 0),
     ];
     assert_eq!(messages, expected);
 }

@@ -1,4 +1,4 @@
-//! Accepts connections and hands over the authenticated ones; strangers cost little and delay nobody.
+//! Accepts connections and hands over the authenticated ones. The others cost little and delay none of these.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::{Expected, Guest, Hello, Refusal, respond};
+use super::{AcceptedConnection, Expected, Hello, Refusal, respond};
 use crate::secret::Secret;
 
 /// Pause after a failed accept: it fails for want of file descriptors, and would fail again at once.
@@ -63,11 +63,12 @@ impl Acceptor {
 
     /// Takes over a connection that was accepted before, with what is left of its time. One that cannot be served is
     /// closed.
-    pub(crate) fn admit(&mut self, guest: Guest) {
-        let left = self.timeout.saturating_sub(guest.since.elapsed());
-        let stream = guest.stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(guest.stream));
+    pub(crate) fn admit(&mut self, connection: AcceptedConnection) {
+        let left = self.timeout.saturating_sub(connection.since.elapsed());
+        let stream =
+            connection.stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(connection.stream));
         if let Ok(stream) = stream {
-            self.begin(stream, guest.address, left);
+            self.begin(stream, connection.address, left);
         }
     }
 
@@ -87,7 +88,7 @@ impl Acceptor {
         }
     }
 
-    /// How many connections were refused so far: strangers, other jobs, the too slow.
+    /// How many connections were refused so far: without the secret, of another job, or too slow.
     pub fn refused(&self) -> u64 {
         self.refused
     }

@@ -32,23 +32,23 @@
 
 mod acceptor;
 mod drive;
-mod hello;
+mod early_acceptor;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod hello;
 mod refusal;
 #[cfg(test)]
 mod tests;
 mod verdict;
-mod waiting_room;
 
 use std::time::Instant;
 
 pub use acceptor::{Acceptor, Authenticated};
 pub use drive::{initiate, respond};
+pub(crate) use early_acceptor::{AcceptedConnection, EarlyAcceptor, EarlyListener};
 pub use hello::{Hello, JobId, Purpose, RANK_STORE};
 pub use refusal::Refusal;
 pub use verdict::{VERDICT_BYTES, Verdict};
-pub(crate) use waiting_room::{Door, Guest, WaitingRoom};
 
 use crate::secret::{Secret, TAG_BYTES};
 use hello::{MAGIC, WireHello};
@@ -90,7 +90,7 @@ pub struct Expected {
 }
 
 #[derive(Clone, Debug)]
-enum Stage {
+enum HandshakeState {
     /// A responder waits for the hello.
     Hello { expected: Expected, nonce: Nonce },
     /// An initiator waits for the reply.
@@ -110,7 +110,7 @@ enum Stage {
 #[derive(Debug)]
 pub struct Handshake {
     secret: Secret,
-    stage: Stage,
+    state: HandshakeState,
     deadline: Instant,
     input: [u8; REPLY_BYTES],
     filled: usize,
@@ -124,7 +124,7 @@ impl Handshake {
     /// The side that dialled, with its hello to send. `nonce` must be fresh and random.
     pub fn initiator(secret: &Secret, hello: &Hello, nonce: Nonce, deadline: Instant) -> Handshake {
         let bytes = WireHello::initiator(hello, nonce).encode();
-        let mut handshake = Handshake::new(secret, Stage::Reply, deadline);
+        let mut handshake = Handshake::new(secret, HandshakeState::Reply, deadline);
         handshake.initiator = bytes;
         handshake.output.extend_from_slice(&bytes);
         handshake
@@ -132,13 +132,13 @@ impl Handshake {
 
     /// The side that was dialled. `nonce` must be fresh and random.
     pub fn responder(secret: &Secret, expected: Expected, nonce: Nonce, deadline: Instant) -> Handshake {
-        Handshake::new(secret, Stage::Hello { expected, nonce }, deadline)
+        Handshake::new(secret, HandshakeState::Hello { expected, nonce }, deadline)
     }
 
-    fn new(secret: &Secret, stage: Stage, deadline: Instant) -> Handshake {
+    fn new(secret: &Secret, state: HandshakeState, deadline: Instant) -> Handshake {
         Handshake {
             secret: secret.clone(),
-            stage,
+            state,
             deadline,
             input: [0; REPLY_BYTES],
             filled: 0,
@@ -189,31 +189,31 @@ impl Handshake {
 
     /// The other side's hello, or why there is none; `None` while the handshake goes on.
     pub fn finished(&self) -> Option<&Result<Hello, Refusal>> {
-        match &self.stage {
-            Stage::Done(result) => Some(result),
+        match &self.state {
+            HandshakeState::Done(result) => Some(result),
             _ => None,
         }
     }
 
     fn message_bytes(&self) -> usize {
-        match self.stage {
-            Stage::Hello { .. } => HELLO_BYTES,
-            Stage::Reply => REPLY_BYTES,
-            Stage::Confirmation => CONFIRMATION_BYTES,
-            Stage::Done(_) => self.filled,
+        match self.state {
+            HandshakeState::Hello { .. } => HELLO_BYTES,
+            HandshakeState::Reply => REPLY_BYTES,
+            HandshakeState::Confirmation => CONFIRMATION_BYTES,
+            HandshakeState::Done(_) => self.filled,
         }
     }
 
     fn refuse(&mut self, refusal: Refusal) {
         if self.finished().is_none() {
-            self.stage = Stage::Done(Err(refusal));
+            self.state = HandshakeState::Done(Err(refusal));
         }
     }
 
     fn advance(&mut self) {
-        // A stranger is refused at its first wrong byte, not after a message's worth of them.
+        // An unauthenticated connection is refused at its first wrong byte, not after a whole message.
         let head = self.filled.min(MAGIC.len());
-        let starts_with_hello = matches!(self.stage, Stage::Hello { .. } | Stage::Reply);
+        let starts_with_hello = matches!(self.state, HandshakeState::Hello { .. } | HandshakeState::Reply);
         if starts_with_hello && self.input[..head] != MAGIC[..head] {
             return self.refuse(Refusal::Protocol);
         }
@@ -221,11 +221,11 @@ impl Handshake {
             return;
         }
         self.filled = 0;
-        match std::mem::replace(&mut self.stage, Stage::Confirmation) {
-            Stage::Hello { expected, nonce } => self.on_hello(&expected, nonce),
-            Stage::Reply => self.on_reply(),
-            Stage::Confirmation => self.on_confirmation(),
-            done @ Stage::Done(_) => self.stage = done,
+        match std::mem::replace(&mut self.state, HandshakeState::Confirmation) {
+            HandshakeState::Hello { expected, nonce } => self.on_hello(&expected, nonce),
+            HandshakeState::Reply => self.on_reply(),
+            HandshakeState::Confirmation => self.on_confirmation(),
+            done @ HandshakeState::Done(_) => self.state = done,
         }
     }
 
@@ -252,8 +252,9 @@ impl Handshake {
         self.output.push(CONFIRMED);
         self.output.extend_from_slice(&tag);
         let (initiator, responder) = self.decoded();
-        self.stage =
-            Stage::Done(WireHello::compare(&initiator, &responder).map(|purpose| responder.hello(purpose)));
+        self.state = HandshakeState::Done(
+            WireHello::compare(&initiator, &responder).map(|purpose| responder.hello(purpose)),
+        );
     }
 
     fn on_confirmation(&mut self) {
@@ -263,8 +264,9 @@ impl Handshake {
             return self.refuse(Refusal::Secret);
         }
         let (initiator, responder) = self.decoded();
-        self.stage =
-            Stage::Done(WireHello::compare(&initiator, &responder).map(|purpose| initiator.hello(purpose)));
+        self.state = HandshakeState::Done(
+            WireHello::compare(&initiator, &responder).map(|purpose| initiator.hello(purpose)),
+        );
     }
 
     fn decoded(&self) -> (WireHello, WireHello) {

@@ -148,13 +148,13 @@ fn no_changed_bit_survives() {
 #[test]
 fn a_reflected_handshake_is_refused() {
     let deadline = Instant::now() + TIMEOUT;
-    // A stranger who sends our own hello back to us as the reply's start knows no tag for it.
+    // An attacker that sends our own hello back as the start of its reply cannot compute the tag.
     let mut initiator = Handshake::initiator(&secret(1), &hello(), [1; NONCE_BYTES], deadline);
     let mut mirrored = initiator.output().to_vec();
     mirrored.resize(REPLY_BYTES, 0);
     initiator.receive(&mirrored);
     assert_eq!(initiator.finished(), Some(&Err(Refusal::Secret)));
-    // A stranger who relays our connection back to our own listener gets our true tags, but the rank is ours.
+    // An attacker that relays our connection back to our own listener gets our true tags, but the rank is ours.
     let own = Expected { rank: 3, ..expected() };
     let responder = Handshake::responder(&secret(1), own, [2; NONCE_BYTES], deadline);
     let initiator = Handshake::initiator(&secret(1), &hello(), [1; NONCE_BYTES], deadline);
@@ -217,7 +217,7 @@ proptest! {
         }
         let wrong = junk.iter().zip(&MAGIC).any(|(byte, magic)| byte != magic);
         prop_assert_eq!(responder.finished() == Some(&Err(Refusal::Protocol)), wrong);
-        prop_assert!(responder.output().is_empty() || !wrong, "a stranger gets no answer");
+        prop_assert!(responder.output().is_empty() || !wrong, "an unauthenticated connection gets no answer");
     }
 
     #[test]

@@ -11,7 +11,7 @@
 mod acknowledged;
 mod data_socket;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
 mod records;
 mod socket;
 mod wake;
@@ -32,7 +32,7 @@ pub use socket::TcpLink;
 pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};
 
 use crate::control::{Command, Commands};
-use crate::wire::{CommunicatorKey, Role};
+use crate::wire::{CommunicatorKey, ConnectionRole};
 use wake::Alarm;
 
 /// What the control thread puts into a communicator's inbox.
@@ -42,7 +42,7 @@ pub(crate) enum Delivery {
         /// Group rank of the peer.
         peer: u32,
         /// Which of the sockets to that peer.
-        role: Role,
+        role: ConnectionRole,
         /// The socket.
         socket: Arc<DataSocket>,
     },
@@ -67,16 +67,16 @@ pub struct TcpLinks {
 }
 
 /// The sockets that an edge needs.
-fn roles(lane: Lane) -> &'static [Role] {
+fn roles(lane: Lane) -> &'static [ConnectionRole] {
     match lane {
-        Lane::Small => &[Role::First],
-        Lane::Large => &[Role::First, Role::Second],
-        Lane::PointToPoint => &[Role::PointToPoint],
+        Lane::Small => &[ConnectionRole::First],
+        Lane::Large => &[ConnectionRole::First, ConnectionRole::Second],
+        Lane::PointToPoint => &[ConnectionRole::PointToPoint],
     }
 }
 
-fn socket_index(peer: u32, role: Role) -> usize {
-    peer as usize * Role::DATA.len() + role as usize
+fn socket_index(peer: u32, role: ConnectionRole) -> usize {
+    peer as usize * ConnectionRole::DATA.len() + role as usize
 }
 
 impl TcpLinks {
@@ -88,7 +88,7 @@ impl TcpLinks {
         commands: Commands,
         inbox: Receiver<Delivery>,
     ) -> Result<TcpLinks> {
-        let sockets = ranks as usize * Role::DATA.len();
+        let sockets = ranks as usize * ConnectionRole::DATA.len();
         Ok(TcpLinks {
             rank,
             key,
@@ -105,8 +105,8 @@ impl TcpLinks {
     }
 
     fn empty_inbox(&mut self) {
-        while let Ok(mail) = self.inbox.try_recv() {
-            match mail {
+        while let Ok(delivery) = self.inbox.try_recv() {
+            match delivery {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
                 Delivery::Socket { peer, role, socket } => {
                     self.sockets[socket_index(peer, role)] = Some(socket);

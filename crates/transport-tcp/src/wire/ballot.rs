@@ -18,7 +18,7 @@ pub(crate) struct AgreementKey {
     pub(crate) communicator: CommunicatorKey,
     /// About what.
     pub(crate) question: Question,
-    /// The how-manieth about that.
+    /// Which agreement about that question it is, counted from 0.
     pub(crate) number: u64,
 }
 

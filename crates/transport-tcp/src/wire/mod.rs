@@ -71,7 +71,7 @@ pub(crate) struct CommunicatorKey {
 /// What a connection is for. The number is bound in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
-pub(crate) enum Role {
+pub(crate) enum ConnectionRole {
     /// Data: short collectives both ways, long ones from the lower to the higher rank.
     First = 0,
     /// Data: long collectives from the higher to the lower rank.
@@ -82,9 +82,10 @@ pub(crate) enum Role {
     Control = 3,
 }
 
-impl Role {
+impl ConnectionRole {
     /// The roles of data sockets.
-    pub(crate) const DATA: [Role; 3] = [Role::First, Role::Second, Role::PointToPoint];
+    pub(crate) const DATA: [ConnectionRole; 3] =
+        [ConnectionRole::First, ConnectionRole::Second, ConnectionRole::PointToPoint];
 
     /// The number on the wire.
     pub(crate) fn code(self) -> u8 {
@@ -92,8 +93,10 @@ impl Role {
     }
 
     /// The role of a number.
-    pub(crate) fn from_code(code: u8) -> Option<Role> {
-        [Role::First, Role::Second, Role::PointToPoint, Role::Control].get(usize::from(code)).copied()
+    pub(crate) fn from_code(code: u8) -> Option<ConnectionRole> {
+        [ConnectionRole::First, ConnectionRole::Second, ConnectionRole::PointToPoint, ConnectionRole::Control]
+            .get(usize::from(code))
+            .copied()
     }
 }
 

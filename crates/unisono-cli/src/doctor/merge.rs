@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use unisono::flight::{Entry, FlightRecord, GroupConfig, GroupStatus, State};
+use unisono::flight::{CallState, Entry, FlightRecord, GroupConfig, GroupStatus};
 
 /// How far a rank is in a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -125,7 +125,7 @@ impl<'a> Group<'a> {
                 self.messages
                     .entry(rank)
                     .or_default()
-                    .extend((entry.state != State::Completed).then_some(entry));
+                    .extend((entry.state != CallState::Completed).then_some(entry));
             } else {
                 self.calls.entry(entry.collective_seq_id).or_default().insert(rank, entry);
             }

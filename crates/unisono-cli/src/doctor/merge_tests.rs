@@ -65,7 +65,7 @@ fn messages_that_have_not_ended_are_named() {
     let mut records = [0, 1].map(|rank| record(rank, 2, &[sum(0)], 0));
     records[0].entries.extend([receive(0), receive(1)].map(|one| serde_json::from_value(one).unwrap()));
     let mut done: Entry = serde_json::from_value(receive(0)).unwrap();
-    done.state = State::Completed;
+    done.state = CallState::Completed;
     records[1].entries.push(done);
     let verdict = judge(&records);
     assert!(!verdict.is_well);

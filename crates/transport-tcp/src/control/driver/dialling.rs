@@ -10,7 +10,7 @@ use super::super::slots::Slot;
 use super::super::tasks::{DialFailure, Dialler};
 use super::Driver;
 use crate::handshake::{Hello, Purpose};
-use crate::wire::Role;
+use crate::wire::ConnectionRole;
 
 /// Pauses between attempts to reach a rank.
 const DIAL_PAUSE_MIN: Duration = Duration::from_millis(5);
@@ -53,7 +53,7 @@ impl Driver {
     }
 
     fn dial(&mut self, slot: Slot, pause: Duration) {
-        let is_control = slot.role == Role::Control;
+        let is_control = slot.role == ConnectionRole::Control;
         let hello = Hello {
             purpose: if is_control { Purpose::Control } else { Purpose::Data },
             job: self.identity.job,
@@ -76,7 +76,7 @@ impl Driver {
     /// How long any part of making a connection may take. A rank whose control connection is made again is silent
     /// meanwhile: a lost packet must not use up the detector's patience.
     pub(super) fn attempt_timeout(&self, slot: Slot) -> Duration {
-        if slot.role == Role::Control && self.plane.has_heard(slot.peer) {
+        if slot.role == ConnectionRole::Control && self.plane.has_heard(slot.peer) {
             self.settings.intervals.suspect / 4
         } else {
             self.settings.handshake_timeout
@@ -111,14 +111,15 @@ impl Driver {
         }
     }
 
-    /// No descriptor is left here. Strangers hold some for as long as a handshake may take; what lasts longer is the
-    /// failure of this rank's call, and never the death of the other. Control connections wait until there is room.
+    /// No descriptor is left here. Unauthenticated connections hold some until their handshake times out. A shortage
+    /// that lasts longer fails this rank's call, and is never taken for the death of the other rank. Control
+    /// connections wait until there are descriptors.
     fn on_shortage(&mut self, slot: Slot, error: Error) {
         let now = Instant::now();
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         wanted.until = now + self.settings.dial_timeout;
         let since = *wanted.short_since.get_or_insert(now);
-        if slot.role != Role::Control && now - since >= self.settings.handshake_timeout {
+        if slot.role != ConnectionRole::Control && now - since >= self.settings.handshake_timeout {
             self.fail(slot, Failure::Error(error));
         } else {
             self.retry(slot, error.to_string());
@@ -148,7 +149,7 @@ impl Driver {
             return;
         }
         self.wanted.remove(&slot);
-        if slot.role != Role::Control {
+        if slot.role != ConnectionRole::Control {
             return self.members.deliver_failure(slot, failure);
         }
         let (certainty, reason) = match failure {

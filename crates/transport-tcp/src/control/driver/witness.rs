@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::super::plane::Presence;
 use super::super::slots::Slot;
-use super::super::tasks::{Event, find_absent};
+use super::super::tasks::{TaskResult, find_absent};
 use super::Driver;
 
 /// A rank's process has ended.
@@ -21,9 +21,9 @@ impl Driver {
         for (peer, watch) in &self.watches {
             let (peer, watch, events) = (*peer, watch.clone(), self.events.clone());
             // The loop may have ended before.
-            tokio::spawn(
-                async move { events.send(Event::ProcessEnded { peer, reason: watch.ended().await }) },
-            );
+            tokio::spawn(async move {
+                events.send(TaskResult::ProcessEnded { peer, reason: watch.ended().await })
+            });
         }
     }
 
@@ -33,7 +33,7 @@ impl Driver {
         let slot = Slot::control(peer);
         let was_read = self.wanted.get(&slot).is_some_and(|wanted| wanted.has_ended());
         let is_lost = self.plane.presence(peer) == Presence::Lost;
-        let is_reading = self.writers.contains_key(&peer);
+        let is_reading = self.control_connections.contains_key(&peer);
         let grace = if (was_read || is_lost) && !is_reading {
             Duration::ZERO
         } else {
@@ -75,7 +75,7 @@ impl Driver {
             tokio::spawn(async move {
                 if let Some(reason) = find_absent(address, options, patience).await {
                     // The loop may have ended before.
-                    let _ = events.send(Event::ProcessEnded { peer, reason });
+                    let _ = events.send(TaskResult::ProcessEnded { peer, reason });
                 }
             });
         }

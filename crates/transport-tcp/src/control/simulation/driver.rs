@@ -15,7 +15,7 @@ use crate::control::Command;
 use crate::control::members::Failure;
 use crate::control::plane::Presence;
 use crate::control::slots::Slot;
-use crate::wire::{CommunicatorKey, Role, Topic};
+use crate::wire::{CommunicatorKey, ConnectionRole, Topic};
 
 /// A connection that is wanted, from the rank at which it happens to `peer`.
 #[derive(Clone, Copy)]
@@ -78,7 +78,7 @@ impl Job {
         }
         let now = self.simulation.now;
         let gone = |job: &mut Job, reason: &str| {
-            let slot = Slot { key, role: Role::First, peer };
+            let slot = Slot { key, role: ConnectionRole::First, peer };
             let failure = Failure::Gone(Certainty::Confirmed, reason.to_owned());
             job.simulation.with_node(rank, |_, members, _| {
                 members.deliver_failure(slot, failure);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{Event, INTERVALS, MS, Simulation};
+use super::{INTERVALS, MS, SimulatedEvent, Simulation};
 
 /// How two sides are cut off from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +39,15 @@ impl Simulation {
         let cut: BTreeSet<(u32, u32)> = cut;
         for link in cut {
             let peer = if link.0 == rank { link.1 } else { link.0 };
-            self.deliver(rank, peer, Event::Reset(rank));
+            self.deliver(rank, peer, SimulatedEvent::Reset(rank));
             if self.hosts.are_same(rank, peer) {
-                self.deliver(rank, peer, Event::ProcessEnded(rank));
+                self.deliver(rank, peer, SimulatedEvent::ProcessEnded(rank));
             }
         }
         // Who has no connection to it gives its goodbye time to come by way of others.
         for peer in (0..self.size()).filter(|&peer| peer != rank) {
             if self.hosts.are_same(rank, peer) {
-                self.push(peer, INTERVALS.suspect, Event::ProcessEnded(rank));
+                self.push(peer, INTERVALS.suspect, SimulatedEvent::ProcessEnded(rank));
             }
         }
     }
@@ -56,7 +56,7 @@ impl Simulation {
     pub(super) fn witness(&mut self, rank: u32, lost: u32) {
         if self.hosts.are_same(rank, lost) && lost < self.size() && !self.is_alive(lost) {
             let delay = MS * self.random.below(3) as u32;
-            self.push(rank, delay, Event::ProcessEnded(lost));
+            self.push(rank, delay, SimulatedEvent::ProcessEnded(lost));
         }
     }
 
@@ -65,7 +65,7 @@ impl Simulation {
         let until: Vec<Instant> =
             (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
         self.queue.retain(|(at, _), (to, event)| {
-            let is_from_victim = matches!(event, Event::Message(from, _) if *from == rank);
+            let is_from_victim = matches!(event, SimulatedEvent::Message(from, _) if *from == rank);
             !is_from_victim || *at <= until[*to as usize]
         });
         self.kill(rank);
@@ -79,20 +79,20 @@ impl Simulation {
         let until = self.now + MS * self.random.below(3) as u32;
         self.queue.retain(|(at, _), (to, event)| {
             let is_lost = match event {
-                Event::Message(from, _) | Event::Connected(from) => {
+                SimulatedEvent::Message(from, _) | SimulatedEvent::Connected(from) => {
                     (*from.min(to), *from.max(to)) == (low, high) && *at > until
                 }
-                Event::Reset(_)
-                | Event::Absent(..)
-                | Event::ProcessEnded(_)
-                | Event::Tick
-                | Event::Outside(_) => false,
+                SimulatedEvent::Reset(_)
+                | SimulatedEvent::Absent(..)
+                | SimulatedEvent::ProcessEnded(_)
+                | SimulatedEvent::Tick
+                | SimulatedEvent::Outside(_) => false,
             };
             !is_lost
         });
         for (from, to) in [(low, high), (high, low)] {
             *self.unnoticed.entry((to, from)).or_default() += 1;
-            self.deliver(from, to, Event::Reset(from));
+            self.deliver(from, to, SimulatedEvent::Reset(from));
         }
     }
 

@@ -1,7 +1,7 @@
 //! A whole job with its engines: every rank's program runs in a thread of its own, but only one of them at a time,
 //! until it has to wait. Who goes on is drawn at random among those who can; when nobody can, time passes.
 //!
-//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, baton, questions, deadlines and `shrink`)
+//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`)
 //! and the whole control plane (`Plane` and `Members`: floods, detector, agreement). Not inside are sockets, handshakes
 //! and the table of slots, the records of checksums, the progress thread, and sends and receives.
 
@@ -114,14 +114,14 @@ pub(in super::super) struct CutLink {
 }
 
 /// The job as its ranks hold it.
-pub(in super::super) struct Stage {
+pub(in super::super) struct SimulatedJob {
     job: Mutex<Job>,
     pub(in super::super) options: EngineOptions,
 }
 
-impl Stage {
+impl SimulatedJob {
     /// A job whose rank r lies on host `hosts[r]`, in which nobody runs yet.
-    pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<Stage> {
+    pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<SimulatedJob> {
         let simulation = Simulation::skewed(hosts, seed);
         let size = simulation.size();
         let seat = |_| Seat {
@@ -143,7 +143,7 @@ impl Stage {
             hung: vec![],
             cut_link: None,
         };
-        Arc::new(Stage { job: Mutex::new(job), options })
+        Arc::new(SimulatedJob { job: Mutex::new(job), options })
     }
 
     /// The job. Never held while a thread waits.
@@ -270,7 +270,7 @@ impl Stage {
 struct Gone;
 
 impl Job {
-    /// Plans the death of a rank in the middle of what it does: at the so-manieth use of its links.
+    /// Plans the death of a rank in the middle of its program: after `uses` uses of its links.
     pub(in super::super) fn die_after(&mut self, rank: u32, uses: u64) {
         self.seats[rank as usize].uses_left = Some(uses);
     }

@@ -10,9 +10,9 @@ use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
-use super::job::{Stage, Wait};
+use super::job::{SimulatedJob, Wait};
 use crate::control::handle::{Origin, derived_key};
-use crate::control::{Command, Member};
+use crate::control::{Command, LocalCommunicator};
 use crate::links::Delivery;
 use crate::wire::CommunicatorKey;
 
@@ -24,20 +24,20 @@ const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// Makes one rank's part of a communicator, as `communicator::create` does.
 pub(in super::super) fn create(
-    stage: &Arc<Stage>,
+    simulated_job: &Arc<SimulatedJob>,
     key: CommunicatorKey,
     group: Group,
 ) -> Arc<dyn Communicator> {
     let (rank, ranks) = (group.global_ranks()[group.rank() as usize], group.size());
     let board = Arc::new(Board::new(group.rank(), ranks));
     let (outbox, inbox) = unbounded();
-    let mut job = stage.job();
+    let mut job = simulated_job.job();
     let waker = job.waker(rank);
-    let member = Member::new(key, group.clone(), board.clone(), (outbox, waker.clone()));
+    let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, waker.clone()));
     job.command(rank, Command::Register(Box::new(member)));
     drop(job);
     let links = SimulatedLinks {
-        stage: stage.clone(),
+        simulated_job: simulated_job.clone(),
         rank,
         key,
         group: group.clone(),
@@ -47,9 +47,14 @@ pub(in super::super) fn create(
         links: (0..ranks as usize * Lane::ALL.len()).map(|_| None).collect(),
         failed: None,
     };
-    let control =
-        SimulatedControl { stage: stage.clone(), rank, key, group: group.clone(), board: board.clone() };
-    let options = stage.options.clone();
+    let control = SimulatedControl {
+        simulated_job: simulated_job.clone(),
+        rank,
+        key,
+        group: group.clone(),
+        board: board.clone(),
+    };
+    let options = simulated_job.options.clone();
     EngineCommunicator::new(Parts {
         group,
         links,
@@ -62,7 +67,7 @@ pub(in super::super) fn create(
 
 /// All streams of one communicator on one rank.
 struct SimulatedLinks {
-    stage: Arc<Stage>,
+    simulated_job: Arc<SimulatedJob>,
     /// In the job.
     rank: u32,
     key: CommunicatorKey,
@@ -76,7 +81,7 @@ struct SimulatedLinks {
 
 /// One stream.
 struct SimulatedLink {
-    stage: Arc<Stage>,
+    simulated_job: Arc<SimulatedJob>,
     rank: u32,
     outward: usize,
     inward: usize,
@@ -84,16 +89,16 @@ struct SimulatedLink {
 
 impl Link for SimulatedLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stage.before_use(self.rank);
-        let job = &mut *self.stage.job();
+        self.simulated_job.before_use(self.rank);
+        let job = &mut *self.simulated_job.job();
         let (taken, kept) = job.pipes[self.outward].send(slices, &mut job.simulation.random)?;
         job.sent(self.outward, taken, kept);
         Ok(taken)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.stage.before_use(self.rank);
-        let job = &mut *self.stage.job();
+        self.simulated_job.before_use(self.rank);
+        let job = &mut *self.simulated_job.job();
         job.pipes[self.inward].receive(into, &mut job.simulation.random)
     }
 }
@@ -104,9 +109,9 @@ impl SimulatedLinks {
         let place = edge.index();
         if self.links[place].is_none() && self.failed.is_none() {
             let peer = self.group.global_ranks()[edge.peer as usize];
-            let connection = self.stage.job().connection(self.rank, self.key, peer, edge.lane);
+            let connection = self.simulated_job.job().connection(self.rank, self.key, peer, edge.lane);
             self.links[place] = connection.map(|(outward, inward)| SimulatedLink {
-                stage: self.stage.clone(),
+                simulated_job: self.simulated_job.clone(),
                 rank: self.rank,
                 outward,
                 inward,
@@ -127,8 +132,8 @@ impl Links for SimulatedLinks {
         if !is_missing {
             return Poll::Ready(Ok(()));
         }
-        while let Ok(mail) = self.inbox.try_recv() {
-            match mail {
+        while let Ok(delivery) = self.inbox.try_recv() {
+            match delivery {
                 Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
                 Delivery::Socket { .. } => {}
             }
@@ -140,7 +145,7 @@ impl Links for SimulatedLinks {
             let place = edge.index();
             if self.links[place].is_none() && !std::mem::replace(&mut self.asked[place], true) {
                 let peer = self.group.global_ranks()[edge.peer as usize];
-                self.stage.job().dial(self.rank, self.key, peer, edge.lane);
+                self.simulated_job.job().dial(self.rank, self.key, peer, edge.lane);
             }
         }
         Poll::Pending
@@ -163,9 +168,9 @@ impl Links for SimulatedLinks {
                 pipes.extend(one.writable.then_some((link.outward, false)));
             }
         }
-        let until = self.stage.job().simulation.clock(self.rank).when(until);
-        self.stage.pause(self.rank, Wait::Links(pipes, until));
-        let job = self.stage.job();
+        let until = self.simulated_job.job().simulation.clock(self.rank).when(until);
+        self.simulated_job.pause(self.rank, Wait::Links(pipes, until));
+        let job = self.simulated_job.job();
         job.silence(self.rank);
         if job.simulation.now >= until { Wake::Expired } else { Wake::Ready }
     }
@@ -175,12 +180,12 @@ impl Links for SimulatedLinks {
     }
 
     fn shut_down(&mut self) {
-        let mut job = self.stage.job();
+        let mut job = self.simulated_job.job();
         self.links.iter().flatten().for_each(|link| job.end(link.outward));
     }
 
     fn close(&mut self) {
-        let mut job = self.stage.job();
+        let mut job = self.simulated_job.job();
         for link in self.links.iter_mut().filter_map(Option::take) {
             job.hang_up((link.outward, link.inward));
         }
@@ -188,7 +193,7 @@ impl Links for SimulatedLinks {
     }
 
     fn now(&self) -> Instant {
-        self.stage.now(self.rank)
+        self.simulated_job.now(self.rank)
     }
 }
 
@@ -200,7 +205,7 @@ impl Drop for SimulatedLinks {
 
 /// The control plane of one communicator on one rank.
 struct SimulatedControl {
-    stage: Arc<Stage>,
+    simulated_job: Arc<SimulatedJob>,
     rank: u32,
     key: CommunicatorKey,
     group: Group,
@@ -209,16 +214,16 @@ struct SimulatedControl {
 
 impl SimulatedControl {
     fn send(&self, command: Command) {
-        self.stage.job().command(self.rank, command);
+        self.simulated_job.job().command(self.rank, command);
     }
 
     fn await_answer<T: Send + 'static>(&self, answered: Receiver<Result<T>>, deadline: Instant) -> Result<T> {
         let answered = Arc::new(answered);
         for extra in [Duration::ZERO, ANSWER_WAIT] {
-            let until = self.stage.now(self.rank).max(deadline) + extra;
-            let until = self.stage.job().simulation.clock(self.rank).when(until);
+            let until = self.simulated_job.now(self.rank).max(deadline) + extra;
+            let until = self.simulated_job.job().simulation.clock(self.rank).when(until);
             let coming = answered.clone();
-            self.stage.pause(self.rank, Wait::Answer(Box::new(move || !coming.is_empty()), until));
+            self.simulated_job.pause(self.rank, Wait::Answer(Box::new(move || !coming.is_empty()), until));
         }
         let no_answer =
             |_| Error::System { what: "no answer from the control plane".into(), text: "in time".into() };
@@ -228,7 +233,7 @@ impl SimulatedControl {
     fn make(&self, ranks: &[u32], origin: Origin) -> Option<Arc<dyn Communicator>> {
         let global: Vec<u32> = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
         let key = derived_key(self.key, origin, &global);
-        Some(create(&self.stage, key, self.group.subgroup(ranks, key.epoch)?))
+        Some(create(&self.simulated_job, key, self.group.subgroup(ranks, key.epoch)?))
     }
 }
 
@@ -248,7 +253,7 @@ impl Control for SimulatedControl {
     }
 
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
-        let deadline = deadline.min(self.stage.now(self.rank) + GOODBYE_WAIT);
+        let deadline = deadline.min(self.simulated_job.now(self.rank) + GOODBYE_WAIT);
         let (answer, answered) = bounded(1);
         self.send(Command::Close { key: self.key, ours, deadline, answer });
         self.await_answer(answered, deadline)

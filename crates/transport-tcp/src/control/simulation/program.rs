@@ -8,7 +8,7 @@ use unisono_communicator::{
     CallOptions, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
 };
 
-use super::job::Stage;
+use super::job::SimulatedJob;
 use super::links::create;
 use super::{Random, WORLD};
 
@@ -86,7 +86,7 @@ const KINDS: [Kind; 10] = [
 
 const OPERATORS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
-/// Algorithms that are wished for; one that does not fit the call is refused before anything is sent.
+/// Algorithms that a program asks for; one that does not fit the call is refused before anything is sent.
 const ALGORITHMS: [&str; 12] = [
     "bruck",
     "canonical",
@@ -180,14 +180,16 @@ impl Program {
     }
 
     /// What one rank of the job does, from the first call to the last.
-    pub(in super::super) fn run(&self, stage: &Arc<Stage>, rank: u32) -> Vec<Moment> {
+    pub(in super::super) fn run(&self, simulated_job: &Arc<SimulatedJob>, rank: u32) -> Vec<Moment> {
         let mut story = Vec::new();
         let size = self.hosts.len() as u32;
         let group = Group::new(rank, (0..size).collect(), self.hosts.as_slice().into(), 0);
-        let mut communicator = create(stage, WORLD, group);
+        let mut communicator = create(simulated_job, WORLD, group);
         let mut from = 0;
         for _ in 0..EPOCHS_MAX {
-            let Some(error) = self.epoch(stage, &*communicator, from, &mut story) else { return story };
+            let Some(error) = self.epoch(simulated_job, &*communicator, from, &mut story) else {
+                return story;
+            };
             if matches!(error, Error::Mismatch { .. } | Error::Evicted { .. }) {
                 return story;
             }
@@ -211,7 +213,7 @@ impl Program {
     /// The calls of one epoch; its first cause when one of them fails.
     fn epoch(
         &self,
-        stage: &Stage,
+        simulated_job: &SimulatedJob,
         communicator: &dyn Communicator,
         from: u64,
         story: &mut Vec<Moment>,
@@ -219,13 +221,13 @@ impl Program {
         let group = communicator.group();
         let rank = group.global_ranks()[group.rank() as usize];
         for number in from..self.steps {
-            stage.nap(rank, Duration::from_millis(2));
+            simulated_job.nap(rank, Duration::from_millis(2));
             let step = self.step(number, group.global_ranks(), rank);
             match step.call(communicator) {
                 Ok(is_right) => story.push(Moment::Done { step: number, is_right }),
                 Err(error) => {
                     let cause = error.root_cause().clone();
-                    let at = stage.elapsed();
+                    let at = simulated_job.elapsed();
                     story.push(Moment::Failed { epoch: group.epoch(), step: number, at, error });
                     return Some(cause);
                 }

@@ -1,5 +1,4 @@
-//! What hostile bytes do to the parsers of the transport: targets for cargo-fuzz, and the same as plain
-//! tests.
+//! The transport's fuzz targets: arbitrary bytes for each of its parsers, under cargo-fuzz and as plain tests.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 
@@ -17,18 +16,21 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-pub use crate::control::hostile::control;
-pub use crate::handshake::hostile::handshake;
-pub use crate::links::hostile::frame;
+pub use crate::control::fuzz::control;
+pub use crate::handshake::fuzz::handshake;
+pub use crate::links::fuzz::frame;
 pub use crate::rendezvous::hostile::store;
 
+// The store's target still uses the older name.
+pub(crate) use BufferedSocket as Arrived;
+
 /// A socket on which everything has arrived that ever will, and that gives so many bytes at a time.
-pub(crate) struct Arrived<'a> {
+pub(crate) struct BufferedSocket<'a> {
     pub(crate) rest: &'a [u8],
     pub(crate) piece: usize,
 }
 
-impl AsyncRead for Arrived<'_> {
+impl AsyncRead for BufferedSocket<'_> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         _context: &mut Context<'_>,
@@ -54,22 +56,22 @@ mod tests {
     use super::replay::replay;
 
     #[test]
-    fn hostile_records_do_no_harm() {
+    fn fuzzed_records_do_no_harm() {
         replay("frame", super::frame);
     }
 
     #[test]
-    fn hostile_handshakes_do_no_harm() {
+    fn fuzzed_handshakes_do_no_harm() {
         replay("handshake", super::handshake);
     }
 
     #[test]
-    fn hostile_words_to_the_store_do_no_harm() {
+    fn fuzzed_words_to_the_store_do_no_harm() {
         replay("store", super::store);
     }
 
     #[test]
-    fn hostile_control_messages_do_no_harm() {
+    fn fuzzed_control_messages_do_no_harm() {
         replay("control", super::control);
     }
 }

@@ -1,4 +1,4 @@
-//! Hostile bytes on control connections: a target for cargo-fuzz.
+//! Fuzzed control connections: a target for cargo-fuzz.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use unisono_backend::{Agreed, Ask, Board, CallHistory, Question};
 use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
 
 use super::hosts::Hosts;
-use super::members::{Member, Members};
+use super::members::{LocalCommunicator, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
-use crate::hostile::input::Input;
-use crate::hostile::{Arrived, now};
+use crate::fuzz::input::Input;
+use crate::fuzz::{BufferedSocket, now};
 use crate::links;
 use crate::wire::{
     AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode, encode,
@@ -37,7 +37,7 @@ const ROUNDS_MAX: usize = 100;
 /// passes, and this rank calls, asks, agrees and closes.
 pub fn control(bytes: &[u8]) {
     let mut input = Input::new(bytes);
-    let mut node = Node::new();
+    let mut node = FuzzedNode::new();
     node.act();
     while !input.is_empty() {
         node.on_event(&mut input);
@@ -48,7 +48,7 @@ pub fn control(bytes: &[u8]) {
 }
 
 /// This rank.
-struct Node {
+struct FuzzedNode {
     now: Instant,
     plane: Plane,
     members: Members,
@@ -65,16 +65,16 @@ struct Node {
     closing: Option<Receiver<Result<()>>>,
 }
 
-impl Node {
-    fn new() -> Node {
+impl FuzzedNode {
+    fn new() -> FuzzedNode {
         let now = Instant::now();
         let board = Arc::new(Board::new(RANK, SIZE));
         let group = Group::new(RANK, (0..SIZE).collect(), [0, 0, 0, 1, 1].into(), 0);
         let (outbox, inbox) = unbounded();
         let hosts = Hosts::new([0, 0, 0, 1, 1].into());
         let mut members = Members::new(hosts.clone());
-        members.add(Member::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))), &[], now);
-        Node {
+        members.add(LocalCommunicator::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))), &[], now);
+        FuzzedNode {
             now,
             plane: Plane::new(RANK, hosts, INTERVALS, now),
             members,
@@ -141,7 +141,7 @@ impl Node {
     /// Everything that a connection gives, up to the first thing that is no message, which ends it.
     fn receive(&mut self, peer: u32, bytes: &[u8], piece: usize) {
         self.connect(peer);
-        let mut socket = Arrived { rest: bytes, piece };
+        let mut socket = BufferedSocket { rest: bytes, piece };
         let mut received = Vec::new();
         while !(socket.rest.is_empty() && received.is_empty()) && self.connected[peer as usize] {
             let before = [&received[..], socket.rest].concat();

@@ -1,4 +1,5 @@
-//! Strangers at the doors of a job: a thousand handshakes that never end, and a thousand new ones a second.
+//! Unauthenticated connections to the ranks of a job: a thousand handshakes that never end, and a thousand new ones a
+//! second.
 
 use std::fmt;
 use std::io::{BufRead, ErrorKind, Read, Write};
@@ -26,16 +27,16 @@ const JOINS: usize = 101;
 const FREED_AFTER: Duration = Duration::from_millis(5500);
 
 /// What came of it.
-pub(crate) struct Strangers {
+pub(crate) struct Unauthenticated {
     join_us: f64,
     join_beside_us: f64,
     /// Of one core, of the rank's control thread, during the flood.
     control_percent: f64,
 }
 
-impl fmt::Display for Strangers {
+impl fmt::Display for Unauthenticated {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Strangers { join_us, join_beside_us, control_percent } = self;
+        let Unauthenticated { join_us, join_beside_us, control_percent } = self;
         write!(
             formatter,
             "{HALF_OPEN} half-open handshakes at each rank: a new communicator's first call takes {join_beside_us:.0} \
@@ -69,42 +70,44 @@ pub(crate) fn rank() -> Result<(), Problem> {
     Ok(())
 }
 
-/// Starts a job and crowds its doors.
-pub(crate) fn measure() -> Result<Strangers, Problem> {
-    let name = format!("soak-{}-strangers", std::process::id());
-    let mut job = Job::start(RANKS, &name, &["strangers"])?;
-    let mut doors = Vec::new();
+/// Starts a job and opens unauthenticated connections to its listeners.
+pub(crate) fn measure() -> Result<Unauthenticated, Problem> {
+    let name = format!("soak-{}-unauthenticated", std::process::id());
+    let mut job = Job::start(RANKS, &name, &["unauthenticated"])?;
+    let mut listeners = Vec::new();
     for rank in &job.ranks {
         rank.hear("ready")?;
-        doors.push(door(rank)?);
+        listeners.push(listener(rank)?);
     }
     let join_us = join(&mut job)?;
     let mut half_open = Vec::new();
-    for door in &doors {
+    for listener in &listeners {
         for _ in 0..HALF_OPEN {
-            let mut stranger = TcpStream::connect(door)?;
-            stranger.write_all(b"hello")?;
-            half_open.push(stranger);
+            let mut connection = TcpStream::connect(listener)?;
+            connection.write_all(b"hello")?;
+            half_open.push(connection);
         }
     }
     let opened = Instant::now();
     let join_beside_us = join(&mut job)?;
     std::thread::sleep(FREED_AFTER.saturating_sub(opened.elapsed()));
-    for stranger in &mut half_open {
-        stranger.set_nonblocking(true)?;
-        match stranger.read(&mut [0]) {
+    for connection in &mut half_open {
+        connection.set_nonblocking(true)?;
+        match connection.read(&mut [0]) {
             Ok(0) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
-            other => return Err(Problem::Broken(format!("a stranger was kept: {other:?}"))),
+            other => {
+                return Err(Problem::Broken(format!("an unauthenticated connection was kept: {other:?}")));
+            }
         }
     }
-    let control_percent = flood(&job.ranks[0], doors[0])?;
+    let control_percent = flood(&job.ranks[0], listeners[0])?;
     job.ranks.iter_mut().try_for_each(Process::end)?;
-    let strangers = Strangers { join_us, join_beside_us, control_percent };
+    let measured = Unauthenticated { join_us, join_beside_us, control_percent };
     if join_beside_us > 2.0 * join_us || control_percent > 5.0 {
-        return Err(Problem::Broken(strangers.to_string()));
+        return Err(Problem::Broken(measured.to_string()));
     }
-    Ok(strangers)
+    Ok(measured)
 }
 
 fn join(job: &mut Job) -> Result<f64, Problem> {
@@ -119,13 +122,13 @@ fn join(job: &mut Job) -> Result<f64, Problem> {
 }
 
 /// Connects again and again, says nonsense and goes; what the control thread of `rank` makes of it.
-fn flood(rank: &Process, door: SocketAddr) -> Result<f64, Problem> {
+fn flood(rank: &Process, listener: SocketAddr) -> Result<f64, Problem> {
     let (started, before) = (Instant::now(), control_ticks(rank)?);
     for index in 0..JUNK_PER_SECOND * JUNK_SECONDS {
         let due = Duration::from_secs(1) / JUNK_PER_SECOND * index;
         std::thread::sleep(due.saturating_sub(started.elapsed()));
         // The rank may close before all of it is written.
-        let _ = TcpStream::connect(door)?.write_all(&[0xa5; 200]);
+        let _ = TcpStream::connect(listener)?.write_all(&[0xa5; 200]);
     }
     let ticks = control_ticks(rank)? - before;
     // Linux counts processor time in hundredths of a second here.
@@ -147,20 +150,20 @@ fn control_ticks(rank: &Process) -> Result<u64, Problem> {
     Err(Problem::Broken("no control thread".to_owned()))
 }
 
-/// Where a process listens that has one listener.
-fn door(rank: &Process) -> Result<SocketAddr, Problem> {
-    let first = doors(rank)?.first().copied();
+/// The address of a process that listens at one.
+fn listener(rank: &Process) -> Result<SocketAddr, Problem> {
+    let first = listeners(rank)?.first().copied();
     first.ok_or_else(|| Problem::Broken("a rank listens nowhere".to_owned()))
 }
 
-/// Everywhere a process listens.
-pub(crate) fn doors(rank: &Process) -> Result<Vec<SocketAddr>, Problem> {
+/// All addresses at which a process listens.
+pub(crate) fn listeners(rank: &Process) -> Result<Vec<SocketAddr>, Problem> {
     let own: Vec<String> = std::fs::read_dir(format!("/proc/{}/fd", rank.id()))?
         .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
         .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
         .collect();
     let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", rank.id()))?;
-    let mut doors = Vec::new();
+    let mut listeners = Vec::new();
     for line in table.lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();
         // Local address, state 0A for listening, inode.
@@ -169,8 +172,8 @@ pub(crate) fn doors(rank: &Process) -> Result<Vec<SocketAddr>, Problem> {
             && let Some((_, port)) = local.split_once(':')
             && let Ok(port) = u16::from_str_radix(port, 16)
         {
-            doors.push((Ipv4Addr::LOCALHOST, port).into());
+            listeners.push((Ipv4Addr::LOCALHOST, port).into());
         }
     }
-    Ok(doors)
+    Ok(listeners)
 }

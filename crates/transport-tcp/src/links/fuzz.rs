@@ -1,9 +1,9 @@
-//! Hostile bytes in a checked stream: a part of the fuzz target `frame`.
+//! A fuzzed stream with checksums: a part of the fuzz target `frame`.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use super::records::{RECORD_BYTES_MAX, Receiver, Sender};
-use crate::hostile::input::{Input, common_bytes};
+use crate::fuzz::input::{Input, common_bytes};
 
 /// The first byte of an input of target `frame` says what it is about; the first four are the engine's.
 const KINDS: u8 = 6;

@@ -1,9 +1,9 @@
-//! Hostile bytes in handshakes: a target for cargo-fuzz.
+//! Fuzzed handshakes: a target for cargo-fuzz.
 
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::hostile::input::{Input, common_bytes};
+use crate::fuzz::input::{Input, common_bytes};
 use crate::secret::SECRET_BYTES;
 
 const WORLD_SIZE: u32 = 4;
@@ -14,13 +14,13 @@ const FRESH: Nonce = [9; NONCE_BYTES];
 const INITIATORS: Nonce = [1; NONCE_BYTES];
 const RESPONDERS: Nonce = [2; NONCE_BYTES];
 
-/// Target `handshake`: strangers on either side, a real exchange that a stranger edits, members that do not belong
-/// together, verdicts.
+/// Target `handshake`: a peer that does not know the secret, a real exchange that an attacker edits, members that do
+/// not belong together, verdicts.
 pub fn handshake(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     match input.below(5) {
-        0 => stranger(responder(expected(), FRESH), &mut input),
-        1 => stranger(initiator(&hello(), FRESH), &mut input),
+        0 => unauthenticated(responder(expected(), FRESH), &mut input),
+        1 => unauthenticated(initiator(&hello(), FRESH), &mut input),
         2 => relayed(&mut input),
         3 => members(&mut input),
         _ => verdict(&mut input),
@@ -77,15 +77,15 @@ fn feed(side: &mut Handshake, bytes: &[u8], piece: usize) -> usize {
     taken
 }
 
-/// A side whose other side does not know the secret: never authenticated, answered only behind a whole hello.
-fn stranger(mut side: Handshake, input: &mut Input<'_>) {
+/// A side whose peer does not know the secret: it never authenticates it, and answers only after a whole hello.
+fn unauthenticated(mut side: Handshake, input: &mut Input<'_>) {
     let sent_before = side.output.len();
     let piece = 1 + usize::from(input.u8());
     let bytes = input.rest();
     let taken = feed(&mut side, bytes, piece);
-    assert!(!side.finished().is_some_and(Result::is_ok), "a stranger is believed");
+    assert!(!side.finished().is_some_and(Result::is_ok), "it is authenticated without the secret");
     let is_hello = taken >= HELLO_BYTES && common_bytes(bytes, &MAGIC) == MAGIC.len();
-    assert!(is_hello || side.output.len() == sent_before, "a stranger is answered");
+    assert!(is_hello || side.output.len() == sent_before, "it answers before a whole hello");
     if common_bytes(bytes, &MAGIC) < MAGIC.len().min(bytes.len()) {
         assert_eq!(side.finished(), Some(&Err(Refusal::Protocol)));
         assert!(taken < MAGIC.len() + piece, "reads on behind a wrong byte");
@@ -98,7 +98,7 @@ fn stranger(mut side: Handshake, input: &mut Input<'_>) {
     assert_eq!(side.receive(&[0; REPLY_BYTES]), 0, "reads on behind its end");
 }
 
-/// A real exchange through a stranger's hands: a side believes the other exactly when what it has read is what that one
+/// A real exchange that an attacker edits on its way: a side believes the other exactly when it has read what that one
 /// has sent, and the other could believe it.
 fn relayed(input: &mut Input<'_>) {
     let piece = 1 + usize::from(input.u8());
