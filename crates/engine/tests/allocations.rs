@@ -59,7 +59,12 @@ fn a_steady_coalesced_call_allocates_its_list_only() {
                     let (a, b) = whole.split_at_mut(8);
                     drop(BufferMut::of_list([a, &mut [], b], Division::Coalesced));
                 });
-                assert!(counted.count_total <= list.count_total * TURNS as u64, "{counted:?}, {list:?}");
+                // A pipe may still grow, now and then; a copy of the lengths would be one allocation in every turn.
+                let pipes = TURNS as u64 / 4;
+                assert!(
+                    counted.count_total <= list.count_total * TURNS as u64 + pipes,
+                    "{counted:?}, {list:?}"
+                );
             });
         }
     });
