@@ -10,8 +10,7 @@
 //! refused. All transfers of a soft group have one extent: the two ends of a transfer have the same extent, and so
 //! have the two steps of a soft wait.
 //!
-//! # Why nobody waits for ever
-//! Let an extent have any number of pieces, or none if it is empty; a step of an empty extent counts as having piece
+//! # Why no event waits for ever
 //! 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the position of a node
 //! is its place in the order that [`Graph::order`] finds; the nodes of a soft group have the same position. Everything
 //! that piece k of a node waits for comes earlier in this order:
