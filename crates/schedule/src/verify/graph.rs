@@ -11,9 +11,10 @@
 //! have the two steps of a soft wait.
 //!
 //! # Why no event waits for ever
-//! 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the position of a node
-//! is its place in the order that [`Graph::order`] finds; the nodes of a soft group have the same position. Everything
-//! that piece k of a node waits for comes earlier in this order:
+//! Let an extent have any number of pieces, or none if it is empty. A step of an empty extent counts as having one
+//! piece, piece 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the
+//! position of a node is its place in the order that [`Graph::order`] finds; the nodes of a soft group have the same
+//! position. Everything that piece k of a node waits for comes earlier in this order:
 //! * *Itself*: its own piece k - 1 has a lower piece.
 //! * *Link order*: each direction of a link serves piece k of its steps in list order, after all pieces k - 1. The
 //!   events before this one have a lower piece, or this piece and a lower position, because neighbours on a link are
