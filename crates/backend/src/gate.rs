@@ -261,7 +261,7 @@ impl CallGate {
         self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
     }
 
-    /// An error of the operating system is reported to all ranks, so it names the rank.
+    /// What the system has refused is told to all ranks, and says on which of them.
     fn with_place(&self, error: Error) -> Error {
         match error {
             Error::System { what, text } => {
