@@ -1,4 +1,4 @@
-//! What survivors do after a failure: agree on a flag, and go on without those that are gone.
+//! What survivors do after a failure: they agree on a flag, and go on without the ranks that are lost.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -9,8 +9,9 @@ use crate::control::{Agreed, Ask, Question};
 use crate::gate::CallGate;
 use crate::lock;
 
-/// How many agreements a communicator has reached. One that failed keeps its number: the next attempt goes on with it,
-/// since others may have reached it. Held during one, since they have an order.
+/// The number of agreements that a communicator has reached, for each question. A failed agreement keeps its number:
+/// the next attempt goes on with it, since other ranks may have reached it. The lock is held during an agreement,
+/// since agreements are ordered.
 #[derive(Default)]
 pub(crate) struct Agreements {
     flags: Mutex<u64>,
@@ -18,7 +19,7 @@ pub(crate) struct Agreements {
 }
 
 impl CallGate {
-    /// The logical and of all survivors' flags, asked for at `now`.
+    /// The logical AND of all survivors' flags, asked for at `now`.
     ///
     /// # Errors
     /// As [`Communicator::agree`].
@@ -29,7 +30,7 @@ impl CallGate {
         Ok(agreed.flag)
     }
 
-    /// The communicator of the survivors, in which nobody has called anything yet, asked for at `now`.
+    /// The communicator of the survivors, on which no rank has called anything yet, asked for at `now`.
     ///
     /// # Errors
     /// As [`Communicator::shrink`].

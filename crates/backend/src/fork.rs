@@ -1,7 +1,7 @@
-//! Notices that this process is a fork of the one that made a communicator, without asking the kernel at every call.
+//! Detects that this process is a fork of the one that made a communicator, without a system call in every call.
 //!
-//! One page is marked so that a fork finds it zeroed (Linux, `MADV_WIPEONFORK`); where that is not to be had, the
-//! process number is asked for each time, which costs a system call.
+//! One page is marked so that a forked child finds it zeroed (Linux, `MADV_WIPEONFORK`). Where this is not available,
+//! the process number is compared each time, which costs a system call.
 
 #![allow(unsafe_code)]
 
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_communicator::{Error, Result};
 
-/// What the page holds in the process that made it.
+/// The content of the page in the process that made it.
 const ALIVE: u32 = 1;
 
 /// The process that may use a communicator.
@@ -20,15 +20,15 @@ pub(crate) struct ForkGuard {
 }
 
 impl ForkGuard {
-    /// This process.
+    /// The guard of this process.
     pub(crate) fn new() -> ForkGuard {
         static PAGE: OnceLock<Option<&'static AtomicU32>> = OnceLock::new();
         let page = *PAGE.get_or_init(wiped_on_fork);
-        // A fork that makes a communicator of its own finds its parent's page, wiped.
+        // A forked child that makes a communicator of its own finds its parent's page, zeroed.
         ForkGuard { pid: std::process::id(), page: page.filter(|page| page.load(Ordering::Relaxed) == ALIVE) }
     }
 
-    /// Refuses a fork.
+    /// Refuses a forked child.
     ///
     /// # Errors
     /// [`Error::Forked`].
@@ -46,7 +46,7 @@ impl ForkGuard {
     }
 }
 
-/// A page for the life of the process, with [`ALIVE`] at its start until a fork sees it.
+/// A page that is never unmapped, with [`ALIVE`] at its start except in a forked child.
 #[cfg(target_os = "linux")]
 fn wiped_on_fork() -> Option<&'static AtomicU32> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};

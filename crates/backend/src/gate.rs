@@ -1,4 +1,4 @@
-//! The gate that every call passes, whatever moves its bytes: who may issue it and when, and what its failure means.
+//! The gate that every call passes on any backend: which thread may issue it and when, and what its failure means.
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,15 +14,15 @@ use crate::fork::ForkGuard;
 use crate::lock;
 use crate::peers::Peers;
 
-/// How long a failure waits for a better explanation: a broken stream for the cause that some other rank may be
-/// spreading, a mismatch for the description of the other side's call. Either takes about a millisecond where nobody
-/// else wants the processors.
+/// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
+/// spreading, after a mismatch for the description of the other rank's call. Each takes about a millisecond on an idle
+/// machine.
 const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
 
-/// How long a call goes on without a byte after a failure elsewhere; see [`CallGate::must_end`].
+/// How long a call goes on without a byte after another rank's failure; see [`CallGate::must_end`].
 pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// What one communicator's calls pass, on any backend.
+/// The gate of one communicator, on any backend.
 pub struct CallGate {
     group: Group,
     peers: Peers,
@@ -32,10 +32,10 @@ pub struct CallGate {
     timeout: Duration,
     owner: ForkGuard,
     is_closed: AtomicBool,
-    /// How many communicators have been made from this one.
+    /// The number of communicators that have been made from this one.
     derived: AtomicU64,
     pub(crate) agreements: Agreements,
-    /// Held while a collective is issued; of a blocking one until it returns.
+    /// Held while a collective is issued; by a blocking one until it returns.
     order: Mutex<()>,
 }
 
@@ -45,24 +45,24 @@ pub struct Turn<'g> {
     _order: MutexGuard<'g, ()>,
 }
 
-/// What the gate needs of a backend whose call has failed.
+/// What the gate needs from a backend whose call has failed.
 pub trait Failing {
     /// The backend's clock.
     fn now(&self) -> Instant;
 
-    /// Waits until the board may have news, at most until `until`.
+    /// Waits until there may be news on the board, at most until `until`.
     fn wait_for_news(&mut self, until: Instant);
 
-    /// Ends everything that is queued with `error`, and everything that goes to other ranks.
+    /// Ends with `error` everything that is queued and everything that is being sent to other ranks.
     fn fail_pending(&mut self, error: &Error);
 }
 
 thread_local! {
-    /// The boards of the communicators of whose calls this thread is running a user's function.
+    /// The boards of the communicators in whose calls this thread is running a user's function.
     static IN_CALLBACK: RefCell<Vec<*const Board>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Until it is dropped, the thread may not use the communicator: it runs a user's function inside a call.
+/// Until it is dropped, this thread may not use the communicator, because it runs a user's function inside a call.
 pub struct CallbackScope {
     board: *const Board,
 }
@@ -86,7 +86,7 @@ pub fn on_rank(error: Error, rank: u32) -> Error {
 }
 
 impl CallGate {
-    /// The gate of a communicator of `group` on this rank. Calls without a deadline of their own get `timeout`.
+    /// The gate of a communicator of `group` on this rank. Calls without their own deadline get `timeout`.
     pub fn new(
         group: Group,
         board: Arc<Board>,
@@ -109,17 +109,17 @@ impl CallGate {
         }
     }
 
-    /// The members, and who we are among them.
+    /// The ranks of the communicator, and which of them is this one.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The members as errors name them.
+    /// The ranks of the communicator, as errors name them.
     pub fn peers(&self) -> &Peers {
         &self.peers
     }
 
-    /// What this communicator shows to those who ask.
+    /// What this communicator shows to the thread that answers questions about it.
     pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
@@ -129,18 +129,18 @@ impl CallGate {
         &*self.control
     }
 
-    /// The name of what moves the bytes.
+    /// The name of the backend that moves the bytes.
     pub fn backend(&self) -> &'static str {
         self.backend
     }
 
-    /// The deadline of a call that names none.
+    /// The timeout of a call that sets none.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Refuses a forked child, and a function of the user's that runs inside a call of this communicator: both would
-    /// wait for themselves, or drive somebody else's sockets.
+    /// Refuses a forked child, and a user's function that runs inside a call of this communicator. The first would use
+    /// its parent's sockets, the second would wait for itself.
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::ConcurrentUse`].
@@ -149,17 +149,17 @@ impl CallGate {
         if self.is_in_callback() { Err(Error::ConcurrentUse { call: what.to_string() }) } else { Ok(()) }
     }
 
-    /// Refuses what can be refused before anything happens.
+    /// Refuses a call that can be refused before anything happens.
     ///
     /// # Errors
-    /// Those of [`CallGate::check_caller`]; the first cause; [`Error::Closed`].
+    /// As [`CallGate::check_caller`]; the first cause; [`Error::Closed`].
     pub fn admit(&self, what: &dyn std::fmt::Display) -> Result<()> {
         self.check_caller(what)?;
         self.check_revoked()?;
         if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Whether this process made the communicator: a forked child must leave it alone.
+    /// Whether this process made the communicator. A forked child must not touch it.
     pub fn is_owner(&self) -> bool {
         self.owner.check().is_ok()
     }
@@ -172,18 +172,18 @@ impl CallGate {
         self.board.tell_cause().map_or(Ok(()), Err)
     }
 
-    /// Whether a call that is running must end, `idle` long after its last byte has moved. News of a failure overtakes
-    /// the bytes that a failed rank has still sent: a call to which they belong must not fail. So it goes on until a
-    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`].
-    /// What this rank has done itself ends its calls at once.
+    /// Whether a running call must end, given that its last byte has moved `idle` ago. News of a failure overtakes the
+    /// bytes that the failed rank had already sent, and a call that gets all its bytes must not fail. So after a
+    /// failure elsewhere a call goes on until a stream that it waits for ends, or until no byte has moved for
+    /// [`IDLE_AFTER_CAUSE_MAX`]. A failure of this rank itself ends its calls at once.
     pub fn must_end(&self, idle: Duration) -> bool {
         let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
         self.board.is_revoked()
             && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
     }
 
-    /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
-    /// order; an unlabelled one is refused.
+    /// Only one thread at a time issues collectives. A labelled call waits for its turn, since its label reveals a
+    /// wrong order. An unlabelled one is refused.
     ///
     /// # Errors
     /// [`Error::ConcurrentUse`].
@@ -198,12 +198,12 @@ impl CallGate {
         }
     }
 
-    /// The turn, when those before have had theirs.
+    /// Waits for those before, and returns the turn.
     pub fn wait_for_turn(&self) -> Turn<'_> {
         Turn { _order: lock(&self.order) }
     }
 
-    /// Until the scope is dropped, calls of this thread on this communicator are refused: a user's function runs.
+    /// Refuses calls of this thread on this communicator until the scope is dropped, because a user's function runs.
     pub fn enter_callback(&self) -> CallbackScope {
         let board = Arc::as_ptr(&self.board);
         IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));
@@ -215,7 +215,7 @@ impl CallGate {
         IN_CALLBACK.with_borrow(|boards| boards.contains(&board))
     }
 
-    /// Marks the communicator as closed; true the first time.
+    /// Marks the communicator as closed. Returns true the first time.
     pub fn begin_close(&self) -> bool {
         !self.is_closed.swap(true, Ordering::SeqCst)
     }
@@ -225,7 +225,7 @@ impl CallGate {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    /// Says goodbye, from `now` on, and learns whether the others made the same calls.
+    /// Says goodbye at `now`, and learns whether the other ranks made the same calls.
     ///
     /// # Errors
     /// [`Error::Mismatch`], or the first cause.
@@ -237,10 +237,10 @@ impl CallGate {
         cause.and(closed)
     }
 
-    /// A communicator of some of the ranks. `None` on those that are not in it.
+    /// A communicator of some of the ranks. `None` on the others.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a rank that is not there or comes twice; what the control plane says.
+    /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice; errors of the control plane.
     pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
         self.admit(&"subgroup")?;
         let size = self.group.size();
@@ -257,13 +257,13 @@ impl CallGate {
         self.control.derive(ranks, counter)
     }
 
-    /// Ends every call on every rank, for a cause of the caller's.
+    /// Ends every call on every rank, for the caller's `cause`.
     pub fn revoke(&self, cause: Error) -> Error {
         self.fail(Error::Revoked { by: self.group.rank(), cause: Arc::new(cause) })
     }
 
-    /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
-    /// caller sees.
+    /// Makes `error` the first cause, unless there is one already, and tells every rank. Returns the error for this
+    /// rank's caller.
     pub fn fail(&self, error: Error) -> Error {
         let cause = Arc::new(on_rank(error, self.group.rank()));
         if self.board.revoke(self.group.rank(), cause.clone()) {
@@ -273,7 +273,7 @@ impl CallGate {
     }
 
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
-    /// queued. Returns what the caller sees.
+    /// queued. Returns the error for the caller.
     pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
         if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.board, &error);
@@ -294,7 +294,7 @@ impl CallGate {
         seen
     }
 
-    /// A short wait for the reason that some other rank may already be spreading.
+    /// Waits a short time for the cause that another rank may already be spreading.
     fn await_first_cause(&self, backend: &mut impl Failing) {
         let until = backend.now() + FIRST_CAUSE_WINDOW;
         while !self.board.is_revoked() && backend.now() < until {

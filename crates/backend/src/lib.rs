@@ -1,15 +1,15 @@
 //! What every backend does with a call before and after its bytes move: admission, order, numbers, the ring of the
-//! last calls, the digest of all calls, deadlines, the first cause of a failure. It knows no links, so that a vendor's
-//! library stands on it as the engine does.
+//! last calls, the digest of all calls, deadlines, the first cause of a failure. It knows no links, so a vendor's
+//! library can use it as the engine does.
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `gate` | [`CallGate`]: who may issue a call, and what becomes of a failure |
-//! | `board`, `messages`, `peers` | what a communicator shows: its last calls, whom it waits for, its first cause |
+//! | `gate` | [`CallGate`]: which thread may issue a call, and how a failure is handled |
+//! | `board`, `messages`, `peers` | what a communicator shows: its last calls, the rank it waits for, its first cause |
 //! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
 //! | `agreement` | shrink and agree |
-//! | `difference`, `digest` | in what calls differ that ought to be equal |
-//! | `fork` | a forked child is refused |
+//! | `difference`, `digest` | finding calls that differ and should be equal |
+//! | `fork` | refusing a forked child |
 
 #![deny(unsafe_code)]
 
@@ -35,10 +35,11 @@ pub use digest::{DIGEST_START, mix_digest};
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
 pub use peers::{Heard, Peers};
 
-/// Wakes whoever waits for news of a communicator, or makes the next wait return at once. Callable from any thread.
+/// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any
+/// thread.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// A lock whose holder may have panicked: what it guards is valid at every step.
+/// Locks a mutex even if a holder has panicked: what it guards is valid at every step.
 #[inline]
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

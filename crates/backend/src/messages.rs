@@ -1,5 +1,5 @@
-//! The ring of a communicator's last sends and receives, for the flight record. They have numbers of this rank only:
-//! nothing orders them among ranks.
+//! The ring of a communicator's last sends and receives, for the flight record. Their numbers are this rank's own:
+//! messages have no order among ranks.
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ struct MessageEntry {
     is_done: bool,
 }
 
-/// The ring. Most communicators send no messages, so it takes no memory before the first.
+/// The ring. It takes no memory before the first message, since most communicators send none.
 #[derive(Default)]
 pub(crate) struct Messages {
     entered: AtomicU64,
@@ -27,7 +27,7 @@ pub(crate) struct Messages {
 }
 
 impl Messages {
-    /// Notes the start of a send or receive, and gives it its number. Any thread may.
+    /// Records that a send or receive starts, and returns its number. Any thread may call this.
     pub(crate) fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
@@ -35,7 +35,7 @@ impl Messages {
         number
     }
 
-    /// Notes that it has ended well.
+    /// Records that it has ended without an error.
     pub(crate) fn leave(&self, number: u64) {
         let mut slot = lock(self.slot(number));
         if let Some(entry) = slot.as_mut().filter(|entry| entry.number == number) {
@@ -43,7 +43,7 @@ impl Messages {
         }
     }
 
-    /// What is remembered, oldest first, and whether each has ended well.
+    /// The messages in the ring, oldest first, and whether each has ended without an error.
     pub(crate) fn recent(&self) -> Vec<(CallInfo, bool)> {
         let entered = self.entered.load(Ordering::Relaxed);
         let numbers = entered.saturating_sub(CALLS_REMEMBERED as u64)..entered;

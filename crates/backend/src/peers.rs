@@ -1,4 +1,4 @@
-//! What errors say of the other ranks: who they are, and the last call in which they were heard of.
+//! What errors say about the other ranks: which they are, and the last call in which something arrived from them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +7,21 @@ use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group};
 
 use crate::board::Board;
 
-/// The last collective in which something of each rank has arrived. The engine writes it, the control plane reads it.
+/// The last collective in which something has arrived from each rank. The engine writes it, the control plane reads
+/// it.
 #[derive(Clone, Debug)]
 pub struct Heard {
-    /// By group rank; a number is kept plus one, 0 stands for none.
+    /// By group rank: the number of the call plus one, or 0 for none.
     calls: Arc<[AtomicU64]>,
 }
 
 impl Heard {
-    /// Nobody has been heard of.
+    /// Nothing has arrived from any rank.
     pub fn new(ranks: u32) -> Heard {
         Heard { calls: (0..ranks).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// The header of call `number` has come from `peer`, and is ours.
+    /// The header of call `number` has arrived from `peer`, and is equal to ours.
     #[inline]
     pub fn note(&self, peer: u32, number: u64) {
         self.calls[peer as usize].store(number + 1, Ordering::Relaxed);
@@ -39,34 +40,34 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The ranks of `group`, of whose calls `board` tells.
+    /// The ranks of `group`, whose calls are on `board`.
     pub fn new(group: Group, board: Arc<Board>) -> Peers {
         Peers { group, board }
     }
 
-    /// Who they are, and who we are among them.
+    /// The group, and which of its ranks this one is.
     pub fn group(&self) -> &Group {
         &self.group
     }
 
-    /// The rank in the job of a group rank.
+    /// The job rank of a group rank.
     fn global(&self, rank: u32) -> u32 {
         self.group.global_ranks()[rank as usize]
     }
 
-    /// A group rank that is gone.
+    /// The culprit for a group rank that is lost.
     fn culprit(&self, peer: u32) -> Culprit {
         let rank = self.global(peer);
-        // Its header was equal to ours, so our memory of that call is one of theirs, but for where it was issued.
+        // Its header was equal to ours, so its call was ours, apart from the place where it was issued.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
         let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
 
-    /// The loss of the group rank `peer`, which the rank of the job `reported_by` noticed first.
+    /// The loss of the group rank `peer`, which the job rank `reported_by` noticed first.
     ///
     /// # Panics
-    /// When there is no such rank in the group.
+    /// If the group has no such rank.
     pub fn lost(
         &self,
         peer: u32,
@@ -84,12 +85,12 @@ impl Peers {
         }
     }
 
-    /// The same, noticed here by the end of a connection.
+    /// Like [`Peers::lost`], noticed by this rank at the end of a connection.
     pub fn disconnected(&self, peer: u32, evidence: String, call: Option<CallInfo>) -> Error {
         self.lost(peer, self.global(self.group.rank()), Certainty::Confirmed, evidence, call)
     }
 
-    /// Bytes from the group rank `peer` were changed on their way here.
+    /// The error for bytes from the group rank `peer` that were changed on their way to this rank.
     pub fn corrupted(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
         let (from, to) = (self.global(peer), self.global(self.group.rank()));
         Error::Corrupted { from, to, call: call.map(Box::new), reason }

@@ -2,7 +2,7 @@
 
 use crate::{Builder, Collective, Fraction, Layout, Schedule, Shape};
 
-/// What must hold for an algorithm to be used. All `false` is the most useful algorithm.
+/// What an algorithm requires of a call. An algorithm with all fields `false` can serve any call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requires {
     /// The operator must be commutative: the reduction does not keep the order of the ranks.
@@ -23,46 +23,47 @@ impl Requires {
     pub const COMMUTATIVE: Self = Self { commutative: true, ..Self::NOTHING };
 }
 
-/// What the schedules of a group cost: of any rank the most, and of all ranks together. The verifier counts it all.
+/// What the schedules of a group cost: the largest figures of any rank, and the totals of all ranks. The verifier
+/// counts these figures in the schedules and compares.
 ///
 /// Bytes are fractions of the full vector, the larger of one rank's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// The longest chain of messages of which each waits for the one before.
+    /// The length of the longest chain of messages in which each message waits for the one before.
     pub rounds: u64,
-    /// Messages that one rank sends and receives: runs of consecutive sends to one peer, and runs of consecutive
-    /// receives from one. About the number of system calls of a small call.
+    /// The messages that one rank sends and receives. Consecutive sends to one peer count as one, and so do
+    /// consecutive receives from one peer. This is about the number of system calls of a small call.
     pub messages: u64,
-    /// Ranks that one rank exchanges messages with.
+    /// The number of ranks with which one rank exchanges messages.
     pub peers: u64,
-    /// Sent by one rank.
+    /// What one rank sends.
     pub sent: Fraction,
-    /// Received by one rank.
+    /// What one rank receives.
     pub received: Fraction,
-    /// Reduced by one rank.
+    /// What one rank reduces.
     pub reduced: Fraction,
-    /// Of all ranks together.
+    /// The totals of all ranks.
     pub all: Totals,
 }
 
-/// What all ranks together do: what counts when they share cores.
+/// What all ranks do together. This decides the time when ranks share cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Totals {
-    /// Runs of consecutive sends to one peer.
+    /// The messages, where consecutive sends to one peer count as one.
     pub messages: u64,
-    /// Sent, and received.
+    /// What is sent, which is also what is received.
     pub sent: Fraction,
-    /// Reduced.
+    /// What is reduced.
     pub reduced: Fraction,
 }
 
 impl Totals {
-    /// Whole messages and whole vectors; `reduced` of them are reductions.
+    /// `messages` messages of the whole vector each; `reduced` of them are reduced.
     pub(crate) const fn whole(messages: u64, reduced: u64) -> Self {
         Self { messages, sent: Fraction::new(messages, 1), reduced: Fraction::new(reduced, 1) }
     }
 
-    /// `messages` that carry `sent` vectors, of which `reduced` are reductions.
+    /// `messages` messages that carry `sent` vectors in all, of which `reduced` are reduced.
     pub(crate) const fn new(messages: u64, sent: u64, reduced: u64) -> Self {
         Self { messages, sent: Fraction::new(sent, 1), reduced: Fraction::new(reduced, 1) }
     }
@@ -86,13 +87,13 @@ impl Cost {
 pub struct Algorithm {
     /// The name, unique among the algorithms of its collective.
     pub name: &'static str,
-    /// What it implements.
+    /// The collective that it implements.
     pub collective: Collective,
-    /// What must hold for it to be used.
+    /// What it requires of a call.
     pub requires: Requires,
     /// The number of extents.
     pub chunks: fn(&Shape) -> u32,
-    /// The most scratch chunks of any rank.
+    /// The largest number of scratch chunks of any rank.
     pub scratch_chunks: fn(&Shape) -> u32,
     /// The cost, in closed form.
     pub cost: fn(&Shape) -> Cost,
@@ -100,7 +101,7 @@ pub struct Algorithm {
     pub canonical: bool,
     /// Adds the steps of the builder's rank.
     pub build: fn(&mut Builder),
-    /// Where it comes from.
+    /// The publication or the software that it comes from.
     pub source: &'static str,
     /// What it does, in a sentence.
     pub summary: &'static str,
@@ -118,7 +119,7 @@ impl Algorithm {
         sound && (!self.requires.power_of_two || shape.ranks.is_power_of_two())
     }
 
-    /// The steps of one rank. Costs time linear in their number; callers cache it.
+    /// The steps of one rank. This takes time linear in their number, so callers cache the result.
     ///
     /// # Panics
     /// If the algorithm does not support the shape, or the rank is not in it.
@@ -138,7 +139,7 @@ impl Algorithm {
         builder.finish()
     }
 
-    /// How many chunks make the full vector that [`Cost`] speaks of.
+    /// The number of chunks in the full vector that [`Cost`] speaks of.
     pub fn width(&self, shape: &Shape) -> u32 {
         Layout::new(self.collective, shape, 0, (self.chunks)(shape)).width()
     }

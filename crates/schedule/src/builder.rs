@@ -1,11 +1,12 @@
-//! The builder: an algorithm says what is sent and received; what waits for what is inferred.
+//! The builder: an algorithm says what is sent and received, and the builder infers which steps wait for which.
 
 use std::collections::HashMap;
 
 use crate::hazards::Hazards;
 use crate::{Action, Collective, Layout, Schedule, Shape, Slot, Step};
 
-/// Which side of a reduction the local operand stands on. It decides the order of the operands, hence the bits.
+/// The side of a reduction on which the local operand stands. It decides the order of the operands, and so the bits of
+/// the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     /// `own + wire`.
@@ -16,9 +17,9 @@ pub enum Own {
 
 /// Collects the steps of one rank.
 ///
-/// It follows, per extent, where the newest value of this rank lies ([`Builder::value`]) and where the next one
-/// belongs ([`Builder::place`]), so that one phase serves all-reduce (partial sums in the output) and
-/// reduce-scatter (partial sums in scratch). Dependencies are inferred per chunk, out of place and in place.
+/// For each extent it remembers where this rank's newest value is ([`Builder::value`]) and where the next one belongs
+/// ([`Builder::place`]). So the same code serves all-reduce, whose partial sums are in the output, and reduce-scatter,
+/// whose partial sums are in scratch. Dependencies are inferred for each chunk, for calls out of place and in place.
 ///
 /// ```
 /// use unisono_schedule::{Builder, Collective, Own, Shape};
@@ -40,7 +41,7 @@ pub struct Builder {
     steps: Vec<Step>,
     dependencies: Vec<Vec<u32>>,
     scratch_chunks: u32,
-    /// Where the newest value of an extent lies, once this rank wrote one.
+    /// Where the newest value of an extent is, if this rank has written one.
     values: HashMap<u32, Slot>,
     /// The scratch chunk of an extent that the output does not hold.
     scratch_of: HashMap<u32, Slot>,
@@ -48,12 +49,12 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty list for `rank`, its vector cut into `chunks`; right in place as well as out of place.
+    /// An empty list for `rank`, whose vector is cut into `chunks`. The schedule is right in place and out of place.
     pub fn new(collective: Collective, shape: &Shape, rank: u32, chunks: u32) -> Self {
         Self::with_aliasing(collective, shape, rank, chunks, true)
     }
 
-    /// As [`Builder::new`]; without `in_place` the schedule is for calls out of place only and waits less.
+    /// As [`Builder::new`]. Without `in_place` the schedule is right out of place only, and has fewer dependencies.
     pub fn with_aliasing(
         collective: Collective,
         shape: &Shape,
@@ -117,7 +118,7 @@ impl Builder {
         (self.rank + self.shape.ranks - distance) % self.shape.ranks
     }
 
-    /// The slot with this rank's newest value of `extent`: what it wrote last, else what it began with.
+    /// The slot that holds this rank's newest value of `extent`: the one it wrote last, else the one it started with.
     pub fn value(&self, extent: u32) -> Slot {
         let initial = if self.layout.starts_with_output() { Slot::Output } else { Slot::Input };
         self.values.get(&extent).copied().unwrap_or(initial)
@@ -136,19 +137,19 @@ impl Builder {
         slot
     }
 
-    /// A new scratch chunk. It is meant for one extent: sharing one between extents couples their lengths.
+    /// A new scratch chunk. It should hold one extent only: two extents that share it must wait for each other.
     pub fn scratch(&mut self) -> Slot {
         self.scratch_chunks += 1;
         Slot::Scratch(self.scratch_chunks - 1)
     }
 
-    /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these do.
+    /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these functions do.
     pub fn send(&mut self, peer: u32, extent: u32) -> u32 {
         let source = self.value(extent);
         self.push(extent, Action::Send { peer: peer as u16, source })
     }
 
-    /// Receives `extent` to its place.
+    /// Receives `extent` into its place.
     pub fn recv(&mut self, peer: u32, extent: u32) -> u32 {
         let destination = self.place(extent);
         self.push(extent, Action::Recv { peer: peer as u16, destination })
@@ -161,7 +162,7 @@ impl Builder {
         }
     }
 
-    /// Receives several extents from one peer to their places.
+    /// Receives several extents from one peer into their places.
     pub fn recv_all(&mut self, peer: u32, extents: impl IntoIterator<Item = u32>) {
         for extent in extents {
             self.recv(peer, extent);
@@ -199,7 +200,7 @@ impl Builder {
         index
     }
 
-    /// Makes `step` wait for `earlier`, where no shared chunk says so.
+    /// Makes `step` wait for `earlier`, although they share no chunk.
     ///
     /// # Panics
     /// If `earlier` is not before `step`: a step waits for earlier ones only.

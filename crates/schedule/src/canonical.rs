@@ -1,13 +1,13 @@
-//! The canonical reduction tree: one tree per number of ranks, whatever the root, size or algorithm.
+//! The canonical reduction tree: one tree per number of ranks, the same for every root, size and algorithm.
 
 use std::fmt;
 
-/// How any number of ranks becomes a power of two: the first `2 * remainder` ranks pair up.
+/// Reduces any number of ranks to a power of two: the first `2 * remainder` ranks form pairs.
 ///
-/// Pair v is ranks 2v and 2v+1; the even one goes on as virtual rank v, the odd one waits. Later ranks go on alone.
-/// Virtual ranks keep the order of the ranks, so operators that do not commute are served too
-/// (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section
-/// on all-reduce).
+/// Pair v is ranks 2v and 2v+1. The even rank takes part as virtual rank v, and the odd one waits. The ranks after the
+/// pairs take part on their own. Virtual ranks have the order of the ranks, so operators that do not commute can be
+/// used (Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section on
+/// all-reduce).
 ///
 /// ```
 /// let fold = unisono_schedule::Fold::new(6);
@@ -29,7 +29,7 @@ impl Fold {
         Self { size, remainder: ranks - size }
     }
 
-    /// The number of virtual ranks: the largest power of two that is not above the number of ranks.
+    /// The number of virtual ranks: the largest power of two that is not larger than the number of ranks.
     pub const fn size(&self) -> u32 {
         self.size
     }
@@ -44,18 +44,18 @@ impl Fold {
         self.size.ilog2()
     }
 
-    /// The most messages in a row from any rank to any other: log2, one more to enter at the even rank of a pair,
-    /// and one more to leave at another pair if some pair lies opposite one.
+    /// The longest chain of messages from any rank to any other: log2 of the virtual ranks, one more to reach the even
+    /// rank of a pair, and one more to reach the odd rank of another pair if some pair is opposite one.
     pub const fn longest_path(&self) -> u32 {
         self.rounds() + (self.remainder > 0) as u32 + (self.remainder > self.size / 2) as u32
     }
 
-    /// The rank that goes on as a virtual rank.
+    /// The rank that takes part as a virtual rank.
     pub const fn rank(&self, virtual_rank: u32) -> u32 {
         if virtual_rank < self.remainder { 2 * virtual_rank } else { virtual_rank + self.remainder }
     }
 
-    /// The virtual rank of a rank; nothing for one that waits.
+    /// The virtual rank of a rank; `None` for one that waits.
     pub const fn virtual_rank(&self, rank: u32) -> Option<u32> {
         if rank >= 2 * self.remainder {
             Some(rank - self.remainder)
@@ -72,7 +72,7 @@ impl Fold {
     }
 }
 
-/// A binary tree over the ranks, as the sums in an order in which they can be made.
+/// A binary tree over the ranks, as a list of sums in an order in which they can be computed.
 ///
 /// Operand numbers below `ranks` are the ranks' own values; number `ranks + i` is the result of sum i.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,10 +83,9 @@ pub struct ReductionTree {
     pub sums: Vec<(u32, u32)>,
 }
 
-/// The canonical tree: adjacent pairs are folded, then virtual ranks combine with distance 1, 2, 4, ...,
-/// the lower one on the left.
+/// The canonical tree: pairs are summed first, then virtual ranks at distance 1, 2, 4, ..., the lower one on the left.
 ///
-/// Algorithms whose results all have this tree give the same bits at any size, piece size and transport.
+/// Algorithms whose results all have this tree give the same bits with any size, piece size and transport.
 ///
 /// ```
 /// use unisono_schedule::canonical_tree;

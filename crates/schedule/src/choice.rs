@@ -1,11 +1,11 @@
-//! An algorithm asked for by name, with the shape that the name stands for: `ring`, `leaders:4`.
+//! An algorithm that the user asks for by name, with the shape that the name implies: `ring`, `leaders:4`.
 
 use std::fmt;
 
 use crate::algorithms::LEADERS;
 use crate::{Algorithm, Collective, Shape, algorithms, find};
 
-/// An algorithm, and the shape that it runs with.
+/// An algorithm, and the shape with which it runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     /// The algorithm.
@@ -14,39 +14,39 @@ pub struct Choice {
     pub shape: Shape,
 }
 
-/// Why a name is no choice.
+/// Why a name cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UnknownChoice {
     /// The collective has no algorithm of this name.
     Name {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// For what.
+        /// The collective.
         collective: Collective,
     },
-    /// A number behind a name that takes none, or that is none.
+    /// The name has a number and takes none, or what follows the colon is no number.
     Number {
-        /// What was asked for.
+        /// The name.
         name: String,
     },
-    /// More leaders than there are pairs of ranks, or none.
+    /// The number of leaders is 0, or too large for every leader to have a rank to lead.
     Leaders {
-        /// What was asked for.
+        /// The name.
         name: String,
-        /// Of how many ranks.
+        /// The number of ranks.
         ranks: u32,
-        /// The most there can be.
+        /// The largest number of leaders.
         most: u32,
     },
 }
 
 impl Choice {
-    /// What `name` stands for in a group of this shape. `leaders:L` is `leaders` with L leaders, at least one and at
-    /// most half of the ranks; every other name leaves the shape as it is.
+    /// What `name` means in a group of this shape. `leaders:L` is `leaders` with L leaders, where L is at least one
+    /// and at most half of the ranks. Every other name leaves the shape as it is.
     ///
     /// # Errors
-    /// [`UnknownChoice`] says what is wrong with the name, and what there is.
+    /// [`UnknownChoice`] says what is wrong with the name, and which names there are.
     ///
     /// ```
     /// use unisono_schedule::{Choice, Collective, Shape};
@@ -73,7 +73,7 @@ impl Choice {
         Ok(Choice { algorithm, shape: shape.with_leaders(leaders) })
     }
 
-    /// Whether some collective has an algorithm that `name` can stand for in some group.
+    /// Whether some collective has an algorithm that `name` can mean in some group.
     ///
     /// ```
     /// use unisono_schedule::Choice;
@@ -93,7 +93,7 @@ impl PartialEq for Choice {
 
 impl Eq for Choice {}
 
-/// The name that asks for exactly this choice.
+/// The name that means exactly this choice.
 impl fmt::Display for Choice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.algorithm.name)?;

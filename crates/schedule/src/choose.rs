@@ -1,19 +1,20 @@
-//! Which algorithm serves a call: tables of break points, each computed once per group, when it is first needed.
+//! Chooses the algorithm of a call from tables of break points. Each table is computed once per group, when it is
+//! first needed.
 
 use std::sync::OnceLock;
 
 use crate::price::{bends, price_of};
 use crate::{Algorithm, Collective, Cost, Parameters, Shape, algorithms};
 
-/// Break points are looked for up to this many bytes; above, the last algorithm stays.
+/// Break points are searched up to this many bytes; above, the last algorithm is used.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// What a call asks of its algorithm.
+/// What a call requires of its algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Admit {
-    /// Reductions only in the canonical tree.
+    /// Whether reductions must use the canonical tree.
     pub canonical_only: bool,
-    /// Whether the operator commutes, so that the order of the ranks need not be kept.
+    /// Whether the operator commutes, so that any order of the ranks is allowed.
     pub commutative_operator: bool,
     /// Whether extents differ in length by more than one element.
     pub uneven: bool,
@@ -22,13 +23,13 @@ pub struct Admit {
 }
 
 impl Admit {
-    /// Even counts, out of place, an operator that commutes, any tree.
+    /// A call that any algorithm can serve: even counts, out of place, an operator that commutes, any tree.
     pub const ANY: Self =
         Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
 
-    /// Why `algorithm` may not serve such a call in such a group; nothing if it may.
+    /// Why `algorithm` may not serve such a call in such a group; `None` if it may.
     ///
-    /// The tree and the operator matter to reductions only: elsewhere the bits do not depend on the way.
+    /// The tree and the operator matter to reductions only. The other collectives only move bytes.
     ///
     /// ```
     /// use unisono_schedule::{Admit, Shape, find_by_name};
@@ -70,13 +71,14 @@ impl Default for Admit {
     }
 }
 
-/// From how many bytes on an algorithm is the cheapest.
+/// The size in bytes from which an algorithm is the cheapest.
 pub type BreakPoint = (u64, &'static Algorithm);
 
 /// The cheapest algorithm of each collective by size, for one group.
 ///
-/// A pure function of the shape and the parameters in integer arithmetic: ranks that agree on those agree on every
-/// choice. The first choice of its kind costs some hundred prices, every other one a search in a short list.
+/// The choice is a pure function of the shape and the parameters, in integer arithmetic: ranks that agree on these
+/// make the same choices. The first choice of a kind computes some hundred prices; every later one searches a short
+/// list.
 ///
 /// ```
 /// use unisono_schedule::{Admit, Chooser, Collective, Parameters, Shape};
@@ -90,11 +92,11 @@ pub type BreakPoint = (u64, &'static Algorithm);
 pub struct Chooser {
     shape: Shape,
     parameters: Parameters,
-    /// By collective and [`Admit::index`]; made when it is first asked for, since most groups use few.
+    /// By collective and [`Admit::index`]. Each table is made when it is first needed, since most groups use few.
     tables: Vec<OnceLock<Vec<BreakPoint>>>,
 }
 
-/// A candidate with what its price depends on.
+/// A candidate with the figures that determine its price.
 struct Candidate {
     algorithm: &'static Algorithm,
     cost: Cost,
@@ -102,13 +104,13 @@ struct Candidate {
 }
 
 impl Chooser {
-    /// The chooser of a group. Costs nothing yet.
+    /// The chooser of a group. It computes nothing yet.
     pub fn new(shape: &Shape, parameters: &Parameters) -> Self {
         let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
         Self { shape: *shape, parameters: *parameters, tables }
     }
 
-    /// The cheapest admitted algorithm for a call; nothing if none is admitted.
+    /// The cheapest admitted algorithm for a call; `None` if none is admitted.
     ///
     /// `bytes` is the full vector: the larger of one rank's input and output. It must be equal on all ranks.
     pub fn choose(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<&'static Algorithm> {
@@ -140,7 +142,7 @@ impl Candidate {
     }
 }
 
-/// The index of the cheapest; of equally cheap ones the first.
+/// The index of the cheapest; among equally cheap ones the first.
 fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, parameters: &Parameters) -> usize {
     let prices = candidates.iter().map(|one| price_of(&one.cost, shape, one.width, bytes, parameters));
     prices.enumerate().min_by_key(|(index, price)| (*price, *index)).map_or(0, |(index, _)| index)
@@ -160,7 +162,8 @@ fn table(candidates: &[Candidate], shape: &Shape, parameters: &Parameters) -> Ve
     sizes.sort_unstable();
     for size in sizes {
         while winner(size) != best {
-            // Prices are straight lines in between, so a winner does not come back.
+            // Between two bends prices are straight lines, so an algorithm that was overtaken there does not become
+            // the cheapest again.
             let (mut same, mut other) = (from, size);
             while same + 1 < other {
                 let middle = same.midpoint(other);
@@ -180,7 +183,7 @@ mod tests {
     use super::*;
     use crate::price;
 
-    /// The one of this [`Admit::index`].
+    /// The requirements with this [`Admit::index`].
     fn admit(index: usize) -> Admit {
         Admit {
             canonical_only: index & 1 != 0,
@@ -249,7 +252,7 @@ mod tests {
         assert_eq!(Some((chosen.cost)(&shape).all.messages), fewest, "{}", chosen.name);
     }
 
-    /// What the chosen algorithm costs. Which one it is, is a matter of the figures.
+    /// What the chosen algorithm costs. Which algorithm that is, depends on the parameters.
     fn chosen(chooser: &Chooser, collective: Collective, shape: &Shape, bytes: u64) -> Cost {
         (chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost)(shape)
     }
@@ -268,7 +271,8 @@ mod tests {
         }
     }
 
-    /// As measured with 8 ranks on 2 cores: the fewest messages to some 100 KiB, the fewest bytes from some MiB on.
+    /// As measured with 8 ranks on 2 cores: up to some 100 KiB the algorithm with the fewest messages wins, from some
+    /// MiB on the one with the fewest bytes.
     #[test]
     fn ranks_that_share_cores_send_few_messages() {
         let (shape, crowded) =

@@ -18,7 +18,7 @@ pub enum Collective {
     ReduceScatter,
     /// Every rank ends with the shares of all ranks, in rank order.
     AllGather,
-    /// Rank r ends with what every rank had for it, in rank order.
+    /// Rank r ends with what every rank sent to it, in rank order.
     AllToAll,
     /// Every rank ends with the root's vector.
     Broadcast,
@@ -61,7 +61,7 @@ impl Collective {
         }
     }
 
-    /// Whether one rank, the root, is special.
+    /// Whether the collective has a root.
     pub const fn is_rooted(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }

@@ -17,7 +17,7 @@ pub struct Fraction {
 }
 
 impl Fraction {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self { numerator: 0, denominator: 1 };
     /// The whole vector once.
     pub const ONE: Self = Self { numerator: 1, denominator: 1 };
@@ -45,7 +45,7 @@ impl Fraction {
         self.denominator
     }
 
-    /// This fraction without `other`; nothing if `other` is more.
+    /// This fraction minus `other`; zero if `other` is larger.
     pub(crate) const fn less(self, other: Self) -> Self {
         let (more, less) = (self.numerator * other.denominator, other.numerator * self.denominator);
         Self::new(more.saturating_sub(less), self.denominator * other.denominator)

@@ -1,13 +1,13 @@
-//! Which earlier steps a step must wait for, because they touch the same bytes.
+//! Finds the earlier steps that a step must wait for because both touch the same bytes.
 
 use std::collections::HashMap;
 
 use crate::{Action, Layout, Slot, Step};
 
-/// The accesses so far, out of place and in place.
+/// The accesses so far, as they are out of place and as they are in place.
 ///
-/// Both views count: out of place a copy from input to output is a write of the output; in place it does nothing,
-/// but then every write of the output overwrites the input.
+/// Both are needed. Out of place, a copy from input to output writes the output. In place that copy does nothing, but
+/// then every write to the output overwrites the input.
 #[derive(Debug)]
 pub(crate) struct Hazards {
     layout: Layout,
@@ -27,7 +27,7 @@ impl Hazards {
         Self { layout, in_place, apart: HashMap::new(), together: HashMap::new() }
     }
 
-    /// Notes the accesses of `step`; returns the steps it waits for, in no order and maybe twice.
+    /// Adds the accesses of `step` and returns the steps it must wait for, unsorted and possibly with repetitions.
     pub(crate) fn access(&mut self, index: u32, step: &Step) -> Vec<u32> {
         let mut found = Vec::new();
         let (read, written) = (step.action.reads(), step.action.writes());
@@ -42,14 +42,14 @@ impl Hazards {
                 self.together.entry(location).or_default().read(index, &mut found);
             }
             if let Some(location) = written.and_then(|slot| self.location(slot, step.extent)) {
-                // In place one location has one length, whichever extent names it.
+                // In place, a location has one length, whichever extent names it.
                 self.together.entry(location).or_default().write(index, location, &mut found);
             }
         }
         found
     }
 
-    /// Out of place nobody writes the input, so only outputs and scratch chunks matter.
+    /// Out of place no step writes the input, so only outputs and scratch chunks matter.
     fn place(&self, slot: Slot, extent: u32) -> Option<ChunkSlot> {
         match slot {
             Slot::Input => None,
@@ -58,7 +58,7 @@ impl Hazards {
         }
     }
 
-    /// In place, inputs whose location the output holds as well are outputs. Scratch is dealt with above.
+    /// In place, an input whose location is also in the output counts as output. `place` handles scratch.
     fn location(&self, slot: Slot, extent: u32) -> Option<u32> {
         match slot {
             Slot::Input => {
@@ -76,9 +76,9 @@ impl Hazards {
     }
 }
 
-/// Who touched some bytes: the last writer, the readers since, and, for a scratch chunk that went on to another
-/// extent, everybody before. Lengths of extents differ, so a wait for the last extent's steps says nothing about
-/// the later pieces of those before it: each is waited for by itself.
+/// The steps that touched some bytes: the last writer and the readers since. For a scratch chunk that was reused for
+/// another extent, also all steps before: extents differ in length, so waiting for the steps of the last extent does
+/// not imply waiting for the later pieces of an earlier, longer one.
 #[derive(Debug, Default)]
 struct History {
     extent: u32,
@@ -94,7 +94,7 @@ impl History {
     }
 
     fn write(&mut self, index: u32, extent: u32, found: &mut Vec<u32>) {
-        // The operand of a reduction in its own place was noted as a reader just before.
+        // A reduction into its own operand was added as a reader just before.
         self.readers.retain(|reader| *reader != index);
         found.extend(self.writer);
         found.append(&mut self.readers.clone());

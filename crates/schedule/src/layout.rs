@@ -1,7 +1,7 @@
-//! Which chunks a rank's input and output hold, and which of them are the same bytes in place.
+//! Says which chunks a rank's input and output hold, and which of these are the same bytes in place.
 //!
-//! A *location* numbers the chunks of a rank's buffers, so that `Input` and `Output` of one location are the same
-//! bytes in a call in place. Everywhere but in all-to-all it is the extent itself.
+//! A *location* is the number of a chunk in a rank's buffers. In a call in place, `Input` and `Output` of one location
+//! are the same bytes. In every collective but all-to-all the location is the extent itself.
 
 use crate::{Collective, Shape};
 
@@ -10,7 +10,7 @@ use crate::{Collective, Shape};
 /// ```
 /// use unisono_schedule::{Collective, Layout, Shape};
 /// let layout = Layout::new(Collective::AllToAll, &Shape::new(4), 1, 16);
-/// // What rank 1 has for rank 3 lies where, in place, what rank 3 had for it will lie.
+/// // In place, what rank 1 sends to rank 3 is where it receives what rank 3 sends.
 /// assert_eq!(layout.input(1 * 4 + 3), Some(3));
 /// assert_eq!(layout.output(3 * 4 + 1), Some(3));
 /// assert_eq!(layout.input(2 * 4 + 3), None);
@@ -29,7 +29,7 @@ impl Layout {
         Self { collective, shape: *shape, rank, chunks }
     }
 
-    /// The number of extents that `collective` prescribes, where it does not leave it to the algorithm.
+    /// The number of extents that `collective` prescribes; `None` if the algorithm may choose it.
     pub const fn chunks_of(collective: Collective, shape: &Shape) -> Option<u32> {
         match collective {
             Collective::AllReduce | Collective::Broadcast | Collective::Reduce => None,
@@ -41,7 +41,7 @@ impl Layout {
         }
     }
 
-    /// Locations are below this number. It is also how many chunks make the full vector of one rank.
+    /// The number of locations, which is also the number of chunks in the full vector of one rank.
     pub const fn width(&self) -> u32 {
         match self.collective {
             Collective::AllToAll => self.shape.ranks,
@@ -101,12 +101,12 @@ impl Layout {
         if self.output(extent).is_some() { Some(extent) } else { None }
     }
 
-    /// Whether the output holds the result before the first step: the root of a broadcast.
+    /// Whether the output holds the result before the first step, as at the root of a broadcast.
     pub const fn starts_with_output(&self) -> bool {
         matches!(self.collective, Collective::Broadcast) && self.rank == self.shape.root
     }
 
-    /// The rank whose contribution alone makes up `extent`; nothing where all ranks contribute.
+    /// The only rank that contributes to `extent`; `None` if all ranks do.
     pub const fn source(&self, extent: u32) -> Option<u32> {
         match self.collective {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => {

@@ -1,18 +1,18 @@
 //! Collective algorithms as data.
 //!
-//! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`,
-//! `RecvReduce` and `Copy` steps over chunks. A schedule knows no bytes, element types, clocks or sockets. One
-//! engine runs it on any link, [`verify()`] proves it, [`price()`] ranks it, `Display` explains it.
+//! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`, `RecvReduce`
+//! and `Copy` steps over chunks. A schedule contains no bytes, element types, clocks or sockets. One engine runs it on
+//! any link, [`verify()`] proves it right, [`price()`] estimates its time, `Display` prints it.
 //!
 //! # Chunks and extents
-//! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is bound
-//! at run time. All-reduce, broadcast and reduce cut the vector evenly into `chunks`; reduce-scatter, all-gather,
-//! gather and scatter have one extent per rank; in all-to-all extent `i * ranks + j` is what rank i has for rank j.
-//! [`Layout`] says which of them a rank holds, and which are the same bytes in a call in place.
+//! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is filled in
+//! at run time. All-reduce, broadcast and reduce cut the vector evenly into `chunks`. Reduce-scatter, all-gather,
+//! gather and scatter have one extent per rank. In all-to-all, extent `i * ranks + j` is what rank i sends to rank j.
+//! [`Layout`] says which extents a rank holds, and which are the same bytes in a call in place.
 //!
 //! # What order means
-//! * Step i waits for `dependencies(i)`, piece by piece: its piece k for piece min(k, last) of each. A step of an empty
-//!   extent counts as a piece 0, which has no bytes.
+//! * Step i waits for `dependencies(i)`, piece by piece: its piece k waits for piece min(k, last) of each of them. A
+//!   step of an empty extent counts as having one piece, piece 0, without bytes.
 //! * Per link and direction, steps are served in piece order: piece 0 of every step in list order, then piece 1.
 //! * A scratch chunk is a window of two pieces: piece k of a write waits until every other step that touches the
 //!   chunk has finished piece k - 2, or has finished.

@@ -1,43 +1,44 @@
-//! What a call is expected to take, in closed form and in integer nanoseconds, so that all ranks agree.
+//! Estimates the time of a call, in closed form and in integer nanoseconds, so that all ranks get the same result.
 
 use crate::{Algorithm, Cost, Fraction, Shape};
 
-/// In a nanosecond.
+/// Femtoseconds in a nanosecond.
 const FEMTOSECONDS: u128 = 1_000_000;
 
-/// The figures of a kind of link and of the ranks' cores.
+/// The figures of a network and of the ranks' cores.
 ///
 /// Times per byte are in femtoseconds: 1,000,000 of them is 1 GB/s, and 400 GB/s is still a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Parameters {
-    /// From the call that sends to the return of the call that receives, both ranks waiting, in nanoseconds.
+    /// The latency in nanoseconds: from the call that sends to the return of the call that receives, with both ranks
+    /// waiting.
     pub latency_ns: u64,
-    /// Of a byte on the link, in femtoseconds.
+    /// The time of a byte on the link, in femtoseconds.
     pub wire_fs_per_byte: u64,
-    /// The latency between hosts.
+    /// The latency between hosts, in nanoseconds.
     pub network_latency_ns: u64,
-    /// Of a byte on the network, in femtoseconds: all ranks of a host share its access.
+    /// The time of a byte on the network, in femtoseconds. All ranks of a host share one network interface.
     pub network_fs_per_byte: u64,
-    /// Of a byte reduced, in femtoseconds.
+    /// The time to reduce a byte, in femtoseconds.
     pub reduce_fs_per_byte: u64,
-    /// The processor's time for a message at either end, in nanoseconds.
+    /// The processor time of a message at either end, in nanoseconds.
     pub cpu_per_message_ns: u64,
-    /// The processor's time for a byte at either end, in femtoseconds.
+    /// The processor time of a byte at either end, in femtoseconds.
     pub cpu_fs_per_byte: u64,
-    /// The processor's time to pass from one rank of a core to the next, in nanoseconds.
+    /// The time of a context switch from one rank to the next on the same core, in nanoseconds.
     pub switch_ns: u64,
-    /// How many ranks share a core, in thousandths; below 1000 counts as 1000.
+    /// The number of ranks that share a core, in thousandths; less than 1000 counts as 1000.
     pub ranks_per_core_thousandths: u64,
-    /// How much longer bytes take for every peer of a rank beyond two, in thousandths: many streams at once disturb
-    /// each other in caches and buffers. Measured: with 4 ranks direct exchange takes 5 to 20 % longer than a ring.
+    /// How much longer a byte takes for each peer of a rank beyond two, in thousandths, because many streams at once
+    /// compete for caches and buffers. Measured: with 4 ranks, direct exchange takes 5 to 20 % longer than a ring.
     pub per_peer_thousandths: u64,
-    /// The most bytes of a piece: what a rank of a pipeline holds before it passes it on.
+    /// The largest size of a piece: what a rank of a pipeline receives before it passes it on.
     pub piece_bytes: u64,
 }
 
 impl Parameters {
-    /// TCP over loopback, as `unisono calibrate` found it on two quiet cores of an Intel Xeon with AVX-512; between
-    /// hosts the usual of 10 Gbit/s.
+    /// TCP over loopback, as `unisono calibrate` measured it on two idle cores of an Intel Xeon with AVX-512; between
+    /// hosts, typical figures of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
         latency_ns: 3_500,
         wire_fs_per_byte: 105_000,
@@ -64,8 +65,8 @@ impl Parameters {
         Self { ranks_per_core_thousandths: ranks * 1_000 / cores, ..self }
     }
 
-    /// The same link in the textbook's model, alpha, beta and gamma alone: every rank a core of its own, whose time
-    /// costs nothing, and peers that do not disturb each other.
+    /// The same link in the textbook model, which has only alpha, beta and gamma: every rank has a core of its own,
+    /// processor time is free, and peers do not disturb each other.
     ///
     /// ```
     /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
@@ -87,8 +88,8 @@ impl Parameters {
         }
     }
 
-    /// The shape of a group whose rank r lies on host `hosts[r]`, root 0. On each host as many ranks lead as it has
-    /// cores: more would only take turns with them.
+    /// The shape of a group whose rank r is on host `hosts[r]`, with root 0. Each host has as many leaders as cores:
+    /// more leaders would only take turns on them.
     ///
     /// ```
     /// let two_cores = unisono_schedule::Parameters::LOOPBACK.with_ranks_on_cores(4, 2);
@@ -125,14 +126,15 @@ impl Default for Parameters {
 ///   + reduce * work(reduced)
 /// ```
 ///
-/// * A latency holds one send and one receive: while a message is on its way, a core that has nothing else to do waits
-///   for it, and one that has handles other messages; hence the first maximum.
-/// * Where ranks share a core, a rank whose message has come waits in every round until the others have had their
-///   turn. So few messages win first, then few rounds.
-/// * The link works beside the processor, hence the second maximum; reductions are the caller's thread's own work,
-///   hence the sum. A pipeline of many rounds passes at least a piece from each rank to the next.
-/// * Between hosts, latency and wire are the network's, and the ranks of a host share its access. A rank with two peers
-///   talks to its neighbours, so that one rank of a host talks to another host; peers of the others may be anywhere.
+/// * A latency contains one send and one receive. While a message is on its way, a core either waits for it or handles
+///   other messages. Hence the first maximum.
+/// * Where ranks share a core, a rank whose message has arrived waits in every round until the other ranks have had
+///   their turn. So the number of messages matters first, then the number of rounds.
+/// * The link and the processor work at the same time. Hence the second maximum. Reductions run in the caller's
+///   thread. Hence the sum. In a pipeline of many rounds, each rank passes at least one piece to the next.
+/// * Between hosts, the figures of the network count, and the ranks of a host share its interface. A rank with two
+///   peers talks to its neighbours only, so one rank of a host talks to another host. With more peers, they may be
+///   anywhere.
 ///
 /// ```
 /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
@@ -145,12 +147,12 @@ pub fn price(algorithm: &Algorithm, shape: &Shape, bytes: u64, parameters: &Para
     price_of(&(algorithm.cost)(shape), shape, algorithm.width(shape), bytes, parameters)
 }
 
-/// As [`price`], from a cost and the number of chunks that make the full vector.
+/// As [`price`], for a cost and the number of chunks in the full vector.
 pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, parameters: &Parameters) -> u64 {
     let (latency, wire) = link(shape, parameters);
     let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
     let rounds = u128::from(cost.rounds);
-    // In thousandths, as the mean of all ranks need not be whole. Every message has two ends.
+    // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
     let ends = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
     let handled = u128::from(parameters.cpu_per_message_ns) * work(shape, parameters, ends) / 1_000;
     let turns = rounds * (crowding - 1_000) * u128::from(parameters.switch_ns) / 1_000;
@@ -174,13 +176,13 @@ fn link(shape: &Shape, parameters: &Parameters) -> (u128, u128) {
     (latency.into(), wire.into())
 }
 
-/// What a core does, when the busiest rank and all ranks together do that much.
+/// The work of a core, when the busiest rank and all ranks together do this much.
 fn work(shape: &Shape, parameters: &Parameters, (busiest, all): (u128, u128)) -> u128 {
     let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
     busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)))
 }
 
-/// The times of which the longest counts, in femtoseconds; all of them grow with the bytes, and with nothing else.
+/// The times of which the longest counts, in femtoseconds. All of them are proportional to the bytes.
 fn per_byte(cost: &Cost, shape: &Shape, parameters: &Parameters, bytes: u64) -> [u128; 4] {
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
@@ -196,8 +198,8 @@ fn per_byte(cost: &Cost, shape: &Shape, parameters: &Parameters, bytes: u64) -> 
     [wire * sent, wire * received, wire * leaves_host, copied]
 }
 
-/// Sizes in bytes between which [`price_of`] is a straight line, but for rounding: where its pieces stop to grow and
-/// where one side of a maximum overtakes the other.
+/// The sizes in bytes at which the slope of [`price_of`] changes: where pieces stop growing and where one side of a
+/// maximum overtakes the other. In between it is a straight line, apart from rounding.
 pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, parameters: &Parameters) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
     let (_, wire) = link(shape, parameters);
@@ -222,7 +224,7 @@ mod tests {
     fn ranks_of_a_core_wait_for_their_turn_in_every_round() {
         let shape = Shape::new(8);
         let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 2);
-        // 7 messages either way, so that only the rounds differ: 1, 2 and 3.
+        // All have 7 messages, so that only the rounds differ: 1, 2 and 3.
         let names = ["gather/k_nomial_8", "gather/k_nomial_4", "gather/binomial"];
         let prices = names.map(|name| of(name, &shape, 0, &crowded));
         assert_eq!([prices[1] - prices[0], prices[2] - prices[1]], [3 * crowded.switch_ns; 2]);
@@ -236,8 +238,8 @@ mod tests {
         let ring = |shape, bytes| of("all_gather/ring", shape, bytes, &parameters);
         assert_eq!(ring(&two, 0), 7 * parameters.network_latency_ns);
         assert_eq!(ring(&one, 0), 14 * parameters.cpu_per_message_ns.max(parameters.latency_ns / 2));
-        // Everybody sends 7/8 in both; in the ring one rank of each host sends it to the other host, in the direct
-        // exchange each of four sends 4/7 of it there.
+        // Every rank sends 7/8 in both algorithms. In the ring one rank of each host sends it to the other host; in
+        // the direct exchange each of four ranks sends 4/7 of it there.
         let bytes = 1 << 30;
         let network = |sent: u64| sent * parameters.network_fs_per_byte / 1_000_000;
         let sent = bytes / 8 * 7;

@@ -1,11 +1,11 @@
-//! A broadcast as a list of transfers; backwards it is a reduce.
+//! A broadcast as a list of transfers. Run backwards, it is a reduce.
 //!
-//! Backwards, whoever received a chunk sends its sum once it has the sums of all to whom it would have passed it.
-//! What holds of the one holds of the other: messages, bytes and rounds are the same, sent and received swap.
+//! Backwards, a rank that received a chunk sends its sum, once it has the sums of all ranks to which it passed that
+//! chunk. Both have the same number of messages, bytes and rounds; what is sent and what is received swap.
 
 use crate::{Builder, Cost, Own, Totals};
 
-/// One rank's part in passing on one chunk.
+/// One transfer of one chunk, as one of its ranks sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Transfer {
     pub(crate) peer: u32,
@@ -33,7 +33,7 @@ pub(crate) fn broadcast(builder: &mut Builder, transfers: &[Transfer]) {
     }
 }
 
-/// Adds the transfers backwards, and the root of a group of one copies.
+/// Adds the transfers backwards. In a group of one, the root copies.
 pub(crate) fn reduce(builder: &mut Builder, transfers: &[Transfer]) {
     backwards(builder, transfers);
     if builder.rank() == builder.root() {
@@ -48,7 +48,7 @@ pub(crate) fn all_reduce(builder: &mut Builder, transfers: &[Transfer]) {
     (0..builder.chunks()).for_each(|extent| builder.deliver(extent));
 }
 
-/// The rank that receives an extent from nobody ends with its sum.
+/// The rank that receives an extent from no other rank ends with its sum.
 fn backwards(builder: &mut Builder, transfers: &[Transfer]) {
     let mut unseen = vec![true; builder.chunks() as usize];
     let is_first = |one: &Transfer| std::mem::replace(&mut unseen[one.extent as usize], false);

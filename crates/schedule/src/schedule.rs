@@ -6,7 +6,7 @@ use crate::{Action, Slot, Step};
 
 /// The steps of one rank, in order.
 ///
-/// Shapes only: no pointers, bytes, element types or sockets. See the crate's page for what the order means.
+/// A schedule contains no pointers, bytes, element types or sockets. The page of the crate says what the order means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The rank whose steps these are.
@@ -24,8 +24,8 @@ pub struct Schedule {
 impl Schedule {
     /// Assembles a schedule; `dependencies[i]` are the earlier steps that step i waits for.
     ///
-    /// [`crate::Builder`] infers them; this is for schedules that come from elsewhere. Nothing is checked here:
-    /// the verifier does that.
+    /// [`crate::Builder`] infers them; this function is for schedules from elsewhere. It checks nothing: the verifier
+    /// does that.
     ///
     /// ```
     /// use unisono_schedule::{Action, Schedule, Slot, Step};
@@ -45,7 +45,7 @@ impl Schedule {
             let (read, written) = (step.action.reads(), step.action.writes());
             let written = written.filter(|slot| Some(*slot) != read);
             for slot in [read, written].into_iter().flatten() {
-                // A slot out of range is left for the verifier to name.
+                // The verifier reports a slot that is out of range.
                 if let Slot::Scratch(scratch) = slot
                     && let Some(list) = touching.get_mut(scratch as usize)
                 {
@@ -59,7 +59,7 @@ impl Schedule {
         Self { rank, chunks, scratch_chunks, steps, dependencies, scratch_steps }
     }
 
-    /// The earlier steps that `step` waits for, ascending: its piece k waits for piece min(k, last) of each.
+    /// The earlier steps that `step` waits for, ascending: its piece k waits for piece min(k, last) of each of them.
     pub fn dependencies(&self, step: usize) -> &[u32] {
         self.dependencies.get(step)
     }
@@ -127,7 +127,7 @@ impl fmt::Display for Step {
     }
 }
 
-/// One line per step, as a person reads it.
+/// One line per step, to be read by people.
 ///
 /// ```
 /// let ring = unisono_schedule::find_by_name("all_reduce/ring").unwrap();

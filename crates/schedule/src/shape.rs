@@ -1,6 +1,6 @@
-//! The shape of a group: all that an algorithm may look at, besides its own rank.
+//! The shape of a group: everything that an algorithm may depend on, besides its own rank.
 
-/// The number of ranks, the root, and how the ranks lie on hosts.
+/// The number of ranks, the root, and how the ranks are placed on hosts.
 ///
 /// ```
 /// use unisono_schedule::Shape;
@@ -13,15 +13,15 @@ pub struct Shape {
     pub ranks: u32,
     /// The root of a rooted collective, 0 for the others.
     pub root: u32,
-    /// The number of hosts that the ranks are spread over.
+    /// The number of hosts on which the ranks run.
     pub hosts: u32,
-    /// The number of ranks per host that work for the others: on one host, as many as it has cores.
+    /// The number of leaders per host, which work for the other ranks: on one host, as many as it has cores.
     pub leaders: u32,
 }
 
 impl Shape {
-    /// The most ranks of a group: a step names its peer in 16 bits, and 32 bits count the extents of an all-to-all, one
-    /// for each pair of ranks.
+    /// The largest number of ranks in a group: a step names its peer in 16 bits, and 32 bits must count the extents of
+    /// an all-to-all, one for each pair of ranks.
     pub const RANKS_MAX: u32 = u16::MAX as u32;
 
     /// `ranks` ranks on one host, root 0.
@@ -35,7 +35,7 @@ impl Shape {
         Self { root, ..self }
     }
 
-    /// The most ranks that can lead, when every leader has somebody to lead.
+    /// The largest number of leaders such that every leader has at least one rank to lead.
     pub const fn leaders_max(&self) -> u32 {
         if self.ranks < 2 { 1 } else { self.ranks / 2 }
     }

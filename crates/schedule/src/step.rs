@@ -1,13 +1,13 @@
 //! One step of a schedule: a transfer or a copy of a single chunk.
 
-/// Which of a rank's buffers a chunk lies in; where in it, the step's extent says.
+/// The buffer of a rank in which a chunk is. The extent of the step says where in that buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {
-    /// The caller's input. Never written, except where a call in place makes it the output.
+    /// The caller's input. No step writes it, but in a call in place it is also the output.
     Input,
     /// The caller's output.
     Output,
-    /// A scratch chunk of the engine: a window of two pieces, addressed modulo.
+    /// A scratch chunk of the engine: a window of two pieces, in which piece k is at position k modulo 2.
     Scratch(u32),
 }
 
@@ -38,10 +38,11 @@ pub enum Action {
         destination: Slot,
         /// Whether the local operand is the left one: `operand + wire`, else `wire + operand`.
         operand_is_left: bool,
-        /// Whether the result holds the contributions of all ranks, so that a last scaling belongs here.
+        /// Whether the result contains the contributions of all ranks, so that a final scaling is applied here.
         completes: bool,
     },
-    /// Copy the chunk from one slot to another; nothing to do where a call in place makes them one.
+    /// Copy the chunk from one slot to another. In a call in place both may be the same bytes; then there is nothing
+    /// to do.
     Copy {
         /// The slot that is read.
         source: Slot,
@@ -53,18 +54,18 @@ pub enum Action {
 /// One step: an action on the chunk that `extent` names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Step {
-    /// Index into the table of offsets and lengths that is bound at run time.
+    /// Index into the table of offsets and lengths that is filled in at run time.
     pub extent: u32,
     /// What is done.
     pub action: Action,
 }
 
-/// The most bytes of a [`Step`], so that lists of steps stay in cache.
+/// The largest size of a [`Step`], so that lists of steps stay in cache.
 pub const STEP_BYTES_MAX: usize = 24;
 const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 impl Action {
-    /// The rank at the other end and whether this side sends; nothing for a copy.
+    /// The rank at the other end, and whether this side sends; `None` for a copy.
     pub const fn link(&self) -> Option<(u16, bool)> {
         match *self {
             Self::Send { peer, .. } => Some((peer, true)),

@@ -72,7 +72,7 @@ fn adding_twice_and_missing_name_the_ranks() {
     let around = like("all_reduce/recursive_doubling", build);
     let around = Algorithm { requires: Requires::COMMUTATIVE, canonical: false, ..around };
     let (_, text) = fault(&around, 3);
-    assert!(text.contains("adds what is in already: the contribution of rank 0"), "{text}");
+    assert!(text.contains("adds the contribution of rank 0 twice"), "{text}");
     // For a power of two every contribution is in once, but each rank adds in an order of its own.
     let (found, text) = fault(&around, 4);
     assert!(matches!(found, Fault::Trees { .. }), "{text}");

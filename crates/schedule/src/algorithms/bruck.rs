@@ -1,20 +1,22 @@
-//! Bruck's all-to-all: data travels by the binary digits of its distance. Fewest messages, each byte sent often.
+//! Bruck's all-to-all: data travels by the binary digits of its distance. It has the fewest messages, but sends each
+//! byte several times.
 //!
 //! Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
-//! message-passing systems", 1997. An extent has one name wherever it is, so that nothing is rotated.
+//! message-passing systems", 1997. An extent keeps its name wherever it is, so the original's rotations are not
+//! needed.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
-/// ceil(log2 p) messages sent by each rank, each of about half of the input. Even counts and out of place only.
+/// ceil(log2 p) messages sent by each rank, each of about half of the input. For even counts and out of place only.
 ///
-/// A rank passes on what others send each other, and of uneven counts it knows its own only. In place, what comes
-/// would have to wait until what was there has left, several messages later.
+/// A rank passes on data between other ranks, and with uneven counts it would not know its length. In place, data that
+/// arrives would have to wait until the data in its place has left, several messages later.
 pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     name: "bruck",
     collective: Collective::AllToAll,
     requires: Requires { even_counts: true, out_of_place: true, ..Requires::NOTHING },
     chunks: |shape| shape.ranks * shape.ranks,
-    // What passes through.
+    // One for each hop of data that this rank passes on.
     scratch_chunks: |shape| (1..shape.ranks).map(|distance| distance.count_ones() - 1).sum(),
     cost,
     canonical: false,
@@ -26,14 +28,15 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         builder.deliver(builder.rank() * (builder.ranks() + 1));
     },
     source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997",
-    summary: "in round k all data whose distance has binary digit k moves on by 2^k",
+    summary: "in round k all data moves on by 2^k if its distance has binary digit k",
 };
 
-/// The round in which all data moves on by `digit` whose distance has it.
+/// The round in which all data whose distance contains `digit` moves on by `digit`.
 fn exchange(builder: &mut Builder, digit: u32) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let moving: Vec<u32> = (digit..ranks).filter(|distance| distance & digit != 0).collect();
-    // Data of that distance that is at `at` before the round has made the lower digits of its way.
+    // Before this round, data has moved by the lower digits of its distance. So this is the extent that is now at rank
+    // `at`.
     let extent = |at: u32, distance: u32| {
         let from = (at + ranks - distance % digit) % ranks;
         from * ranks + (from + distance) % ranks
@@ -48,11 +51,11 @@ fn cost(shape: &Shape) -> Cost {
     let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
     let hops: u32 = (1..shape.ranks).map(u32::count_ones).sum();
     let moved = Fraction::new(u64::from(hops), ranks);
-    // Ahead and behind, which meet where two digits, or one twice, make p.
+    // The ranks ahead and behind. They are the same rank where two digits, or one digit twice, add up to p.
     let met =
         if ranks > 1 && shape.ranks.count_ones() <= 2 { u64::from(shape.ranks.count_ones()) } else { 0 };
     Cost {
-        // The most ones of a distance.
+        // The largest number of ones in a distance.
         rounds: u64::from(shape.ranks.ilog2()),
         messages: 2 * rounds,
         peers: 2 * rounds - met,

@@ -1,4 +1,4 @@
-//! Reduce in the canonical tree: the same bits whatever the root.
+//! Reduce in the canonical tree: the same bits for every root.
 
 use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
@@ -16,7 +16,7 @@ pub(super) const REDUCE: Algorithm = Algorithm {
         let (sent, received) = (Fraction::new(inwards.min(1), 1), Fraction::new(inwards, 1));
         let others = u64::from(shape.ranks) - 1;
         let all = Totals::whole(others + hop, others);
-        // Rank 0 talks to those it adds, the root maybe among them, and to the root.
+        // The peers of rank 0 are the ranks whose values it adds and the root, which may be one of these.
         let added = fold.virtual_rank(shape.root).map_or(shape.root == 1, u32::is_power_of_two);
         let peers = inwards + if added { 0 } else { hop };
         Cost { rounds: rounds + hop, messages: inwards + hop, peers, sent, received, reduced: received, all }

@@ -1,4 +1,4 @@
-//! The chain: every rank passes the vector to the next one, as it comes in.
+//! The chain: every rank passes the vector to the next one while it receives it.
 //!
 //! Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience", 2007.
 
@@ -36,5 +36,5 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
         }
     },
     source: "Chan, Heimlich, Purkayastha, van de Geijn 2007, section on pipelined algorithms",
-    summary: "each rank passes the vector to the next one as it comes in",
+    summary: "each rank passes the vector to the next one while it receives it",
 };

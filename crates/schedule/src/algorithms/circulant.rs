@@ -1,7 +1,7 @@
-//! The circulant graph: any number of ranks in about log2 p rounds, and not one byte more than needed.
+//! The circulant graph: about log2 p rounds for any number of ranks, and the fewest bytes.
 //!
-//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. Distances are p halved again and
-//! again, rounded up, and everybody does the same, so that there is nothing to fold for any p.
+//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. The distances are p halved again
+//! and again, rounded up. All ranks do the same, so no ranks are folded for any p.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
@@ -58,19 +58,19 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     canonical: false,
     build: all_gather,
     source: "Traeff 2024 (the second half of the all-reduce)",
-    summary: "everybody passes all that is missing to ranks at about twice the last distance",
+    summary: "every rank sends all that is missing to ranks at about twice the last distance",
 };
 
-/// Per round (d, s), the first one first: of d chunks the last d - s go to the rank s ahead, so that s are left.
+/// The rounds as (d, s), in order: of d chunks, the last d - s go to the rank s ahead, so that s are left.
 pub(super) fn rounds(ranks: u32) -> Vec<(u32, u32)> {
     let left = std::iter::successors(Some(ranks), |chunks| Some(chunks.div_ceil(2)));
     left.take_while(|chunks| *chunks > 1).map(|chunks| (chunks, chunks.div_ceil(2))).collect()
 }
 
-/// The most messages in a row: a chunk that is i ahead goes to the largest distance that is not above i, again and
-/// again, and chunks whose way is short meet those that come from afar only at the end.
+/// The longest chain of messages. A chunk that has to move by i goes by the largest distance that is at most i, again
+/// and again. A chunk with a short way is sent together with chunks from afar only at the end.
 pub(super) fn longest_path(ranks: u32) -> u64 {
-    // Of the chunks below `below`, from the round on that `from` counts.
+    // The longest chain of the chunks below `below`, in the rounds of `rounds`.
     fn longest(rounds: &[(u32, u32)], below: u32, all_below: &[u64]) -> u64 {
         let (mut below, mut hops, mut most) = (below, 0, 0);
         for (nth, (_, distance)) in rounds.iter().enumerate() {
@@ -95,7 +95,7 @@ fn half(shape: &Shape) -> Cost {
     let distances: Vec<u32> = rounds(shape.ranks).into_iter().map(|(_, distance)| distance).collect();
     let part = Fraction::new(others, ranks);
     let messages = distances.len() as u64;
-    // Ahead and behind, which meet where two distances, or one twice, make p.
+    // The ranks ahead and behind. They are the same rank where two distances, or one distance twice, add up to p.
     let behind = distances.iter().filter(|distance| !distances.contains(&(shape.ranks - **distance)));
     let peers = messages + behind.count() as u64;
     Cost {
@@ -109,7 +109,7 @@ fn half(shape: &Shape) -> Cost {
     }
 }
 
-/// Extent r + i, the i-th of rank r, is summed while it moves to the ranks ahead, and is complete at its owner.
+/// Extent r + i, the i-th of rank r, is summed while it moves to the ranks ahead. Its sum is complete at its owner.
 fn reduce_scatter(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;
@@ -123,7 +123,7 @@ fn reduce_scatter(builder: &mut Builder) {
     builder.deliver(rank);
 }
 
-/// The same rounds backwards.
+/// The same rounds in reverse.
 fn all_gather(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;

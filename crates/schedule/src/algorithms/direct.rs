@@ -1,6 +1,6 @@
-//! Direct exchange: everybody talks to everybody at once. One or two rounds, most messages.
+//! Direct exchange: every rank exchanges messages with every other at once. One or two rounds, and the most messages.
 //!
-//! For networks where any pair of ranks has a path of its own; the two-phase all-reduce is also called two-shot.
+//! For networks in which every pair of ranks has a path of its own. The two-phase all-reduce is also called two-shot.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
@@ -31,7 +31,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         all_gather(builder);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce, with direct exchange in both halves",
-    summary: "everybody sums one chunk of everybody, then sends it to everybody",
+    summary: "every rank sums one chunk of all ranks, then sends the sum to all of them",
 };
 
 /// 1 round; (p-1)/p of the vector sent, received and reduced.
@@ -50,7 +50,7 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     canonical: false,
     build: reduce_scatter,
     source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (pairwise exchange)",
-    summary: "everybody sends each share straight to its owner",
+    summary: "every rank sends each share directly to its owner",
 };
 
 /// 1 round; (p-1)/p of the result sent and received.
@@ -69,10 +69,10 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
     canonical: false,
     build: all_gather,
     source: "folklore; the \"direct\" all-gather of Open MPI's tuned module",
-    summary: "everybody sends its share to everybody",
+    summary: "every rank sends its share to every other rank",
 };
 
-/// 1 round; (p-1)/p of the input sent. Out of place only: nothing waits, so nothing may be overwritten.
+/// 1 round; (p-1)/p of the input sent. Out of place only: no step waits for another, so nothing may be overwritten.
 pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     name: "direct",
     collective: Collective::AllToAll,
@@ -99,7 +99,7 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         builder.deliver(rank * ranks + rank);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (long messages)",
-    summary: "everybody sends what it has for each rank, all at once, nearest rank first",
+    summary: "every rank sends each other rank its part, all at once, the nearest rank first",
 };
 
 fn others(shape: &Shape) -> (u64, Fraction) {
@@ -107,11 +107,11 @@ fn others(shape: &Shape) -> (u64, Fraction) {
     (others, Fraction::new(others, u64::from(shape.ranks)))
 }
 
-/// Extent c is summed at rank c. Sums grow outwards from the owner, first downwards, so that the order of the
-/// ranks is kept: `(0 + (1 + 2)) + 3` at rank 2 of 4.
+/// Extent c is summed at rank c. The sum grows outwards from the owner, first to the lower ranks, so that the order of
+/// the ranks is kept: `(0 + (1 + 2)) + 3` at rank 2 of 4.
 fn reduce_scatter(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
-    // Whoever expects us first is served first.
+    // Sends go first to the rank that receives from this one first.
     for peer in (rank + 1..ranks).chain((0..rank).rev()) {
         builder.send(peer, peer);
     }

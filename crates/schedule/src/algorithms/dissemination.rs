@@ -1,4 +1,4 @@
-//! The dissemination barrier: in round k everybody tells the rank at distance 2^k what it knows.
+//! The dissemination barrier: in round k every rank sends what it knows to the rank at distance 2^k.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
 
@@ -12,7 +12,7 @@ pub(super) const BARRIER: Algorithm = Algorithm {
     cost: |shape| {
         let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
         let tokens = Fraction::new(rounds, 1);
-        // Ahead and behind, which meet where two distances, or one twice, make p.
+        // The ranks ahead and behind. They are the same rank where two distances, or one distance twice, add up to p.
         let met = match shape.ranks.count_ones() {
             _ if shape.ranks == 1 => 0,
             ones @ 1..=2 => u64::from(ones),
@@ -37,12 +37,12 @@ pub(super) const BARRIER: Algorithm = Algorithm {
         for distance in distances.collect::<Vec<_>>() {
             let (to, from) = (builder.ahead(distance), builder.behind(distance));
             let told = builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
-            // What was heard before is what this round passes on.
+            // This round passes on what the rounds before have brought.
             heard.iter().for_each(|earlier| builder.after(told, *earlier));
             let destination = builder.scratch();
             heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
         }
     },
     source: "Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988",
-    summary: "in round k everybody passes a token to the rank at distance 2^k, once it has those before",
+    summary: "in round k every rank sends a token to the rank at distance 2^k, once it has those of earlier rounds",
 };

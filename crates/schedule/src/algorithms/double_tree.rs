@@ -1,13 +1,14 @@
-//! Two trees, each for half of the vector; whoever passes on in one is a leaf of the other.
+//! Two trees, each for half of the vector. Every inner rank of one tree is a leaf of the other.
 //!
 //! Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009. In one binary
-//! tree the leaves, half of all ranks, only receive while the others send everything twice. With two trees everybody
-//! sends and receives the whole vector once, in about log2 p rounds; the engine's pieces pipeline each tree.
+//! tree the leaves, half of all ranks, only receive, while the other ranks send everything twice. With two trees every
+//! rank sends and receives the whole vector once, in about log2 p rounds. The engine's pieces make a pipeline of each
+//! tree.
 
 use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
-/// 2 floor(log2 p) rounds; each half goes up its tree and down again: the vector is sent and received twice.
+/// 2 floor(log2 p) rounds. Each half goes up its tree and down again: the vector is sent and received twice.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "double_tree",
     collective: Collective::AllReduce,
@@ -19,7 +20,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         if others == 0 {
             return Cost::FREE;
         }
-        // From 4 ranks on somebody below the top has two below in one tree, and is a leaf of the other.
+        // With 4 ranks or more, some rank below the top has two children in one tree, and is a leaf of the other.
         let moved = Fraction::new(ranks.min(4), 2);
         Cost {
             rounds: 2 * u64::from(ranks.ilog2()),
@@ -41,7 +42,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     summary: "each half goes up and down its own tree; inner ranks of one are leaves of the other",
 };
 
-/// 1 + floor(log2(p-1)) rounds; the vector leaves the root once, and everybody else receives and sends it once.
+/// 1 + floor(log2(p-1)) rounds. The vector leaves the root once, and every other rank receives and sends it once.
 pub(super) const BROADCAST: Algorithm = Algorithm {
     name: "double_tree",
     collective: Collective::Broadcast,
@@ -58,7 +59,7 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     summary: "the root sends each half down its own tree; inner ranks of one are leaves of the other",
 };
 
-/// 1 + floor(log2(p-1)) rounds; the vector reaches the root once, and everybody else sends and receives it once.
+/// 1 + floor(log2(p-1)) rounds. The vector reaches the root once, and every other rank sends and receives it once.
 pub(super) const REDUCE: Algorithm = Algorithm {
     name: "double_tree",
     collective: Collective::Reduce,
@@ -75,8 +76,9 @@ pub(super) const REDUCE: Algorithm = Algorithm {
     summary: "each half is summed up its own tree to the root; inner ranks of one are leaves of the other",
 };
 
-/// Two binary trees over members 1 to n. In order, member i of the first tree has number i; odd numbers are leaves.
-/// In the second tree numbers run backwards, or, if n is odd, are one less: odd members have even numbers.
+/// Two binary trees over members 1 to n. Each tree gives the members numbers, and odd numbers are leaves. In the first
+/// tree member i has number i. In the second the numbers run backwards if n is even; if n is odd they are one less,
+/// and member 1 has number n. So the inner members of the first tree, which are even, are leaves of the second.
 #[derive(Clone, Copy)]
 struct TreePair {
     members: u32,
@@ -99,19 +101,20 @@ impl TreePair {
         }
     }
 
-    /// The number at the top: the largest power of two.
+    /// The number of the top: the largest power of two.
     fn top(self) -> Option<u32> {
         self.members.checked_ilog2().map(|bit| 1 << bit)
     }
 
-    /// The number above; 0 for the top. A number with n zeros at its end is n levels above the leaves.
+    /// The number of the parent; 0 for the top. A number with n zeros at its end is n levels above the leaves.
     fn above(self, number: u32) -> u32 {
         let level = number & number.wrapping_neg();
         let rest = number - level;
         if rest | (2 * level) <= self.members { rest | (2 * level) } else { rest }
     }
 
-    /// The numbers below, lower one first. Where the right one is beyond the last, one further down takes its place.
+    /// The numbers of the children, the lower one first. If the right child is beyond the last number, a number
+    /// further down takes its place.
     fn below(self, number: u32) -> impl Iterator<Item = u32> {
         let level = number & number.wrapping_neg();
         let halves =
@@ -121,8 +124,8 @@ impl TreePair {
         left.into_iter().chain(right)
     }
 
-    /// What a member receives from above and sends below: half 0 in the first tree, half 1 in the second.
-    /// `rank` gives the rank of a member, and of 0, above the top.
+    /// The transfers of a member, from its parent and to its children: half 0 in the first tree, half 1 in the second.
+    /// `rank` gives the rank of a member, and of member 0, the parent of the top.
     fn transfers(self, member: u32, rank: impl Fn(u32) -> Option<u32>) -> Vec<Transfer> {
         let mut made = Vec::new();
         for tree in 0..2 {
@@ -137,7 +140,7 @@ impl TreePair {
     }
 }
 
-/// The members are all ranks but the root, counted from it.
+/// The members are all ranks but the root, numbered by their distance from it.
 fn rooted_transfers(builder: &Builder) -> Vec<Transfer> {
     let (root, ranks) = (builder.root(), builder.ranks());
     let rank = |member: u32| Some((member + root) % ranks);
@@ -156,7 +159,7 @@ fn broadcast_cost(shape: &Shape) -> Cost {
     if others == 0 {
         return Cost::FREE;
     }
-    // Two ranks have one link, on which both halves are one message.
+    // With two ranks there is one link, on which both halves are one message.
     let halves = others.min(2);
     Cost {
         rounds: 1 + u64::from(others.ilog2()),

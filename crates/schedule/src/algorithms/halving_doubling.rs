@@ -1,11 +1,13 @@
-//! Recursive halving and doubling: with each round the distance doubles and what is exchanged halves, then back.
+//! Recursive halving and doubling: in each round the distance doubles and the amount that is exchanged halves; then
+//! the same in reverse.
 //!
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
-/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. Other p: one vector more to fold and to unfold.
+/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, one more vector to fold and to
+/// unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "halving_doubling",
     collective: Collective::AllReduce,
@@ -26,7 +28,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     canonical: true,
     build: |builder| {
         let fold = Fold::new(builder.ranks());
-        // Chunks in bit-reversed order: whatever one exchange moves is contiguous.
+        // Chunks in bit-reversed order, so that what one exchange moves is contiguous.
         let owned =
             |v: u32| vec![if fold.rounds() == 0 { 0 } else { v.reverse_bits() >> (32 - fold.rounds()) }];
         let rank = builder.rank();
@@ -44,10 +46,11 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         builder.deliver(0);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce (Rabenseifner's algorithm)",
-    summary: "recursive halving sums the chunks, recursive doubling hands them out",
+    summary: "recursive halving sums the chunks, recursive doubling gathers them",
 };
 
-/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. Other p: more to fold and to unfold.
+/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, more to fold and to
+/// unfold.
 pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     name: "halving",
     collective: Collective::ReduceScatter,
@@ -85,10 +88,10 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
         builder.deliver(rank);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (recursive halving), distance 1 first",
-    summary: "in round k the half of the shares that the rank at distance 2^k collects goes there",
+    summary: "in round k every rank sends the rank at distance 2^k the half of the shares that it collects",
 };
 
-/// log2 p rounds; (p-1)/p of the result sent and received. Other p: more to fold and to unfold.
+/// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, more to fold and to unfold.
 pub(super) const ALL_GATHER: Algorithm = Algorithm {
     name: "doubling",
     collective: Collective::AllGather,
@@ -127,23 +130,23 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
         builder.deliver(rank);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-gather (recursive doubling)",
-    summary: "in each round everybody exchanges all it has with the rank at half the last distance",
+    summary: "in each round every rank exchanges all it has with the rank at half the last distance",
 };
 
-/// The shares that a virtual rank stands for.
+/// The shares that a virtual rank owns.
 fn shares(fold: &Fold, virtual_rank: u32) -> Vec<u32> {
     let rank = fold.rank(virtual_rank);
     fold.partner(rank).map_or_else(|| vec![rank], |partner| vec![rank, partner])
 }
 
-/// The most shares that one rank receives in recursive halving, or sends in recursive doubling: virtual rank 0
-/// does, in whose classes modulo 2, 4, ... most pairs are.
+/// The largest number of shares that one rank receives in recursive halving, or sends in recursive doubling. Virtual
+/// rank 0 has it, since its classes modulo 2, 4, ... contain the most pairs.
 fn exchanged(fold: &Fold) -> u64 {
     let classes = (1..=fold.rounds()).map(|round| 1_u32 << round);
     classes.map(|class| u64::from(fold.size() / class + fold.remainder().div_ceil(class))).sum()
 }
 
-/// The even rank of a pair adds everything of the odd one.
+/// The even rank of a pair adds the whole vector of the odd one.
 fn fold_in(builder: &mut Builder, fold: &Fold) {
     if let Some(partner) = fold.partner(builder.rank()) {
         for extent in 0..builder.chunks() {
@@ -152,7 +155,7 @@ fn fold_in(builder: &mut Builder, fold: &Fold) {
     }
 }
 
-/// What the virtual ranks `of` that agree with `like` modulo `class` own, ascending.
+/// The shares of those virtual ranks in `of` that are equal to `like` modulo `class`, ascending.
 fn class(fold: &Fold, like: u32, class: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let members = (like % class..fold.size()).step_by(class as usize);
     let mut extents: Vec<u32> = members.flat_map(owned).collect();
@@ -181,7 +184,7 @@ fn double(builder: &mut Builder, fold: &Fold, own: u32, owned: &dyn Fn(u32) -> V
     }
 }
 
-/// All extents in the order in which a virtual rank gets them by recursive doubling: so they are passed on.
+/// All extents in the order in which a virtual rank gets them by recursive doubling. They are passed on in this order.
 fn arrivals(fold: &Fold, own: u32, owned: &dyn Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let rounds = (0..fold.rounds()).rev();
     let received = rounds.flat_map(|round| class(fold, own ^ (1 << round), 2 << round, owned));

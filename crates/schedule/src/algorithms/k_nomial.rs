@@ -1,8 +1,9 @@
-//! The k-nomial tree: each digit, in base k, of a rank's distance from the root is one hop. With k = 2 it is binomial.
+//! The k-nomial tree: each digit, in base k, of a rank's distance from the root is one hop. With k = 2 the tree is
+//! binomial.
 //!
-//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, for k = 2; a
-//! larger radix has fewer rounds and more messages at each inner rank, and with k >= p the root serves everybody.
-//! Ranks are counted from the root, so that any root gives the same tree.
+//! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, for k = 2. A
+//! larger radix has fewer rounds and more messages at each inner rank. With k >= p the root sends to every rank
+//! itself. Ranks are counted from the root, so that the tree is the same for any root.
 
 use std::ops::Range;
 
@@ -21,7 +22,7 @@ pub(super) const fn broadcast<const RADIX: u32>(name: &'static str) -> Algorithm
         canonical: false,
         build: |builder| rooted::broadcast(builder, &transfers::<RADIX>(builder)),
         source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast; k-nomial as in MPICH and UCC",
-        summary: "everybody who has the vector passes it on, farthest rank first",
+        summary: "every rank that has the vector passes it to its children, the farthest first",
     }
 }
 
@@ -37,7 +38,7 @@ pub(super) const fn reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
         canonical: false,
         build: |builder| rooted::reduce(builder, &transfers::<RADIX>(builder)),
         source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree); k-nomial as in MPICH and UCC",
-        summary: "everybody adds its children's sums, nearest first, and passes the result to its parent",
+        summary: "every rank adds its children's sums, the nearest first, and passes the result to its parent",
     }
 }
 
@@ -66,7 +67,7 @@ pub(super) const fn gather<const RADIX: u32>(name: &'static str) -> Algorithm {
             }
         },
         source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (the gather of its long messages)",
-        summary: "everybody passes the shares of its subtree to its parent",
+        summary: "every rank passes the shares of its subtree to its parent",
     }
 }
 
@@ -92,7 +93,7 @@ pub(super) const fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
             builder.deliver(builder.rank());
         },
         source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast (the scatter of its long messages)",
-        summary: "everybody passes on the shares of its children's subtrees, the largest subtree first",
+        summary: "every rank passes on the shares of its children's subtrees, the largest subtree first",
     }
 }
 
@@ -104,7 +105,7 @@ pub(super) struct Node<const RADIX: u32> {
 }
 
 impl<const RADIX: u32> Node<RADIX> {
-    /// The root of a group whose root is rank 0.
+    /// The node of rank 0 in a group whose root is rank 0.
     pub(super) fn root(ranks: u32) -> Self {
         Self { ranks, root: 0, relative: 0 }
     }
@@ -113,12 +114,12 @@ impl<const RADIX: u32> Node<RADIX> {
         Self { ranks: builder.ranks(), root: builder.root(), relative: builder.behind(builder.root()) }
     }
 
-    /// The rank of a relative one.
+    /// The rank that is at this distance from the root.
     pub(super) fn rank(&self, relative: u32) -> u32 {
         (relative + self.root) % self.ranks
     }
 
-    /// The place value of the lowest digit that is not 0; above all others for the root.
+    /// The place value of the lowest digit that is not 0; for the root larger than every place value.
     fn place(&self) -> u64 {
         let own = u64::from(self.relative);
         let is_zero = |place: &u64| own.is_multiple_of(place * u64::from(RADIX));
@@ -130,7 +131,7 @@ impl<const RADIX: u32> Node<RADIX> {
         (own > 0).then(|| (own - own % (self.place() * u64::from(RADIX))) as u32)
     }
 
-    /// The subtrees below this rank, nearest and smallest first; each starts with the child itself.
+    /// The subtrees of the children, the nearest and smallest first. Each starts with the child itself.
     pub(super) fn children(&self) -> Vec<Range<u32>> {
         let (own, ranks) = (u64::from(self.relative), u64::from(self.ranks));
         let places = places::<RADIX>().take_while(|place| *place < self.place() && own + place < ranks);
@@ -140,13 +141,13 @@ impl<const RADIX: u32> Node<RADIX> {
         held.map(|(start, place)| start as u32..(start + place).min(ranks) as u32).collect()
     }
 
-    /// This rank and all below it.
+    /// This rank and all ranks below it.
     pub(super) fn subtree(&self) -> Range<u32> {
         self.relative..self.children().last().map_or(self.relative + 1, |child| child.end)
     }
 }
 
-/// From the parent, then to the children, farthest first.
+/// One transfer from the parent, then one to each child, the farthest first.
 pub(super) fn transfers<const RADIX: u32>(builder: &Builder) -> Vec<Transfer> {
     let node = Node::<RADIX>::of(builder);
     let from = node.parent().map(|parent| Transfer::recv(node.rank(parent), 0));
@@ -159,13 +160,14 @@ fn places<const RADIX: u32>() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(1), |place: &u64| place.checked_mul(u64::from(RADIX)))
 }
 
-/// The longest path: the most digits other than 0 of a number below p. The least number with n of them has n ones.
+/// The length of the longest path: the largest number of nonzero digits in a number below p. The smallest number with
+/// n nonzero digits consists of n ones.
 pub(super) fn depth<const RADIX: u32>(ranks: u32) -> u64 {
     let ones = std::iter::successors(Some(1), |ones: &u64| Some(ones * u64::from(RADIX) + 1));
     ones.take_while(|ones| *ones < u64::from(ranks)).count() as u64
 }
 
-/// The number of the root's children: digits at places, below p.
+/// The number of children of the root: numbers below p with one nonzero digit.
 fn children<const RADIX: u32>(shape: &Shape) -> u64 {
     let others = u64::from(shape.ranks) - 1;
     let places = places::<RADIX>().take_while(|place| *place <= others);
@@ -188,7 +190,7 @@ pub(super) fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
 pub(super) fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     let children = children::<RADIX>(shape);
     let part = |count: u32| Fraction::new(u64::from(count), u64::from(shape.ranks));
-    // A share makes as many hops as its owner's place in the tree is deep.
+    // A share makes as many hops as its owner is levels below the root.
     let digits = |rank: u32| places::<RADIX>().map(move |place| u64::from(rank) / place);
     let hops =
         |rank| digits(rank).take_while(|rest| *rest > 0).filter(|rest| rest % u64::from(RADIX) > 0).count();
@@ -204,7 +206,7 @@ pub(super) fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     }
 }
 
-/// The most ranks below, and with, any rank but the root.
+/// The size of the largest subtree below the root.
 fn largest_subtree<const RADIX: u32>(shape: &Shape) -> u32 {
     let root = Node::<RADIX>::root(shape.ranks);
     root.children().iter().map(|child| child.end - child.start).max().unwrap_or(0)

@@ -1,13 +1,14 @@
-//! Leaders: a few ranks add up for the others. Fewest messages, for ranks that share cores.
+//! Leaders: a few ranks add up the vectors of the others. It has the fewest messages, for ranks that share cores.
 //!
-//! With more ranks than cores every message costs somebody's time on a core, and fewest messages win, not fewest
-//! rounds. With as many leaders as cores each core has one rank that adds.
+//! With more ranks than cores, every message takes time of some core, so the algorithm with the fewest messages wins
+//! and not the one with the fewest rounds. With as many leaders as cores, each core has one rank that adds.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape, Totals};
 
-/// 2(p-l) + l log2 l messages of the whole vector in all, with l leaders; 2 + log2 l rounds. For other l they fold.
+/// With l leaders: 2(p-l) + l log2 l messages of the whole vector in all, in 2 + log2 l rounds. If l is no power of
+/// two, the leaders fold.
 ///
-/// l is `shape.leaders`, but at most [`Shape::leaders_max`].
+/// l is `shape.leaders`, and at most [`Shape::leaders_max`].
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "leaders",
     collective: Collective::AllReduce,
@@ -39,7 +40,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     summary: "blocks of ranks send everything to their leader, the leaders exchange, and send the sum back",
 };
 
-/// Consecutive ranks, about as many in each block; the first of a block leads it.
+/// Blocks of consecutive ranks, of about equal size. The first rank of a block is its leader.
 struct Blocks {
     ranks: u32,
     leaders: u32,
@@ -89,7 +90,7 @@ fn cost(shape: &Shape) -> Cost {
     let blocks = Blocks::of(shape);
     let fold = Fold::new(blocks.leaders);
     let (ranks, leaders) = (u64::from(shape.ranks), u64::from(blocks.leaders));
-    // Of each leader, whom it talks to and what it reduces.
+    // For each leader, the number of its peers and of the vectors that it reduces.
     let load = |block: u32| {
         let followers = u64::from(blocks.first(block + 1) - blocks.first(block) - 1);
         let partners = u64::from(fold.partner(block).is_some());

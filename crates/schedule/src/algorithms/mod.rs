@@ -18,7 +18,7 @@ mod ring;
 mod scatter_all_gather;
 mod up_and_down;
 
-/// Every algorithm, those of one collective next to each other.
+/// Every algorithm, sorted by collective.
 static ALGORITHMS: &[Algorithm] = &[
     recursive_doubling::ALL_REDUCE,
     halving_doubling::ALL_REDUCE,
@@ -71,7 +71,7 @@ static ALGORITHMS: &[Algorithm] = &[
     up_and_down::barrier::<8>("k_nomial_8"),
 ];
 
-/// The name of the one algorithm that takes a number: how many ranks lead.
+/// The name of the only algorithm that takes a number: the number of leaders.
 pub(crate) const LEADERS: &str = leaders::ALL_REDUCE.name;
 
 /// Every registered algorithm.
@@ -83,12 +83,12 @@ pub fn algorithms() -> &'static [Algorithm] {
     ALGORITHMS
 }
 
-/// The algorithm of that name for a collective.
+/// The algorithm of this name for a collective.
 pub fn find(collective: Collective, name: &str) -> Option<&'static Algorithm> {
     ALGORITHMS.iter().find(|algorithm| algorithm.collective == collective && algorithm.name == name)
 }
 
-/// The algorithm of that qualified name, as in `all_reduce/ring`.
+/// The algorithm of this qualified name, such as `all_reduce/ring`.
 pub fn find_by_name(qualified_name: &str) -> Option<&'static Algorithm> {
     let (collective, name) = qualified_name.split_once('/')?;
     find(collective.parse().ok()?, name)

@@ -1,13 +1,13 @@
-//! All-to-all that may overwrite its input: of each pair one rank makes room before the other needs it.
+//! All-to-all that may overwrite its input: in each pair, one rank makes room before the other needs it.
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
 
 /// 1 round; (p-1)/p of the input sent. Right in place.
 ///
-/// In place, what two ranks have for each other lies where what they receive belongs: each would have to send
-/// before it can receive, which without buffers is a deadlock. So one rank of each pair receives into scratch
-/// and copies once its own data has left. Which one alternates with the parity of the distance, so that everybody
-/// has half of the copies.
+/// In place, the data that two ranks have for each other is where the data that they receive belongs. Both would have
+/// to send before they can receive, which without buffers is a deadlock. So one rank of each pair receives into
+/// scratch and copies once its own data has left. Which of the two does so alternates with the parity of the distance,
+/// so that every rank has to copy for half of its peers.
 pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
     name: "pairwise",
     collective: Collective::AllToAll,
@@ -46,5 +46,5 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
         builder.deliver(rank * ranks + rank);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (pairwise exchange)",
-    summary: "everybody exchanges with each rank; of each pair one receives into scratch first",
+    summary: "every rank exchanges with every other; in each pair one receives into scratch first",
 };

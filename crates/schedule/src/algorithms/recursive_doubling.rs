@@ -1,11 +1,11 @@
-//! Recursive doubling: in round k everybody exchanges everything with the rank at distance 2^k. Fewest rounds.
+//! Recursive doubling: in round k every rank exchanges the whole vector with the rank at distance 2^k. Fewest rounds.
 //!
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005, section on
 //! all-reduce.
 
 use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
-/// log2 p rounds of the whole vector; for other p one more to fold and one more to unfold.
+/// log2 p rounds of the whole vector. If p is no power of two, one more round to fold and one more to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "recursive_doubling",
     collective: Collective::AllReduce,
@@ -17,7 +17,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
         let (pairs, exchanged) = (u64::from(fold.remainder()), rounds * u64::from(fold.size()));
         let all = Totals::whole(2 * pairs + exchanged, pairs + exchanged);
-        // A rank of a pair sums once more at the start, and sends once more at the end.
+        // The even rank of a pair sums once more at the start, and sends once more at the end.
         let most = Fraction::new(rounds + folded, 1);
         let peers = rounds + folded;
         let rounds = u64::from(fold.longest_path());
@@ -46,5 +46,5 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         builder.deliver(0);
     },
     source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce",
-    summary: "in round k everybody exchanges the whole vector with the rank at distance 2^k",
+    summary: "in round k every rank exchanges the whole vector with the rank at distance 2^k",
 };

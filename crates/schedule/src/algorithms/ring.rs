@@ -1,4 +1,4 @@
-//! The ring: every rank talks to its two neighbours only. Fewest bytes, most rounds.
+//! The ring: every rank exchanges messages with its two neighbours only. Fewest bytes, most rounds.
 //!
 //! Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009.
 
@@ -31,7 +31,7 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
         all_gather(builder);
     },
     source: "Patarasuk, Yuan 2009",
-    summary: "each chunk travels once around the ring to be summed and once more to be handed out",
+    summary: "each chunk travels once around the ring to be summed and once more to be gathered",
 };
 
 /// p-1 rounds; (p-1)/p of the vector sent, received and reduced.
@@ -89,7 +89,7 @@ fn reduce_scatter(builder: &mut Builder) {
     }
 }
 
-/// Extent c starts at rank c and visits all others.
+/// Extent c starts at rank c and visits all other ranks.
 fn all_gather(builder: &mut Builder) {
     let (next, previous) = (builder.ahead(1), builder.behind(1));
     for hop in 1..builder.ranks() {

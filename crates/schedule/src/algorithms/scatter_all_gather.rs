@@ -1,13 +1,14 @@
-//! The root hands out shares, which everybody then gathers; backwards, a reduce. Few rounds and few bytes.
+//! The root scatters shares, which all ranks then gather; in reverse it is a reduce. Few rounds and few bytes.
 //!
 //! Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library", 1994; the
-//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. Nobody is sent what it has: in the all-gather, what
-//! came by the scatter is left out, so that all ranks together move p-1 vectors, the least there can be.
+//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. No rank is sent what it has: the all-gather leaves out
+//! what the scatter has brought. So all ranks together move p-1 vectors, which is the minimum.
 
 use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Requires, Shape, Totals};
 
-/// 2 log2 p - 1 rounds; twice the vector, less two shares, leaves the root. Other p: one message more to the others.
+/// 2 log2 p - 1 rounds. Twice the vector, less two shares, leaves the root. If p is no power of two, the remaining
+/// ranks take one message more.
 pub(super) const BROADCAST: Algorithm = Algorithm {
     name: "scatter_all_gather",
     collective: Collective::Broadcast,
@@ -24,7 +25,7 @@ pub(super) const BROADCAST: Algorithm = Algorithm {
     summary: "the root's vector is scattered along a binomial tree and gathered everywhere by recursive doubling",
 };
 
-/// 2 log2 p - 1 rounds; the broadcast backwards.
+/// 2 log2 p - 1 rounds; the broadcast in reverse.
 pub(super) const REDUCE: Algorithm = Algorithm {
     name: "reduce_scatter_gather",
     collective: Collective::Reduce,
@@ -53,8 +54,8 @@ pub(super) const REDUCE: Algorithm = Algorithm {
     summary: "recursive halving sums the shares, a binomial tree gathers them at the root",
 };
 
-/// Ranks are counted from the root. The first 2^k have a share each; of the others, rank 2^k + i gets everything
-/// from rank 1 + i at the end, as it comes: those have less to send than the root.
+/// Ranks are counted from the root. The first 2^k ranks have a share each. Of the others, rank 2^k + i gets everything
+/// from rank 1 + i as that rank receives it, since those ranks have less to send than the root.
 fn transfers(builder: &Builder) -> Vec<Transfer> {
     let (fold, own) = (Fold::new(builder.ranks()), builder.behind(builder.root()));
     let rank = |relative: u32| (builder.root() + relative) % builder.ranks();
@@ -74,7 +75,7 @@ fn transfers(builder: &Builder) -> Vec<Transfer> {
     for bit in 0..fold.rounds() {
         let (distance, other) = (1 << bit, own ^ (1 << bit));
         let block = |of: u32| (of & !(distance - 1))..(of & !(distance - 1)) + distance;
-        // The rank above in the tree has the block, and what is below has come down.
+        // The parent in the tree has this block already, and the ranks below have got theirs in the scatter.
         if bit != level {
             made.extend(block(own).map(|share| Transfer::send(rank(other), share)));
         }
@@ -89,7 +90,7 @@ fn transfers(builder: &Builder) -> Vec<Transfer> {
     made
 }
 
-/// All shares in the order in which they come to one of the first 2^k ranks.
+/// All shares in the order in which one of the first 2^k ranks receives them.
 fn arrivals(fold: &Fold, own: u32) -> impl Iterator<Item = u32> {
     let level = own.trailing_zeros();
     let block = |of: u32, bit: u32| (of & !((1 << bit) - 1))..(of & !((1 << bit) - 1)) + (1 << bit);

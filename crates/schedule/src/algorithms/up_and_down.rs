@@ -1,7 +1,9 @@
-//! Up a k-nomial tree to rank 0 and down again: the fewest messages there can be, 2(p-1) of all ranks together.
+//! Up a k-nomial tree to rank 0 and down again, with the fewest messages that are possible: 2(p-1) of all ranks
+//! together.
 //!
-//! For short vectors and ranks that share cores, where every message costs somebody's time. With k >= p rank 0 serves
-//! everybody, in two rounds. Subtrees are consecutive ranks, so sums keep the order of the ranks.
+//! For short vectors and for ranks that share cores, where every message takes time of some core. With k >= p, rank 0
+//! exchanges messages with every other rank, in two rounds. Subtrees are consecutive ranks, so sums keep the order of
+//! the ranks.
 
 use super::k_nomial::{Node, broadcast_cost, depth, scatter_cost, transfers};
 use crate::{
@@ -17,7 +19,7 @@ pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorith
         chunks: |_| 1,
         scratch_chunks: |_| 0,
         cost: |shape| {
-            // The root does most: everybody else has one child less at least, and a parent.
+            // The root does the most: every other rank has a parent, but at least one child less.
             let once = broadcast_cost::<RADIX>(shape);
             let others = u64::from(shape.ranks) - 1;
             let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
@@ -31,7 +33,7 @@ pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorith
     }
 }
 
-/// 2(p-1) messages in all; the vectors go up, shares come down.
+/// 2(p-1) messages in all. Whole vectors go up, shares come down.
 pub(super) const fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm {
         name,
@@ -42,7 +44,7 @@ pub(super) const fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algo
         cost: |shape| {
             let (up, down) =
                 (rooted::reduce_cost(broadcast_cost::<RADIX>(shape)), scatter_cost::<RADIX>(shape));
-            // The top of the largest subtree passes on all of its shares but its own.
+            // The top of the largest subtree passes on all shares of that subtree but its own.
             let kept = Fraction::new(u64::from(shape.ranks > 1), u64::from(shape.ranks));
             let all = Totals { messages: 2 * up.all.messages, sent: up.all.sent + down.all.sent, ..up.all };
             let sent = up.sent + down.received.less(kept);
@@ -71,7 +73,7 @@ pub(super) const fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algo
     }
 }
 
-/// 2(p-1) messages in all; shares go up, and everybody gets what it lacks.
+/// 2(p-1) messages in all. Shares go up, and every rank gets what it lacks.
 pub(super) const fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm {
         name,
@@ -133,18 +135,18 @@ pub(super) const fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
                 hear(builder, parent)
             });
             for (child, own) in children.into_iter().zip(heard.clone()).rev() {
-                // A child need not be told that it has come.
+                // A child need not be told that it has arrived itself.
                 let others = heard.iter().copied().filter(|other| *other != own);
                 tell(builder, child, others.chain(released));
             }
         },
         source: "Mellor-Crummey, Scott, \"Algorithms for scalable synchronization\", 1991 (the tree barrier)",
-        summary: "tokens go up a tree to rank 0, which releases everybody down the tree",
+        summary: "tokens go up a tree to rank 0, which releases all ranks down the tree",
     }
 }
 
-/// The most messages that a share, or the news of a rank, makes: from the deepest rank below one child of the root to
-/// the deepest below another.
+/// The longest chain of messages that a share, or the arrival of a rank, takes: from the deepest rank below one child
+/// of the root to the deepest below another.
 fn longest_path<const RADIX: u32>(shape: &Shape) -> u64 {
     let subtrees = Node::<RADIX>::root(shape.ranks).children();
     let size = |child: &std::ops::Range<u32>| child.end - child.start;

@@ -1,12 +1,12 @@
-//! What is being verified: the schedules of all ranks, with steps numbered across ranks.
+//! The object of a verification: the schedules of all ranks, with steps numbered across ranks.
 
 use super::counterexample::{Fault, StepPlace};
 use crate::{Algorithm, Layout, Schedule, Shape, Step};
 
-/// The verdict of one check.
+/// The result of one check.
 pub(super) type Checked<T> = Result<T, Fault>;
 
-/// A step among those of all ranks; an *index*, a plain number, counts within the list of one rank.
+/// The number of a step among the steps of all ranks. An *index*, a plain integer, counts within the list of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct StepNumber(u32);
@@ -15,7 +15,7 @@ impl StepNumber {
     /// The first step of rank 0.
     pub(super) const FIRST: StepNumber = StepNumber(0);
 
-    /// The place of what is noted of this step in a list over all steps.
+    /// The position of this step in a list over all steps.
     pub(super) const fn as_usize(self) -> usize {
         self.0 as usize
     }
@@ -47,7 +47,7 @@ impl<'a> Case<'a> {
         Self { algorithm, shape: *shape, chunks, schedules, layouts, first, rank_of }
     }
 
-    /// How many steps all ranks have.
+    /// The number of steps of all ranks.
     pub(super) fn steps_len(&self) -> usize {
         self.rank_of.len()
     }
@@ -75,7 +75,7 @@ impl<'a> Case<'a> {
         &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step) as usize]
     }
 
-    /// The steps, of the same rank, that `step` waits for.
+    /// The steps that `step` waits for; they are of the same rank.
     pub(super) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
         let rank = self.rank_of(step);
         let indices = self.schedules[rank as usize].dependencies(self.index_of(step) as usize);

@@ -1,4 +1,4 @@
-//! What a schedule costs, counted; and what the ranks of a barrier have heard of each other.
+//! Counts what schedules cost, and checks that every rank of a barrier has heard of every other.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
@@ -6,7 +6,7 @@ use super::graph::Order;
 use super::matching::Matching;
 use crate::{Action, Cost, Fraction, Totals};
 
-/// Counts the steps of every rank; of each figure the largest.
+/// Counts the steps of every rank, and takes the maximum of each figure.
 pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost {
     let width = u64::from(case.layouts[0].width());
     let (mut messages, mut peers, mut most, mut all) = (0, 0, [0_u64; 3], [0_u64; 3]);
@@ -39,7 +39,7 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost 
     Cost { rounds: rounds(case, matching, order), messages, peers, sent, received, reduced, all }
 }
 
-/// The steps with their partners, in an order in which they can run; in a group, sends before receives.
+/// Visits the steps and their partners in an order in which they can run; within a group, sends before receives.
 fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepNumber)) {
     for steps in order.groups() {
         steps.iter().for_each(|number| step(*number));
@@ -47,7 +47,7 @@ fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepN
     }
 }
 
-/// The longest chain of messages of which each is sent after the one before was received.
+/// The length of the longest chain of messages in which each is sent after the one before was received.
 fn rounds(case: &Case<'_>, matching: &Matching, order: &Order) -> u64 {
     let mut depth = vec![0_u64; case.steps_len()];
     steps_in_order(matching, order, |step| {
@@ -61,7 +61,7 @@ fn rounds(case: &Case<'_>, matching: &Matching, order: &Order) -> u64 {
     depth.into_iter().max().unwrap_or(0)
 }
 
-/// Every rank of a barrier has heard, directly or not, of every other before it leaves.
+/// Checks that every rank of a barrier has heard of every other, directly or through others, before it leaves.
 pub(super) fn barrier(case: &Case<'_>, matching: &Matching, order: &Order) -> Checked<()> {
     let ranks = case.shape.ranks as usize;
     let words = ranks.div_ceil(64);
@@ -77,7 +77,7 @@ pub(super) fn barrier(case: &Case<'_>, matching: &Matching, order: &Order) -> Ch
         for earlier in case.dependencies(step) {
             merge(&mut heard, step, earlier);
         }
-        // A send says nothing about its receiver: the link may hold the token.
+        // A send proves nothing about its receiver: the token may still be on the link.
         if let Some(send) = matching.partner(step).filter(|_| !matching.begins(case, step)) {
             merge(&mut heard, step, send);
         }

@@ -1,4 +1,4 @@
-//! What the verifier found wrong, in words that name the rank, the step and the chunk.
+//! What the verifier finds wrong, in words that name the rank, the step and the chunk.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct Counterexample {
     pub algorithm: String,
     /// The shape.
     pub shape: Shape,
-    /// How the schedules were run when it was seen, "in place" or "out of place"; empty where both are alike.
+    /// How the schedules were run when the fault showed, "in place" or "out of place"; empty if it shows in both.
     pub setting: String,
     /// What is wrong.
     pub fault: Box<Fault>,
@@ -64,11 +64,11 @@ impl fmt::Display for StepPlace {
     }
 }
 
-/// One way to be wrong.
+/// One kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The algorithm states something that its schedules do not show.
+    /// The algorithm claims something that is not true of its schedules.
     Claim {
         /// What is claimed.
         claim: &'static str,
@@ -111,7 +111,7 @@ pub enum Fault {
         sender: u32,
         /// The receiving rank.
         receiver: u32,
-        /// How many transfers before this one do agree.
+        /// The number of transfers before this one that do agree.
         nth: u32,
         /// The n-th send, if there is one.
         sent: Option<StepPlace>,
@@ -134,33 +134,33 @@ pub enum Fault {
         /// The earlier one.
         by: StepPlace,
     },
-    /// Two steps touch the same bytes, one writes, and nothing orders them.
+    /// Two steps touch the same bytes, at least one of them writes, and no dependencies order them.
     Race {
         /// The earlier one in the list.
         first: StepPlace,
         /// The later one.
         second: StepPlace,
     },
-    /// Each of these waits for the next, and the last for the first.
+    /// A deadlock: each of these steps waits for the next, and the last for the first.
     Deadlock {
-        /// The cycle; of a transfer the sending step.
+        /// The cycle. A transfer is represented by its sending step.
         cycle: Vec<StepPlace>,
     },
-    /// A reduction adds contributions that are in already.
+    /// A reduction adds contributions that its operands both contain.
     Twice {
         /// The step.
         place: StepPlace,
-        /// The ranks whose contributions are double.
+        /// The ranks whose contributions both operands contain.
         ranks: Vec<u32>,
     },
-    /// A reduction is marked as the completing one and is not, or the other way round.
+    /// A reduction is marked as completing and is not, or completes without the mark.
     Completes {
         /// The step.
         place: StepPlace,
         /// The ranks whose contributions its result lacks.
         missing: Vec<u32>,
     },
-    /// A chunk of an output is not what the collective promises.
+    /// A chunk of an output differs from what the collective promises.
     Output {
         /// The rank.
         rank: u32,
@@ -171,7 +171,7 @@ pub enum Fault {
         /// The ranks whose contributions do not belong there.
         surplus: Vec<u32>,
     },
-    /// Two ranks got the same chunk by different sums: their bits may differ.
+    /// Two ranks computed the same chunk by different sums, so their bits may differ.
     Trees {
         /// The extent.
         extent: u32,
@@ -223,13 +223,17 @@ impl fmt::Display for Fault {
             }
             Self::Deadlock { cycle } => deadlock(formatter, cycle),
             Self::Twice { place, ranks } => {
-                write!(formatter, "{place} adds what is in already: the contribution of {}", list(ranks))
+                write!(formatter, "{place} adds the contribution of {} twice", list(ranks))
             }
             Self::Completes { place, missing } if missing.is_empty() => {
-                write!(formatter, "{place} completes its chunk, but is not marked so")
+                write!(formatter, "{place} completes its chunk, but is not marked as completing")
             }
             Self::Completes { place, missing } => {
-                write!(formatter, "{place} is marked as completing, but lacks {}", list(missing))
+                write!(
+                    formatter,
+                    "{place} is marked as completing, but lacks the contribution of {}",
+                    list(missing)
+                )
             }
             Self::Output { .. } => self.output(formatter),
             Self::Trees { extent, one, other } => {
@@ -278,7 +282,7 @@ fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[StepPlace]) -> fmt::Res
     formatter.write_str(", waits for the first")
 }
 
-/// Ranks as a person lists them; at most eight by name.
+/// A readable list of ranks; at most eight are named.
 fn list(ranks: &[u32]) -> String {
     const NAMED_MAX: usize = 8;
     let named: Vec<String> = ranks.iter().take(NAMED_MAX).map(u32::to_string).collect();

@@ -1,69 +1,71 @@
-//! The graph of one piece of every step of all ranks, and the proof that it speaks for all counts and piece sizes.
+//! The graph of one piece of every step of all ranks, and the proof that it is enough for all counts and piece sizes.
 //!
-//! A node is a transfer, its send and its receive together, or a copy. It waits for what both of its steps depend
-//! on and for the transfer before it on its link and direction. A cycle would be a deadlock.
+//! A node is a copy, or a transfer: a send together with its receive. A node waits for everything that its steps
+//! depend on, and for the transfer before it on its link and direction. A cycle is a deadlock, with one exception.
 //!
 //! # Soft groups
-//! One kind of cycle is none: a rank that receives where it sends from, as in an exchange in place. Its receive
-//! waits for its own *send* only, and byte by byte, since both have one extent. A strongly connected part of the
-//! graph is a soft group when all waits inside it are of this kind; anything else is refused. All transfers of a
-//! soft group have one extent: the two ends of a transfer do, and a soft wait joins steps of one extent.
+//! The exception is a rank that receives into the bytes from which it sends, as in an exchange in place. Its receive
+//! waits for nothing but its own *send*, and does so byte by byte, since both have one extent. This is a soft wait. A
+//! strongly connected component of the graph is a soft group if all waits inside it are soft; any other cycle is
+//! refused. All transfers of a soft group have one extent: the two ends of a transfer have the same extent, and so
+//! have the two steps of a soft wait.
 //!
-//! # Why nobody waits for ever
-//! Let an extent have any number of pieces, and none if it is empty; a step of an empty extent counts as piece 0.
-//! The events of a call are the pieces of the nodes. Order them by (piece, position), where a position is the place
-//! of a node in the order that [`Graph::order`] finds; a soft group has one position. Everything that piece k of a
-//! node waits for comes earlier in this order:
+//! # Why no event waits for ever
+//! Let an extent have any number of pieces, or none if it is empty. A step of an empty extent counts as having one
+//! piece, piece 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the
+//! position of a node is its place in the order that [`Graph::order`] finds; the nodes of a soft group have the same
+//! position. Everything that piece k of a node waits for comes earlier in this order:
 //! * *Itself*: its own piece k - 1 has a lower piece.
-//! * *Link order*: a direction serves piece k of its steps in list order, behind all pieces k - 1. The events before
-//!   this one have a lower piece, or this piece and a lower position, because neighbours on a link are joined here.
-//!   Both ends agree on it, because matched steps have one extent.
-//! * *Dependencies*: of a step with n pieces it waits for piece min(k, n - 1), which is k or lower; its position is
-//!   lower, because dependencies are edges here, or the same within a soft group.
-//! * *Empty steps*: they wait for piece 0 of what they depend on, which is the line above with k = 0.
-//! * *Windows*: a write to scratch waits for pieces k - 2 and lower of all other steps on the chunk: a lower piece,
-//!   wherever these steps stand. So windows need no edges here.
+//! * *Link order*: each direction of a link serves piece k of its steps in list order, after all pieces k - 1. The
+//!   events before this one have a lower piece, or this piece and a lower position, because neighbours on a link are
+//!   joined by an edge. Both ends agree on this order, because matched steps have the same extent.
+//! * *Dependencies*: a step waits for piece min(k, n - 1) of a step with n pieces. That piece is k or lower. The
+//!   position is lower, because dependencies are edges, or it is the same within a soft group.
+//! * *Empty steps*: they wait for piece 0 of what they depend on, which is the previous case with k = 0.
+//! * *Windows*: a write to scratch waits for the pieces up to k - 2 of all other steps on the chunk. These are lower
+//!   pieces, whatever the positions of the steps are. So windows need no edges.
 //! * *Headers*: the first receive of a link waits for the header, which the first send of the link carries. Both are
-//!   in one event. An empty transfer is two halves in the engine, a send that ends with its header and a receive
-//!   that needs it: this wait stays inside the node, and each half waits for less than the node does.
+//!   in one event. In the engine an empty transfer has two halves: a send that ends with its header, and a receive
+//!   that needs the header. This wait stays inside the node, and each half waits for no more than the node does.
 //!
-//! Suppose nothing can move and take the first event in this order that is not over. All it waits for is over, so its
-//! links hold nothing older and both ends have it next. A copy can then go on, an empty transfer too, and any other
-//! sends while its link takes bytes and receives what came. In a soft group every transfer may send. Take the one
-//! whose receiver has stored least: the sends on that receiver's rank are at least one element further, or at their
-//! end, and so is the one at the other end, if a link holds a header and an element. So it may store that element,
-//! and something can move after all.
+//! Suppose nothing can move, and take the first event in this order that has not finished. Everything it waits for has
+//! finished. So its link carries nothing older, and it is the next event at both ends. If it is a copy or an empty
+//! transfer, it can go on. If it is any other transfer outside a soft group, it can send as long as its link takes
+//! bytes, and receive what has arrived. In a soft group every transfer may send. Take the transfer of the group whose
+//! receiver has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have
+//! ended, and so is the send at the other end, because a link holds at least a header and an element. So the receiver
+//! may store that element, and something can move after all.
 //!
-//! This needs of a link that each direction holds a header and one element unread, and of the engine that an element
-//! is not longer than a piece and than what one receive may take; both are checked there. That the bytes are right as
-//! well is proved in `races`.
+//! The proof assumes that each direction of a link can hold a header and one element unread, and that an element is no
+//! longer than a piece and than what one receive may take; the engine checks both. `races` proves that the bytes are
+//! right as well.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
 use super::matching::Matching;
 use crate::Action;
 
-/// Marks a predecessor that is a send from the bytes that the node receives to.
+/// Marks a soft wait: the predecessor is a send from the bytes into which the node receives.
 const SOFT: u32 = 1 << 31;
 /// No node.
 const NONE: u32 = u32::MAX;
 
-/// What each node waits for.
+/// The nodes, and what each of them waits for.
 pub(super) struct Graph<'a> {
     case: &'a Case<'a>,
-    /// The node of each step; a transfer's two steps share theirs.
+    /// The node of each step; the two steps of a transfer share one.
     node_of: Vec<u32>,
-    /// The step, of a transfer the sending one, of each node.
+    /// The step of each node; for a transfer the sending one.
     step_of: Vec<StepNumber>,
     /// Where the predecessors of each node begin in the list.
     starts: Vec<u32>,
     predecessors: Vec<u32>,
 }
 
-/// Sends, each standing for its transfer, and copies, in an order in which they can run.
+/// Sends, each representing its transfer, and copies, in an order in which they can run.
 pub(super) struct Order {
     pub(super) steps: Vec<StepNumber>,
-    /// Where each group of steps that run together begins, and the end.
+    /// The start of each group of steps that run together, and the end of the last.
     pub(super) groups: Vec<u32>,
 }
 
@@ -105,7 +107,7 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Adds what `side` waits for by its declared dependencies.
+    /// Adds the declared dependencies of `side`.
     fn depend(&mut self, side: StepNumber) {
         let case = self.case;
         let step = case.step(side);
@@ -135,7 +137,7 @@ impl<'a> Graph<'a> {
         &self.predecessors[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// An order of the nodes, or a deadlock.
+    /// An order in which the nodes can run, or a deadlock.
     pub(super) fn order(&self) -> Checked<Order> {
         let mut search = Search::new(self.step_of.len());
         for node in 0..self.nodes() {
@@ -151,7 +153,7 @@ impl<'a> Graph<'a> {
         Ok(Order { steps, groups: search.groups })
     }
 
-    /// Members of a cycle may only wait for sends from the bytes that they receive to.
+    /// Checks that all waits inside a strongly connected component are soft.
     fn must_be_soft(&self, members: &[u32], component: &[u32]) -> Checked<()> {
         let inside = |node: u32| component[node as usize] == component[members[0] as usize];
         for node in members {
@@ -183,14 +185,15 @@ impl<'a> Graph<'a> {
         while let Some(last) = path.last().filter(|last| **last != predecessor) {
             path.push(reached_from[*last as usize]);
         }
-        // `path` runs against the waits: node ... predecessor; turned around, each waits for the next.
+        // `path` has the nodes from `node` to `predecessor` against the direction of waiting. Reversed, each waits for
+        // the next.
         path.reverse();
         let place = |node: u32| self.case.place(self.step_of[node as usize]);
         Fault::Deadlock { cycle: path.into_iter().map(place).collect() }
     }
 }
 
-/// Tarjan's search for strongly connected components, without recursion. Predecessors come out first.
+/// Tarjan's algorithm for strongly connected components, without recursion. Predecessors come out first.
 struct Search {
     index: Vec<u32>,
     low: Vec<u32>,
@@ -245,7 +248,7 @@ impl Search {
         }
     }
 
-    /// `root` is the first node of a finished component: everything above it on the stack.
+    /// `root` is the first node of a finished component, which is everything from it to the top of the stack.
     fn leave(&mut self, root: u32) {
         let component = self.groups.len() as u32;
         while let Some(node) = self.stack.pop() {

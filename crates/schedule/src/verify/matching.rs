@@ -1,4 +1,4 @@
-//! Which receive takes what a send sends: per link and direction the n-th takes the n-th.
+//! Matches sends with receives: for each link and direction, the n-th receive takes what the n-th send sends.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
@@ -7,14 +7,14 @@ use super::counterexample::Fault;
 pub(super) struct Matching {
     /// The step at the other end of each step; a copy has none.
     partner: Vec<Option<StepNumber>>,
-    /// The sending steps, those of one link and direction next to each other and in list order.
+    /// The sending steps, sorted by link and direction, then in list order.
     sends: Vec<StepNumber>,
-    /// Where in `sends` each link and direction begins, and the end.
+    /// The start of each link and direction in `sends`, and the end of the last.
     starts: Vec<u32>,
 }
 
 impl Matching {
-    /// Whether a step is a send or a copy: those stand for themselves and the step at the other end.
+    /// Whether a step is a send or a copy. A send represents its whole transfer.
     pub(super) fn begins(&self, case: &Case<'_>, step: StepNumber) -> bool {
         case.step(step).action.link().is_none_or(|(_, sends)| sends)
     }

@@ -1,16 +1,16 @@
-//! The verifier: a proof that an algorithm is right for a shape, or a counterexample.
+//! The verifier: it proves that an algorithm is right for a shape, or finds a counterexample.
 //!
-//! In this order, each relying on those before:
-//! 1. `structure`: slots, extents and peers exist; sizes are as claimed; inputs are never written.
-//! 2. `races`: conflicting steps of a rank are ordered, out of place and in place, for any numbers of pieces.
-//! 3. `matching`: the n-th send of each link and direction meets the n-th receive, with the same extent.
-//! 4. `graph`: nobody waits in a circle.
-//! 5. `run`: a symbolic run gives every output each contribution exactly once. As nothing races and links keep
-//!    order, every other run gives the same.
-//! 6. `count`: the cost, and that nobody leaves a barrier early.
+//! These checks run in this order, and each relies on those before:
+//! 1. `structure`: slots, extents and peers exist; sizes are as claimed; no step writes an input.
+//! 2. `races`: conflicting steps of a rank are ordered, out of place and in place, for any number of pieces.
+//! 3. `matching`: the n-th send of each link and direction has the extent of the n-th receive.
+//! 4. `graph`: there is no deadlock.
+//! 5. `run`: a symbolic run in which every output gets each contribution exactly once. As there are no races and links
+//!    keep order, every other run has the same result.
+//! 6. `count`: the cost is counted, and no rank leaves a barrier early.
 //!
-//! Steps 4 to 6 look at one piece of each extent. That is a proof for all counts, zeros included, and for all piece
-//! sizes: `graph` says why nobody waits for ever, and `races` why every piece gets what piece 0 gets.
+//! Checks 4 to 6 look at one piece of each extent. That proves all counts, zeros included, and all piece sizes:
+//! `graph` proves that no event waits for ever, and `races` that every piece gets what piece 0 gets.
 
 mod case;
 mod count;
@@ -33,22 +33,22 @@ use trees::TreeTable;
 
 use crate::{Algorithm, Collective, Cost, Schedule, Shape};
 
-/// What was proved, besides that the schedules are right.
+/// What was proved of schedules, besides that they are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proof {
     /// Whether every result of a reduction has the canonical tree.
     pub canonical: bool,
     /// Whether every result of a reduction keeps the order of the ranks, so that operators need not commute.
     pub keeps_order: bool,
-    /// The cost, counted.
+    /// The cost, as counted.
     pub cost: Cost,
     /// The number of steps of all ranks.
     pub steps: u64,
 }
 
-/// Proves `algorithm` right for `shape`, its claims and its stated cost included.
+/// Proves that `algorithm` is right for `shape`, and that its claims and its stated cost are true.
 ///
-/// Costs about a microsecond per step.
+/// Takes about a microsecond per step.
 ///
 /// # Panics
 /// If the algorithm does not support the shape.
@@ -69,7 +69,7 @@ pub fn verify(algorithm: &Algorithm, shape: &Shape) -> Result<Proof, Counterexam
     Err(counterexample(algorithm, shape, "", Fault::Claim { claim: "cost", claimed, found }))
 }
 
-/// Proves schedules, one per rank, to be right for what `algorithm` claims, its stated cost excepted.
+/// Proves that schedules, one per rank, are right and do what `algorithm` claims. Does not compare the stated cost.
 pub fn verify_schedules(
     algorithm: &Algorithm,
     shape: &Shape,

@@ -1,15 +1,17 @@
-//! Proof, for any lengths and piece sizes, that conflicting steps of a rank are ordered and read what they should.
+//! Proves, for any lengths and piece sizes, that conflicting steps of a rank are ordered, and that every step reads
+//! what it should.
 //!
-//! The hazards are recomputed here from the steps alone. Two steps that touch the same bytes, one of them writing,
-//! must be joined by a path of declared dependencies, and every step on the path must have the extent of one of
-//! the two. Then piece k of the later one waits for piece min(k, last) of the earlier one *whatever the numbers of
-//! pieces are*; a path over a third, shorter extent would not say so, and an empty one waits for piece 0 only. If one
-//! of the two is empty itself, it touches no bytes and there is nothing to order.
+//! The hazards are recomputed here from the steps alone. If two steps touch the same bytes and one of them writes, a
+//! path of declared dependencies must join them, and every step on the path must have the extent of one of the two.
+//! Then piece k of the later step waits for piece min(k, last) of the earlier one, *whatever the numbers of pieces
+//! are*. A path over a third, shorter extent would not imply this, and neither would one over an empty extent, whose
+//! steps wait for piece 0 only. If one of the two steps is itself empty, it touches no bytes and needs no order.
 //!
-//! The same paths prove the windows of scratch: let w write what r reads, and x be another writer of the chunk, its
-//! piece falling into the same half of the window. If x is before w in the list: its pieces up to k precede w's
-//! piece k by the path, its later ones wait for r's piece k by the window rule. If x is after r: its pieces from k
-//! on follow r's piece k by the path, its earlier ones precede w's piece k by the window rule.
+//! The same paths prove that scratch windows are safe. Let w write what r reads, and let x be another writer of the
+//! chunk, one of whose pieces falls into the same half of the window. If x is before w in the list, its pieces up to k
+//! precede piece k of w by the path, and its later pieces wait for piece k of r by the window rule. If x is after r,
+//! its pieces from k on follow piece k of r by the path, and its earlier pieces precede piece k of w by the window
+//! rule.
 
 use std::collections::HashMap;
 
@@ -17,7 +19,7 @@ use super::case::{Case, Checked};
 use super::counterexample::{Fault, StepPlace};
 use crate::{Action, Layout, Slot, Step};
 
-/// Checks every rank, out of place and, unless the algorithm excludes it, in place.
+/// Checks every rank, out of place and, unless the algorithm excludes that, in place.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     for rank in 0..case.shape.ranks {
         Rank::new(case, rank, false).check()?;
@@ -36,13 +38,14 @@ enum Bytes {
     Scratch(u32),
 }
 
-/// The accesses of some bytes so far, as (index of the step, whether it writes).
+/// The accesses to some bytes so far, as (index of the step, whether it writes).
 #[derive(Default)]
 struct Accesses {
     list: Vec<(u32, bool)>,
-    /// Where in the list the last write is.
+    /// The position of the last write in the list.
     last_write: Option<usize>,
-    /// Whether all so far have one extent, so that order is passed on from one to the next.
+    /// Whether all accesses so far have one extent. Then being ordered after the last writer implies being ordered
+    /// after all before it.
     mixed: bool,
 }
 
@@ -90,14 +93,14 @@ impl<'a> Rank<'a> {
         self.case.place(self.case.number(self.rank, index))
     }
 
-    /// A copy that, in place, is of a chunk onto itself.
+    /// Whether a step is a copy that, in place, copies a chunk onto itself.
     fn vanishes(&self, step: &Step) -> bool {
         let copied = Action::Copy { source: Slot::Input, destination: Slot::Output };
         step.action == copied && self.layout.input(step.extent) == self.layout.output(step.extent)
     }
 
     fn bytes(&self, slot: Slot, extent: u32) -> Bytes {
-        // Slots that a rank does not hold were refused before.
+        // `structure` has refused slots that a rank does not hold.
         let (input, output) =
             (self.layout.input(extent).unwrap_or(0), self.layout.output(extent).unwrap_or(0));
         match slot {
@@ -110,7 +113,7 @@ impl<'a> Rank<'a> {
         }
     }
 
-    /// Extents that surely have the same length have the same class.
+    /// The class of an extent: extents of one class always have the same length.
     fn class(&self, index: u32) -> u32 {
         let extent = self.steps[index as usize].extent;
         if !self.in_place {
@@ -120,13 +123,14 @@ impl<'a> Rank<'a> {
         location.unwrap_or(self.layout.width() + extent)
     }
 
-    /// Whether what the step at `index` reads in `slot` was written, and not overwritten.
+    /// Checks that what the step at `index` reads in `slot` was written, and not overwritten since.
     fn written(&self, accesses: &Accesses, index: u32, slot: Slot) -> Checked<()> {
         let writer = accesses.last_write.map(|last| accesses.list[last].0);
         let place = self.place(index);
         match (slot, writer) {
             (Slot::Input, Some(by)) => Err(Fault::Overwritten { place, by: self.place(by) }),
-            // In place, a copy onto itself is the writer, and out of place it was found missing if it is.
+            // In place, a copy onto itself counts as the writer. If it is missing, the check out of place has found
+            // that.
             (Slot::Output, None) if self.in_place || self.layout.starts_with_output() => Ok(()),
             (Slot::Output | Slot::Scratch(_), None) => Err(Fault::Unwritten { place, slot, holds: None }),
             (Slot::Scratch(_), Some(by)) => {
@@ -144,7 +148,8 @@ impl<'a> Rank<'a> {
     fn access(&self, accesses: &mut Accesses, index: u32, writes: bool) -> Checked<()> {
         accesses.mixed |=
             accesses.list.first().is_some_and(|(other, _)| self.class(*other) != self.class(index));
-        // With one extent, the last writer and the readers since stand for all before them.
+        // With one extent, the last writer and the readers since are enough: they are ordered after all steps before
+        // them.
         let from = match accesses.last_write {
             Some(last) if !accesses.mixed => last,
             _ => 0,
@@ -162,7 +167,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two. In place, a
-    /// copy that vanishes is over when the call begins, so it waits for nobody.
+    /// copy onto itself ends when the call begins, so it waits for no step.
     fn ordered(&self, earlier: u32, later: u32) -> bool {
         if self.dependencies(later).contains(&earlier) {
             return true;

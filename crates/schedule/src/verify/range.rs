@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use super::{Counterexample, Proof, verify};
 use crate::{Algorithm, Shape};
 
-/// Up to this many ranks every root is tried.
+/// Up to this number of ranks every root is tried.
 const ALL_ROOTS_RANKS_MAX: u32 = 16;
 
 /// What was proved of one algorithm.
@@ -17,7 +17,8 @@ pub struct Summary {
     pub steps: u64,
 }
 
-/// The roots that are tried for an algorithm: all of up to 16 ranks, else the first two, the middle and the last.
+/// The roots that are tried for an algorithm: all roots for up to 16 ranks, else the first two, the middle and the
+/// last.
 pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     if !algorithm.collective.is_rooted() {
         return vec![0];
@@ -28,10 +29,11 @@ pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
     vec![0, 1, ranks / 2, ranks - 1]
 }
 
-/// Verifies several algorithms for every supported number of ranks in a range. With the feature `parallel`, on all
+/// Verifies several algorithms for every supported number of ranks in a range; with the feature `parallel` on all
 /// cores.
 ///
-/// The answers are in the order of the algorithms; of several counterexamples the one with the fewest ranks.
+/// The results are in the order of the algorithms. Of several counterexamples, the one with the fewest ranks is
+/// returned.
 ///
 /// ```
 /// use unisono_schedule::{algorithms, verify_range};
@@ -44,7 +46,7 @@ pub fn verify_range(
     algorithms: &[&Algorithm],
     ranks: RangeInclusive<u32>,
 ) -> Vec<Result<Summary, Counterexample>> {
-    // The largest first, so that no core is left with a large one at the end.
+    // The largest cases first, so that no core still has a large one at the end.
     let work: Vec<(usize, Shape)> = ranks.rev().flat_map(|ranks| shapes(algorithms, ranks)).collect();
     let one = |(nth, shape): &(usize, Shape)| verify(algorithms[*nth], shape);
     #[cfg(feature = "parallel")]

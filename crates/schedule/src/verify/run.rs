@@ -1,7 +1,7 @@
 //! The symbolic run of one piece of every chunk.
 //!
-//! One piece stands for all: a step reads and writes piece k of one extent only, and by `races` it reads what the
-//! last writer before it in its list wrote for that extent and piece, whichever the order of events is.
+//! One piece represents all: a step reads and writes piece k of one extent only, and `races` proves that it reads what
+//! the last writer before it in its list wrote for that extent and piece, in any order of events.
 
 use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
@@ -10,19 +10,19 @@ use super::matching::Matching;
 use super::trees::{TreeTable, UNWRITTEN};
 use crate::{Action, Slot};
 
-/// The memory of all ranks while the steps are run in one order.
+/// The memory of all ranks during a run of the steps in one order.
 pub(super) struct Run<'a> {
     case: &'a Case<'a>,
     trees: &'a mut TreeTable,
     in_place: bool,
     /// Trees by (rank, location of the output).
     outputs: Vec<u32>,
-    /// Trees by scratch chunk, ranks one after the other.
+    /// Trees by scratch chunk, rank by rank.
     scratch: Vec<u32>,
     first_scratch: Vec<usize>,
 }
 
-/// What holds of all outputs of a reduction.
+/// What is true of all outputs of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) canonical: bool,
@@ -43,7 +43,7 @@ impl<'a> Run<'a> {
         made
     }
 
-    /// What outputs hold before the first step: the root's vector in a broadcast, and inputs in place.
+    /// Sets what outputs hold before the first step: the root's vector in a broadcast, and inputs in place.
     fn begin(&mut self) {
         for (rank, layout) in (0..).zip(&self.case.layouts) {
             for location in 0..layout.width() {
@@ -68,7 +68,7 @@ impl<'a> Run<'a> {
     pub(super) fn run(&mut self, matching: &Matching, order: &Order) -> Checked<()> {
         let mut sent = Vec::new();
         for steps in order.groups() {
-            // In a group everybody sends before anybody receives.
+            // In a group all steps send before any receives.
             sent.clear();
             for step in steps {
                 if let Some(slot) = self.case.step(*step).action.reads() {
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         let (rank, extent) = (self.case.rank_of(step), self.case.step(step).extent);
         let layout = &self.case.layouts[rank as usize];
         let tree = match slot {
-            // Slots that a rank does not hold were refused before.
+            // `structure` has refused slots that a rank does not hold.
             Slot::Input => {
                 let shared =
                     layout.input(extent).filter(|l| self.in_place && layout.output_extent(*l).is_some());
@@ -121,7 +121,7 @@ impl<'a> Run<'a> {
         };
         let extent = self.case.step(step).extent;
         match destination {
-            // Refused before.
+            // `structure` has refused this.
             Slot::Input => {}
             Slot::Output => {
                 let location = self.case.layouts[rank as usize].output(extent).unwrap_or(0);
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Every output is what the collective promises, and the same sum on all ranks.
+    /// Checks that every output is what the collective promises, and the same sum on all ranks.
     pub(super) fn outputs(&mut self) -> Checked<Sums> {
         let reduces = self.case.algorithm.collective.reduces();
         let canonical = if reduces { self.trees.canonical() } else { UNWRITTEN };

@@ -1,10 +1,10 @@
-//! Checks that need no run: slots, extents and peers exist, and the stated sizes are the true ones.
+//! Checks that need no run: slots, extents and peers exist, and the claimed sizes are right.
 
 use super::case::{Case, Checked};
 use super::counterexample::Fault;
 use crate::{Action, Layout, Schedule, Slot, Step};
 
-/// Every step of every rank can be carried out, whatever it then computes.
+/// Checks that every step of every rank can be carried out.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     sizes(case)?;
     for number in case.steps() {
@@ -56,11 +56,11 @@ fn problem(case: &Case<'_>, schedule: &Schedule, step: &Step) -> Option<String> 
             return Some(format!("names a rank beyond the last, {}", case.shape.ranks - 1));
         }
         if u32::from(peer) == schedule.rank {
-            return Some("talks to its own rank".to_owned());
+            return Some("sends to or receives from its own rank".to_owned());
         }
     }
     if matches!(step.action, Action::RecvReduce { .. }) && !case.algorithm.collective.reduces() {
-        return Some(format!("reduces, in {}", case.algorithm.collective));
+        return Some(format!("reduces, which {} does not", case.algorithm.collective));
     }
     if matches!(step.action, Action::Copy { source, destination } if source == destination) {
         return Some("copies a chunk onto itself".to_owned());

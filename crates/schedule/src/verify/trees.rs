@@ -1,14 +1,14 @@
-//! Symbolic values: reduction trees over the ranks' contributions, each tree stored once.
+//! Symbolic values: trees of sums of the ranks' contributions, each tree stored once.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::canonical_tree;
 
-/// The value of what was never written.
+/// The value of memory that was never written.
 pub(super) const UNWRITTEN: u32 = 0;
 
-/// All trees seen so far. A tree is a number: equal numbers are equal trees, operand order included.
+/// All trees so far. A tree is a number: equal numbers are equal trees, with the same order of operands.
 pub(super) struct TreeTable {
     ranks: u32,
     words: usize,
@@ -24,7 +24,7 @@ pub(super) struct TreeTable {
 }
 
 impl TreeTable {
-    /// The leaves: rank r alone is tree r + 1.
+    /// A table of the leaves: the contribution of rank r is tree r + 1.
     pub(super) fn new(ranks: u32) -> Self {
         let words = (ranks as usize).div_ceil(64);
         let mut made = Self {
@@ -51,7 +51,7 @@ impl TreeTable {
         &self.sets[tree as usize * self.words..(tree as usize + 1) * self.words]
     }
 
-    /// The tree `left + right`, or the ranks that are in both.
+    /// The tree `left + right`, or the ranks that both trees contain.
     pub(super) fn sum(&mut self, left: u32, right: u32) -> Result<u32, Vec<u32>> {
         if let Some(tree) = self.known.get(&(left, right)) {
             return Ok(*tree);
@@ -76,7 +76,7 @@ impl TreeTable {
         Ok(tree)
     }
 
-    /// Whether every rank's contribution is in.
+    /// Whether the tree contains every rank's contribution.
     pub(super) fn is_full(&self, tree: u32) -> bool {
         self.sizes[tree as usize] == self.ranks
     }
@@ -90,7 +90,8 @@ impl TreeTable {
         (0..self.ranks).filter(|rank| bits(*rank as usize / 64) >> (rank % 64) & 1 == 1).collect()
     }
 
-    /// The ranks that `tree` lacks, and those it should not hold, when `source` alone (or everybody) is wanted.
+    /// The ranks that `tree` lacks, and those it should not contain, if it should be `source` alone or, for `None`,
+    /// all ranks.
     pub(super) fn compare(&self, tree: u32, source: Option<u32>) -> (Vec<u32>, Vec<u32>) {
         let wanted = |rank: u32| source.is_none_or(|source| source == rank);
         let holds = |rank: u32| self.set(tree)[rank as usize / 64] >> (rank % 64) & 1 == 1;
@@ -104,13 +105,13 @@ impl TreeTable {
         let mut values: Vec<u32> = (0..self.ranks).map(Self::leaf).collect();
         for (left, right) in tree.sums {
             let sum = self.sum(values[left as usize], values[right as usize]);
-            // INVARIANT: the canonical tree has every rank once; a test of `canonical_tree` says so.
+            // INVARIANT: the canonical tree contains every rank once; a test of `canonical_tree` checks this.
             values.push(sum.expect("the canonical tree adds nothing twice"));
         }
         values[values.len() - 1]
     }
 
-    /// The tree as a sum with brackets; the inner parts of a large one are left out.
+    /// The tree as a sum with parentheses; the inner parts of a large tree are left out.
     pub(super) fn text(&self, tree: u32) -> String {
         self.text_to(tree, 6)
     }
@@ -127,7 +128,7 @@ impl TreeTable {
     }
 }
 
-/// Mixes a pair of tree numbers; they come from us, so nobody can choose colliding ones.
+/// Mixes a pair of tree numbers. The numbers come from this file, so no attacker can choose colliding ones.
 #[derive(Default)]
 struct PairHasher(u64);
 
