@@ -2,7 +2,7 @@
 //! waits for, and whether it is revoked.
 
 use std::panic::Location;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use unisono_communicator::{CallInfo, Descriptor, Error, Site};
@@ -86,6 +86,9 @@ pub struct Board {
     revocation: OnceLock<Revocation>,
     eviction: OnceLock<Error>,
     wakers: Mutex<Vec<Waker>>,
+    /// Which ranks have closed the communicator, and who wants to know.
+    closed: Box<[AtomicBool]>,
+    close_wakers: Mutex<Vec<Waker>>,
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
@@ -123,6 +126,8 @@ impl Board {
             revocation: OnceLock::new(),
             eviction: OnceLock::new(),
             wakers: Mutex::new(Vec::new()),
+            closed: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
+            close_wakers: Mutex::new(Vec::new()),
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -273,6 +278,28 @@ impl Board {
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         if self.revocation().is_some() {
+            waker();
+        }
+    }
+
+    /// Notes that a rank has closed the communicator, or left it, and wakes who wants to know.
+    pub fn note_closed(&self, rank: u32) {
+        let Some(closed) = self.closed.get(rank as usize).filter(|_| rank != self.rank) else { return };
+        if !closed.swap(true, Ordering::SeqCst) {
+            let wakers = lock(&self.close_wakers).clone();
+            wakers.iter().for_each(|wake| wake());
+        }
+    }
+
+    /// Whether a rank has closed the communicator, or left it.
+    pub fn has_closed(&self, rank: u32) -> bool {
+        self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
+    }
+
+    /// Adds somebody to wake when a rank has closed the communicator.
+    pub fn on_close(&self, waker: Waker) {
+        lock(&self.close_wakers).push(waker.clone());
+        if self.closed.iter().any(|closed| closed.load(Ordering::SeqCst)) {
             waker();
         }
     }

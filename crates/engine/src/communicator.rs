@@ -34,6 +34,8 @@ pub struct EngineOptions {
     pub probe_after: Duration,
     /// After how long without progress a line in the log says who is awaited.
     pub warn_after: Duration,
+    /// How long dropping a communicator may wait until what was sent is on its way.
+    pub drop_timeout: Duration,
     /// What the chooser believes of the network and the machine.
     pub parameters: Parameters,
 }
@@ -66,6 +68,7 @@ impl Default for EngineOptions {
             spin: Duration::from_micros(50),
             probe_after: Duration::from_millis(50),
             warn_after: Duration::from_secs(30),
+            drop_timeout: Duration::from_secs(5),
             parameters: Parameters::LOOPBACK,
         }
     }
@@ -101,7 +104,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone());
-        Arc::new(EngineCommunicator { shared: Arc::new(Shared::new(gate, options, messages, engine)) })
+        Arc::new(EngineCommunicator { shared: Shared::new(gate, options, messages, engine) })
     }
 
     fn run_collective(&self, call: &mut Call<'_>) -> Result<Outcome> {
@@ -233,8 +236,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
         shared.finish_sends(&mut guard)?;
+        shared.say_goodbye(&mut guard)?;
         let now = guard.links.now();
         drop(guard);
-        gate.close(now)
+        // The others read what was sent when they hear that this rank has closed.
+        gate.close(now)?;
+        shared.await_goodbyes(&mut shared.lock_links())
     }
 }

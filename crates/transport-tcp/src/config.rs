@@ -76,6 +76,8 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_PRICES", "text", "", &[], "what calibration printed; rank 0's is used by all"),
     knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
     knob("UNISONO_WARN_AFTER_S", "s", "30", &[], "a call that takes longer logs whom it waits for"),
+    knob("UNISONO_DROP_TIMEOUT_S", "s", "5", &[],
+        "how long dropping a communicator may wait until what was sent is on its way"),
     knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
     knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
     knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[], "interval of the signs of life between ranks"),
@@ -155,6 +157,8 @@ pub struct Config {
     pub call_timeout: Duration,
     /// When a call starts to complain.
     pub warn_after: Duration,
+    /// How long dropping a communicator may wait until what was sent is on its way.
+    pub drop_timeout: Duration,
     /// Deadline of joining.
     pub join_timeout: Duration,
     /// Deadline of one handshake.
@@ -227,6 +231,7 @@ impl Config {
             prices: source.text("UNISONO_PRICES"),
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
+            drop_timeout: source.duration("UNISONO_DROP_TIMEOUT_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
             handshake_timeout: source.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?,
             heartbeat: source.duration("UNISONO_HEARTBEAT_MS")?,

@@ -15,7 +15,7 @@
 //! | `links` | the data sockets of a communicator, as the engine's links |
 //! | `world`, `communicator` | the job, and what users get |
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod codec;
 mod communicator;

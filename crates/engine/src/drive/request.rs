@@ -76,25 +76,30 @@ impl Request {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Ends the job.
-    pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
+    /// Ends the call. Its buffers are lost when a thread panicked with them.
+    pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
             board.leave_message(*number);
         }
-        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers: Some(buffers) }));
+        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers }));
         self.is_done.store(true, Ordering::Release);
         let waker = lock(&self.waker).take();
         self.completions.announce(waker);
     }
 
-    /// Ends a request with an error, wherever it is.
+    /// Ends a request with an error, unless it has ended. Of a call that a thread had taken out when it panicked, the
+    /// buffers are gone.
     pub(crate) fn fail(&self, error: Error) {
-        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
-        match state {
-            RequestState::Queued(call) => self.finish(Err(error), call.buffers),
-            RequestState::Active(request) => self.finish(Err(error), request.call.buffers),
-            RequestState::Finished(finished) => *lock(&self.state) = RequestState::Finished(finished),
+        if self.is_done() {
+            return;
         }
+        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
+        let buffers = match state {
+            RequestState::Queued(call) => Some(call.buffers),
+            RequestState::Active(request) => Some(request.call.buffers),
+            RequestState::Finished(_) => None,
+        };
+        self.finish(Err(error), buffers);
     }
 
     /// Takes the result, once.

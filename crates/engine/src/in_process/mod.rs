@@ -280,6 +280,7 @@ impl Control for InProcessControl {
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()> {
         let own = self.group.rank() as usize;
         lock(&self.room.goodbyes)[own] = Some(ours);
+        self.room.boards.iter().for_each(|board| board.note_closed(self.group.rank()));
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
         loop {
             let goodbyes = lock(&self.room.goodbyes).clone();

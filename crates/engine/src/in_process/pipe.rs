@@ -70,6 +70,11 @@ impl Link for PipeLink {
         }
         Ok(received)
     }
+
+    /// The pipe outlives this end of it.
+    fn is_delivered(&mut self) -> bool {
+        true
+    }
 }
 
 impl Drop for PipeLink {

@@ -170,6 +170,7 @@ impl Member {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
+                self.board.note_closed(peer);
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
             if self.board.revocation().is_none() {

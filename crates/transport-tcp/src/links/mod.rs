@@ -12,6 +12,7 @@
 pub(crate) mod hostile;
 mod records;
 mod socket;
+mod unacknowledged;
 mod wake;
 
 use std::os::fd::OwnedFd;
