@@ -50,9 +50,8 @@ fn a_waker_that_panics_stops_nobody_else() {
     watched(|| {
         let world = in_process::world(2);
         for _ in 0..3 {
-            let mut works: Vec<Work> = (0..3)
-                .map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work())
-                .collect();
+            let mut works: Vec<Work> =
+                (0..3).map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work()).collect();
             let bells: Vec<_> = works.iter_mut().map(|work| listen(work, true)).collect();
             let mut last = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
             let last_bell = listen(&mut last, false);
@@ -132,7 +131,9 @@ fn a_panic_on_the_progress_thread_ends_what_is_pending() {
             // A poll may meet the panic itself; then the error is there at once.
             let waker = Waker::from(bell.clone());
             let polled = catch_unwind(AssertUnwindSafe(|| {
-                Pin::new(work).poll(&mut Context::from_waker(&waker)).map(|finished| assert_told(&finished.result))
+                Pin::new(work)
+                    .poll(&mut Context::from_waker(&waker))
+                    .map(|finished| assert_told(&finished.result))
             }));
             if !matches!(polled, Ok(Poll::Ready(()))) {
                 await_bell(bell);
@@ -150,9 +151,8 @@ fn a_panic_in_the_start_of_a_call_ends_the_waits_of_other_threads() {
         let (panics, world) = fragile_world();
         panics.store(true, Ordering::SeqCst);
         std::thread::scope(|scope| {
-            let works: Vec<Work> = (0..3)
-                .map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work())
-                .collect();
+            let works: Vec<Work> =
+                (0..3).map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work()).collect();
             let waiters: Vec<_> = works
                 .into_iter()
                 .map(|work| scope.spawn(|| catch_unwind(AssertUnwindSafe(|| work.wait().result))))
@@ -163,9 +163,8 @@ fn a_panic_in_the_start_of_a_call_ends_the_waits_of_other_threads() {
                     world[0].recv(&mut value, unisono_communicator::Peer::Rank(1), 1)
                 }))
             });
-            let blocked = catch_unwind(AssertUnwindSafe(|| {
-                world[0].all_reduce(&mut [1u32; 9], ReduceOp::Sum)
-            }));
+            let blocked =
+                catch_unwind(AssertUnwindSafe(|| world[0].all_reduce(&mut [1u32; 9], ReduceOp::Sum)));
             assert!(!matches!(blocked, Ok(Ok(()))));
             for waiter in waiters {
                 assert!(!matches!(waiter.join().unwrap(), Ok(Ok(_))), "nobody has reduced with it");

@@ -23,7 +23,7 @@ use crate::links::Links;
 use crate::lock;
 
 use super::PointToPoint;
-use super::operation::{Borrowed, Question};
+use super::operation::{Borrowed, WaitingOperation};
 
 /// Of so many idle turns, one looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
@@ -89,11 +89,11 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         let gate = &self.shared.gate;
         match self.wait.look(now, &self.shared.options) {
             Due::Nothing => Ok(()),
-            Due::End => Err(self.question().late(gate.group().rank(), gate.board(), now)),
+            Due::End => Err(self.waiting().late(gate.group().rank(), gate.board(), now)),
             Due::Attention(due) => {
-                let number = gate.board().entered();
+                let number = super::call_asked_about(gate);
                 self.wait.ask_about(number);
-                super::pay(due, gate, &self.question(), number);
+                super::pay(due, gate, &self.waiting(), number);
                 Ok(())
             }
         }
@@ -107,7 +107,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         }
         lock(&self.shared.messages).pause(&mut engine.links, &self.borrowed, pause);
         pause.end_by(self.wait.next());
-        pause.awaited.extend(self.question().awaited());
+        pause.awaited.extend(self.waiting().awaited());
         true
     }
 
@@ -117,9 +117,9 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    fn question(&self) -> Question<'_> {
+    fn waiting(&self) -> WaitingOperation<'_> {
         let Borrowed { descriptor, site, .. } = &self.borrowed;
-        Question { descriptor, site, wait: &self.wait }
+        WaitingOperation { descriptor, site, wait: &self.wait }
     }
 }
 

@@ -11,9 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use unisono_backend::Board;
-use unisono_communicator::{
-    Awaited, CallInfo, Collective, DType, Descriptor, Error, Result, deadline_after,
-};
+use unisono_communicator::{Awaited, CallInfo, Collective, DType, Descriptor, Error, Result, deadline_after};
 
 use crate::drive::pending::Pending;
 use crate::drive::{LinksGuard, Shared};
@@ -95,7 +93,8 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Notes who has closed, if there is news of that.
     pub(crate) fn hear_of_closing(&self, links: &mut L) {
-        if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst) {
+        if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
+        {
             lock(&self.messages).hear_of_closing(links, self.gate.board());
             self.has_messages.store(true, Ordering::SeqCst);
         }
@@ -143,7 +142,8 @@ impl<L: Links + 'static> Shared<L> {
             let is_kernel_enough = links.now() >= started + ANSWER_MAX;
             lock(&self.messages).unanswered(links, is_kernel_enough)
         };
-        let driven = guard.drive(&mut Pending::until(self, |links: &mut L| unanswered(links).is_empty(), until));
+        let driven =
+            guard.drive(&mut Pending::until(self, |links: &mut L| unanswered(links).is_empty(), until));
         driven.map_err(|error| self.gate.settle(guard, error))?;
         let ranks = unanswered(&mut guard.links);
         if ranks.is_empty() {

@@ -30,24 +30,30 @@ use unisono_backend::{CallGate, Peers};
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
-use operation::{Operation, Owned, Question, Sink};
+use operation::{Operation, Owned, Sink, WaitingOperation};
 
 pub(crate) use operation::Borrowed;
 
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
 
+/// About which call a rank is asked that a message waits for: the collective in progress here, or the next one. Its
+/// answer tells where it is.
+fn call_asked_about(gate: &CallGate) -> u64 {
+    gate.board().finished()
+}
+
 /// Lets the log, and the rank that `waiting` waits for, hear of it. A rank that has closed has nothing more to say: its
 /// stream tells what it has sent.
-fn pay(due: Attention, gate: &CallGate, waiting: &Question<'_>, number: u64) {
+fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: u64) {
     match waiting.awaited() {
         Some(peer) => {
             let asks = due.asks && !gate.board().has_closed(peer);
-            Attention { asks, ..due }.pay(gate, &waiting.info(), &[peer], number);
+            Attention { asks, ..due }.pay(gate, waiting, &[peer], number);
         }
         None if due.warns => {
             let rank = gate.group().rank();
-            tracing::warn!(rank, "{} makes no progress: no rank has sent", waiting.info());
+            tracing::warn!(rank, "{waiting} makes no progress: no rank has sent");
         }
         None => {}
     }
@@ -372,21 +378,21 @@ impl PointToPoint {
         gate: &CallGate,
         options: &EngineOptions,
     ) -> Result<()> {
-        let (rank, number) = (self.rank, gate.board().entered());
+        let (rank, number) = (self.rank, call_asked_about(gate));
         let (mut has_warned, mut asked) = (false, Vec::new());
         for owned in self.owned_mut() {
             match owned.wait.look(now, options) {
                 Due::Nothing => {}
-                Due::End => return Err(owned.question().late(rank, gate.board(), now)),
+                Due::End => return Err(owned.waiting().late(rank, gate.board(), now)),
                 Due::Attention(mut due) => {
                     owned.wait.ask_about(number);
-                    let awaited = owned.question().awaited();
+                    let awaited = owned.waiting().awaited();
                     due.asks &= awaited.is_some_and(|peer| !asked.contains(&peer));
                     due.asks &= asked.len() < ASKED_AT_ONCE_MAX;
                     due.warns &= !has_warned;
                     has_warned |= due.warns;
                     asked.extend(awaited.filter(|_| due.asks));
-                    pay(due, gate, &owned.question(), number);
+                    pay(due, gate, &owned.waiting(), number);
                 }
             }
         }

@@ -3,6 +3,7 @@
 //! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
 //! operation gets memory of its own, in the same place, so that another holder can go on with it.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
@@ -101,8 +102,8 @@ impl Owned {
     }
 
     /// What is asked for, and where.
-    pub(super) fn question(&self) -> Question<'_> {
-        Question { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
+    pub(super) fn waiting(&self) -> WaitingOperation<'_> {
+        WaitingOperation { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
     }
 
     fn end(&mut self, result: Result<Outcome>) {
@@ -121,13 +122,19 @@ impl Drop for Owned {
 }
 
 /// A send or receive that waits.
-pub(super) struct Question<'q> {
+pub(super) struct WaitingOperation<'q> {
     pub(super) descriptor: &'q Descriptor,
     pub(super) site: &'static Location<'static>,
     pub(super) wait: &'q Wait,
 }
 
-impl Question<'_> {
+impl fmt::Display for WaitingOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.descriptor, Site::from(self.site))
+    }
+}
+
+impl WaitingOperation<'_> {
     /// The only rank that can end the wait.
     pub(super) fn awaited(&self) -> Option<u32> {
         match self.descriptor.peer {
@@ -136,8 +143,8 @@ impl Question<'_> {
         }
     }
 
-    /// The operation as errors and warnings name it.
-    pub(super) fn info(&self) -> CallInfo {
+    /// The operation as errors name it.
+    fn info(&self) -> CallInfo {
         let site = Some(Site::from(self.site));
         CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site }
     }
