@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use support::watched;
-use unisono_communicator::{Collectives, CollectivesAsync, Error, ReduceOp, Result, Work};
+use unisono_communicator::{Collectives, CollectivesAsync, Error, Peer, ReduceOp, Result, Work};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, in_process};
 
@@ -120,24 +120,19 @@ fn assert_told(result: &Result<unisono_communicator::Outcome>) {
 fn a_panic_on_the_progress_thread_ends_what_is_pending() {
     watched(|| {
         let (panics, world) = fragile_world();
-        panics.store(true, Ordering::SeqCst);
         let submit = || world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
-        let send = || world[0].send_async(vec![1u8; 9], 1, 1);
-        // All are submitted before the progress thread has its turn, or the later ones are refused at once.
-        let works: Vec<Work> = vec![submit(), submit(), send(), submit()];
-        let bells: Vec<Arc<Bell>> = works.iter().map(|_| Arc::default()).collect();
-        let mut works: Vec<(Work, Arc<Bell>)> = works.into_iter().zip(bells).collect();
-        for (work, bell) in &mut works {
-            // A poll may meet the panic itself; then the error is there at once.
-            let waker = Waker::from(bell.clone());
-            let polled = catch_unwind(AssertUnwindSafe(|| {
-                Pin::new(work)
-                    .poll(&mut Context::from_waker(&waker))
-                    .map(|finished| assert_told(&finished.result))
-            }));
-            if !matches!(polled, Ok(Poll::Ready(()))) {
-                await_bell(bell);
-            }
+        let mut first = submit();
+        let first_bell = listen(&mut first, false);
+        let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1)];
+        let bells: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
+        // The first is in progress; the next one meets the panic.
+        panics.store(true, Ordering::SeqCst);
+        world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
+        await_bell(&first_bell);
+        assert!(first.wait().result.is_ok());
+        for (work, bell) in works.into_iter().zip(bells) {
+            await_bell(&bell);
+            assert_told(&work.wait().result);
         }
         assert!(world[0].barrier().is_err());
         assert!(world[1].barrier().is_err(), "the other rank is told");
@@ -159,9 +154,7 @@ fn a_panic_in_the_start_of_a_call_ends_the_waits_of_other_threads() {
                 .collect();
             let message = scope.spawn(|| {
                 let mut value = [0u8; 4];
-                catch_unwind(AssertUnwindSafe(|| {
-                    world[0].recv(&mut value, unisono_communicator::Peer::Rank(1), 1)
-                }))
+                catch_unwind(AssertUnwindSafe(|| world[0].recv(&mut value, Peer::Rank(1), 1)))
             });
             let blocked =
                 catch_unwind(AssertUnwindSafe(|| world[0].all_reduce(&mut [1u32; 9], ReduceOp::Sum)));

@@ -160,3 +160,27 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         let _ = self.shared.advance_all(&mut guard);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use unisono_communicator::{CallOptions, Collective, Counts, DType};
+
+    use super::*;
+
+    /// What a thread leaves that panics between taking a call up and putting it back.
+    #[test]
+    fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+        let buffers = OwnedBuffers::None;
+        let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
+        let request = Request::new(call, Arc::default());
+        drop(std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None)));
+        request.fail(Error::Closed);
+        assert!(request.is_done());
+        let finished = request.take();
+        assert!(matches!(finished, Some(Finished { result: Err(Error::Closed), buffers: None })));
+    }
+}
