@@ -106,13 +106,20 @@ impl Tap for Trickle {
 
 type TimedWorld = Vec<Arc<EngineCommunicator<Timed<Tapped<in_process::InProcessLinks, Trickle>>>>>;
 
-fn world() -> TimedWorld {
+/// A call of rank 0 that waits for rank 1 until its deadline.
+type Blocked = fn(&TimedWorld) -> Error;
+
+/// Two ranks, and the clock of rank 0.
+fn world() -> (TimedWorld, TestClock) {
     let options = EngineOptions { spin: Duration::ZERO, ..EngineOptions::default() };
-    in_process::world_of(2, &options, |_, links| {
-        let clock = TestClock::new();
+    let clocks = [TestClock::new(), TestClock::new()];
+    let world = in_process::world_of(2, &options, |rank, links| {
+        let clock = clocks[rank as usize].clone();
         let links = Tapped::with_tap(links, Trickle { clock: clock.clone(), is_dry: false });
         Timed { links, clock }
-    })
+    });
+    let [clock, _] = clocks;
+    (world, clock)
 }
 
 /// So many messages with tag 1, of 8 bytes each, arrive at rank 0: 40 bytes each, 4 bytes in 2 ms.
@@ -125,20 +132,23 @@ fn deadline() -> CallOptions {
     CallOptions::new().timeout(Duration::from_secs(2))
 }
 
-fn check(error: &Error) {
-    let Error::Timeout { waited, .. } = error else { panic!("{error}") };
-    assert!(*waited >= Duration::from_secs(2) && *waited < SOON, "{error}");
+/// Fails unless a call that began at `began` has ended by its deadline, and not by the end of the messages.
+fn check(error: &Error, clock: &TestClock, began: Instant) {
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let took = clock.now() - began;
+    assert!(took >= Duration::from_secs(2) && took < SOON, "{took:?}: {error}");
 }
 
 #[test]
 fn messages_that_arrive_do_not_postpone_the_deadline_of_a_collective() {
     watched(|| {
-        let world = world();
+        let (world, clock) = world();
         (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
         let _receives: Vec<Work> =
             (0..TRICKLING).map(|_| world[0].recv_async(vec![0u64], Peer::Rank(1), 1)).collect();
+        let began = clock.now();
         let error = world[0].with(deadline()).barrier().unwrap_err();
-        check(&error);
+        check(&error, &clock, began);
         assert!(error.to_string().contains("has not called"), "it has been asked: {error}");
     });
 }
@@ -146,10 +156,11 @@ fn messages_that_arrive_do_not_postpone_the_deadline_of_a_collective() {
 #[test]
 fn messages_that_arrive_do_not_postpone_the_deadline_of_another_receive() {
     watched(|| {
-        let world = world();
+        let (world, clock) = world();
         (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
+        let began = clock.now();
         let error = world[0].with(deadline()).recv(&mut [0u64], Peer::Rank(1), 2).unwrap_err();
-        check(&error);
+        check(&error, &clock, began);
     });
 }
 
@@ -198,14 +209,13 @@ impl Subscriber for Warnings {
 #[test]
 fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
     watched(|| {
-        let calls: [(&str, fn(&TimedWorld) -> Error); 4] = [
+        let calls: [(&str, Blocked); 3] = [
             ("barrier", |world| world[0].barrier().unwrap_err()),
             ("recv", |world| world[0].recv(&mut [0u8], Peer::Rank(1), 3).unwrap_err()),
             ("send", |world| world[0].send(&vec![0u8; 1 << 20], 1, 3).unwrap_err()),
-            ("recv", |world| world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().result.unwrap_err()),
         ];
         for (name, call) in calls {
-            let (warnings, world) = (Warnings::default(), world());
+            let (warnings, (world, _)) = (Warnings::default(), world());
             let error = tracing::subscriber::with_default(warnings.clone(), || call(&world));
             assert!(matches!(error, Error::Timeout { .. }), "{name}: {error}");
             let lines = warnings.lines.lock().unwrap().clone();
@@ -213,6 +223,16 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
             let expected = "makes no progress: rank 1 has not called anything yet";
             assert!(lines[0].contains(name) && lines[0].contains(expected), "{name}: {lines:?}");
         }
+    });
+}
+
+#[test]
+fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
+    watched(|| {
+        let (world, _) = world();
+        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().result.unwrap_err();
+        let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+        assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet");
     });
 }
 

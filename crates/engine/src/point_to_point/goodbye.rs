@@ -68,11 +68,20 @@ impl PointToPoint {
         self.lanes.iter().all(Lane::has_said_goodbye)
     }
 
+    /// The ranks to which a message is not on its way yet.
+    fn sent_to(&self) -> Vec<u32> {
+        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_sending());
+        lanes.map(|(peer, _)| peer).collect()
+    }
+
     /// The ranks that may not have what was sent to them. With `is_kernel_enough`, what the peer's system has counts.
     fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<u32> {
         let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
         let mut is_delivered = |peer, lane: &Lane| {
-            is_kernel_enough && lane.has_said_goodbye() && links.link(edge(peer)).is_delivered()
+            let at = edge(peer);
+            is_kernel_enough
+                && lane.has_said_goodbye()
+                && (!links.is_open(at) || links.link(at).is_delivered())
         };
         lanes.filter(|(peer, lane)| !is_delivered(*peer, lane)).map(|(peer, _)| peer).collect()
     }
@@ -116,6 +125,8 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Says goodbye on every stream, and writes what fits.
     pub(crate) fn say_goodbye(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        // The streams of a revoked communicator may have been closed.
+        self.gate.check_revoked()?;
         let mut messages = lock(&self.messages);
         messages.say_goodbye(&mut guard.links);
         self.has_messages.store(true, Ordering::SeqCst);
@@ -125,11 +136,16 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// Sees every detached send off: the process may be about to end.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the ranks that have not received; the first cause.
     pub(crate) fn finish_sends(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        let (started, until) = (guard.links.now(), self.give_up_at(guard));
         let goal = |_: &mut L| !lock(&self.messages).is_sending();
-        let until = self.give_up_at(guard);
         let driven = guard.drive(&mut Pending::until(self, goal, until));
-        driven.map_err(|error| self.gate.settle(guard, error))
+        let ranks = lock(&self.messages).sent_to();
+        let is_late = || if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) };
+        driven.and_then(|()| is_late()).map_err(|error| self.gate.settle(guard, error))
     }
 
     /// Waits until everything that was sent can be received, whatever becomes of this process.
@@ -142,15 +158,17 @@ impl<L: Links + 'static> Shared<L> {
             let is_kernel_enough = links.now() >= started + ANSWER_MAX;
             lock(&self.messages).unanswered(links, is_kernel_enough)
         };
-        let driven =
-            guard.drive(&mut Pending::until(self, |links: &mut L| unanswered(links).is_empty(), until));
+        let goal = |links: &mut L| unanswered(links).is_empty();
+        let driven = guard.drive(&mut Pending::until(self, goal, until));
         driven.map_err(|error| self.gate.settle(guard, error))?;
         let ranks = unanswered(&mut guard.links);
-        if ranks.is_empty() {
-            return Ok(());
-        }
+        if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) }
+    }
+
+    /// The failure of a `close` that has waited since `started` for these ranks.
+    fn late(&self, guard: &LinksGuard<'_, L>, started: Instant, ranks: Vec<u32>) -> Error {
         let awaits = |rank| Awaited { rank, status: "has not taken what was sent to it".to_owned() };
-        Err(Error::Timeout {
+        Error::Timeout {
             call: Box::new(CallInfo {
                 number: self.gate.board().entered(),
                 descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
@@ -159,7 +177,7 @@ impl<L: Links + 'static> Shared<L> {
             }),
             waited: guard.links.now().saturating_duration_since(started),
             not_arrived: ranks.into_iter().map(awaits).collect(),
-        })
+        }
     }
 
     fn give_up_at(&self, guard: &LinksGuard<'_, L>) -> Instant {
