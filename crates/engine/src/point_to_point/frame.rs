@@ -2,7 +2,7 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind in the low 4 bits: 1 eager, 2 request, 3 grant, 4 data, 5 credit, 6 goodbye; version of this format: 4 |
+//! | 0 | 1 | low 4 bits the kind: 1 eager, 2 request, 3 grant, 4 data, 5 credit, 6 goodbye; above, the version: 4 |
 //! | 1 | 3 | dtype of the message: its number, and the bytes of an opaque element (eager, request) |
 //! | 4 | 4 | tag (eager, request) |
 //! | 8 | 8 | the sender's number of the message on this lane (grant and data name the request) |
