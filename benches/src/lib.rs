@@ -125,6 +125,8 @@ impl Links for Recording {
         self.link.links.waker()
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.link.links.close();
     }
@@ -206,6 +208,8 @@ impl Links for ReplayLinks {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {
         self.links.clear();
     }
@@ -215,6 +219,8 @@ impl Links for ReplayLinks {
 struct NoControl;
 
 impl Control for NoControl {
+    fn stream_ended(&self, _peer: u32) {}
+
     fn flood(&self, cause: Arc<Error>) {
         panic!("a recorded call has failed: {cause}");
     }

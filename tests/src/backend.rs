@@ -173,6 +173,7 @@ impl TcpJob {
             hosts: vec![0; ranks as usize],
             processes: Vec::new(),
             parameters: Prices::from_config(&config).unwrap().encode(),
+            cores: Vec::new(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();
         TcpJob { config, members, listeners }

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Place, ReduceOp, Result, UserFunction, check,
+    Division, Place, ReduceOp, Result, UserFunction, check,
 };
 use unisono_schedule::canonical_tree;
 
@@ -48,7 +48,7 @@ pub struct Case {
     pub place: Place,
     /// Cuts the buffers into lists at places that follow from this number.
     pub segments: Option<u64>,
-    /// The caller's wishes.
+    /// The caller's options.
     pub options: CallOptions,
     /// What the operands are like.
     pub operands: Operands,
@@ -57,7 +57,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// The plainest call: separate and contiguous buffers, root 0, no wishes.
+    /// The plainest call: separate and contiguous buffers, root 0, no options.
     pub fn new(collective: Collective, dtype: DType, count: usize) -> Case {
         Case {
             collective,
@@ -305,7 +305,7 @@ impl Case {
             start = cut;
         }
         list.push(&slice[start..]);
-        Buffer::of_list(&list)
+        Buffer::of_list(&list, Division::Anywhere)
     }
 
     fn buffer_mut<'a, T: Sample>(&self, mut slice: &'a mut [T]) -> BufferMut<'a> {
@@ -319,7 +319,7 @@ impl Case {
             (slice, start) = (tail, cut);
         }
         list.push(slice);
-        BufferMut::of_list(list)
+        BufferMut::of_list(list, Division::Anywhere)
     }
 }
 

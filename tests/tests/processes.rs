@@ -25,8 +25,8 @@ struct Rank {
 }
 
 impl Rank {
-    fn start(scenario: &str, settings: &[(&str, &str)]) -> Rank {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_rank"));
+    fn start(program: &str, scenario: &str, settings: &[(&str, &str)]) -> Rank {
+        let mut command = Command::new(program);
         // Whatever started the tests must not look like the launcher of these ranks.
         command.env_clear().envs(settings.iter().copied()).arg(scenario);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -73,6 +73,10 @@ impl Job {
     }
 
     fn start(&self, scenario: &str, rank: u32, more: &[(&str, &str)]) -> Rank {
+        self.start_program(env!("CARGO_BIN_EXE_rank"), scenario, rank, more)
+    }
+
+    fn start_program(&self, program: &str, scenario: &str, rank: u32, more: &[(&str, &str)]) -> Rank {
         let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
         let directory = self.directory.path().to_str().unwrap();
         let mut settings = vec![
@@ -86,7 +90,7 @@ impl Job {
         ];
         settings.retain(|(name, _)| more.iter().all(|(other, _)| other != name));
         settings.extend(more);
-        Rank::start(scenario, &settings)
+        Rank::start(program, scenario, &settings)
     }
 
     fn start_all(&self, scenario: &str) -> Vec<Rank> {
@@ -98,6 +102,18 @@ fn mixed(ranks: u32) {
     watchdog(SECONDS_MAX, "mixed", || {
         for (rank, process) in Job::new(ranks).start_all("mixed").into_iter().enumerate() {
             assert_eq!(process.line(), "done", "rank {rank} of {ranks}");
+            assert!(process.end().success());
+        }
+    });
+}
+
+#[test]
+fn a_forked_child_is_refused_and_its_parent_goes_on() {
+    watchdog(SECONDS_MAX, "fork", || {
+        let job = Job::new(2);
+        let start = |rank| job.start_program(env!("CARGO_BIN_EXE_forking"), "", rank, &[]);
+        for (rank, process) in [0, 1].map(start).into_iter().enumerate() {
+            assert_eq!(process.line(), "done", "rank {rank}");
             assert!(process.end().success());
         }
     });

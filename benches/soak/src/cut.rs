@@ -26,13 +26,15 @@ const ELEMENTS: usize = 1 << 18;
 /// From the cut to the last survivor's error that names who is cut off, in each run; empty where there are no
 /// namespaces.
 #[derive(Default)]
-pub(crate) struct Times {
+pub(crate) struct CutTimes {
     /// The link was down.
     pub(crate) link_down: Vec<Duration>,
     /// The link was up, and all packets vanished.
     pub(crate) silence: Vec<Duration>,
     /// Routes led into a blackhole.
     pub(crate) blackhole: Vec<Duration>,
+    /// Resets came in the place of answers.
+    pub(crate) resets: Vec<Duration>,
 }
 
 /// One rank.
@@ -73,12 +75,12 @@ fn until_failure(communicator: &dyn Communicator) -> Error {
 }
 
 /// Makes so many runs of each kind of cut. The first broken promise ends it.
-pub(crate) fn measure(runs: u32, seed: u64) -> Result<Times, Problem> {
+pub(crate) fn measure(runs: u32, seed: u64) -> Result<CutTimes, Problem> {
     let network = match Network::new(HOSTS) {
         Ok(network) => network,
         Err(reason) => {
             eprintln!("SKIP namespaces: {reason}");
-            return Ok(Times::default());
+            return Ok(CutTimes::default());
         }
     };
     let mut random = seed;
@@ -91,7 +93,12 @@ pub(crate) fn measure(runs: u32, seed: u64) -> Result<Times, Problem> {
         })
         .collect::<Result<Vec<_>, _>>()
     };
-    Ok(Times { link_down: all(Cut::LinkDown)?, silence: all(Cut::Silence)?, blackhole: all(Cut::Blackhole)? })
+    Ok(CutTimes {
+        link_down: all(Cut::LinkDown)?,
+        silence: all(Cut::Silence)?,
+        blackhole: all(Cut::Blackhole)?,
+        resets: all(Cut::Resets)?,
+    })
 }
 
 /// Who lives where, and which host is cut off.
@@ -125,7 +132,7 @@ fn one(network: &Network, cut: Cut, random: u64) -> Result<Duration, Problem> {
     std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
     let since_ns = now_ns();
     network.cut(layout.cut_off, cut)?;
-    let outcome = judge(&job, &layout);
+    let outcome = judge(&job, &layout, cut);
     network.heal(layout.cut_off, cut)?;
     let named_ns = outcome?;
     job.ranks.iter_mut().try_for_each(Process::end)?;
@@ -146,18 +153,18 @@ fn start(network: &Network, layout: &Layout) -> Result<Job, Problem> {
 }
 
 /// Hears all ranks; when the last of those who go on has named the others.
-fn judge(job: &Job, layout: &Layout) -> Result<u64, Problem> {
+fn judge(job: &Job, layout: &Layout, cut: Cut) -> Result<u64, Problem> {
     let (survivors, others) = layout.sides();
     let mut last_ns = 0;
     for rank in &survivors {
-        last_ns = last_ns.max(named(job, *rank, &others)?);
+        last_ns = last_ns.max(named(job, *rank, &others, cut)?);
     }
     let sum: u32 = survivors.iter().map(|rank| 1 << rank).sum();
     for rank in &survivors {
         expect(job, *rank, "resumed", &format!("{sum} true"))?;
     }
     for rank in &others {
-        named(job, *rank, &survivors)?;
+        named(job, *rank, &survivors, cut)?;
     }
     for rank in &others {
         expect(job, *rank, "no quorum", &format!("{others:?} {survivors:?}"))?;
@@ -166,10 +173,14 @@ fn judge(job: &Job, layout: &Layout) -> Result<u64, Problem> {
 }
 
 /// When a rank has named some of the other side and nobody else.
-fn named(job: &Job, rank: usize, other_side: &[usize]) -> Result<u64, Problem> {
+fn named(job: &Job, rank: usize, other_side: &[usize], cut: Cut) -> Result<u64, Problem> {
     let line = job.ranks[rank].hear("named")?;
     let broken = || Problem::Broken(format!("rank {rank} named {line}, not some of {other_side:?}"));
-    let (at_ns, rest) = line.split_once(" Suspected [").ok_or_else(broken)?;
+    let evidence = match cut {
+        Cut::LinkDown | Cut::Silence | Cut::Blackhole => " Suspected [",
+        Cut::Resets => " Confirmed [",
+    };
+    let (at_ns, rest) = line.split_once(evidence).ok_or_else(broken)?;
     let mut list = rest.trim_end_matches(']').split(", ").map(str::parse);
     if list.all(|one| one.is_ok_and(|one| other_side.contains(&one))) {
         at_ns.parse().map_err(|_| broken())

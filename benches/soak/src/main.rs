@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use recovery::{Fault, Trial};
+use recovery::{RankFault, Trial};
 use table::{Bound, Row, Verdicts};
 
 /// Fails the ranks of real jobs, and measures what the others make of it.
@@ -243,10 +243,10 @@ fn soak(arguments: &Arguments) -> Result<(), Problem> {
 /// The table of deaths and stops; whether all its promises are kept.
 fn times(runs: u32, seed: u64) -> Result<bool, Problem> {
     let milliseconds = Duration::from_millis;
-    let small = Trial { fault: Fault::Kill, resident_mib: 0, runs, seed };
+    let small = Trial { fault: RankFault::Kill, resident_mib: 0, runs, seed };
     let killed = recovery::measure(&small)?;
     let large = recovery::measure(&Trial { resident_mib: 1024, ..small })?;
-    let stopped = recovery::measure(&Trial { fault: Fault::Stop, ..small })?;
+    let stopped = recovery::measure(&Trial { fault: RankFault::Stop, ..small })?;
     let are_kept = table::print(&[
         Row::new("killed rank named by every survivor", killed.named, Bound::P95(milliseconds(10))),
         Row::new("the same, 1 GiB resident", large.named, Bound::P95(milliseconds(300))),
@@ -270,5 +270,6 @@ fn cuts(runs: u32, seed: u64) -> Result<bool, Problem> {
         Row::new("cut link named by every survivor: down", cut.link_down, limit),
         Row::new("the same, packets vanish", cut.silence, limit),
         Row::new("the same, blackhole routes", cut.blackhole, limit),
+        Row::new("the same, resets in the place of answers", cut.resets, limit),
     ]))
 }

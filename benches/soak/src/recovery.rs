@@ -11,7 +11,7 @@ const RANKS: usize = 4;
 
 /// What happens to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum RankFault {
     /// SIGKILL.
     Kill,
     /// SIGSTOP, and SIGCONT when the others have gone on.
@@ -21,7 +21,7 @@ pub(crate) enum Fault {
 /// One kind of trial.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trial {
-    pub(crate) fault: Fault,
+    pub(crate) fault: RankFault,
     /// Mebibytes that every rank holds.
     pub(crate) resident_mib: usize,
     pub(crate) runs: u32,
@@ -30,7 +30,7 @@ pub(crate) struct Trial {
 
 /// From the signal to the last survivor, in each run.
 #[derive(Default)]
-pub(crate) struct Times {
+pub(crate) struct RecoveryTimes {
     /// Until the error that names the rank.
     pub(crate) named: Vec<Duration>,
     /// Until the end of `shrink`.
@@ -40,8 +40,8 @@ pub(crate) struct Times {
 }
 
 /// Makes all runs of a trial. The first broken promise ends it.
-pub(crate) fn measure(trial: &Trial) -> Result<Times, Problem> {
-    let mut times = Times::default();
+pub(crate) fn measure(trial: &Trial) -> Result<RecoveryTimes, Problem> {
+    let mut times = RecoveryTimes::default();
     // SplitMix64's increment; any odd number would do to scatter the delays.
     let mut random = trial.seed;
     for run in 0..trial.runs {
@@ -66,8 +66,8 @@ fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<[Durat
     }
     std::thread::sleep(delay);
     let (signal, certainty) = match trial.fault {
-        Fault::Kill => (Signal::KILL, "Confirmed"),
-        Fault::Stop => (Signal::STOP, "Suspected"),
+        RankFault::Kill => (Signal::KILL, "Confirmed"),
+        RankFault::Stop => (Signal::STOP, "Suspected"),
     };
     let since_ns = job.ranks[victim].signal(signal)?;
     let survivors = || (0..RANKS).filter(|rank| *rank != victim);
@@ -84,7 +84,7 @@ fn one(trial: &Trial, run: u32, victim: usize, delay: Duration) -> Result<[Durat
     for rank in survivors() {
         resumed_ns = resumed_ns.max(hear(&job, rank, "resumed", &format!("{sum} true"))?);
     }
-    if trial.fault == Fault::Stop {
+    if trial.fault == RankFault::Stop {
         job.ranks[victim].signal(Signal::CONT)?;
         job.ranks[victim].hear("evicted")?;
         job.ranks[victim].hear("stays out")?;

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, Site};
+use unisono_communicator::{CallInfo, Descriptor, Error, Site, Sizes};
 
 use crate::Waker;
 use crate::lock;
@@ -18,11 +18,12 @@ pub const CALLS_REMEMBERED: usize = 1024;
 const NOBODY: u32 = u32::MAX;
 
 /// One call in the ring.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     number: u64,
     descriptor: Descriptor,
     algorithm: Option<&'static str>,
+    sizes: Option<Arc<Sizes>>,
     site: &'static Location<'static>,
 }
 
@@ -73,6 +74,17 @@ pub struct Revocation {
     pub cause: Arc<Error>,
 }
 
+/// Why a communicator was revoked, and who is to be woken: of one board, or of all boards of ranks that share memory.
+#[derive(Default)]
+struct FirstCause {
+    revocation: Mutex<Option<Revocation>>,
+    /// Whether there is one: a call looks here at every turn.
+    is_revoked: AtomicBool,
+    /// Whether a caller has been given the first cause. From then on it stays.
+    is_told: AtomicBool,
+    wakers: Mutex<Vec<Waker>>,
+}
+
 /// One communicator's notice board, shared between its callers and the control plane.
 pub struct Board {
     rank: u32,
@@ -83,12 +95,13 @@ pub struct Board {
     /// How many have returned. They return in the order in which they were entered.
     left: AtomicU64,
     awaited: AtomicU32,
-    revocation: OnceLock<Revocation>,
+    first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
-    wakers: Mutex<Vec<Waker>>,
     /// Which ranks have closed the communicator, and who wants to know.
     closed: Box<[AtomicBool]>,
     close_wakers: Mutex<Vec<Waker>>,
+    /// To which ranks there is a stream for messages.
+    message_streams: Box<[AtomicBool]>,
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
@@ -116,6 +129,17 @@ struct Suspicion {
 impl Board {
     /// The board of rank `rank` of `ranks`.
     pub fn new(rank: u32, ranks: u32) -> Board {
+        Board::with_first_cause(rank, ranks, Arc::default())
+    }
+
+    /// The boards of ranks that are threads of one process, in rank order. They share their first cause: what revokes
+    /// one of them revokes all at once, and nobody sees another cause first.
+    pub fn of_threads(ranks: u32) -> Vec<Board> {
+        let first_cause = Arc::<FirstCause>::default();
+        (0..ranks).map(|rank| Board::with_first_cause(rank, ranks, first_cause.clone())).collect()
+    }
+
+    fn with_first_cause(rank: u32, ranks: u32, first_cause: Arc<FirstCause>) -> Board {
         Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
@@ -123,11 +147,11 @@ impl Board {
             digest: AtomicU64::new(0),
             left: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
-            revocation: OnceLock::new(),
+            first_cause,
             eviction: OnceLock::new(),
-            wakers: Mutex::new(Vec::new()),
             closed: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
             close_wakers: Mutex::new(Vec::new()),
+            message_streams: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -136,16 +160,22 @@ impl Board {
         }
     }
 
-    /// Notes the entry into a collective, and the algorithm that runs it if that is known, and gives it its number.
-    /// Calls enter one at a time.
+    /// Whose board it is.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
+    /// its count, and gives it its number. Calls enter one at a time.
     pub fn enter(
         &self,
         descriptor: &Descriptor,
         algorithm: Option<&'static str>,
+        sizes: Option<Arc<Sizes>>,
         site: &'static Location<'static>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = Entry { number, descriptor: *descriptor, algorithm, site };
+        let entry = Entry { number, descriptor: *descriptor, algorithm, sizes, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
@@ -208,7 +238,7 @@ impl Board {
         if number >= entered {
             return CallStatus::NotYet { last: entered.checked_sub(1).and_then(|last| self.call_info(last)) };
         }
-        let entry = *lock(self.slot(number));
+        let entry = lock(self.slot(number)).clone();
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
             Some(entry) if number < self.left.load(Ordering::Acquire) => {
@@ -220,7 +250,7 @@ impl Board {
 
     /// One remembered call.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
-        lock(self.slot(number)).filter(|entry| entry.number == number).map(|entry| info(&entry))
+        lock(self.slot(number)).as_ref().filter(|entry| entry.number == number).map(info)
     }
 
     /// Whom the running call waits for.
@@ -230,15 +260,32 @@ impl Board {
 
     /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. True when it became it.
     pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
-        let first = self.revocation.set(Revocation { by, cause }).is_ok();
-        if first {
-            self.wake();
+        self.set_cause(by, cause, |_| false)
+    }
+
+    /// The same with a cause that the rank `reporter` of the job reports. It also takes the place of that rank's own
+    /// loss, as long as no caller here has been told of that: a rank that fails, tells why and goes at once is not
+    /// the culprit.
+    pub fn revoke_reported(&self, by: u32, reporter: u32, cause: Arc<Error>) -> bool {
+        self.set_cause(by, cause, |first| first.lost_ranks() == [reporter])
+    }
+
+    fn set_cause(&self, by: u32, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
+        let mut revocation = lock(&self.first_cause.revocation);
+        let may_replace =
+            |first: &Revocation| !self.first_cause.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
+        if revocation.as_ref().is_some_and(|first| !may_replace(first)) {
+            return false;
         }
-        first
+        *revocation = Some(Revocation { by, cause });
+        self.first_cause.is_revoked.store(true, Ordering::SeqCst);
+        drop(revocation);
+        self.wake();
+        true
     }
 
     fn wake(&self) {
-        let wakers = lock(&self.wakers).clone();
+        let wakers = lock(&self.first_cause.wakers).clone();
         wakers.iter().for_each(|wake| wake());
     }
 
@@ -256,39 +303,68 @@ impl Board {
         self.eviction.get()
     }
 
-    /// The first cause, once there is one. One atomic load while there is none.
-    pub fn revocation(&self) -> Option<&Revocation> {
-        self.revocation.get()
+    /// Whether there is a first cause. One atomic load.
+    #[inline]
+    pub fn is_revoked(&self) -> bool {
+        self.first_cause.is_revoked.load(Ordering::SeqCst)
     }
 
-    /// The error of a call that meets a revocation: that of an eviction; else the cause itself on the rank that saw it,
-    /// else [`Error::Revoked`]. A cause that by itself would leave the communicator usable is wrapped on every rank.
+    /// The first cause, once there is one.
+    pub fn revocation(&self) -> Option<Revocation> {
+        if self.is_revoked() { lock(&self.first_cause.revocation).clone() } else { None }
+    }
+
+    /// The error of a call that meets a revocation: that of an eviction, else the first cause, as the rank saw it that
+    /// reports it.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
-        if let Some(eviction) = self.eviction() {
-            return Some(eviction.clone());
+        Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
+    }
+
+    /// The same for a caller of this rank, who gets it: no other cause takes its place any more.
+    pub fn tell_cause(&self) -> Option<Error> {
+        if !self.is_revoked() {
+            return None;
         }
-        if revocation.by == self.rank && !revocation.cause.is_before_start() {
-            return Some((*revocation.cause).clone());
-        }
-        Some(Error::Revoked { by: revocation.by, cause: revocation.cause.clone() })
+        // Under the lock, so that nothing replaces the cause between this and the answer.
+        let revocation = lock(&self.first_cause.revocation);
+        self.first_cause.is_told.store(true, Ordering::SeqCst);
+        let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
+        self.eviction().cloned().or(cause)
     }
 
     /// Adds somebody to wake at revocation, and at eviction.
     pub fn on_revoke(&self, waker: Waker) {
-        lock(&self.wakers).push(waker.clone());
-        if self.revocation().is_some() {
+        lock(&self.first_cause.wakers).push(waker.clone());
+        if self.is_revoked() {
             waker();
         }
     }
 
-    /// Notes that a rank has closed the communicator, or left it, and wakes who wants to know.
+    /// Notes that a rank has closed the communicator, or left it. Wakes who wants to know, if it may have sent messages.
     pub fn note_closed(&self, rank: u32) {
-        let Some(closed) = self.closed.get(rank as usize).filter(|_| rank != self.rank) else { return };
-        if !closed.swap(true, Ordering::SeqCst) {
+        if rank != self.rank {
+            self.set_and_wake(&self.closed, rank);
+        }
+    }
+
+    /// Notes that there is a stream for messages to and from a rank.
+    pub fn note_message_stream(&self, rank: u32) {
+        self.set_and_wake(&self.message_streams, rank);
+    }
+
+    fn set_and_wake(&self, flags: &[AtomicBool], rank: u32) {
+        let Some(flag) = flags.get(rank as usize) else { return };
+        if !flag.swap(true, Ordering::SeqCst) && self.has_unread_end(rank) {
             let wakers = lock(&self.close_wakers).clone();
             wakers.iter().for_each(|wake| wake());
         }
+    }
+
+    /// Whether a rank has closed to which there is a stream for messages.
+    fn has_unread_end(&self, rank: u32) -> bool {
+        let has_stream = &self.message_streams[rank as usize];
+        self.has_closed(rank) && has_stream.load(Ordering::SeqCst)
     }
 
     /// Whether a rank has closed the communicator, or left it.
@@ -296,10 +372,10 @@ impl Board {
         self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
     }
 
-    /// Adds somebody to wake when a rank has closed the communicator.
+    /// Adds somebody to wake when a rank has closed to which there is a stream for messages.
     pub fn on_close(&self, waker: Waker) {
         lock(&self.close_wakers).push(waker.clone());
-        if self.closed.iter().any(|closed| closed.load(Ordering::SeqCst)) {
+        if (0..self.closed.len() as u32).any(|rank| self.has_unread_end(rank)) {
             waker();
         }
     }
@@ -370,14 +446,16 @@ fn info(entry: &Entry) -> CallInfo {
         descriptor: entry.descriptor,
         algorithm: entry.algorithm.map(Into::into),
         site: Some(Site::from(entry.site)),
+        sizes: entry.sizes.clone(),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collective, DType};
+    use unisono_communicator::{Certainty, Collective, DType, Group};
 
     use super::*;
+    use crate::peers::Peers;
 
     #[test]
     fn remembers_the_last_calls_only() {
@@ -385,6 +463,7 @@ mod tests {
         for count in 0..1500 {
             let number = board.enter(
                 &Descriptor::new(Collective::Barrier, DType::U8, count),
+                None,
                 None,
                 Location::caller(),
             );
@@ -399,13 +478,44 @@ mod tests {
     }
 
     #[test]
+    fn the_boards_of_threads_have_one_first_cause() {
+        let boards = Board::of_threads(3);
+        let woken = Arc::new(AtomicU32::new(0));
+        for board in &boards {
+            let woken = woken.clone();
+            board.on_revoke(Arc::new(move || {
+                woken.fetch_add(1, Ordering::Relaxed);
+            }));
+        }
+        assert!(boards[2].revoke(2, Arc::new(Error::Closed)));
+        assert!(!boards[0].revoke(0, Arc::new(Error::invalid("x", "later"))));
+        assert_eq!(woken.load(Ordering::Relaxed), 3);
+        assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by == 2)));
+    }
+
+    #[test]
     fn the_first_cause_stays() {
         let board = Board::new(1, 2);
         assert!(board.revoke(0, Arc::new(Error::Closed)));
         assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
-        assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
-        let own = Board::new(1, 2);
-        own.revoke(1, Arc::new(Error::invalid("x", "a caller's reason")));
-        assert!(own.revocation_error().is_some_and(|error| !error.is_before_start()));
+        assert!(matches!(board.revocation_error(), Some(Error::Closed)));
+    }
+
+    #[test]
+    fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
+        let lost = |rank| {
+            let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(0, 3)));
+            Arc::new(peers.lost(rank, 0, Certainty::Confirmed, "its connection ended".to_owned(), None))
+        };
+        for is_told in [false, true] {
+            let board = Board::new(0, 3);
+            assert!(board.revoke(0, lost(2)));
+            if is_told {
+                assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![2]));
+            }
+            assert!(!board.revoke_reported(1, 1, lost(2)), "nobody has lost rank 1");
+            assert_eq!(board.revoke_reported(2, 2, lost(1)), !is_told);
+            assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
+        }
     }
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, ReduceOp, Result,
-};
+use unisono_communicator::{Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, Result};
 
 use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
-use crate::difference::{EARLIER_CALLS, descriptor_difference};
+use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
+
+/// How long the error of a call waits for its cause to be handed over; see [`Control::flood`].
+pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
 
 /// How many calls before a mismatch its other side is asked for.
 const EARLIER_CALLS_ASKED: u64 = 8;
@@ -51,8 +52,15 @@ pub struct Agreed {
 /// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`],
 /// [`Control::agree`] and [`Control::derive`].
 pub trait Control: Send + Sync {
-    /// The first cause was found here: tell every other rank. The board is already revoked.
+    /// The first cause was found here: tell every other rank. The board is already revoked. Returns when the cause has
+    /// been handed to the connections to the next ranks, or after [`HANDOVER_MAX`]: whoever gets the error may end the
+    /// process at once, and the others must learn the cause and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
+
+    /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone
+    /// blames nobody: whoever is connected to that rank's control plane knows whether it has left, died, or given the
+    /// call up. If it has left, or once it does, the board is revoked with its loss.
+    fn stream_ended(&self, peer: u32);
 
     /// This rank's call `number` has waited for `awaited` without progress: ask it. The answer comes through
     /// [`judge_answer`]. Called again with growing pauses while nothing moves.
@@ -84,6 +92,10 @@ pub trait Control: Send + Sync {
     /// # Errors
     /// When the transport cannot.
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
+
+    /// The last handle of the communicator is being dropped by a thread that panics, so this rank is lost to the
+    /// others. Asynchronous calls may keep its streams open for longer.
+    fn abandon(&self) {}
 }
 
 /// Takes the answer of `rank` to a question about call `number`: notes it for a timeout's text, and finds mismatches
@@ -101,11 +113,15 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     };
     // A call that has ended meanwhile is compared too: two calls of one number are never allowed to differ.
     let ours = board.call_info(number)?;
-    match board.suspicion(rank, number) {
-        // What the header has shown is more than two descriptors tell: the lengths of the steps, too.
-        Some(difference) => Some(described(ours, theirs.clone(), rank, difference)),
-        None => mismatch(ours, theirs.clone(), rank),
-    }
+    let Some(seen) = board.suspicion(rank, number) else {
+        return mismatch((board.rank(), ours), (rank, theirs.clone()));
+    };
+    // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
+    let counts = counts_difference((board.rank(), &ours), (rank, theirs));
+    let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
+    // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
+    let difference = if told.is_empty() { seen } else { told.join(", ") };
+    Some(described((board.rank(), ours), (rank, theirs.clone()), difference))
 }
 
 /// Who is to be asked next about call `number`, after an answer to a question about it: following whom the ranks wait
@@ -117,15 +133,16 @@ pub fn asked_next(board: &Board, number: u64, answer: &CallStatus) -> Option<u32
     }
 }
 
-fn described(ours: CallInfo, theirs: CallInfo, rank: u32, difference: String) -> Error {
-    Error::Mismatch { ours: Box::new(ours), theirs: Box::new(theirs), rank, difference }
+fn described(ours: (u32, CallInfo), theirs: (u32, CallInfo), difference: String) -> Error {
+    Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
 /// After a header has shown a mismatch: asks who sent it for the call and for those before it, of which one may be
 /// where the ranks parted. A header tells neither the place in the program nor the label. The answer that revokes comes
 /// through [`judge_answer`].
 pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Error) {
-    let Error::Mismatch { ours, theirs, rank, difference } = error else { return };
+    let Error::Mismatch { calls, difference } = error else { return };
+    let [(_, ours), (rank, theirs)] = &**calls;
     // Where only earlier calls differ, this one is not to be reported by an answer that was on its way already.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         board.suspect(*rank, ours.number, difference);
@@ -134,29 +151,14 @@ pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Err
     (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(*rank, number));
 }
 
-/// The mismatch of two calls of the same number, if they differ in a field that must be equal. The name of a user
-/// operator is left to the headers, which compare its hash: it does not travel with `theirs`.
-pub fn mismatch(ours: CallInfo, mut theirs: CallInfo, rank: u32) -> Option<Error> {
-    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
-        (ours.descriptor.op, &mut theirs.descriptor.op)
-    {
-        their_op.name = our_op.name;
-    }
-    let algorithms = match (&ours.algorithm, &theirs.algorithm) {
-        // Two algorithms may share no message, so no header would ever be compared.
-        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
-        _ => None,
-    };
-    let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
-    let differences: Vec<String> = fields.into_iter().chain(algorithms).collect();
-    if differences.is_empty() {
-        return None;
-    }
-    Some(described(ours, theirs, rank, differences.join(", ")))
+/// The mismatch of two calls of the same number, if they differ in a field that must be equal.
+pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, theirs): (u32, CallInfo)) -> Option<Error> {
+    let difference = call_difference(&ours, &theirs)?;
+    Some(described((our_rank, ours), (rank, theirs), difference))
 }
 
-/// The failure of a rank that has asked the other survivors for so long in vain; `awaited` have not come.
-pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
+/// The failure of `rank`, which has asked the other survivors for so long in vain; `awaited` have not come.
+pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
     let name = match ask.question {
         Question::Flag => "agree",
         Question::Survivors => "shrink",
@@ -166,10 +168,11 @@ pub fn not_agreed(ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some(name.into()),
         site: None,
+        sizes: None,
     };
     let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
     let not_arrived = awaited.iter().map(awaits).collect();
-    Error::Timeout { call: Box::new(call), waited, not_arrived }
+    Error::Timeout { call: Box::new(call), reported_by: rank, waited, not_arrived }
 }
 
 /// A person's words for an answer.
@@ -204,16 +207,17 @@ pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHist
         descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
         algorithm: Some("close".into()),
         site: None,
+        sizes: None,
     };
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
     let (our_call, difference) = if ours.calls == theirs.calls {
-        let difference = format!("{EARLIER_CALLS} #{:016x} / #{:016x}", ours.digest, theirs.digest);
+        let difference = format!("{EARLIER_CALLS} differ");
         (first_extra(ours.calls.saturating_sub(1)), difference)
     } else {
         let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
         (if ours.calls > theirs.calls { first_extra(theirs.calls) } else { closing(ours.calls) }, difference)
     };
-    Some(described(our_call, closing(theirs.calls), rank, difference))
+    Some(described((board.rank(), our_call), (rank, closing(theirs.calls)), difference))
 }
 
 #[cfg(test)]
@@ -221,7 +225,7 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
-    use unisono_communicator::UserOp;
+    use unisono_communicator::{Counts, ReduceOp, Sizes, UserOp};
 
     /// A call that takes long enough to be asked about must not fail for the name that the answer leaves out.
     #[test]
@@ -229,38 +233,46 @@ mod tests {
         let call = |name, count| {
             let op = Some(ReduceOp::User(UserOp { name, commutative: false }));
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
-            CallInfo { number: 3, descriptor, algorithm: None, site: None }
+            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None }
         };
-        assert!(mismatch(call("affine", 5), call("user", 5), 1).is_none());
-        let error = mismatch(call("affine", 5), call("user", 6), 1).map(|error| error.to_string());
+        assert!(mismatch((0, call("affine", 5)), (1, call("user", 5))).is_none());
+        let error = mismatch((0, call("affine", 5)), (1, call("user", 6))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("(count 5 / 6)")));
     }
 
     fn gather(algorithm: &'static str) -> CallInfo {
         let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
-        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None }
+        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None, sizes: None }
     }
 
     /// They may share no message, so that no header tells.
     #[test]
     fn two_algorithms_are_a_mismatch() {
-        assert!(mismatch(gather("ring"), gather("ring"), 1).is_none());
-        let error = mismatch(gather("ring"), gather("direct"), 1).map(|error| error.to_string());
+        assert!(mismatch((0, gather("ring")), (1, gather("ring"))).is_none());
+        let error = mismatch((0, gather("ring")), (1, gather("direct"))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
     }
 
     #[test]
     fn an_answer_completes_what_a_header_has_shown() {
         let board = Board::new(0, 2);
-        board.enter(&gather("ring").descriptor, None, Location::caller());
-        let answer = CallStatus::Running { call: gather("ring"), awaited: None };
-        assert!(judge_answer(&board, 1, 0, &answer).is_none());
-        board.suspect(1, 0, "step lengths #1 / #2");
-        let error = judge_answer(&board, 1, 0, &answer);
-        assert!(
-            matches!(error, Some(Error::Mismatch { rank: 1, difference, .. }) if difference.contains("#2"))
-        );
-        assert!(judge_answer(&board, 1, 7, &answer).is_none(), "no such call");
+        let sized = |counts: [u64; 2]| {
+            let sizes = Sizes::of(DType::U64, &Counts::PerRank(counts.into()), None).map(Arc::new);
+            let descriptor = Descriptor { uneven: true, ..gather("ring").descriptor };
+            CallInfo { descriptor, sizes, ..gather("ring") }
+        };
+        let ours = sized([4, 2]);
+        board.enter(&ours.descriptor, None, ours.sizes.clone(), Location::caller());
+        let answer = |call| CallStatus::Running { call, awaited: None };
+        let judge = |call| match judge_answer(&board, 1, 0, &answer(call)) {
+            Some(Error::Mismatch { calls, difference }) if calls[1].0 == 1 => Some(difference),
+            other => other.map(|error| error.to_string()),
+        };
+        assert_eq!(judge(sized([4, 3])), None, "counts of others");
+        board.suspect(1, 0, "counts differ");
+        assert_eq!(judge(sized([4, 3])).as_deref(), Some("counts [4, 2] / [4, 3]"));
+        assert_eq!(judge(ours.clone()).as_deref(), Some("counts differ"), "all that is known");
+        assert!(judge_answer(&board, 1, 7, &answer(ours.clone())).is_none(), "no such call");
     }
 
     #[test]
@@ -269,13 +281,13 @@ mod tests {
         let same = CallHistory { calls: 3, digest: 9 };
         for other in [CallHistory { calls: 3, digest: 8 }, CallHistory { calls: 4, digest: 9 }] {
             let error = closing_error(&board, same, &[Some(same), Some(other)]);
-            assert!(matches!(error, Some(Error::Mismatch { rank: 1, .. })));
+            assert!(matches!(error, Some(Error::Mismatch { calls, .. }) if calls[1].0 == 1));
         }
         assert!(closing_error(&board, same, &[Some(same), Some(same)]).is_none());
-        let cause = mismatch(gather("ring"), gather("direct"), 1).map(Arc::new);
+        let cause = mismatch((0, gather("ring")), (1, gather("direct"))).map(Arc::new);
         assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
         let error = closing_error(&board, same, &[Some(same), Some(same)]);
-        assert!(matches!(error, Some(Error::Revoked { by: 1, .. })));
+        assert!(matches!(error, Some(Error::Mismatch { .. })));
         let other = Board::new(0, 2);
         assert!(other.revoke(1, Arc::new(Error::Closed)));
         assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());

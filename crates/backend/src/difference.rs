@@ -1,14 +1,94 @@
 //! In what two calls differ that ought to be equal, in words.
 
-use unisono_communicator::{Descriptor, Place, ReduceOp};
+use unisono_communicator::{CallInfo, Descriptor, LengthList, Place, ReduceOp, Sizes};
 
 /// How a difference of earlier calls is named; it is the last in a list of differences.
 pub const EARLIER_CALLS: &str = "earlier calls";
 
+/// Lists up to this long are shown whole.
+const LENGTHS_SHOWN_MAX: u64 = 12;
+
+/// In what two calls of the same number differ that must be equal; `None` when they agree. The name of a user operator
+/// is left to the headers, which compare its hash: it does not travel with `theirs`. So are uneven counts: two ranks
+/// need not agree on those that are not between them.
+pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
+    let mut their_descriptor = theirs.descriptor;
+    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
+        (ours.descriptor.op, &mut their_descriptor.op)
+    {
+        their_op.name = our_op.name;
+    }
+    let fields = descriptor_difference(&ours.descriptor, &their_descriptor);
+    let algorithm = match (&ours.algorithm, &theirs.algorithm) {
+        // Two algorithms may share no message, so no header would ever be compared.
+        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
+        _ => None,
+    };
+    // Those of other calls follow from what differs already.
+    let segments = if fields.is_none() { segments_difference(ours, theirs) } else { None };
+    let list: Vec<String> = fields.into_iter().chain(algorithm).chain(segments).collect();
+    (!list.is_empty()).then(|| list.join(", "))
+}
+
+/// In what the segments of two calls of one count differ; a call that is not coalesced has one.
+fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
+    let segments = |call: &CallInfo| match call.sizes.as_deref() {
+        Some(Sizes::Segments(list)) => Some(list.clone()),
+        None if !call.descriptor.uneven => Some(LengthList::new([call.descriptor.count].into_iter())),
+        Some(Sizes::PerRank(_) | Sizes::PerPair { .. }) | None => None,
+    };
+    let text = list_difference(&segments(ours)?, &segments(theirs)?)?;
+    Some(format!("segment lengths {text}"))
+}
+
+/// In what the uneven counts of a call differ between two ranks: whole lists where every rank gives the whole list,
+/// else what the two have for each other.
+pub(crate) fn counts_difference(
+    (our_rank, ours): (u32, &CallInfo),
+    (their_rank, theirs): (u32, &CallInfo),
+) -> Option<String> {
+    match (ours.sizes.as_deref()?, theirs.sizes.as_deref()?) {
+        (Sizes::PerRank(ours), Sizes::PerRank(theirs)) => {
+            list_difference(ours, theirs).map(|text| format!("counts {text}"))
+        }
+        (
+            Sizes::PerPair { send: our_send, receive: our_receive },
+            Sizes::PerPair { send: their_send, receive: their_receive },
+        ) => {
+            let pairs = [
+                (our_rank, their_rank, our_send, their_receive),
+                (their_rank, our_rank, our_receive, their_send),
+            ];
+            pairs.into_iter().find_map(|(from, to, ours, theirs)| {
+                let ours = ours.known().get(their_rank as usize)?;
+                let theirs = theirs.known().get(our_rank as usize)?;
+                (ours != theirs).then(|| format!("counts from rank {from} to rank {to} {ours} / {theirs}"))
+            })
+        }
+        (Sizes::Segments(_) | Sizes::PerRank(_) | Sizes::PerPair { .. }, _) => None,
+    }
+}
+
+/// In what two lists differ, as far as they are known: "[4, 2] / [2, 4]".
+fn list_difference(ours: &LengthList, theirs: &LengthList) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    if ours.count().max(theirs.count()) <= LENGTHS_SHOWN_MAX {
+        return Some(format!("{:?} / {:?}", ours.known(), theirs.known()));
+    }
+    let counts = format!("of {} / {}", ours.count(), theirs.count());
+    let mut pairs = ours.known().iter().zip(theirs.known()).enumerate();
+    Some(match pairs.find(|(_, (ours, theirs))| ours != theirs) {
+        Some((position, (ours, theirs))) => format!("{ours} / {theirs} at position {position} {counts}"),
+        None => counts,
+    })
+}
+
 /// The compared fields in which two descriptors differ, as "dtype f32 / f64, root 0 / 1"; `None` when they agree.
 ///
-/// A label without text is none. The place is not compared in rooted calls, nor the count where ranks have lists of
-/// their own.
+/// A label without text is none. The place is not compared in rooted calls, nor the count where a rank has a list of
+/// its own.
 pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&Descriptor) -> String| {
@@ -22,7 +102,8 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     field("op", &|call| op_text(call).to_owned());
     field("in place", &|call| is_in_place(call).to_string());
     field("uneven", &|call| call.uneven.to_string());
-    field("count", &|call| if call.uneven { String::new() } else { call.count.to_string() });
+    let has_list = ours.uneven || theirs.uneven;
+    field("count", &|call| if has_list { String::new() } else { call.count.to_string() });
     field("root", &|call| call.root.map_or("none".to_owned(), |root| root.to_string()));
     field("label", &|call| label_text(call));
     field("user op", &|call| user_op(call).to_owned());
@@ -57,7 +138,9 @@ fn user_op(call: &Descriptor) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collective, DType, Label, UserOp};
+    use std::sync::Arc;
+
+    use unisono_communicator::{Collective, Counts, DType, LENGTHS_KNOWN_MAX, Label, UserOp};
 
     use super::*;
 
@@ -91,9 +174,67 @@ mod tests {
     }
 
     #[test]
-    fn a_label_without_text_is_none() {
+    fn labels_are_compared_and_one_without_text_is_none() {
         let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
         assert_eq!(descriptor_difference(&labelled(""), &all_reduce(5)), None);
+        let text = descriptor_difference(&labelled("red"), &labelled("blue"));
+        assert_eq!(text.as_deref(), Some(r#"label "red" / "blue""#));
+    }
+
+    #[test]
+    fn a_count_is_not_compared_with_a_list() {
+        let even = Descriptor::new(Collective::AllGather, DType::U8, 4);
+        let uneven = Descriptor { uneven: true, count: 0, ..even };
+        assert_eq!(descriptor_difference(&even, &uneven).as_deref(), Some("uneven false / true"));
+    }
+
+    fn call(counts: &Counts, ends: Option<&[usize]>) -> CallInfo {
+        let uneven = *counts != Counts::Even;
+        let descriptor = Descriptor { uneven, ..all_reduce(6) };
+        let sizes = Sizes::of(descriptor.dtype, counts, ends).map(Arc::new);
+        CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes }
+    }
+
+    #[test]
+    fn segments_are_compared_with_their_lengths() {
+        let of = |ends: &[usize]| call(&Counts::Even, Some(ends));
+        let text = call_difference(&of(&[16, 24]), &of(&[8, 24]));
+        assert_eq!(text.as_deref(), Some("segment lengths [4, 2] / [2, 4]"));
+        assert_eq!(call_difference(&of(&[16, 24]), &of(&[16, 24])), None);
+        let whole = call(&Counts::Even, None);
+        let text = call_difference(&of(&[0, 24]), &whole);
+        assert_eq!(text.as_deref(), Some("segment lengths [0, 6] / [6]"));
+        let nothing = CallInfo { descriptor: all_reduce(0), ..whole };
+        let empty = CallInfo { descriptor: all_reduce(0), ..of(&[]) };
+        assert_eq!(call_difference(&empty, &nothing).as_deref(), Some("segment lengths [] / [0]"));
+        assert_eq!(call_difference(&of(&[16, 24]), &nothing).as_deref(), Some("count 6 / 0"));
+    }
+
+    #[test]
+    fn long_lists_show_where_they_differ() {
+        let long = |odd: usize| {
+            let length = |index| if index == odd { 9 } else { 8 };
+            LengthList::new((0..100).map(length).collect::<Vec<_>>().into_iter())
+        };
+        assert_eq!(long(0).known().len(), LENGTHS_KNOWN_MAX);
+        let text = list_difference(&long(20), &long(100));
+        assert_eq!(text.as_deref(), Some("9 / 8 at position 20 of 100 / 100"));
+        assert_eq!(list_difference(&long(99), &long(100)), None, "beyond what is known");
+        let shorter = LengthList::new([8; 90].into_iter());
+        assert_eq!(list_difference(&long(99), &shorter).as_deref(), Some("of 100 / 90"));
+    }
+
+    #[test]
+    fn counts_of_pairs_are_those_that_two_ranks_have_for_each_other() {
+        let of = |send: [u64; 2], receive: [u64; 2]| {
+            call(&Counts::PerPair { send: send.into(), receive: receive.into() }, None)
+        };
+        let difference = |ours, theirs| counts_difference((0, &ours), (1, &theirs));
+        let text = difference(of([1, 5], [1, 3]), of([3, 7], [6, 7]));
+        assert_eq!(text.as_deref(), Some("counts from rank 0 to rank 1 5 / 6"));
+        let text = difference(of([1, 5], [1, 2]), of([3, 7], [5, 7]));
+        assert_eq!(text.as_deref(), Some("counts from rank 1 to rank 0 2 / 3"));
+        assert_eq!(difference(of([1, 5], [1, 3]), of([3, 7], [5, 7])), None);
     }
 
     #[test]

@@ -19,6 +19,9 @@ use crate::peers::Peers;
 /// else wants the processors.
 const FIRST_CAUSE_WINDOW: Duration = Duration::from_millis(200);
 
+/// How long a call goes on without a byte after a failure elsewhere; see [`CallGate::must_end`].
+pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
+
 /// What one communicator's calls pass, on any backend.
 pub struct CallGate {
     group: Group,
@@ -71,6 +74,14 @@ impl Drop for CallbackScope {
                 boards.remove(position);
             }
         });
+    }
+}
+
+/// The failure as all ranks are told it: what the system has refused says on which of them.
+pub fn on_rank(error: Error, rank: u32) -> Error {
+    match error {
+        Error::System { what, text } => Error::System { what: format!("{what} on rank {rank}"), text },
+        other => other,
     }
 }
 
@@ -158,7 +169,17 @@ impl CallGate {
     /// # Errors
     /// That cause.
     pub fn check_revoked(&self) -> Result<()> {
-        self.board.revocation_error().map_or(Ok(()), Err)
+        self.board.tell_cause().map_or(Ok(()), Err)
+    }
+
+    /// Whether a call that is running must end, `idle` long after its last byte has moved. News of a failure overtakes
+    /// the bytes that a failed rank has still sent: a call to which they belong must not fail. So it goes on until a
+    /// stream that it waits for ends, and only where none does, until nothing has moved for [`IDLE_AFTER_CAUSE_MAX`].
+    /// What this rank has done itself ends its calls at once.
+    pub fn must_end(&self, idle: Duration) -> bool {
+        let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
+        self.board.is_revoked()
+            && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
     }
 
     /// One thread at a time issues collectives. A labelled call waits for its turn, since its label shows a wrong
@@ -209,8 +230,11 @@ impl CallGate {
     /// # Errors
     /// [`Error::Mismatch`], or the first cause.
     pub fn close(&self, now: Instant) -> Result<()> {
-        self.check_revoked()?;
-        self.control.close(self.board.history(), deadline_after(now, self.timeout))
+        let cause = self.check_revoked();
+        // Also behind a failure the others must learn that this rank takes no part any more: survivors would wait for
+        // it.
+        let closed = self.control.close(self.board.history(), deadline_after(now, self.timeout));
+        cause.and(closed)
     }
 
     /// A communicator of some of the ranks. `None` on those that are not in it.
@@ -233,14 +257,19 @@ impl CallGate {
         self.control.derive(ranks, counter)
     }
 
+    /// Ends every call on every rank, for a cause of the caller's.
+    pub fn revoke(&self, cause: Error) -> Error {
+        self.fail(Error::Revoked { by: self.group.rank(), cause: Arc::new(cause) })
+    }
+
     /// Makes `error` the first cause, unless there is one already, and tells everybody. Returns what this rank's
     /// caller sees.
     pub fn fail(&self, error: Error) -> Error {
-        let cause = Arc::new(error);
+        let cause = Arc::new(on_rank(error, self.group.rank()));
         if self.board.revoke(self.group.rank(), cause.clone()) {
             self.control.flood(cause.clone());
         }
-        self.board.revocation_error().unwrap_or_else(|| (*cause).clone())
+        self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
     }
 
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
@@ -248,6 +277,14 @@ impl CallGate {
     pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
         if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.board, &error);
+        }
+        if let Error::PeerLost { .. } = &error
+            && !self.board.is_revoked()
+        {
+            let ranks = self.group.global_ranks();
+            let lost =
+                error.lost_ranks().into_iter().filter_map(|lost| ranks.iter().position(|rank| *rank == lost));
+            lost.for_each(|peer| self.control.stream_ended(peer as u32));
         }
         if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
             self.await_first_cause(backend);
@@ -260,7 +297,7 @@ impl CallGate {
     /// A short wait for the reason that some other rank may already be spreading.
     fn await_first_cause(&self, backend: &mut impl Failing) {
         let until = backend.now() + FIRST_CAUSE_WINDOW;
-        while self.board.revocation().is_none() && backend.now() < until {
+        while !self.board.is_revoked() && backend.now() < until {
             backend.wait_for_news(until);
         }
     }

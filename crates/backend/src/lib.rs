@@ -27,12 +27,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus, Revocation};
 pub use control::{
-    Agreed, Ask, Control, Question, asked_next, closing_error, judge_answer, mismatch, not_agreed,
-    status_text,
+    Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, judge_answer, mismatch,
+    not_agreed, status_text,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::{DIGEST_START, mix_digest};
-pub use gate::{CallGate, CallbackScope, Failing, Turn};
+pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
 pub use peers::{Heard, Peers};
 
 /// Wakes whoever waits for news of a communicator, or makes the next wait return at once. Callable from any thread.

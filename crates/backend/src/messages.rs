@@ -59,7 +59,7 @@ impl Messages {
 
 fn info(entry: &Entry) -> CallInfo {
     let site = Some(Site::from(entry.site));
-    CallInfo { number: entry.number, descriptor: entry.descriptor, algorithm: None, site }
+    CallInfo { number: entry.number, descriptor: entry.descriptor, algorithm: None, site, sizes: None }
 }
 
 #[cfg(test)]

@@ -59,34 +59,34 @@ impl Peers {
         let rank = self.global(peer);
         // Its header was equal to ours, so our memory of that call is one of theirs, but for where it was issued.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
-        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
+        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
 
-    /// The loss of the group rank `peer`, which the rank of the job `noticed_by` noticed first.
+    /// The loss of the group rank `peer`, which the rank of the job `reported_by` noticed first.
     ///
     /// # Panics
     /// When there is no such rank in the group.
     pub fn lost(
         &self,
         peer: u32,
-        noticed_by: u32,
+        reported_by: u32,
         certainty: Certainty,
-        reason: String,
+        evidence: String,
         call: Option<CallInfo>,
     ) -> Error {
         Error::PeerLost {
             culprits: vec![self.culprit(peer)],
             call: call.map(Box::new),
-            noticed_by,
+            reported_by,
             certainty,
-            reason,
+            evidence,
         }
     }
 
     /// The same, noticed here by the end of a connection.
-    pub fn disconnected(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
-        self.lost(peer, self.global(self.group.rank()), Certainty::Confirmed, reason, call)
+    pub fn disconnected(&self, peer: u32, evidence: String, call: Option<CallInfo>) -> Error {
+        self.lost(peer, self.global(self.group.rank()), Certainty::Confirmed, evidence, call)
     }
 
     /// Bytes from the group rank `peer` were changed on their way here.
@@ -113,9 +113,14 @@ mod tests {
         let peers = Peers::new(group, board.clone());
         let text = |error: &Error| error.to_string();
         let lost = || peers.lost(1, 5, Certainty::Confirmed, "it ended".to_owned(), None);
-        assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), noticed by rank 5"), "{}", lost());
+        assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), reported by rank 5"), "{}", lost());
         for count in [7, 8] {
-            board.enter(&Descriptor::new(Collective::AllGather, DType::U8, count), None, Location::caller());
+            board.enter(
+                &Descriptor::new(Collective::AllGather, DType::U8, count),
+                None,
+                None,
+                Location::caller(),
+            );
         }
         board.heard().note(1, 0);
         let Error::PeerLost { culprits, .. } = lost() else { panic!("not a loss") };

@@ -1,12 +1,12 @@
-//! Memory of the size of a user's data. There may be none, and an allocation that fails by itself ends the process:
-//! these say so instead.
+//! Memory as large as a user's data. Such an allocation may fail, and by default Rust then ends the process; these
+//! functions return an error instead.
 
 use bytemuck::Zeroable;
 use bytemuck::allocation::try_zeroed_vec;
 
 use crate::{Error, Result};
 
-/// So many elements, all zero.
+/// A vector of `elements` zeros.
 ///
 /// # Errors
 /// [`Error::System`] when there is no memory for them.
@@ -21,10 +21,10 @@ pub fn zeroed<T: Zeroable>(elements: usize) -> Result<Vec<T>> {
     try_zeroed_vec(elements).map_err(no_memory)
 }
 
-/// Makes room for so many more bytes.
+/// Makes room for `more_bytes` more bytes.
 ///
 /// # Errors
-/// [`Error::System`] when there is no memory for them; what was there stays.
+/// [`Error::System`] when there is no memory for them; the contents of `memory` stay.
 pub fn reserve(memory: &mut Vec<u8>, more_bytes: usize) -> Result<()> {
     memory.try_reserve_exact(more_bytes).map_err(|_| no_memory(more_bytes))
 }

@@ -51,11 +51,23 @@ impl DeviceBuffer {
     }
 }
 
-/// Slices of bytes that follow each other, with their running ends, so that a byte is found in log time.
+/// What the slices of a list are to a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// One buffer that lies in pieces, cut anywhere. Other ranks need not know.
+    Anywhere,
+    /// One buffer, a slice for each rank's share. Other ranks need not know.
+    Shares,
+    /// Buffers that one call handles together; their lengths must be the same on every rank.
+    Coalesced,
+}
+
+/// Slices of bytes that follow each other, with the offset at which each ends: a byte is found by binary search.
 #[derive(Clone, Debug)]
 pub struct SegmentList<S> {
     slices: Vec<S>,
     ends: Vec<usize>,
+    division: Division,
 }
 
 impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
@@ -65,11 +77,27 @@ impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
             Some(*end)
         };
         let ends = slices.iter().scan(0, add).collect();
-        SegmentList { slices, ends }
+        SegmentList { slices, ends, division: Division::Anywhere }
     }
 }
 
 impl<S: AsRef<[u8]>> SegmentList<S> {
+    /// The list, whose slices are to be these to the call.
+    #[must_use]
+    pub fn divided(self, division: Division) -> SegmentList<S> {
+        SegmentList { division, ..self }
+    }
+
+    /// What the slices are to the call.
+    pub fn division(&self) -> Division {
+        self.division
+    }
+
+    /// Where the slices end, in bytes.
+    pub fn ends(&self) -> &[usize] {
+        &self.ends
+    }
+
     /// The slices in order.
     pub fn slices(&self) -> &[S] {
         &self.slices
@@ -85,7 +113,7 @@ impl<S: AsRef<[u8]>> SegmentList<S> {
         self.ends.last().copied().unwrap_or(0)
     }
 
-    /// The slice that holds byte `offset`, and where in it; `None` behind the end.
+    /// The slice that holds byte `offset`, and where in it; `None` at the end and after it.
     ///
     /// ```
     /// use unisono_communicator::SegmentList;
@@ -217,9 +245,17 @@ impl<'a> Buffer<'a> {
     }
 
     /// The bytes of a list of slices.
-    pub fn of_list<T: Element>(list: &[&'a [T]]) -> Buffer<'a> {
+    pub fn of_list<T: Element>(list: &[&'a [T]], division: Division) -> Buffer<'a> {
         let slices: Vec<&[u8]> = list.iter().map(|slice| bytemuck::cast_slice(slice)).collect();
-        Buffer::Host(Segments::Many(slices.into()))
+        Buffer::Host(Segments::Many(SegmentList::from(slices).divided(division)))
+    }
+
+    /// Where the slices of a coalesced list end.
+    pub(crate) fn coalesced_ends(&self) -> Option<&[usize]> {
+        match self {
+            Buffer::Host(Segments::Many(list)) if list.division == Division::Coalesced => Some(&list.ends),
+            Buffer::Host(Segments::Many(_) | Segments::One(_)) | Buffer::Device(_) => None,
+        }
     }
 
     /// Nothing.
@@ -243,10 +279,22 @@ impl<'a> BufferMut<'a> {
     }
 
     /// The bytes of a list of slices.
-    pub fn of_list<T: Element>(list: impl IntoIterator<Item = &'a mut [T]>) -> BufferMut<'a> {
-        BufferMut::Host(SegmentsMut::Many(
-            list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect::<Vec<&mut [u8]>>().into(),
-        ))
+    pub fn of_list<T: Element>(
+        list: impl IntoIterator<Item = &'a mut [T]>,
+        division: Division,
+    ) -> BufferMut<'a> {
+        let slices: Vec<&mut [u8]> = list.into_iter().map(|slice| bytemuck::cast_slice_mut(slice)).collect();
+        BufferMut::Host(SegmentsMut::Many(SegmentList::from(slices).divided(division)))
+    }
+
+    /// Where the slices of a coalesced list end.
+    pub(crate) fn coalesced_ends(&self) -> Option<&[usize]> {
+        match self {
+            BufferMut::Host(SegmentsMut::Many(list)) if list.division == Division::Coalesced => {
+                Some(&list.ends)
+            }
+            BufferMut::Host(SegmentsMut::Many(_) | SegmentsMut::One(_)) | BufferMut::Device(_) => None,
+        }
     }
 
     /// Nothing.

@@ -11,7 +11,7 @@ use crate::reduce_op::UserFunction;
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
 
-/// How far away the deadline of an endless call is: as good as never, and within the range of every clock.
+/// The longest timeout. A year is as good as never, and every clock can represent it.
 const ENDLESS: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The end of `timeout`, counted from `now`; at most a year away, so that [`Duration::MAX`] means "no timeout".
@@ -19,7 +19,7 @@ pub fn deadline_after(now: Instant, timeout: Duration) -> Instant {
     now + timeout.min(ENDLESS)
 }
 
-/// What a caller may ask about the order of a reduction.
+/// What a caller may require of the order of a reduction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Determinism {
     /// Any proven algorithm. The result is bit-identical on all ranks, and from run to run of the same shape.
@@ -29,7 +29,7 @@ pub enum Determinism {
     Fixed,
 }
 
-/// A caller's wishes for one call; see [`crate::Collectives::with`].
+/// A caller's options for one call; see [`crate::Collectives::with`].
 ///
 /// ```
 /// use std::time::{Duration, Instant};
@@ -42,16 +42,16 @@ pub struct CallOptions {
     pub timeout: Option<Duration>,
     /// Compared between ranks.
     pub label: Option<Label>,
-    /// The algorithm by name; an error if it does not fit the call.
+    /// The algorithm by name. The call fails if it does not fit.
     pub algorithm: Option<Arc<str>>,
     /// The order of reduction.
     pub determinism: Determinism,
-    /// Set when a label was too long; reported by the call.
+    /// Set when a label was too long; the call returns it as an error.
     pub(crate) label_problem: Option<String>,
 }
 
 impl CallOptions {
-    /// No wishes.
+    /// No option set.
     pub fn new() -> CallOptions {
         CallOptions::default()
     }
@@ -85,7 +85,7 @@ impl CallOptions {
         self
     }
 
-    /// These wishes, and those of `outer` where these are silent.
+    /// These options, with those of `outer` for what is not set here.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
             timeout: self.timeout.or(outer.timeout),
@@ -106,9 +106,9 @@ pub enum Counts {
     /// The descriptor's count holds for every rank.
     #[default]
     Even,
-    /// Share of each rank: all_gather_v, reduce_scatter_v, gather_v, scatter_v (the whole list on every rank).
+    /// The share of each rank, for all_gather_v, reduce_scatter_v, gather_v and scatter_v: every rank gives all.
     PerRank(Vec<u64>),
-    /// all_to_all_v: what this rank sends to and receives from each rank.
+    /// What this rank sends to each rank and receives from each, for all_to_all_v.
     PerPair {
         /// Elements to each rank.
         send: Vec<u64>,
@@ -119,13 +119,13 @@ pub enum Counts {
 
 /// A blocking call on borrowed memory.
 pub struct Call<'a> {
-    /// What is called.
+    /// The operation and its arguments.
     pub descriptor: Descriptor,
-    /// On what.
+    /// The memory that it reads and writes.
     pub buffers: Buffers<'a>,
     /// Uneven counts.
     pub counts: Counts,
-    /// The caller's wishes.
+    /// The caller's options.
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
@@ -135,13 +135,13 @@ pub struct Call<'a> {
 
 /// An asynchronous call on owned memory.
 pub struct OwnedCall {
-    /// What is called.
+    /// The operation and its arguments.
     pub descriptor: Descriptor,
-    /// On what.
+    /// The memory that it reads and writes.
     pub buffers: OwnedBuffers,
     /// Uneven counts.
     pub counts: Counts,
-    /// The caller's wishes.
+    /// The caller's options.
     pub options: CallOptions,
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
@@ -179,9 +179,9 @@ pub enum Completion {
 pub struct Outcome {
     /// How far it got.
     pub completion: Completion,
-    /// Who sent it (receives).
+    /// The rank that sent the message (receives).
     pub source: Option<u32>,
-    /// With which tag (receives).
+    /// The message's tag (receives).
     pub tag: u32,
     /// Bytes received (receives) or bytes of this rank's buffer (collectives).
     pub bytes: u64,

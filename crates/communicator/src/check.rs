@@ -1,7 +1,8 @@
-//! The one place where a call's arguments are checked, before any backend sees it.
+//! Checks the arguments of every call, before any backend sees it.
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
+use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
+use crate::check_segments::check_segments;
 use crate::descriptor::{Collective, Descriptor, Peer, Place};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -17,7 +18,7 @@ pub struct Lengths {
     pub output: u64,
 }
 
-/// The lengths that `descriptor` and `counts` ask of this rank of `group`.
+/// The lengths that `descriptor` and `counts` require on this rank of `group`.
 pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengths {
     let (n, ranks) = (descriptor.count, u64::from(group.size()));
     let at_root = descriptor.root == Some(group.rank());
@@ -62,7 +63,7 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_peer(descriptor, group)?;
     check_op(call)?;
     check_counts(call, group)?;
-    check_segments(call)?;
+    check_segments(call, group)?;
     check_lengths(call, group)
 }
 
@@ -164,7 +165,10 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
             check_length(receive)?;
             let own = group.rank() as usize;
             if send[own] != receive[own] {
-                let problem = format!("to itself {}, from itself {}", send[own], receive[own]);
+                let problem = format!(
+                    "rank {own} sends {} elements to itself, but receives {}",
+                    send[own], receive[own]
+                );
                 return Err(Error::invalid("counts", problem));
             }
             if call.descriptor.place == Place::InPlace && send != receive {
@@ -174,18 +178,18 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
                 ));
             }
         }
-        _ => return Err(Error::invalid("counts", format!("{collective} has no such uneven form"))),
+        _ => return Err(Error::invalid("counts", format!("{collective} has no form with such counts"))),
     }
     if call.descriptor.uneven == (call.counts == Counts::Even) {
         return Err(Error::invalid(
             "counts",
-            "the descriptor and the counts disagree on whether they are uneven",
+            "the descriptor and the counts disagree: one says even, the other uneven",
         ));
     }
     check_size(call, group)
 }
 
-/// No rank's buffer, on whichever rank it is whole, may exceed the address space.
+/// The largest buffer that this call needs on any rank must fit into the address space.
 fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
     let own = lengths(&call.descriptor, &call.counts, group);
     let all = match &call.counts {
@@ -197,31 +201,6 @@ fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
     match bytes.filter(|&bytes| bytes <= isize::MAX as u64) {
         Some(_) => Ok(()),
         None => Err(Error::invalid("count", "the buffer would exceed the address space")),
-    }
-}
-
-/// Segments hold whole elements, so that no element is in two places.
-fn check_segments(call: &Call<'_>) -> Result<()> {
-    let element = call.descriptor.dtype.bytes();
-    let (input, output) = match &call.buffers {
-        Buffers::InOut(buffer) => (None, buffer),
-        Buffers::Separate { input, output } => (Some(input), output),
-    };
-    let input: &[&[u8]] = match input {
-        Some(Buffer::Host(Segments::Many(list))) => list.slices(),
-        Some(Buffer::Host(Segments::One(_)) | Buffer::Device(_)) | None => &[],
-    };
-    let output: &[&mut [u8]] = match output {
-        BufferMut::Host(SegmentsMut::Many(list)) => list.slices(),
-        BufferMut::Host(SegmentsMut::One(_)) | BufferMut::Device(_) => &[],
-    };
-    let mut lengths = input.iter().map(|slice| slice.len()).chain(output.iter().map(|slice| slice.len()));
-    match lengths.find(|bytes| bytes % element != 0) {
-        Some(bytes) => {
-            let problem = format!("a segment of {bytes} bytes, but elements of {element}");
-            Err(Error::invalid("buffer", problem))
-        }
-        None => Ok(()),
     }
 }
 

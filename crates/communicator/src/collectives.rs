@@ -1,8 +1,8 @@
-//! The typed operations users write, on every communicator. Arguments are checked here, once, above all backends.
+//! The typed operations that users call, on every communicator. Arguments are checked here, once, above all backends.
 
 use std::panic::Location;
 
-use crate::buffer::{Buffer, BufferMut, Buffers};
+use crate::buffer::{Buffer, BufferMut, Buffers, Division};
 use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
@@ -11,7 +11,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
 
-/// What a receive got.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// The sender's rank.
@@ -33,7 +33,7 @@ pub struct Received {
 /// [`crate::Error::Timeout`] or [`crate::Error::Revoked`] when the job fails. After such a failure inputs are intact
 /// and outputs indeterminate.
 pub trait Collectives: Communicator {
-    /// Adds wishes to every call made through the result.
+    /// Adds options to every call made through the result.
     ///
     /// ```
     /// use std::time::Duration;
@@ -71,7 +71,8 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
     }
 
-    /// One all-reduce over many buffers, without copying them together; the lengths must agree between ranks.
+    /// One all-reduce over many buffers, without copying them together. Every rank gives as many buffers of the same
+    /// lengths; one buffer is the same as [`Collectives::all_reduce`] of it.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, ReduceOp, Solo};
@@ -83,7 +84,8 @@ pub trait Collectives: Communicator {
     fn all_reduce_coalesced<T: Element>(&self, buffers: &mut [&mut [T]], op: ReduceOp) -> Result<()> {
         let count = buffers.iter().map(|buffer| buffer.len()).sum();
         let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
-        issue_in_place(self, descriptor, BufferMut::of_list(buffers.iter_mut().map(|buffer| &mut **buffer)))
+        let list = buffers.iter_mut().map(|buffer| &mut **buffer);
+        issue_in_place(self, descriptor, BufferMut::of_list(list, Division::Coalesced))
     }
 
     /// [`Collectives::all_reduce`] with the caller's own operator: `function(left, right, out)` over slices of equal
@@ -140,11 +142,12 @@ pub trait Collectives: Communicator {
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
 
-    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]` goes to rank r.
+    /// [`Collectives::reduce_scatter`] with the input as a list: `inputs[r]`, as long as `output`,
+    /// goes to rank r. Other ranks may give theirs in one slice.
     #[track_caller]
     fn reduce_scatter_list<T: Element>(&self, inputs: &[&[T]], output: &mut [T], op: ReduceOp) -> Result<()> {
         let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, output.len(), op);
-        issue(self, descriptor, Buffer::of_list(inputs), BufferMut::of(output))
+        issue(self, descriptor, Buffer::of_list(inputs, Division::Shares), BufferMut::of(output))
     }
 
     /// Every rank's `output` (p n elements) becomes the inputs (n elements) of all ranks in rank order.
@@ -170,11 +173,12 @@ pub trait Collectives: Communicator {
         issue_in_place(self, descriptor, BufferMut::of(buffer))
     }
 
-    /// [`Collectives::all_gather`] into a list: `outputs[r]` receives rank r's input.
+    /// [`Collectives::all_gather`] into a list: `outputs[r]`, as long as `input`, receives rank r's
+    /// input. Other ranks may give one slice.
     #[track_caller]
     fn all_gather_list<T: Element>(&self, input: &[T], outputs: &mut [&mut [T]]) -> Result<()> {
         let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64);
-        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output));
+        let output = BufferMut::of_list(outputs.iter_mut().map(|output| &mut **output), Division::Shares);
         issue(self, descriptor, Buffer::of(input), output)
     }
 
@@ -195,7 +199,7 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::of(input), BufferMut::of(output))
     }
 
-    /// [`Collectives::all_to_all`] that replaces what is sent by what is received.
+    /// [`Collectives::all_to_all`] in place: what a rank sends to another is replaced by what it receives from it.
     #[track_caller]
     fn all_to_all_in_place<T: Element>(&self, buffer: &mut [T]) -> Result<()> {
         let share = share_of(self, buffer.len(), "buffer")?;
@@ -294,9 +298,9 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::empty(), BufferMut::empty())
     }
 
-    /// Sends `message` to `peer`; returns when the buffer may be used again. That may be when the receive has been
-    /// posted: always for messages above 64 KiB, and for shorter ones when streams and queue are full. Messages of
-    /// one pair and tag arrive in order.
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 64 KiB that is not before the
+    /// receive has been posted; a shorter message waits for it only while streams and queue are full. Messages of one
+    /// pair and tag arrive in order.
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Peer, Solo};
@@ -315,7 +319,7 @@ pub trait Collectives: Communicator {
     /// Receives the next message of `peer` with `tag`; the buffer may be larger than the message.
     ///
     /// # Errors
-    /// [`crate::Error::Truncated`] when the message is larger: it is dropped, and nothing else is affected.
+    /// [`crate::Error::Truncated`] when the message is larger. It is dropped, and nothing else is affected.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
         let descriptor = point_to_point(Collective::Recv, T::DTYPE, buffer.len(), peer, tag);

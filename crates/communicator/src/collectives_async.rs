@@ -1,4 +1,4 @@
-//! The asynchronous operations: owned buffers in, a handle out.
+//! The asynchronous operations: they take owned buffers and return a handle.
 
 use std::panic::Location;
 
@@ -14,10 +14,10 @@ use crate::error::Result;
 use crate::reduce_op::ReduceOp;
 use crate::work::{Finished, TypedWork, Work};
 
-/// Operations that return at once. The vector moves in and comes back from the handle, so that no borrow of the
-/// caller's memory outlives the call.
+/// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
+/// memory that its caller may free.
 ///
-/// Calls are ordered with the blocking ones by the order of issue.
+/// Asynchronous and blocking calls happen in the order of issue.
 pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
     ///
@@ -60,7 +60,7 @@ pub trait CollectivesAsync: Communicator {
         in_place(self, rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root), buffer)
     }
 
-    /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root and nothing elsewhere.
+    /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root, an empty vector elsewhere.
     #[track_caller]
     fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<T> {
         let output = if self.group().rank() == root { input.len() } else { 0 };
@@ -69,7 +69,7 @@ pub trait CollectivesAsync: Communicator {
         separate(self, descriptor, input, output)
     }
 
-    /// [`crate::Collectives::gather`]; the handle gives all inputs at the root and nothing elsewhere.
+    /// [`crate::Collectives::gather`]; the handle gives all inputs at the root, an empty vector elsewhere.
     #[track_caller]
     fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<T> {
         let ranks = if self.group().rank() == root { self.group().size() as usize } else { 0 };
@@ -101,7 +101,7 @@ pub trait CollectivesAsync: Communicator {
         submit(self, descriptor, buffers)
     }
 
-    /// [`crate::Collectives::recv`]; the outcome in [`Finished`] tells source, tag and bytes.
+    /// [`crate::Collectives::recv`]; the outcome in [`Finished`] has source, tag and bytes.
     #[track_caller]
     fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> Work {
         let descriptor = point_to_point(Collective::Recv, T::DTYPE, buffer.len(), peer, tag);

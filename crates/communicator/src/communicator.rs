@@ -29,7 +29,7 @@ pub trait Communicator: Send + Sync {
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
 
-    /// Whether such a call can be done.
+    /// Whether this communicator can do such a call.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
@@ -58,18 +58,18 @@ pub trait Communicator: Send + Sync {
 
     /// After a failure: agrees with the other survivors on who is left, also when more ranks fail meanwhile, and gives
     /// the communicator in which they go on. Collective over the survivors; blocks until all of them have called it.
-    /// Each gets the same members and the same `last_common_call`. On a communicator that is revoked, its streams are
-    /// closed; one that works goes on working.
+    /// Each gets the same members and the same `last_common_call`. The streams of a revoked communicator are closed; a
+    /// communicator that works goes on working.
     ///
     /// # Errors
-    /// [`Error::Evicted`] when the others have taken this rank for dead; [`Error::NoQuorum`] when it may be the others
-    /// who go on; [`Error::Timeout`] with the ranks that live and have not called it, after which it can be called
-    /// again; [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
+    /// [`Error::Evicted`] when the others have taken this rank for dead; [`Error::NoQuorum`] when the silent ranks may
+    /// go on without this one; [`Error::Timeout`] with the ranks that live and have not called it: `shrink` can then be
+    /// called again; [`Error::Closed`] after [`Communicator::close`]; [`Error::Unsupported`] unless the backend has it.
     fn shrink(&self) -> Result<Shrunk> {
         Err(unsupported(self.backend(), "shrink"))
     }
 
-    /// The logical and of every survivor's flag, the same on all of them, also when ranks fail meanwhile and on a
+    /// The logical AND of every survivor's flag, the same on all of them, also when ranks fail meanwhile and on a
     /// communicator that is revoked. Collective over the survivors.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "revoke"))
     }
 
-    /// Says goodbye. Idempotent.
+    /// Tells the other ranks that this one makes no more calls. Idempotent.
     ///
     /// # Errors
     /// The first cause if the communicator was revoked; [`Error::Mismatch`] when ranks close after different numbers
@@ -104,9 +104,9 @@ pub struct Shrunk {
     pub communicator: Arc<dyn Communicator>,
     /// The new rank of each old one; `None` for those that failed.
     pub new_ranks: Vec<Option<u32>>,
-    /// How many collectives every survivor has completed without a gap. After calls that need something from every
-    /// rank (all_reduce, all_gather, reduce_scatter, all_to_all, barrier) no survivor has completed more than one more;
-    /// after rooted ones they can be further apart.
+    /// How many collectives every survivor has completed without a gap. After calls that need data from every rank
+    /// (all_reduce, all_gather, reduce_scatter, all_to_all, barrier) a survivor has completed at most one more; after
+    /// rooted calls survivors can be further apart.
     pub last_common_call: u64,
 }
 
@@ -114,7 +114,7 @@ fn unsupported(backend: &'static str, what: &str) -> Error {
     Error::Unsupported { what: what.to_owned(), backend, instead: None }
 }
 
-/// A communicator with the caller's wishes added to every call; made by [`crate::Collectives::with`].
+/// A communicator that adds the caller's options to every call; made by [`crate::Collectives::with`].
 pub struct With<'a, C: ?Sized> {
     inner: &'a C,
     options: CallOptions,

@@ -28,9 +28,9 @@ pub enum Collective {
     Scatter,
     /// No rank returns before every rank has called.
     Barrier,
-    /// Point-to-point: to a peer.
+    /// Point-to-point: sends a message to a peer.
     Send,
-    /// Point-to-point: from a peer or from any.
+    /// Point-to-point: receives a message from a peer, or from any rank.
     Recv,
 }
 
@@ -161,12 +161,12 @@ pub enum Place {
     InPlace,
 }
 
-/// Which rank a point-to-point call is with.
+/// The other side of a point-to-point call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// That group rank.
+    /// This rank of the group.
     Rank(u32),
-    /// Whoever sends first (receives only).
+    /// Any rank: the first message with this tag matches (receives only).
     Any,
 }
 

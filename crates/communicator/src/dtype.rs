@@ -20,7 +20,7 @@ pub struct Bool(pub u8);
 
 /// A Rust type that can be an element of a collective's buffer.
 ///
-/// A program makes an element of its own plain type with one line; its operator is then a function of the program's:
+/// One line makes an element of a program's own plain type; a function of the program is then its operator:
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -64,17 +64,16 @@ pub enum Kind {
     Unsigned,
     /// A truth value.
     Bool,
-    /// Something that only the caller can read.
+    /// Bytes that only the caller can interpret.
     Opaque,
 }
 
-/// A binary floating-point format, and the way between its bytes and an f64.
+/// A binary floating-point format, and the conversions between its bytes and f64.
 #[derive(Clone, Copy, Debug)]
 pub struct FloatFormat {
     /// Size in bytes.
     pub bytes: usize,
-    /// Significant binary digits, the leading one, which is not stored, included: every integer up to 2^digits is
-    /// exact.
+    /// Significant binary digits, with the leading one, which is not stored: every integer up to 2^digits is exact.
     pub digits: u32,
     read: fn(&[u8]) -> f64,
     write: fn(f64, &mut [u8]),
@@ -141,8 +140,8 @@ macro_rules! dtypes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum DType {
             $(#[doc = $doc] $variant,)*
-            /// An element that only the caller can read, reduced by a function of the caller's; see [`Element`] for
-            /// a type of one's own. Calls that only move bytes take it like any other.
+            /// An element that only the caller can interpret. A function of the caller's reduces it; see [`Element`]
+            /// for how a program defines its own type. Calls that only move bytes take it like any other.
             Opaque {
                 /// Size of one element, at most [`OPAQUE_BYTES_MAX`].
                 bytes: NonZeroU16,
@@ -261,7 +260,7 @@ impl fmt::Display for DType {
     }
 }
 
-/// The types with a name of their own: an opaque one means nothing without the program that defines it.
+/// Parses the types that have a name. An opaque type has none outside the program that defines it.
 impl FromStr for DType {
     type Err = String;
 

@@ -1,4 +1,4 @@
-//! What can go wrong: every variant says what was expected, what came and who.
+//! The errors of a communicator. Each variant says what was expected, what came instead, and from which rank.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::descriptor::Descriptor;
 use crate::group::Process;
+use crate::sizes::Sizes;
 
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -35,14 +36,16 @@ impl fmt::Display for Site {
 /// One call of one rank, as errors name it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallInfo {
-    /// The how-manieth collective of its communicator, from 0.
+    /// Which collective of its communicator this is, counted from 0.
     pub number: u64,
     /// What was called.
     pub descriptor: Descriptor,
     /// The algorithm it ran, if one was chosen already.
     pub algorithm: Option<Cow<'static, str>>,
-    /// From where; `None` when only a header of the call has been seen.
+    /// The line that called; `None` when only a header of the call is known.
     pub site: Option<Site>,
+    /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
+    pub sizes: Option<Arc<Sizes>>,
 }
 
 impl fmt::Display for CallInfo {
@@ -61,7 +64,7 @@ impl fmt::Display for CallInfo {
 /// How sure a failure report is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Certainty {
-    /// The connection was closed or reset by the peer's host.
+    /// The peer's process has ended, or its host has closed or reset the connection.
     Confirmed,
     /// The peer has been silent for longer than the detector allows.
     Suspected,
@@ -72,10 +75,10 @@ pub enum Certainty {
 pub struct Culprit {
     /// The rank of the job.
     pub rank: u32,
-    /// Where it ran, if that is known: ranks that are threads of one process have none.
+    /// Its process, if that is known. Ranks that are threads of one process have none.
     pub process: Option<Process>,
-    /// The last collective of the failed communicator in which something of it has come to the rank that reports
-    /// this, if anything has. Others may have heard more.
+    /// The last collective of the failed communicator in which the reporting rank received something from this one;
+    /// `None` when it received nothing. Other ranks may have received more.
     pub last_call: Option<Box<CallInfo>>,
 }
 
@@ -91,24 +94,30 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// One rank that a call still waits for when its deadline passes, itself or through others that wait for it.
+/// One rank that a call waits for when its deadline passes: directly, or because an awaited rank waits for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Awaited {
     /// The rank.
     pub rank: u32,
-    /// What is known of it: "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
+    /// What it is doing, as far as that is known:
+    /// "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
     pub status: String,
 }
 
 /// Any failure of a communicator. Ranks are group ranks, except where it says "of the job".
 ///
+/// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
+/// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
+/// the evidence and the call in which it was noticed may differ. `Debug` prints what `Display` prints, because
+/// `main() -> unisono::Result<()>` shows `Debug`.
+///
 /// An error of argument or support ([`Error::is_before_start`]) is found before anything is sent and leaves the
-/// communicator usable. After any other error the communicator is revoked on every rank, inputs are intact, outputs
-/// and in-place buffers are indeterminate.
-#[derive(Clone, Debug, thiserror::Error)]
+/// communicator usable. After any other error the communicator is revoked on every rank. Inputs are then intact;
+/// outputs and in-place buffers are indeterminate.
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument that cannot be obeyed; nothing was sent.
+    /// An argument is not valid; nothing was sent.
     #[error("invalid {argument}: {problem}")]
     InvalidArgument {
         /// The argument's name.
@@ -116,12 +125,12 @@ pub enum Error {
         /// What is wrong with it, with the value and what is allowed.
         problem: String,
     },
-    /// A call this backend cannot do; nothing was sent.
+    /// The backend cannot do this call; nothing was sent.
     #[error("{backend} does not support {what}{}", instead_text(instead.as_deref()))]
     Unsupported {
         /// What was asked for.
         what: String,
-        /// Who was asked.
+        /// The backend.
         backend: &'static str,
         /// What to do instead, if there is something.
         instead: Option<String>,
@@ -135,58 +144,60 @@ pub enum Error {
         /// The call that was refused.
         call: String,
     },
-    /// The ranks called different things.
-    #[error("mismatch with rank {rank}: ours is {ours}; theirs is {theirs} ({difference})")]
+    /// Ranks made different calls.
+    #[error(
+        "mismatch: rank {} called {}; rank {} called {} ({difference})",
+        calls[0].0, calls[0].1, calls[1].0, calls[1].1
+    )]
     Mismatch {
-        /// Our call.
-        ours: Box<CallInfo>,
-        /// Their call.
-        theirs: Box<CallInfo>,
-        /// Who they are.
-        rank: u32,
-        /// The fields that differ.
+        /// Two ranks and their calls; the first of them reports the mismatch.
+        calls: Box<[(u32, CallInfo); 2]>,
+        /// The fields that differ, in the order of the calls.
         difference: String,
     },
     /// Ranks died or went silent.
     #[error(
-        "lost {}, noticed by rank {noticed_by} ({certainty:?}: {reason}){}",
+        "lost {}, reported by rank {reported_by} ({certainty:?}: {evidence}){}",
         culprits_text(culprits),
         call_text(call.as_deref())
     )]
     PeerLost {
-        /// Who is gone; the same ranks on every survivor of one failure.
+        /// The ranks that are gone; after one failure the same on every survivor.
         culprits: Vec<Culprit>,
         /// The call in which it was noticed.
         call: Option<Box<CallInfo>>,
-        /// Who noticed first, as a rank of the job.
-        noticed_by: u32,
-        /// Closed, or merely silent.
+        /// The rank that noticed first, as a rank of the job.
+        reported_by: u32,
+        /// Whether its connection ended, or it is only silent.
         certainty: Certainty,
         /// How it was noticed.
-        reason: String,
+        evidence: String,
     },
     /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
     #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", call_text(call.as_deref()))]
     Corrupted {
-        /// Who sent them, as a rank of the job.
+        /// The rank that sent them, as a rank of the job.
         from: u32,
-        /// Who noticed, as a rank of the job.
+        /// The rank that noticed, as a rank of the job.
         to: u32,
         /// The call that they belong to, if it is a collective.
         call: Option<Box<CallInfo>>,
         /// What does not match.
         reason: String,
     },
-    /// The others have taken this rank for dead and go on without it: it was stopped, or cut off, for too long. All
-    /// it can do is start anew.
-    #[error("this rank was taken for dead by rank {noticed_by} ({reason}), and the others go on without it")]
+    /// The other ranks have taken this one for dead, because it was stopped or cut off for too long, and go on without
+    /// it. It cannot come back; only a new process can join a new job.
+    #[error(
+        "this rank was taken for dead by rank {reported_by} ({evidence}), and the others go on without it"
+    )]
     Evicted {
-        /// Who noticed first, as a rank of the job.
-        noticed_by: u32,
+        /// The rank that noticed first, as a rank of the job.
+        reported_by: u32,
         /// How it was noticed.
-        reason: String,
+        evidence: String,
     },
-    /// The ranks that are silent are so many that it may be they who go on, on the other side of a cut.
+    /// So many ranks of other hosts are lost, without a rank there confirming it, that they may be on the other side of
+    /// a network partition and go on there.
     #[error(
         "no quorum: {} may go on without this rank, which is left with {}",
         ranks_text(silent),
@@ -195,28 +206,33 @@ pub enum Error {
     NoQuorum {
         /// The ranks on this side, as ranks of the job.
         survivors: Vec<u32>,
-        /// The silent ranks, as ranks of the job.
+        /// The lost ranks that may live, as ranks of the job.
         silent: Vec<u32>,
     },
     /// The deadline passed.
-    #[error("{call} timed out after {waited:?}; still awaited: {}", awaited_text(not_arrived))]
+    #[error(
+        "{call} timed out on rank {reported_by} after {waited:?}; still awaited: {}",
+        awaited_text(not_arrived)
+    )]
     Timeout {
         /// The call.
         call: Box<CallInfo>,
+        /// The rank whose deadline it was.
+        reported_by: u32,
         /// How long it ran.
         waited: Duration,
-        /// Whom it still waited for, and whom those wait for in turn.
+        /// The ranks that it waited for, and the ranks that those wait for in turn.
         not_arrived: Vec<Awaited>,
     },
-    /// Another rank, or an earlier call, failed first; this is that first cause.
+    /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.
     #[error("revoked by rank {by}: {cause}")]
     Revoked {
-        /// The rank that reported the cause.
+        /// The rank that revoked it.
         by: u32,
-        /// The first cause.
+        /// The cause that it gave.
         cause: Arc<Error>,
     },
-    /// A receive was too small for the message that matched it; the message is dropped, nothing else is affected.
+    /// A receive was too small for the message that matched it. The message is dropped; nothing else is affected.
     #[error(
         "message of {sent_bytes} bytes from rank {source_rank}, tag {tag}, does not fit into {room_bytes} bytes"
     )]
@@ -230,10 +246,10 @@ pub enum Error {
         /// Size of the receive.
         room_bytes: u64,
     },
-    /// The job did not come together.
+    /// Not all ranks of the job arrived, or they could not join.
     #[error("rendezvous failed: {problem}{}", missing_text(missing))]
     Rendezvous {
-        /// The ranks that never came.
+        /// The ranks that did not arrive.
         missing: Vec<u32>,
         /// What happened.
         problem: String,
@@ -257,10 +273,10 @@ pub enum Error {
     /// The communicator was closed.
     #[error("the communicator is closed")]
     Closed,
-    /// The work was cancelled.
+    /// The work was cancelled; all ranks get it as the cause of an [`Error::Revoked`].
     #[error("rank {by} cancelled {call}")]
     Cancelled {
-        /// Who cancelled.
+        /// The rank that cancelled.
         by: u32,
         /// What was cancelled.
         call: Box<CallInfo>,
@@ -293,6 +309,12 @@ pub enum Error {
     },
 }
 
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
@@ -304,8 +326,8 @@ impl Error {
         Error::System { what: what.into(), text: error.to_string() }
     }
 
-    /// Whether the communicator is as usable as before: nothing was sent, or only the one message that a receive
-    /// could not take is gone.
+    /// Whether the communicator is as usable as before the call: nothing was sent, or nothing is lost but the message
+    /// that was too long for its receive.
     pub fn is_before_start(&self) -> bool {
         matches!(
             self,
@@ -316,7 +338,7 @@ impl Error {
         )
     }
 
-    /// The ranks of the job that are gone, if the first cause is such a loss; else none.
+    /// The ranks of the job that are gone if the first cause is [`Error::PeerLost`]; else none.
     pub fn lost_ranks(&self) -> Vec<u32> {
         match self.root_cause() {
             Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
@@ -324,7 +346,7 @@ impl Error {
         }
     }
 
-    /// The first cause: of a revocation its cause, of anything else itself.
+    /// The root cause: for [`Error::Revoked`] the root cause of what it carries, else the error itself.
     pub fn root_cause(&self) -> &Error {
         match self {
             Error::Revoked { cause, .. } => cause.root_cause(),

@@ -1,9 +1,9 @@
 //! The two 8-bit floats of the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0, 2023).
 //!
 //! Conversion from f32 rounds to nearest, ties to even, and treats what does not fit as PyTorch does
-//! (`c10/util/Float8_e4m3fn.h`, `c10/util/Float8_e5m2.h`): not saturating, so that an overflow of a sum shows. Both
-//! directions have no branches and do no arithmetic on subnormals, so loops over them compile to vector code and do
-//! not depend on the thread's flush-to-zero mode.
+//! (`c10/util/Float8_e4m3fn.h`, `c10/util/Float8_e5m2.h`): it does not saturate, so that an overflow of a sum is
+//! visible. Both directions have no branches and do no arithmetic on subnormals, so loops over them compile to vector
+//! code and do not depend on the thread's flush-to-zero mode.
 
 use std::fmt;
 
@@ -16,7 +16,8 @@ const BIAS: i32 = 127;
 const MAGNITUDE: i32 = 0x7fff_ffff;
 const INFINITE: i32 = 0x7f80_0000;
 
-/// Stored bits of the significand, exponent bias, and the first code that is not finite: the one behind the largest.
+/// Parameters: stored bits of the significand, exponent bias, and the first code that is not finite, which follows the
+/// code of the largest number.
 macro_rules! float8 {
     ($(#[$doc:meta])* $name:ident, $stored:literal, $bias:literal, $special:literal) => {
         $(#[$doc])*
@@ -26,7 +27,7 @@ macro_rules! float8 {
         pub struct $name(u8);
 
         impl $name {
-            /// Significant binary digits, the leading one, which is not stored, included.
+            /// Significant binary digits, with the leading one, which is not stored.
             pub const MANTISSA_DIGITS: u32 = $stored + 1;
             /// 0.
             pub const ZERO: $name = $name(0);
@@ -47,8 +48,8 @@ macro_rules! float8 {
             const NORMAL: i32 = (BIAS - $bias + 1) << EXPONENT;
             /// The first magnitude that is not finite, as an f32's bits.
             const OVERFLOWS: i32 = ($special << Self::SHIFT) + Self::REBIAS;
-            /// From an exponent to that of the power of two around which the spacing of f32 is the one that numbers
-            /// of the former exponent have here.
+            /// Added to a number's exponent, it gives a power of two. The spacing of f32 around this power is the
+            /// spacing that this format has at the number.
             const SPACING: i32 = Self::SHIFT << EXPONENT;
 
             /// The number with these bits.
@@ -65,8 +66,9 @@ macro_rules! float8 {
             #[inline(always)]
             pub const fn to_f32(self) -> f32 {
                 let magnitude = (self.0 as i32 & 0x7f) << Self::SHIFT;
-                // Of a normal number x, the second is 2 x - NORMAL, which is not less than x. A subnormal one's bits
-                // behind the exponent of NORMAL are NORMAL too much, and behind the exponent below it even more.
+                // The smaller of two candidates is the value. For a normal number x, `subnormal` is 2 x - NORMAL, which
+                // is not less than x. For a subnormal number, its bits after the exponent of NORMAL stand for the value
+                // plus NORMAL, which is subtracted; `normal` has the exponent below NORMAL's and is larger than that.
                 let normal = magnitude + Self::REBIAS;
                 let behind = f32::from_bits((magnitude + Self::NORMAL) as u32);
                 let subnormal = (behind - f32::from_bits(Self::NORMAL as u32)).to_bits() as i32;
@@ -75,15 +77,15 @@ macro_rules! float8 {
                 f32::from_bits((finite | special | (self.0 as i32 & 0x80) << 24) as u32)
             }
 
-            /// The nearest number, of two equally near ones the one whose last bit is 0.
+            /// The nearest number; of two that are equally near, the one whose last bit is 0.
             #[inline(always)]
             pub const fn from_f32(wide: f32) -> $name {
                 let magnitude = wide.to_bits() as i32 & MAGNITUDE;
                 let bounded = if magnitude < Self::OVERFLOWS { magnitude } else { Self::OVERFLOWS };
                 let exponent = bounded & INFINITE;
                 let exponent = if exponent > Self::NORMAL { exponent } else { Self::NORMAL };
-                // Where the spacing of f32 is the one that the result has, an addition rounds. What the sum's bits
-                // have grown by is how many such steps there are, the first of a normal number being its leading bit.
+                // The addition of `around` rounds, because f32 has there the spacing of the result. The bits of the sum
+                // minus those of `around` count these spacings; in a normal number the leading bit counts too.
                 let around = exponent + Self::SPACING;
                 let sum = f32::from_bits(bounded as u32) + f32::from_bits(around as u32);
                 let steps = sum.to_bits() as i32 - around;
@@ -92,7 +94,7 @@ macro_rules! float8 {
                 $name(code as u8 | nan | (wide.to_bits() >> 24) as u8 & 0x80)
             }
 
-            /// Whether this is no number.
+            /// Whether this is a NaN.
             pub const fn is_nan(self) -> bool {
                 self.to_f32().is_nan()
             }
@@ -138,7 +140,7 @@ macro_rules! float8 {
 
 float8! {
     /// 4 bits of exponent, 3 of significand: up to 448, down to 2^-9. It has no infinity (the "FN" form) and one NaN of
-    /// each sign, which is also what an infinity and an overflow become: whatever rounds to 480 or more.
+    /// each sign. Infinities become NaN, and so does an overflow: a value that rounds to 480 or more.
     ///
     /// ```
     /// use unisono_communicator::f8e4m3;
@@ -149,8 +151,8 @@ float8! {
 }
 
 float8! {
-    /// 5 bits of exponent, 2 of significand: the upper half of an f16, up to 57344, down to 2^-16. Whatever rounds to
-    /// 65536 or more becomes infinity.
+    /// 5 bits of exponent, 2 of significand: the upper half of an f16, up to 57344, down to 2^-16. A value that rounds
+    /// to 65536 or more becomes infinity.
     ///
     /// ```
     /// use unisono_communicator::f8e5m2;
@@ -161,14 +163,14 @@ float8! {
 }
 
 impl f8e4m3 {
-    /// What of an f32's bits is set in special ones.
+    /// The bits that are set in the f32 of a special number.
     const SPECIAL: i32 = f32::NAN.to_bits() as i32;
 }
 
 impl f8e5m2 {
     /// Infinity.
     pub const INFINITY: f8e5m2 = f8e5m2(0x7c);
-    /// What of an f32's bits is set in special ones; the significand tells infinity from NaN.
+    /// The bits that are set in the f32 of a special number; the significand tells infinity from NaN.
     const SPECIAL: i32 = INFINITE;
 }
 
@@ -176,7 +178,7 @@ impl f8e5m2 {
 mod tests {
     use super::*;
 
-    /// What the specification says of a format, and nothing from above.
+    /// A format as the specification defines it, independent of the code above.
     struct Format {
         exponent_bits: u32,
         stored: u32,
@@ -206,7 +208,7 @@ mod tests {
     ];
 
     impl Format {
-        /// The value of a code without its sign, special ones taken as if they went on counting.
+        /// The value of a code without its sign; special codes are read as if they were numbers.
         fn value(&self, code: u8) -> f64 {
             let (exponent, stored) = (i32::from(code >> self.stored), code & ((1 << self.stored) - 1));
             let fraction = f64::from(stored) / f64::from(1 << self.stored);
@@ -222,9 +224,9 @@ mod tests {
             if self.has_infinity { all_ones } else { all_ones | ((1 << self.stored) - 1) }
         }
 
-        /// The code of `wide` by search: the nearest value, of two the one whose last bit is 0.
+        /// The code of `wide`, found by search: the nearest value, of two the one whose last bit is 0.
         fn nearest(&self, wide: f32) -> u8 {
-            // Far beyond the format, distances in f64 are all the same.
+            // Far outside the format's range, f64 cannot tell the distances apart.
             let magnitude = f64::from(wide).abs().min(self.value(self.first_special()));
             let distance = |code: &u8| (self.value(*code) - magnitude).abs();
             let closer = |a: &u8, b: &u8| distance(a).total_cmp(&distance(b)).then((a & 1).cmp(&(b & 1)));

@@ -1,14 +1,14 @@
-//! A group: which ranks belong together, who we are among them.
+//! A group: its ranks, and which of them this process is.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The process that a rank is, as a person finds it.
+/// The process of a rank, as a person can find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// The name of its host.
     pub host: Arc<str>,
-    /// Its number there, as it knows it itself: a container may count its own.
+    /// Its process id as it sees it; in a container this may differ from the host's.
     pub pid: u32,
 }
 
@@ -25,7 +25,7 @@ pub struct Group {
     global_ranks: Arc<[u32]>,
     hosts: Arc<[u32]>,
     epoch: u32,
-    /// Of every rank of the job; empty when nobody knows.
+    /// The process of every rank of the job; empty when they are not known.
     processes: Arc<[Process]>,
 }
 
@@ -33,14 +33,14 @@ impl Group {
     /// The group of `global_ranks`, `hosts[r]` being the number of the host that rank r runs on.
     ///
     /// # Panics
-    /// When `rank` is not below the number of ranks, or the lists differ in length: a caller's broken invariant.
+    /// When `rank` is not below the number of ranks, or the lists differ in length: the caller has broken an invariant.
     pub fn new(rank: u32, global_ranks: Arc<[u32]>, hosts: Arc<[u32]>, epoch: u32) -> Group {
         assert_eq!(global_ranks.len(), hosts.len(), "one host per rank");
         assert!((rank as usize) < global_ranks.len(), "rank {rank} of {}", global_ranks.len());
         Group { rank, global_ranks, hosts, epoch, processes: Arc::new([]) }
     }
 
-    /// The same group, and which process every rank of the job is.
+    /// The same group, with the process of every rank of the job.
     #[must_use]
     pub fn with_processes(self, processes: Arc<[Process]>) -> Group {
         Group { processes, ..self }
@@ -49,7 +49,7 @@ impl Group {
     /// The group of some of its ranks, in a new order. `None` when this process is not among them.
     ///
     /// # Panics
-    /// When one of `ranks` is not of this group: a caller's broken invariant.
+    /// When one of `ranks` is not of this group: the caller has broken an invariant.
     pub fn subgroup(&self, ranks: &[u32], epoch: u32) -> Option<Group> {
         let rank = ranks.iter().position(|&rank| rank == self.rank)? as u32;
         let of = |list: &[u32]| ranks.iter().map(|&rank| list[rank as usize]).collect();

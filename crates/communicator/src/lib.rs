@@ -19,6 +19,7 @@ mod allocation;
 mod buffer;
 mod call;
 mod check;
+mod check_segments;
 mod collectives;
 mod collectives_async;
 mod collectives_uneven;
@@ -29,12 +30,14 @@ mod error;
 mod float8;
 mod group;
 mod reduce_op;
+mod sizes;
 mod solo;
 mod work;
 
 pub use allocation::{reserve, zeroed};
 pub use buffer::{
-    Buffer, BufferMut, Buffers, DeviceBuffer, OwnedBuffer, OwnedBuffers, SegmentList, Segments, SegmentsMut,
+    Buffer, BufferMut, Buffers, DeviceBuffer, Division, OwnedBuffer, OwnedBuffers, SegmentList, Segments,
+    SegmentsMut,
 };
 pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
@@ -53,5 +56,6 @@ pub use dtype::{
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
+pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use work::{Finished, TypedWork, Work, WorkSource};

@@ -1,4 +1,4 @@
-//! Reduce operators, and which element types each accepts.
+//! The reduce operators, and which element types each accepts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,10 +19,10 @@ use crate::dtype::{DType, Kind};
 /// | User | yes | yes | yes | yes | yes |
 ///
 /// Floats narrower than f32 (f16, bf16, f8e4m3, f8e5m2) are computed in f32 and rounded to nearest, ties to even, in
-/// each step; the division of an average and the last sum before it round once. What is too large becomes an infinity,
-/// in f8e4m3, which has none, a NaN. No operation is fused with another, and there is no special treatment of
-/// infinities in complex products.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// each step; the division of an average rounds once, together with the last sum. A result that is too large becomes
+/// an infinity; in f8e4m3, which has no infinity, it becomes a NaN. No operation is fused with another, and complex
+/// products treat infinities like other numbers.
+#[derive(Clone, Copy, Debug)]
 pub enum ReduceOp {
     /// The sum.
     Sum,
@@ -46,7 +46,7 @@ pub enum ReduceOp {
     User(UserOp),
 }
 
-/// Name and property of a caller's own reduce operator. Must be associative.
+/// The name of a caller's own reduce operator, which must be associative, and whether it is commutative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserOp {
     /// Compared between ranks by its hash.
@@ -60,6 +60,19 @@ pub struct UserOp {
 /// Called with `(left, right, out)`, three slices of the same length that hold whole elements. May be called on
 /// parts of the buffer in any order. A panic in it fails the call and revokes the communicator.
 pub type UserFunction = Arc<dyn Fn(&[u8], &[u8], &mut [u8]) + Send + Sync>;
+
+/// Factors are equal when their bits are: 0.0 and -0.0 are two operators, and one with a NaN equals itself.
+impl PartialEq for ReduceOp {
+    fn eq(&self, other: &ReduceOp) -> bool {
+        match (self, other) {
+            (ReduceOp::PreMulSum(ours), ReduceOp::PreMulSum(theirs)) => ours.to_bits() == theirs.to_bits(),
+            (ReduceOp::User(ours), ReduceOp::User(theirs)) => ours == theirs,
+            (ours, theirs) => ours.code() == theirs.code(),
+        }
+    }
+}
+
+impl Eq for ReduceOp {}
 
 impl ReduceOp {
     /// The built-in operators that need no parameter.
@@ -132,7 +145,7 @@ impl ReduceOp {
             ReduceOp::User(_) => None,
             _ if matches!(kind, Kind::Opaque) => Some("only a user function can read opaque elements"),
             ReduceOp::Sum | ReduceOp::Prod | ReduceOp::Avg => match kind {
-                Kind::Bool => Some("truth values are no numbers; bit_or and bit_and combine them"),
+                Kind::Bool => Some("truth values are not numbers; bit_or and bit_and combine them"),
                 Kind::Float(_) | Kind::Complex(_) | Kind::Signed | Kind::Unsigned | Kind::Opaque => None,
             },
             ReduceOp::Min | ReduceOp::Max => match kind {

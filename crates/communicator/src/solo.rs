@@ -1,5 +1,4 @@
-//! The world of one: every operation without a network. Proves that the trait can be implemented, and is every
-//! documentation example's communicator.
+//! The world of one: every operation without a network. The examples in the documentation use it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -19,7 +18,7 @@ use crate::work::{Finished, Work, WorkSource};
 const BACKEND: &str = "solo";
 const ALGORITHM: &str = "local";
 
-/// A communicator with one rank. Every algorithm is the same here, so a forced one is obeyed whatever its name.
+/// A communicator with one rank. All algorithms do the same here, so every name is accepted as a forced one.
 ///
 /// ```
 /// use unisono_communicator::{Collectives, ReduceOp, Solo};
@@ -30,7 +29,7 @@ const ALGORITHM: &str = "local";
 /// ```
 pub struct Solo {
     group: Group,
-    mailbox: Arc<Mailbox>,
+    queue: Arc<MessageQueue>,
 }
 
 impl Default for Solo {
@@ -42,7 +41,7 @@ impl Default for Solo {
 impl Solo {
     /// A world of one.
     pub fn new() -> Solo {
-        Solo { group: Group::world(0, 1), mailbox: Arc::default() }
+        Solo { group: Group::world(0, 1), queue: Arc::default() }
     }
 }
 
@@ -58,8 +57,8 @@ impl Communicator for Solo {
         }
         let deadline = deadline_after(Instant::now(), call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
         match call.descriptor.collective {
-            Collective::Send => self.mailbox.send(call),
-            Collective::Recv => self.mailbox.receive(call, deadline),
+            Collective::Send => self.queue.send(call),
+            Collective::Recv => self.queue.receive(call, deadline),
             _ => collective(call),
         }
     }
@@ -67,7 +66,7 @@ impl Communicator for Solo {
     fn submit(&self, call: OwnedCall) -> Work {
         match call.descriptor.collective {
             Collective::Recv => Work::new(PendingReceive {
-                mailbox: self.mailbox.clone(),
+                queue: self.queue.clone(),
                 deadline: deadline_after(
                     Instant::now(),
                     call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT),
@@ -146,7 +145,7 @@ fn scale(buffer: &mut SegmentsMut<'_>, dtype: DType, factor: Option<f64>) {
 }
 
 fn scale_slice(bytes: &mut [u8], dtype: DType, factor: f64) {
-    // INVARIANT: `ReduceOp::accepts` admits floats and complex numbers only, and `check` has asked it.
+    // INVARIANT: `check` has called `ReduceOp::accepts`, which admits floats and complex numbers only.
     let (Kind::Float(format) | Kind::Complex(format)) = dtype.kind() else {
         unreachable!("a factor on {dtype}")
     };
@@ -159,107 +158,112 @@ fn scale_slice(bytes: &mut [u8], dtype: DType, factor: f64) {
 }
 
 #[derive(Default)]
-struct Mailbox {
-    letters: Mutex<Letters>,
+struct MessageQueue {
+    messages: Mutex<Messages>,
     arrived: Condvar,
 }
 
-struct Letter {
+struct Message {
     tag: u32,
     dtype: DType,
     bytes: Vec<u8>,
 }
 
 #[derive(Default)]
-struct Letters {
-    queue: VecDeque<Letter>,
+struct Messages {
+    queue: VecDeque<Message>,
     waiting: Vec<Waker>,
 }
 
-impl Mailbox {
-    fn lock(&self) -> MutexGuard<'_, Letters> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+impl MessageQueue {
+    fn lock(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn send(&self, call: Call<'_>) -> Result<Outcome> {
         let Buffers::Separate { input: Buffer::Host(input), .. } = &call.buffers else {
             return Ok(Outcome::done(0, ALGORITHM));
         };
-        let letter = input.copied()?;
-        let bytes = letter.len() as u64;
+        let message = input.copied()?;
+        let bytes = message.len() as u64;
         let Descriptor { tag, dtype, .. } = call.descriptor;
-        let mut letters = self.lock();
-        letters.queue.push_back(Letter { tag, dtype, bytes: letter });
-        letters.waiting.drain(..).for_each(Waker::wake);
+        let mut messages = self.lock();
+        messages.queue.push_back(Message { tag, dtype, bytes: message });
+        messages.waiting.drain(..).for_each(Waker::wake);
         self.arrived.notify_all();
         Ok(Outcome::done(bytes, ALGORITHM))
     }
 
-    fn take(&self, tag: u32) -> Option<Letter> {
-        let mut letters = self.lock();
-        let position = letters.queue.iter().position(|letter| letter.tag == tag)?;
-        letters.queue.remove(position)
+    fn take(&self, tag: u32) -> Option<Message> {
+        let mut messages = self.lock();
+        let position = messages.queue.iter().position(|message| message.tag == tag)?;
+        messages.queue.remove(position)
     }
 
-    fn wait_until(&self, tag: u32, deadline: Instant) -> Option<Letter> {
-        let mut letters = self.lock();
+    fn wait_until(&self, tag: u32, deadline: Instant) -> Option<Message> {
+        let mut messages = self.lock();
         loop {
-            if let Some(position) = letters.queue.iter().position(|letter| letter.tag == tag) {
-                return letters.queue.remove(position);
+            if let Some(position) = messages.queue.iter().position(|message| message.tag == tag) {
+                return messages.queue.remove(position);
             }
             let left = deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-            letters = self.arrived.wait_timeout(letters, left).unwrap_or_else(PoisonError::into_inner).0;
+            messages = self.arrived.wait_timeout(messages, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn receive(&self, call: Call<'_>, deadline: Instant) -> Result<Outcome> {
         let started = Instant::now();
         match self.wait_until(call.descriptor.tag, deadline) {
-            Some(letter) => deliver(call, &letter),
+            Some(message) => deliver(call, &message),
             None => Err(timeout(&call, started.elapsed())),
         }
     }
 }
 
-fn deliver(call: Call<'_>, letter: &Letter) -> Result<Outcome> {
+fn deliver(call: Call<'_>, message: &Message) -> Result<Outcome> {
     let Descriptor { tag, dtype, .. } = call.descriptor;
-    if dtype != letter.dtype {
-        return Err(Error::invalid("dtype", format!("{dtype}, but rank 0 sent {}", letter.dtype)));
+    if dtype != message.dtype {
+        return Err(Error::invalid("dtype", format!("{dtype}, but rank 0 sent {}", message.dtype)));
     }
-    let letter = &letter.bytes;
+    let message = &message.bytes;
     let mut bytes = 0;
     if let Buffers::Separate { output: BufferMut::Host(mut output), .. } = call.buffers {
-        bytes = letter.len() as u64;
+        bytes = message.len() as u64;
         let room_bytes = output.bytes() as u64;
         if bytes > room_bytes {
             return Err(Error::Truncated { source_rank: 0, tag, sent_bytes: bytes, room_bytes });
         }
-        output.write_front(&Segments::One(letter));
+        output.write_front(&Segments::One(message));
     }
     Ok(Outcome { completion: Completion::Done, source: Some(0), tag, bytes, algorithm: ALGORITHM })
 }
 
 fn timeout(call: &Call<'_>, waited: Duration) -> Error {
-    let info =
-        CallInfo { number: 0, descriptor: call.descriptor, algorithm: None, site: Some(call.site.into()) };
+    let info = CallInfo {
+        number: 0,
+        descriptor: call.descriptor,
+        algorithm: None,
+        site: Some(call.site.into()),
+        sizes: None,
+    };
     let not_arrived = vec![Awaited { rank: 0, status: "has not sent".to_owned() }];
-    Error::Timeout { call: Box::new(info), waited, not_arrived }
+    Error::Timeout { call: Box::new(info), reported_by: 0, waited, not_arrived }
 }
 
-/// A receive from oneself that was posted before its send.
+/// An asynchronous receive; this rank may send the message later.
 struct PendingReceive {
-    mailbox: Arc<Mailbox>,
+    queue: Arc<MessageQueue>,
     deadline: Instant,
     state: Mutex<(Option<OwnedCall>, Option<Finished>)>,
 }
 
 impl PendingReceive {
-    fn finish(&self, letter: Option<Letter>) {
+    fn finish(&self, message: Option<Message>) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(mut call) = state.0.take() else { return };
         let waited = call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT);
-        let result = match letter {
-            Some(letter) => deliver(call.borrow(), &letter),
+        let result = match message {
+            Some(message) => deliver(call.borrow(), &message),
             None => Err(timeout(&call.borrow(), waited)),
         };
         let buffers: OwnedBuffers = call.buffers;
@@ -275,8 +279,8 @@ impl PendingReceive {
 impl WorkSource for PendingReceive {
     fn is_done(&self) -> bool {
         let Some(tag) = self.tag() else { return true };
-        match self.mailbox.take(tag) {
-            Some(letter) => self.finish(Some(letter)),
+        match self.queue.take(tag) {
+            Some(message) => self.finish(Some(message)),
             None if Instant::now() >= self.deadline => self.finish(None),
             None => return false,
         }
@@ -285,14 +289,14 @@ impl WorkSource for PendingReceive {
 
     fn wait(&self) {
         if let Some(tag) = self.tag() {
-            self.finish(self.mailbox.wait_until(tag, self.deadline));
+            self.finish(self.queue.wait_until(tag, self.deadline));
         }
     }
 
     fn register(&self, waker: &Waker) {
-        let mut letters = self.mailbox.lock();
-        if !letters.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
-            letters.waiting.push(waker.clone());
+        let mut messages = self.queue.lock();
+        if !messages.waiting.iter().any(|waiting| waiting.will_wake(waker)) {
+            messages.waiting.push(waker.clone());
         }
     }
 
@@ -309,6 +313,7 @@ impl WorkSource for PendingReceive {
             descriptor: borrowed.descriptor,
             algorithm: None,
             site: Some(borrowed.site.into()),
+            sizes: None,
         };
         let result = Err(Error::Cancelled { by: 0, call: Box::new(info) });
         state.1 = Some(Finished { result, buffers: Some(call.buffers) });

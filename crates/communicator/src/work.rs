@@ -1,4 +1,4 @@
-//! Handles of asynchronous calls: wait, ask, await, cancel.
+//! Handles of asynchronous calls: to wait, to ask whether they have ended, to await, to cancel.
 
 use std::fmt;
 use std::future::Future;
@@ -36,7 +36,7 @@ pub trait WorkSource: Send + Sync {
 
 /// The handle of an asynchronous call.
 ///
-/// Dropping it detaches: the call goes on and the buffers are freed at its end. [`Work::cancel`] revokes the
+/// Dropping it detaches the call: it goes on, and its buffers are freed at its end. [`Work::cancel`] revokes the
 /// communicator, since the other ranks cannot go on without this one.
 pub struct Work {
     source: Box<dyn WorkSource>,
@@ -78,7 +78,7 @@ impl Future for Work {
     type Output = Finished;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
-        // Registered before the question, so that an end between the two still wakes.
+        // The waker is registered before the question: a call that ends between the two still wakes it.
         self.source.register(context.waker());
         if self.source.is_done() { Poll::Ready(self.take()) } else { Poll::Pending }
     }
@@ -118,7 +118,7 @@ pub struct TypedWork<T> {
 }
 
 impl<T: Element> TypedWork<T> {
-    /// Names the element type of `work`'s buffers.
+    /// Gives the buffers of `work` their element type.
     pub fn new(work: Work) -> TypedWork<T> {
         TypedWork { work, element: PhantomData }
     }

@@ -16,6 +16,7 @@ use crate::drive::pending::OneCollective;
 use crate::drive::progress::Progress;
 use crate::drive::request::{Request, RequestHandle};
 use crate::links::Links;
+use crate::lock;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
 
@@ -103,7 +104,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
             Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
-        let engine = Engine::new(links, planner, gate.board().heard().clone());
+        let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
         Arc::new(EngineCommunicator { shared: Shared::new(gate, options, messages, engine) })
     }
 
@@ -121,6 +122,14 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers);
         Ok(active.finish(&mut guard, bytes))
+    }
+}
+
+impl<L: Links + 'static> Drop for EngineCommunicator<L> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.gate.control().abandon();
+        }
     }
 }
 
@@ -213,16 +222,18 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let gate = &self.shared.gate;
         gate.check_caller(&"shrink")?;
         let shrunk = gate.shrink(self.shared.now())?;
-        if gate.board().revocation().is_some() {
+        if gate.board().is_revoked() {
             // Nobody may use the streams of an epoch that has ended.
-            self.shared.lock_links().links.close();
+            let mut guard = self.shared.lock_links();
+            guard.links.close();
+            lock(&self.shared.messages).fail(&Error::Closed);
         }
         Ok(shrunk)
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
         self.shared.gate.check_caller(&"revoke")?;
-        self.shared.gate.fail(cause);
+        self.shared.gate.revoke(cause);
         Ok(())
     }
 
@@ -234,13 +245,13 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         }
         let _turn = gate.wait_for_turn();
         let mut guard = shared.lock_links();
-        shared.finish_queue(&mut guard)?;
-        shared.finish_sends(&mut guard)?;
-        shared.say_goodbye(&mut guard)?;
+        let finished = shared.finish_queue(&mut guard).and_then(|()| shared.finish_sends(&mut guard));
+        let finished = finished.and_then(|()| shared.say_goodbye(&mut guard));
         let now = guard.links.now();
         drop(guard);
         // The others read what was sent when they hear that this rank has closed.
-        gate.close(now)?;
+        let closed = gate.close(now);
+        finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())
     }
 }

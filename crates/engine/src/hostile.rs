@@ -123,6 +123,8 @@ impl Links for Wire {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -207,7 +209,7 @@ fn record(algorithm: &'static Algorithm, count: usize, staging: &mut Staging) ->
         ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
     };
     let choice = Choice { algorithm, shape: Shape::new(2) };
-    let key = PlanKey { descriptor, counts: Counts::Even };
+    let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
     let mut ranks = [0, 1].map(|rank| {
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096));

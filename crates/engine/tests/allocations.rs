@@ -1,6 +1,6 @@
 //! What calls cost in memory: nothing, once their buffers have grown.
 
-use unisono_communicator::{Collectives, Peer};
+use unisono_communicator::{BufferMut, Collectives, Division, Peer, ReduceOp};
 use unisono_engine::in_process;
 
 const WARM_UP: usize = 50;
@@ -33,6 +33,33 @@ fn a_steady_ping_pong_allocates_nothing() {
                     let counted = allocation_counter::measure(|| play(TURNS));
                     assert_eq!(counted.count_total, 0, "rank {rank}, messages of {length} bytes");
                 }
+            });
+        }
+    });
+}
+
+/// Plans are found again without a copy of the segments' lengths: all that a coalesced call costs is its list.
+#[test]
+fn a_steady_coalesced_call_allocates_its_list_only() {
+    let world = in_process::world(2);
+    std::thread::scope(|scope| {
+        for comm in &world {
+            scope.spawn(move || {
+                let mut buffers = [vec![0u32; 64], vec![], vec![0; 5]];
+                let mut play = |turns| {
+                    for _ in 0..turns {
+                        let [a, b, c] = &mut buffers;
+                        comm.all_reduce_coalesced(&mut [a, b, c], ReduceOp::Max).expect("all_reduce");
+                    }
+                };
+                play(WARM_UP);
+                let counted = allocation_counter::measure(|| play(TURNS));
+                let mut whole = [0u32; 64];
+                let list = allocation_counter::measure(|| {
+                    let (a, b) = whole.split_at_mut(8);
+                    drop(BufferMut::of_list([a, &mut [], b], Division::Coalesced));
+                });
+                assert!(counted.count_total <= list.count_total * TURNS as u64, "{counted:?}, {list:?}");
             });
         }
     });

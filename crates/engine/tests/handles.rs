@@ -190,7 +190,7 @@ fn a_failed_work_gives_its_buffers_back() {
         work.cancel();
         work.wait()
     });
-    assert!(matches!(result, Err(Error::Cancelled { .. })));
+    assert!(matches!(result, Err(Error::Revoked { .. })));
     assert!(buffers.is_some());
 }
 

@@ -96,6 +96,10 @@ impl Links for Fragile {
         self.links.waker()
     }
 
+    fn shut_down(&mut self) {
+        self.links.shut_down();
+    }
+
     fn close(&mut self) {
         self.links.close();
     }

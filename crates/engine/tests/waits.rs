@@ -72,6 +72,10 @@ impl<K: Links> Links for Timed<K> {
         self.links.waker()
     }
 
+    fn shut_down(&mut self) {
+        self.links.shut_down();
+    }
+
     fn close(&mut self) {
         self.links.close();
     }
@@ -261,6 +265,10 @@ fn a_call_that_never_waits_reads_no_clock() {
 
         fn waker(&self) -> unisono_backend::Waker {
             self.0.waker()
+        }
+
+        fn shut_down(&mut self) {
+            self.0.shut_down();
         }
 
         fn close(&mut self) {

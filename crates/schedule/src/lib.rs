@@ -11,7 +11,8 @@
 //! [`Layout`] says which of them a rank holds, and which are the same bytes in a call in place.
 //!
 //! # What order means
-//! * Step i waits for `dependencies(i)`, piece by piece: its piece k for piece min(k, last) of each.
+//! * Step i waits for `dependencies(i)`, piece by piece: its piece k for piece min(k, last) of each. A step of an empty
+//!   extent counts as a piece 0, which has no bytes.
 //! * Per link and direction, steps are served in piece order: piece 0 of every step in list order, then piece 1.
 //! * A scratch chunk is a window of two pieces: piece k of a write waits until every other step that touches the
 //!   chunk has finished piece k - 2, or has finished.
@@ -49,5 +50,5 @@ pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};
 pub use verify::{
-    Counterexample, Event, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
+    Counterexample, Fault, Place, Proof, Summary, roots, verify, verify_range, verify_schedules,
 };

@@ -20,8 +20,9 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// The most ranks of a group: a step names its peer in 16 bits.
-    pub const RANKS_MAX: u32 = 1 << 16;
+    /// The most ranks of a group: a step names its peer in 16 bits, and 32 bits count the extents of an all-to-all, one
+    /// for each pair of ranks.
+    pub const RANKS_MAX: u32 = u16::MAX as u32;
 
     /// `ranks` ranks on one host, root 0.
     pub const fn new(ranks: u32) -> Self {

@@ -14,8 +14,9 @@ use crate::environment::{self, Placement};
 use crate::prices::Checksum;
 use crate::secret::SecretSource;
 
-/// The most ranks a job may have: it bounds every list that another rank or the store sends.
-pub const RANKS_MAX: u32 = 65_536;
+/// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
+/// sends.
+pub const RANKS_MAX: u32 = 65_535;
 
 /// The largest size that a setting can ask for.
 const BYTES_MAX: u64 = 1 << 30;
@@ -76,10 +77,10 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_PRICES", "text", "", &[], "what calibration printed; rank 0's is used by all"),
     knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
     knob("UNISONO_WARN_AFTER_S", "s", "30", &[], "a call that takes longer logs whom it waits for"),
-    knob("UNISONO_DROP_TIMEOUT_S", "s", "5", &[],
-        "how long dropping a communicator may wait until what was sent is on its way"),
     knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
     knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
+    knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
+        "how long a process that leaves waits until the others have what it has sent"),
     knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[], "interval of the signs of life between ranks"),
     knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
     knob("UNISONO_FLIGHT_DIR", "path", "", &[],
@@ -157,12 +158,12 @@ pub struct Config {
     pub call_timeout: Duration,
     /// When a call starts to complain.
     pub warn_after: Duration,
-    /// How long dropping a communicator may wait until what was sent is on its way.
-    pub drop_timeout: Duration,
     /// Deadline of joining.
     pub join_timeout: Duration,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
+    /// How long the end of a world waits until what was sent has arrived.
+    pub drop_timeout: Duration,
     /// Interval of heartbeats.
     pub heartbeat: Duration,
     /// Silence after which a rank counts as lost.
@@ -231,9 +232,9 @@ impl Config {
             prices: source.text("UNISONO_PRICES"),
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
-            drop_timeout: source.duration("UNISONO_DROP_TIMEOUT_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
             handshake_timeout: source.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?,
+            drop_timeout: source.duration("UNISONO_DROP_TIMEOUT_MS")?,
             heartbeat: source.duration("UNISONO_HEARTBEAT_MS")?,
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
             flight_directory: source.text("UNISONO_FLIGHT_DIR").map(PathBuf::from),

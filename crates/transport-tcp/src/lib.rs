@@ -22,6 +22,7 @@ mod communicator;
 pub mod config;
 mod control;
 pub mod environment;
+mod exit;
 pub mod flight;
 pub mod handshake;
 #[cfg(any(test, fuzzing))]

@@ -3,7 +3,8 @@
 //!
 //! As text, `name=number` with commas or spaces between, any of the names below; the others keep their default. As
 //! bytes, version `u8` and then one little-endian `u64` for each name, in their order, the piece size, and which
-//! streams are checked as `u8`.
+//! streams are checked as `u8`. The cores are not rank 0's to know: 0, their default, stands for as many as the ranks
+//! of each host may use together, which the store has counted.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,7 +51,7 @@ impl Checksum {
 pub struct Prices {
     /// What does not depend on the group; the ranks per core are worked out for each.
     parameters: Parameters,
-    /// Cores of a host.
+    /// Cores of every host; 0 for as many as its ranks may use together.
     cores: u64,
     checksum: Checksum,
 }
@@ -73,8 +74,7 @@ const FIELDS: [Field; 10] = [
 
 impl Default for Prices {
     fn default() -> Prices {
-        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        Prices { parameters: Parameters::LOOPBACK, cores, checksum: Checksum::default() }
+        Prices { parameters: Parameters::LOOPBACK, cores: 0, checksum: Checksum::default() }
     }
 }
 
@@ -136,9 +136,14 @@ impl Prices {
         if is_bounded && is_piece { Ok(prices) } else { Err(Malformed { what: "a price out of range" }) }
     }
 
-    /// The cores of a host.
-    pub fn cores(&self) -> u64 {
-        self.cores
+    /// The cores of a host: those that the settings name, else those that were `counted` when the ranks met, by the
+    /// number of the host; where nobody has counted, those that this process may use.
+    pub fn cores(&self, host: u32, counted: &[u32]) -> u64 {
+        let own = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        match self.cores {
+            0 => counted.get(host as usize).map_or_else(own, |&cores| cores.into()),
+            set => set,
+        }
     }
 
     /// Which streams are checked.
@@ -151,14 +156,17 @@ impl Prices {
         self.parameters.piece_bytes
     }
 
-    /// What holds within a group: the host with most of its ranks decides how many share a core.
-    pub fn parameters(&self, group: &Group) -> Parameters {
-        let ranks_on = |host: &u32| group.hosts().iter().filter(|other| *other == host).count() as u64;
+    /// What holds within a group: the most crowded of its hosts decides how many ranks share a core. `counted` as for
+    /// [`Prices::cores`].
+    pub fn parameters(&self, group: &Group, counted: &[u32]) -> Parameters {
         let mut hosts = group.hosts().to_vec();
         hosts.sort_unstable();
-        hosts.dedup();
-        let most = hosts.iter().map(ranks_on).max().unwrap_or(1);
-        self.parameters.with_ranks_on_cores(most, self.cores)
+        let on_host = |ranks: &[u32]| {
+            let cores = self.cores(ranks[0], counted);
+            self.parameters.with_ranks_on_cores(ranks.len() as u64, cores)
+        };
+        let all = hosts.chunk_by(|a, b| a == b).map(on_host);
+        all.max_by_key(|one| one.ranks_per_core_thousandths).unwrap_or(self.parameters)
     }
 }
 
@@ -215,12 +223,16 @@ mod tests {
     }
 
     #[test]
-    fn the_fullest_host_decides_how_crowded_a_core_is() {
-        let prices: Prices = "cores=2".parse().unwrap();
-        let group = |hosts: &[u32]| {
-            let ranks = (0..hosts.len() as u32).collect();
-            prices.parameters(&Group::new(0, ranks, hosts.into(), 0)).ranks_per_core_thousandths
+    fn the_most_crowded_host_decides_how_crowded_a_core_is() {
+        let crowd = |prices: &str, hosts: &[u32], counted: &[u32]| {
+            let (prices, ranks) = (prices.parse::<Prices>().unwrap(), (0..hosts.len() as u32).collect());
+            prices.parameters(&Group::new(0, ranks, hosts.into(), 0), counted).ranks_per_core_thousandths
         };
-        assert_eq!([group(&[0, 0, 0]), group(&[0, 1, 0, 0, 0]), group(&[4, 5])], [1500, 2000, 500]);
+        let named = |hosts| crowd("cores=2", hosts, &[32; 6]);
+        assert_eq!([named(&[0, 0, 0]), named(&[0, 1, 0, 0, 0]), named(&[4, 5])], [1500, 2000, 500]);
+        let counted = |hosts| crowd("", hosts, &[8, 1, 2]);
+        assert_eq!([counted(&[0; 8]), counted(&[0, 1, 0, 1, 0]), counted(&[2, 0])], [1000, 2000, 500]);
+        let own = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+        assert_eq!(crowd("", &[3, 3, 3], &[8]), 3000 / own, "nobody has counted");
     }
 }

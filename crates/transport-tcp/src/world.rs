@@ -2,15 +2,16 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{EngineOptions, PIECE_BYTES};
+use unisono_engine::{EngineOptions, PIECE_BYTES, Parameters};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
+use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{Door, WaitingRoom};
 use crate::links::{self, SocketOptions};
@@ -21,14 +22,19 @@ use crate::wire::CommunicatorKey;
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long the end of the process waits for the list of its jobs.
+const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
+
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
 static JOINED: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
 const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
-/// within 100 ms, closes all connections and ends the control thread. Right after the start it waits until the
-/// connections that carry the goodbye are there, at most as long as a handshake may take.
+/// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
+/// ends the control thread. Right after the start it waits until the connections that carry the goodbye are there, at
+/// most as long as a handshake may take. The same happens when the process exits before: no program need drop
+/// anything.
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,
@@ -38,11 +44,13 @@ struct Shared {
     group: Group,
     options: EngineOptions,
     prices: Prices,
+    /// As counted when the ranks met, by the number of the host.
+    cores: Vec<u32>,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
     commands: Commands,
     recorder: Recorder,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
-    _thread: ControlThread,
+    thread: ControlThread,
 }
 
 impl World {
@@ -82,38 +90,41 @@ impl World {
     }
 
     fn begin(membership: Membership, door: Door, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters } =
+        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters, cores } =
             membership;
         let prices = Prices::decode(&parameters)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
-        let group = group.with_processes(processes.into());
+        let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
             dial_timeout: DIAL_TIMEOUT,
             socket_options: socket_options(config),
+            drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
         };
         let options = engine_options(config, prices.piece_bytes());
         options.check()?;
-        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts };
+        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, door, settings)?;
         let shared = Shared {
             group,
             options,
             prices,
+            cores,
             whole: Mutex::new(None),
             commands: thread.commands(),
             recorder,
-            _thread: thread,
+            thread,
         };
         let shared = Arc::new(shared);
         let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         joined.retain(|world| world.strong_count() > 0);
         joined.push(Arc::downgrade(&shared));
         drop(joined);
+        leave_jobs_at_exit();
         Ok(World { shared })
     }
 
@@ -130,6 +141,21 @@ impl World {
     pub fn joined() -> Vec<World> {
         let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
         joined.iter().filter_map(Weak::upgrade).map(|shared| World { shared }).collect()
+    }
+
+    /// Leaves every job: the process ends. Communicators that are still there are of no use afterwards.
+    pub(crate) fn leave_all() {
+        // Somebody may hold the lock for ever: a thread that the end of the process has stopped in the middle of it.
+        let until = Instant::now() + JOINED_WAIT_MAX;
+        let joined = loop {
+            match JOINED.try_lock() {
+                Ok(joined) => break joined.clone(),
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner().clone(),
+                Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::yield_now(),
+                Err(TryLockError::WouldBlock) => return,
+            }
+        };
+        joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.thread.leave());
     }
 
     /// The communicator of all ranks; the same one as long as somebody holds it.
@@ -180,9 +206,19 @@ impl World {
         group.hosts().iter().map(|host| self.shared.prices.checksum().applies(*host != own)).collect()
     }
 
+    /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.
+    pub fn cores(&self, host: u32) -> u64 {
+        self.shared.prices.cores(host, &self.shared.cores)
+    }
+
+    /// What the chooser believes of one of its groups; the same on every rank.
+    pub fn parameters(&self, group: &Group) -> Parameters {
+        self.shared.prices.parameters(group, &self.shared.cores)
+    }
+
     /// The settings of the engine of one of its groups.
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
-        EngineOptions { parameters: self.shared.prices.parameters(group), ..self.shared.options.clone() }
+        EngineOptions { parameters: self.parameters(group), ..self.shared.options.clone() }
     }
 }
 

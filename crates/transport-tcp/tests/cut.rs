@@ -99,10 +99,15 @@ impl Job {
     }
 
     /// Every one of `here` says that some of `there` are gone, and nobody of its own side.
-    fn name_only(&self, here: &[usize], there: &[usize]) {
+    fn name_only(&self, here: &[usize], there: &[usize], cut: Cut) {
+        let certainty = match cut {
+            Cut::LinkDown | Cut::Silence | Cut::Blackhole => "Suspected",
+            Cut::Resets => "Confirmed",
+        };
         for rank in here {
             let said = self.ranks[*rank].hear();
-            let list = said.strip_prefix("lost [").and_then(|rest| rest.strip_suffix("] Suspected"));
+            let named = said.strip_suffix(certainty);
+            let list = named.and_then(|rest| rest.strip_prefix("lost [")?.strip_suffix("] "));
             let list = list.unwrap_or_else(|| panic!("rank {rank} of {here:?}: {said}"));
             let named: Vec<usize> = list.split(", ").map(|one| one.parse().unwrap()).collect();
             assert!(named.iter().all(|one| there.contains(one)), "rank {rank} of {here:?}: {said}");
@@ -132,9 +137,9 @@ fn cut_off(hosts: &'static [usize], host: usize, cut: Cut, it_goes_on: bool) {
     let Some(job) = Job::start(hosts) else { return };
     let (survivors, others) = (job.ranks_of(host, it_goes_on), job.ranks_of(host, !it_goes_on));
     job.network.cut(host, cut).unwrap();
-    job.name_only(&survivors, &others);
+    job.name_only(&survivors, &others, cut);
     job.go_on(&survivors);
-    job.name_only(&others, &survivors);
+    job.name_only(&others, &survivors, cut);
     for rank in &others {
         let expected = format!("no quorum {others:?} {survivors:?}");
         assert_eq!(job.ranks[*rank].hear(), expected, "rank {rank}, {cut:?} of host {host} of {hosts:?}");
@@ -167,12 +172,24 @@ fn of_two_halves_the_one_with_the_lowest_rank_goes_on() {
     cut_off(&[0, 0, 1, 2], 0, Cut::Silence, true);
 }
 
+/// A refused dial is no proof of a death on another host.
+#[test]
+fn of_two_halves_that_get_resets_the_one_with_the_lowest_rank_goes_on() {
+    cut_off(&[0, 0, 1, 1], 1, Cut::Resets, false);
+    cut_off(&[0, 1, 1, 0], 0, Cut::Resets, true);
+}
+
+#[test]
+fn a_host_that_gets_resets_is_named_and_the_others_go_on() {
+    cut_off(&[1, 0, 0, 2], 1, Cut::Resets, false);
+}
+
 #[test]
 fn a_host_that_comes_back_too_late_stays_out() {
     for cut in [Cut::LinkDown, Cut::Blackhole] {
         let Some(job) = Job::start(&[0, 0, 1, 2]) else { return };
         job.network.cut(1, cut).unwrap();
-        job.name_only(&[0, 1, 3], &[2]);
+        job.name_only(&[0, 1, 3], &[2], cut);
         job.network.heal(1, cut).unwrap();
         job.go_on(&[0, 1, 3]);
         // What comes first decides: that it has heard from nobody, or that the others say they have taken it for dead.

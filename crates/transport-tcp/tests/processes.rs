@@ -64,6 +64,7 @@ fn one_rank() {
         processes: Vec::new(),
         world_size: ranks,
         parameters: Prices::default().encode(),
+        cores: Vec::new(),
     };
     let world = World::start(members, listener, &config).unwrap();
     let communicator = world.communicator().unwrap();

@@ -28,7 +28,7 @@ pub(crate) fn algo(command: AlgoCommands) -> Result<()> {
     }
 }
 
-/// The algorithms of a name: one for `collective/name`, those of all collectives for `name` alone, all for nothing.
+/// The algorithms that have this name: one for `collective/name`, those of all collectives for `name`, all for `None`.
 fn named(name: Option<&str>) -> Result<Vec<&'static Algorithm>> {
     let Some(name) = name else { return Ok(algorithms().iter().collect()) };
     let found: Vec<_> = algorithms()
@@ -42,7 +42,7 @@ fn named(name: Option<&str>) -> Result<Vec<&'static Algorithm>> {
     Ok(found)
 }
 
-/// What fits `shape` of what a name stands for, which may fix the number of leaders as in `leaders:4`.
+/// The algorithms of this name that fit `shape`. The name may fix the number of leaders, as in `leaders:4`.
 fn fitting(name: Option<&str>, shape: &Shape) -> Result<Vec<Choice>> {
     let (plain, number) = match name.and_then(|name| name.split_once(':')) {
         Some((plain, number)) => (Some(plain), format!(":{number}")),
@@ -86,7 +86,7 @@ struct Listed {
     costs: Vec<ListedCost>,
 }
 
-/// The largest figure of any rank; fractions are of the larger of one rank's input and output.
+/// The cost of the rank that has the most to do; fractions are of the larger of one rank's input and output.
 #[derive(Serialize)]
 struct ListedCost {
     ranks: u32,
@@ -168,7 +168,7 @@ struct ShownSchedule {
     steps: Vec<ShownStep>,
 }
 
-/// One step; what an action has not is null.
+/// One step; fields that its action does not have are null.
 #[derive(Serialize)]
 struct ShownStep {
     action: &'static str,
@@ -226,7 +226,7 @@ fn show(name: &str, shape: Shape, json: bool) -> Result<()> {
     if json { print::document(&shown) } else { Ok(()) }
 }
 
-/// What the proof of one algorithm came to.
+/// The result of the proof of one algorithm.
 #[derive(Serialize)]
 struct Verified {
     collective: &'static str,

@@ -1,4 +1,4 @@
-//! The command line, and what is said about one that cannot be understood: one line with what is allowed.
+//! The command line. A command line that is not valid gets one line that says what is allowed.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -19,10 +19,10 @@ use crate::run::GRACE_SECONDS_DEFAULT;
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
 /// The most ranks that a schedule is shown or verified for: the work grows with their square.
 const SCHEDULE_RANKS_MAX: u32 = 1024;
-/// The most ranks that a call is priced for: an all-to-all between more has more parts than a step can name.
+/// The most ranks for which a cost is predicted: an all-to-all between more has more parts than a step can name.
 const PRICED_RANKS_MAX: u32 = 1 << 15;
 
-/// Collective communication between the ranks of a job: try it, launch it, measure it, look into its algorithms.
+/// Collective communication between the ranks of a job: try it, launch it, measure it, show its algorithms.
 #[derive(Debug, Parser)]
 #[command(name = "unisono", version, disable_help_subcommand = true)]
 pub(crate) struct Arguments {
@@ -38,26 +38,26 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
-    /// Measures what the prices of algorithms are made of, and prints it for UNISONO_PRICES.
+    /// Measures the parameters of the cost model, and prints them for UNISONO_PRICES.
     Calibrate(CalibrateArguments),
     /// Lists, shows, proves and prices the algorithms.
     Algo {
         #[command(subcommand)]
         command: AlgoCommands,
     },
-    /// Says who is at which call, by the records that ranks leave with UNISONO_FLIGHT_DIR when a job fails.
+    /// Says which rank is at which call, from the records that ranks write to UNISONO_FLIGHT_DIR when a job fails.
     Doctor(DoctorArguments),
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
     DemoRank {
-        /// Which rank dies when.
+        /// Which rank dies, and at which step.
         #[arg(long)]
         kill: Option<Kill>,
     },
     /// The process that outlives a killed launcher.
     #[command(name = crate::run::guard::COMMAND, hide = true)]
     Guard {
-        /// Removed at the end.
+        /// The folder that it removes at the end.
         folder: PathBuf,
     },
 }
@@ -67,7 +67,7 @@ pub(crate) struct DemoArguments {
     /// How many ranks to start.
     #[arg(long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
-    /// Kills a rank (SIGKILL) when it has done so many steps of the training; the others go on without it.
+    /// Kills rank RANK (SIGKILL) after STEP steps of the training; the others go on without it.
     #[arg(long, value_name = "RANK@STEP", allow_hyphen_values = true)]
     pub(crate) kill: Option<Kill>,
     /// Print one JSON document.
@@ -96,7 +96,7 @@ pub(crate) struct BenchArguments {
     /// What to measure: names separated by commas.
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
     pub(crate) operations: Vec<Operation>,
-    /// Start this many ranks here; without it, join the job this process is a rank of, else start 2.
+    /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
     /// Bytes of the larger of a rank's two buffers, with K, M or G; rounded down to whole elements per rank.
@@ -109,11 +109,11 @@ pub(crate) struct BenchArguments {
     /// How all_reduce, reduce_scatter and reduce combine elements [default: sum].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
-    /// The algorithm, by a name of `unisono algo list`; auto is the cheapest by price, all measures every one that
-    /// fits, in turns.
+    /// The algorithm, by its name in `unisono algo list`; auto: the one with the lowest predicted cost; all: every one
+    /// that fits, measured in turns.
     #[arg(long, default_value = AUTO, value_name = "NAME")]
     pub(crate) algorithm: String,
-    /// Write what the last call of each row got and gave to DIR/<row>.
+    /// Write the input and output of the last call of each row to DIR/<row>.
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,
     /// Print one JSON document.
@@ -123,7 +123,7 @@ pub(crate) struct BenchArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArguments {
-    /// Start this many ranks here; without it, join the job this process is a rank of, else start 2.
+    /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS")]
     #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
     pub(crate) ranks: Option<u32>,
@@ -158,7 +158,7 @@ pub(crate) enum AlgoCommands {
     },
     /// The steps of every rank.
     Show {
-        /// As listed: collective/name.
+        /// The algorithm as listed: collective/name.
         name: String,
         /// The number of ranks.
         #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(SCHEDULE_RANKS_MAX))]
@@ -172,7 +172,7 @@ pub(crate) enum AlgoCommands {
     },
     /// Proves that an algorithm is right: matching messages, no deadlock, no race, exact results.
     Verify {
-        /// As listed: collective/name.
+        /// The algorithm as listed: collective/name.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         name: Option<String>,
         /// Every algorithm.
@@ -187,14 +187,14 @@ pub(crate) enum AlgoCommands {
     },
     /// What a call is expected to take, and which algorithm the library would choose.
     ///
-    /// With the figures of this machine, or of UNISONO_PRICES. Given any of alpha, beta and gamma, another network is
-    /// meant: then only rounds, bytes on the link and reductions count, and the time of processors does not.
+    /// Uses the parameters of this machine, or of UNISONO_PRICES. Any of alpha, beta and gamma describes another
+    /// network: then only rounds, bytes on the link and reductions count, and processor time does not.
     Price(PriceArguments),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PriceArguments {
-    /// As listed: collective/name, or a name alone for all collectives that have it.
+    /// The algorithm as listed: collective/name, or a name alone for all collectives that have it.
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub(crate) name: Option<String>,
     /// Every algorithm.
@@ -220,13 +220,13 @@ pub(crate) struct PriceArguments {
     pub(crate) json: bool,
 }
 
-/// A latency in microseconds; a second is far above any.
+/// A latency in microseconds; at most a second, which is more than any network has.
 fn parse_latency(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|microseconds| (0.0..=1e6).contains(microseconds));
     number.ok_or_else(|| format!("unknown latency {text:?}: microseconds from 0 to 1000000"))
 }
 
-/// A rate in GB/s, within what prices can express.
+/// A rate in GB/s, within the range of the cost model's parameters.
 fn parse_rate(text: &str) -> Result<f64, String> {
     let number = text.parse().ok().filter(|rate| (1e-5..=1e5).contains(rate));
     number.ok_or_else(|| format!("unknown rate {text:?}: GB/s from 0.00001 to 100000"))
@@ -248,7 +248,7 @@ fn parse_ranks(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// What to do, or `None` when the text that was asked for (help, version) has been printed.
+/// The command, or `None` when help or the version was asked for and has been printed.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Option<Commands>> {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
     match Arguments::try_parse_from(&arguments) {
@@ -280,7 +280,7 @@ fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
             let name = text(ContextKind::InvalidArg).unwrap_or_default();
             format!("unknown argument {name:?}; {}", usage(command))
         }
-        // The reason that the value's own parser gave.
+        // The value's own parser gives the reason.
         ErrorKind::ValueValidation => match (error.source(), text(ContextKind::InvalidArg)) {
             (Some(source), Some(name)) if name.starts_with('-') => format!("{}: {source}", flag(&name)),
             (Some(source), _) => source.to_string(),
@@ -294,7 +294,7 @@ fn one_line(error: &clap::Error, arguments: &[OsString]) -> String {
     }
 }
 
-/// `--sizes <SIZES>` without what stands for its value.
+/// `--sizes <SIZES>` without its placeholder.
 fn flag(name: &str) -> &str {
     name.split(' ').next().unwrap_or(name)
 }
@@ -321,7 +321,7 @@ fn commands(command: &Command) -> String {
     visible.map(Command::get_name).collect::<Vec<_>>().join(", ")
 }
 
-/// How the command is used, every option with it.
+/// How the command is used, with all its options.
 fn usage(mut command: Command) -> String {
     let usage: StyledStr = command.render_usage();
     let options: Vec<String> = command

@@ -1,26 +1,30 @@
-//! What the library would take a call for: the price of every algorithm in a group, and the one it would choose.
+//! What the library expects of a call: the cost of every algorithm in a group, and which one it would choose.
 
 use unisono::Group;
 use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Parameters, Shape, algorithms, price};
+use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::prices::Prices;
 
 use crate::problem::Result;
 
-/// The prices of one group and what follows from them, computed as its ranks do.
+/// The cost model of one group and the choices that follow, computed as its ranks compute them.
 pub(crate) struct Forecast {
     pub(crate) shape: Shape,
     pub(crate) parameters: Parameters,
     chooser: Chooser,
-    /// The algorithm of every call that has it, in place of the cheapest.
+    /// The algorithm that the settings force for all calls that have it.
     forced: Option<String>,
 }
 
 impl Forecast {
-    /// For `group`, by the settings of this process; within a job those of rank 0 count.
+    /// For `group`: with what the job of this process uses, if it has joined one, else with this process's settings.
     pub(crate) fn of_group(group: &Group) -> Result<Forecast> {
         let config = Config::from_environment()?;
-        let parameters = Prices::from_config(&config)?.parameters(group);
+        let parameters = match World::joined().first() {
+            Some(world) => world.parameters(group),
+            None => Prices::from_config(&config)?.parameters(group, &[]),
+        };
         let forecast = Forecast::new(parameters.shape(group.hosts()), parameters);
         Ok(Forecast { forced: config.algorithm, ..forecast })
     }
@@ -40,8 +44,8 @@ impl Forecast {
         Choice { algorithm, shape: self.shape }
     }
 
-    /// The choice behind the name that an outcome gave, which leaves out the number of leaders that the call, or else
-    /// the group, had asked for.
+    /// The choice whose name an outcome gave. That name leaves out the number of leaders, which is the one that the
+    /// call asked for, else the group's.
     pub(crate) fn ran(&self, collective: Collective, asked: Option<&str>, name: &str) -> Option<Choice> {
         let named = |name| Choice::named(collective, name, &self.shape).ok();
         let asked = asked.or(self.forced.as_deref()).and_then(named);
@@ -52,13 +56,13 @@ impl Forecast {
         Choice::named(collective, self.forced.as_deref()?, &self.shape).ok()
     }
 
-    /// What runs when nobody names an algorithm.
+    /// The algorithm of a call that names none.
     pub(crate) fn pick(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<Choice> {
         let cheapest = || self.chooser.choose(collective, bytes, admit);
         self.forced(collective).or_else(|| cheapest().map(|algorithm| self.choice(algorithm)))
     }
 
-    /// Every algorithm that may serve such a call, in the order of the registry.
+    /// Every algorithm that fits such a call, in the order of the registry.
     pub(crate) fn admitted(&self, collective: Collective, admit: &Admit) -> Vec<&'static Algorithm> {
         let of_collective = algorithms().iter().filter(|algorithm| algorithm.collective == collective);
         of_collective.filter(|algorithm| admit.refusal(algorithm, &self.shape).is_none()).collect()
@@ -72,7 +76,7 @@ mod tests {
     use super::*;
     use crate::bench::report::{PICK_TIMES_BEST_MAX, Row};
 
-    /// Judges the prices by rows that were measured before, so that they can be fitted without measuring again:
+    /// Compares the cost model with rows that were measured before, so that it can be tuned without measuring again:
     ///
     /// ```text
     /// for n in 2 4 8; do
@@ -83,8 +87,8 @@ mod tests {
     ///   cargo test -p unisono-cli --bin unisono -- --ignored --nocapture prices_choose_well
     /// ```
     ///
-    /// Of each cell of collective, bytes and ranks it prints the best algorithm, the pick and their ratio, then every
-    /// algorithm as measured/predicted microseconds.
+    /// For each cell of collective, bytes and ranks it prints the best algorithm, the choice and their ratio, then
+    /// every algorithm as measured/predicted microseconds.
     #[test]
     #[ignore = "needs rows of the bench; see above"]
     #[expect(clippy::disallowed_methods, reason = "files for one test, no knob of the library")]

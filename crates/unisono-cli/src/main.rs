@@ -1,4 +1,5 @@
-//! The program `unisono`: demonstrates, launches, measures, looks into algorithms, and says why a job stopped.
+//! The program `unisono`: it demonstrates, launches and measures, shows and proves algorithms, and says why a job
+//! stopped.
 
 #![forbid(unsafe_code)]
 

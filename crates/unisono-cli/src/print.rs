@@ -1,4 +1,4 @@
-//! Standard output: whole lines at once, so that a reader sees them as they come.
+//! Standard output: it is flushed after each line, so that a reader sees lines at once.
 
 use std::io::{self, ErrorKind, Write};
 
@@ -13,13 +13,13 @@ const STATUS_READER_GONE: u8 = 141;
 pub(crate) fn line(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        // As with `| head`: the reader has seen enough.
+        // The reader has closed the pipe, as `head` does.
         ErrorKind::BrokenPipe => Problem::silent(STATUS_READER_GONE),
         _ => Problem::failed("standard output", error),
     })
 }
 
-/// Prints a document that a person can read too.
+/// Prints a JSON document with line breaks, for people.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     let text =
         serde_json::to_string_pretty(document).map_err(|error| Problem::failed("the document", error))?;

@@ -1,4 +1,4 @@
-//! Why the program ends with another status than 0: one line for the user, and the status.
+//! Why the program ends with a status other than 0: one line for the user, and the status.
 
 use std::fmt::Display;
 
@@ -10,7 +10,7 @@ const STATUS_FAILED: u8 = 1;
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) status: u8,
-    /// Printed behind the program's name; empty when the user has been told already.
+    /// Printed after the program's name; empty when the user has been told already.
     pub(crate) text: String,
 }
 
@@ -22,17 +22,17 @@ impl Problem {
         Problem { status: STATUS_USAGE, text: text.into() }
     }
 
-    /// Something did not work while `doing` it.
+    /// `doing` this failed.
     pub(crate) fn failed(doing: impl Display, error: impl Display) -> Problem {
         Problem { status: STATUS_FAILED, text: format!("{doing}: {error}") }
     }
 
-    /// Ends with `status` without another word.
+    /// Ends with `status` and prints nothing more.
     pub(crate) fn silent(status: u8) -> Problem {
         Problem { status, text: String::new() }
     }
 
-    /// Ends with status 1 without another word: what was printed says that something is wrong.
+    /// Ends with status 1 and prints nothing more: what was printed says what is wrong.
     pub(crate) fn reported() -> Problem {
         Problem::silent(STATUS_FAILED)
     }

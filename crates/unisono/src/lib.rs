@@ -30,7 +30,19 @@
 //! failure says which rank, in which call, and how it was noticed: see [`Error`]. With `UNISONO_FLIGHT_DIR` set, every
 //! survivor leaves its last calls for `unisono doctor`: see [`flight`]; [`World::joined`] gives them at any time.
 //!
-//! Tests can run many ranks as threads of one process without any network: see [`in_process`].
+//! Tests can run many ranks as threads of one process without any network: see [`in_process`]. A panic of one rank ends
+//! the calls of the others at once, and reaches the test:
+//!
+//! ```
+//! use unisono::{Collectives, ReduceOp, in_process};
+//!
+//! let sums = in_process::run(4, |comm| {
+//!     let mut value = [comm.group().rank()];
+//!     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+//!     value[0]
+//! });
+//! assert_eq!(sums, [6; 4]);
+//! ```
 
 #![forbid(unsafe_code)]
 

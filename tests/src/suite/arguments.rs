@@ -13,10 +13,10 @@ use crate::backend::Backend;
 use crate::sample::Parcel;
 use crate::world::{options, run, run_each};
 
-type Row = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
+type WrongCall = (&'static str, &'static str, fn(&dyn Communicator) -> Result<()>);
 
 /// (the argument at fault, what is done, how); for groups of two ranks and more, on rank 0.
-const WRONG: &[Row] = &[
+const WRONG: &[WrongCall] = &[
     ("output", "all_reduce_into of other lengths", |c| {
         c.all_reduce_into(&[1u8; 3], &mut [0; 2], ReduceOp::Sum)
     }),

@@ -139,7 +139,7 @@ fn first_cause(comm: &dyn Communicator, call: impl FnOnce(&dyn Communicator) -> 
 
 fn mismatch_of(error: &Error) -> (&CallInfo, &CallInfo, u32, &str) {
     match error.root_cause() {
-        Error::Mismatch { ours, theirs, rank, difference } => (ours, theirs, *rank, difference),
+        Error::Mismatch { calls, difference } => (&calls[0].1, &calls[1].1, calls[0].0, difference),
         other => panic!("not a mismatch: {other}"),
     }
 }
@@ -156,8 +156,8 @@ pub fn every_compared_field(backend: &dyn Backend) {
             let expected = [compared(&row.usual_descriptor), compared(&row.odd_descriptor)];
             let mut saw = 0;
             for (rank, error) in errors.iter().enumerate() {
-                saw += u32::from(matches!(error, Error::Mismatch { .. }));
-                let (ours, theirs, _, difference) = mismatch_of(error);
+                let (ours, theirs, reported_by, difference) = mismatch_of(error);
+                saw += u32::from(reported_by as usize == rank);
                 let found = [compared(&ours.descriptor), compared(&theirs.descriptor)];
                 let is_both = found == expected || found[0] == expected[1] && found[1] == expected[0];
                 assert!(is_both, "{what}: rank {rank} must name both calls: {error}");
@@ -202,7 +202,7 @@ pub fn different_roots(backend: &dyn Backend) {
     }
 }
 
-/// Uneven counts travel as a hash of the step lengths.
+/// Uneven counts travel as a hash in the headers; the answer of the other rank shows them.
 pub fn uneven_counts_differ(backend: &dyn Backend) {
     for ranks in [2u32, 3, 5] {
         let errors = run(backend, ranks, &options(), |comm| {
@@ -216,7 +216,7 @@ pub fn uneven_counts_differ(backend: &dyn Backend) {
         });
         for (rank, error) in errors.iter().enumerate() {
             let (.., difference) = mismatch_of(error);
-            assert!(difference.contains("step lengths"), "rank {rank} of {ranks}: {error}");
+            assert!(difference.contains("counts "), "rank {rank} of {ranks}: {error}");
         }
     }
 }

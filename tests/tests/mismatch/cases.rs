@@ -66,7 +66,7 @@ impl Field {
             Algorithm => "algorithm",
             Placing => "in place",
             Uneven => "uneven",
-            Counts => "step lengths",
+            Counts => "counts",
         }
     }
 

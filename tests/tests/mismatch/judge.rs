@@ -92,14 +92,14 @@ impl Tally {
     }
 
     fn report(&mut self, deviation: &Deviation, rank: u32, error: &Error, lines: [u32; 2]) {
-        let Error::Mismatch { ours, theirs, rank: peer, difference } = error.root_cause() else {
+        let Error::Mismatch { calls, difference } = error else {
             return self.fault(deviation, rank, format!("is told of something else: {error}"));
         };
-        let finder = if let Error::Revoked { by, .. } = error { *by } else { rank };
-        if finder == *peer || ![finder, *peer].contains(&deviation.odd_rank) {
+        let [(finder, ours), (peer, theirs)] = &**calls;
+        if finder == peer || ![*finder, *peer].contains(&deviation.odd_rank) {
             return self.fault(deviation, rank, format!("the wrong pair is named: {error}"));
         }
-        for (call, of) in [(ours, finder), (theirs, *peer)] {
+        for (call, of) in [(ours, *finder), (theirs, *peer)] {
             if let Err(problem) = check_call(deviation, call, of, lines) {
                 self.fault(deviation, rank, format!("{problem}: {error}"));
             }

@@ -12,7 +12,9 @@ mod judge;
 use std::sync::Barrier;
 use std::time::{Duration, SystemTime};
 
-use unisono_communicator::{CallOptions, Collective, Communicator, DType, Error, Result};
+use unisono_communicator::{
+    CallOptions, Collective, Collectives, Communicator, DType, Error, ReduceOp, Result,
+};
 use unisono_engine::EngineOptions;
 use unisono_tests::case::Case;
 use unisono_tests::sample::mix;
@@ -165,6 +167,31 @@ fn labelled_calls_in_another_order() {
                 let error = error.as_ref().unwrap_or_else(|| panic!("rank {rank} of {ranks} learnt nothing"));
                 let Error::Mismatch { difference, .. } = error.root_cause() else { panic!("{error}") };
                 assert!(difference.contains("label"), "rank {rank} of {ranks}: {error}");
+            }
+        }
+    });
+}
+
+/// Buffers of one call that one rank cuts in another way, in as many elements: nothing but their lengths tells.
+#[test]
+fn coalesced_buffers_of_other_lengths() {
+    watchdog(SECONDS_MAX, "coalesced buffers of other lengths", || {
+        let cuts: [[&[usize]; 2]; 3] =
+            [[&[4, 2], &[2, 4]], [&[6], &[0, 6]], [&[40_000, 1, 5], &[5, 1, 40_000]]];
+        for (ranks, [usual, odd]) in [2, 3, 5, 8].into_iter().flat_map(|ranks| cuts.map(|cut| (ranks, cut))) {
+            let odd_rank = (seed() % u64::from(ranks)) as u32;
+            let errors = run(&Tcp, ranks, &options(), |world| {
+                let lengths = if world.group().rank() == odd_rank { odd } else { usual };
+                let mut buffers: Vec<Vec<u32>> = lengths.iter().map(|length| vec![1; *length]).collect();
+                let mut list: Vec<&mut [u32]> = buffers.iter_mut().map(Vec::as_mut_slice).collect();
+                let result = world.all_reduce_coalesced(&mut list, ReduceOp::Sum);
+                result.and_then(|()| world.barrier()).and_then(|()| world.close()).err()
+            });
+            for (rank, error) in errors.iter().enumerate() {
+                let error = error.as_ref().unwrap_or_else(|| panic!("rank {rank} of {ranks} learnt nothing"));
+                let Error::Mismatch { difference, .. } = error.root_cause() else { panic!("{error}") };
+                assert!(difference.contains("segment lengths "), "rank {rank} of {ranks}: {error}");
+                assert!(!error.to_string().contains('#'), "rank {rank} of {ranks}: {error}");
             }
         }
     });

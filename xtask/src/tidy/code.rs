@@ -12,6 +12,9 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/engine/src/reduce/dispatch.rs",
     "crates/engine/src/memory/stream.rs",
     "crates/transport-tcp/src/links/unacknowledged.rs",
+    "crates/transport-tcp/src/exit.rs",
+    "crates/transport-tcp/src/links/acknowledged.rs",
+    "tests/src/bin/forking.rs",
 ];
 
 /// The one table of settings.

@@ -1,8 +1,9 @@
-//! The house rules, each a small function over a file or over the workspace; a violation names file, line and rule.
+//! The house rules, each a small function over a file, a crate or the workspace; a violation names file, line and rule.
 
 mod code;
 mod lines;
 mod tokens;
+mod types;
 mod workspace;
 
 use std::fmt;
@@ -66,26 +67,36 @@ pub(crate) fn run(repository: &Path) -> bool {
 fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
     let paths = text_files(repository)?;
     let mut violations = workspace::check(repository)?;
+    let mut declarations = Vec::new();
     for path in &paths {
         let bytes =
             std::fs::read(repository.join(path)).map_err(|error| format!("{}: {error}", path.display()))?;
         // What is not text (data sets, pictures) has no lines to judge.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let path = path.to_string_lossy();
-        violations.extend(check_source(&Source { path: &path, text: &text }, repository));
+        let (found, declared) = check_source(&Source { path: &path, text: &text }, repository);
+        violations.extend(found);
+        declarations.extend(declared);
     }
+    let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
+    violations.extend(types::check(&names, &declarations));
     Ok((paths.len(), violations))
 }
 
-fn check_source(source: &Source<'_>, repository: &Path) -> Vec<Violation> {
+/// What breaks a rule in this file, and the types that it declares.
+fn check_source(source: &Source<'_>, repository: &Path) -> (Vec<Violation>, Vec<types::Declaration>) {
     let mut violations = lines::check(source, repository);
+    let mut declarations = Vec::new();
     if source.is_rust() {
         match tokens::parse(source) {
-            Ok(tokens) => violations.extend(code::check(source, &tokens)),
+            Ok(tokens) => {
+                violations.extend(code::check(source, &tokens));
+                declarations = types::declarations(source, &tokens);
+            }
             Err(violation) => violations.push(violation),
         }
     }
-    violations
+    (violations, declarations)
 }
 
 /// Every file that git would see, relative to the repository; also where there is no git.
@@ -125,7 +136,7 @@ mod tests {
     #[test]
     fn a_violation_says_where_and_which_rule() {
         let source = Source { path: "crates/x/src/lib.rs", text: "fn f() {}\n" };
-        let list = check_source(&source, crate::repository());
+        let (list, _) = check_source(&source, crate::repository());
         assert_eq!(list.len(), 1, "{list:?}");
         assert!(list[0].to_string().starts_with("crates/x/src/lib.rs:1: header: "), "{}", list[0]);
     }

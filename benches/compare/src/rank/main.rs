@@ -17,7 +17,7 @@ use unisono_compare::{Command, Reply};
 
 use turn::Turns;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type RankResult<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(folder: &Path) -> Result<()> {
+fn serve(folder: &Path) -> RankResult<()> {
     let world = unisono::init()?;
     let (rank, ranks) = (world.group().rank(), world.group().size());
     std::fs::write(folder.join(format!("pid.{rank}")), format!("{}\n", std::process::id()))?;
@@ -60,6 +60,6 @@ fn serve(folder: &Path) -> Result<()> {
 }
 
 /// One write, so that lines of several ranks never mix.
-fn say(pipe: &mut File, reply: &Reply) -> Result<()> {
+fn say(pipe: &mut File, reply: &Reply) -> RankResult<()> {
     Ok(pipe.write_all(format!("{reply}\n").as_bytes())?)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use unisono::Communicator;
 use unisono_compare::{Command, Measured, Operation};
 
-use crate::Result;
+use crate::RankResult;
 use crate::calls;
 use crate::line_up::Ranks;
 
@@ -32,16 +32,16 @@ pub(crate) struct Turns<'a> {
 }
 
 impl<'a> Turns<'a> {
-    pub(crate) fn new(comm: &'a dyn Communicator, shared: &Path) -> Result<Turns<'a>> {
+    pub(crate) fn new(comm: &'a dyn Communicator, shared: &Path) -> RankResult<Turns<'a>> {
         let ranks = Ranks::open(shared, comm.group().rank(), comm.group().size())?;
         Ok(Turns { comm, ranks, a: Buffer::default(), b: Buffer::default(), calls: 0 })
     }
 
-    pub(crate) fn line_up(&mut self) -> Result<()> {
+    pub(crate) fn line_up(&mut self) -> RankResult<()> {
         Ok(self.ranks.line_up()?)
     }
 
-    pub(crate) fn take(&mut self, command: Command) -> Result<Measured> {
+    pub(crate) fn take(&mut self, command: Command) -> RankResult<Measured> {
         let Command { operation, bytes, block_us, budget_us, .. } = command;
         let elements = bytes as usize / size_of::<f32>();
         let ok = self.check(operation, elements)?;
@@ -57,7 +57,7 @@ impl<'a> Turns<'a> {
         let blocks = self.ranks.gather(blocks)?[0];
         let (calls, blocks) = (calls as u64, blocks as u64);
         let times = (0..blocks).map(|_| self.block(operation, elements, calls));
-        let mut times_s = times.collect::<Result<Vec<f64>>>()?;
+        let mut times_s = times.collect::<RankResult<Vec<f64>>>()?;
         times_s.sort_by(f64::total_cmp);
         let median_s = f64::midpoint(times_s[times_s.len() / 2], times_s[(times_s.len() - 1) / 2]);
         // A message's time is half of its round trip.
@@ -66,7 +66,7 @@ impl<'a> Turns<'a> {
     }
 
     /// Whether one call was right on all ranks. Leaves zeros, which stay zeros however often they are summed up.
-    fn check(&mut self, operation: Operation, elements: usize) -> Result<bool> {
+    fn check(&mut self, operation: Operation, elements: usize) -> RankResult<bool> {
         let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
         let (a, b) = (self.a.of(elements), self.b.of(elements));
         calls::fill(a, rank);
@@ -89,7 +89,7 @@ impl<'a> Turns<'a> {
     }
 
     /// Seconds per call: from the first rank's start to the last rank's end.
-    fn block(&mut self, operation: Operation, elements: usize, calls: u64) -> Result<f64> {
+    fn block(&mut self, operation: Operation, elements: usize, calls: u64) -> RankResult<f64> {
         let (a, b) = (self.a.of(elements), self.b.of(elements));
         let ranks = u64::from(self.ranks.size());
         self.ranks.line_up()?;

@@ -99,6 +99,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         world_size,
         processes: Vec::new(),
         parameters: Prices::from_config(&config)?.encode(),
+        cores: Vec::new(),
     };
     Ok(World::start(members, listener, &config)?)
 }
@@ -189,8 +190,8 @@ impl Life {
         let lost = cause.lost_ranks();
         match cause.root_cause() {
             Error::Evicted { .. } => return Err(cause),
-            Error::PeerLost { certainty, noticed_by, .. } => {
-                println!("failed lost {lost:?} {certainty:?}, by {noticed_by}");
+            Error::PeerLost { certainty, reported_by, .. } => {
+                println!("failed lost {lost:?} {certainty:?}, by {reported_by}");
             }
             Error::Corrupted { from, to, .. } => println!("failed corrupted {from} to {to}, by {to}"),
             other => println!("failed otherwise, by nobody: {other}"),

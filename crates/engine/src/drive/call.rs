@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use unisono_backend::{CallGate, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, Result,
-    Segments, Site, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, ReduceOp,
+    Result, Segments, Site, reserve,
 };
 
 use crate::communicator::EngineOptions;
@@ -32,8 +32,9 @@ pub(crate) struct Engine<L> {
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
-    pub(crate) fn new(links: L, planner: Planner, heard: Heard) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), staging: Staging::new(heard), scratch: Vec::new() }
+    pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
+        let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
+        Engine { links, planner, pause, staging, scratch: Vec::new() }
     }
 }
 
@@ -59,7 +60,8 @@ impl ActiveCall {
         gate: &CallGate,
     ) -> Result<ActiveCall> {
         let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
-        let mut planned = engine.planner.take(&descriptor, &call.counts, &call.options)?;
+        let segment_ends = call.buffers.segment_ends();
+        let mut planned = engine.planner.take(&descriptor, &call.counts, segment_ends, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -68,7 +70,7 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter(&descriptor, Some(plan.algorithm), call.site);
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.clone(), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.history().digest);
         board.set_digest(header.digest());
@@ -109,6 +111,11 @@ impl ActiveCall {
         // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
         let memory = memory.expect("host memory");
         run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
+    }
+
+    /// Whether a function of the user's may run in [`ActiveCall::advance`].
+    pub(crate) fn runs_user_function(&self) -> bool {
+        matches!(self.descriptor.op, Some(ReduceOp::User(_)))
     }
 
     /// Whether the call is over.
@@ -169,6 +176,7 @@ impl ActiveCall {
             descriptor: self.descriptor,
             algorithm: Some(self.planned.run.plan.algorithm.into()),
             site: Some(Site::from(self.site)),
+            sizes: self.planned.run.plan.sizes.clone(),
         }
     }
 
@@ -186,7 +194,7 @@ impl ActiveCall {
             Failure::NotOpened(error) => error,
             Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
-                Error::Mismatch { ours: Box::new(call), theirs, rank: peer, difference }
+                Error::Mismatch { calls: Box::new([(rank, call), (peer, *theirs)]), difference }
             }
             Failure::Panicked(panicked) => {
                 Error::Panicked { rank, call: Box::new(call), text: panicked.text }
@@ -199,7 +207,8 @@ impl ActiveCall {
         self.awaited(links, &mut direct);
         let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
         let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
-        Error::Timeout { call: Box::new(self.info()), waited: self.wait.waited(now), not_arrived }
+        let waited = self.wait.waited(now);
+        Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_backend::IDLE_AFTER_CAUSE_MAX;
 use unisono_communicator::Result;
 
 use crate::drive::LinksGuard;
@@ -57,6 +58,12 @@ pub(crate) struct Pause {
 }
 
 impl Pause {
+    /// Room for waiting for all of so many ranks, so that no sleep allocates.
+    pub(crate) fn for_ranks(ranks: u32) -> Pause {
+        let (interest, awaited) = (Vec::with_capacity(ranks as usize), Vec::with_capacity(ranks as usize));
+        Pause { interest, awaited, until: None }
+    }
+
     /// The pause ends at `due` at the latest, if that is a time.
     pub(crate) fn end_by(&mut self, due: Option<Instant>) {
         self.until = self.until.into_iter().chain(due).min();
@@ -73,14 +80,15 @@ impl Pause {
 impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Steps a task until it is finished.
     pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
-        let mut quiet_since: Option<Instant> = None;
+        // Since when nothing at all has moved, and since when nothing of the task's own call has.
+        let (mut quiet_since, mut still_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
             let step = task.step(self)?;
             self.shared.completions.notify_if_any();
             let is_quiet = match step {
                 Step::Finished => break,
                 Step::Moved => {
-                    quiet_since = None;
+                    (quiet_since, still_since) = (None, None);
                     continue;
                 }
                 Step::OthersMoved => false,
@@ -88,6 +96,10 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             };
             let now = self.links.now();
             task.idle(self, now)?;
+            let still_since = *still_since.get_or_insert(now);
+            if self.shared.gate.must_end(now.saturating_duration_since(still_since)) {
+                self.shared.gate.check_revoked()?;
+            }
             if self.shared.is_wanted() && task.lends_links() {
                 self.let_others();
             } else if !is_quiet {
@@ -97,16 +109,19 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             {
                 std::thread::yield_now();
             } else {
-                self.sleep(task, now);
+                self.sleep(task, now, still_since);
             }
         }
         self.shared.gate.board().await_rank(None);
         Ok(())
     }
 
-    fn sleep(&mut self, task: &mut impl Task<L>, now: Instant) {
+    fn sleep(&mut self, task: &mut impl Task<L>, now: Instant, still_since: Instant) {
         let mut pause = std::mem::take(&mut self.pause).emptied();
         pause.end_by(Some(now + SLEEP_MAX));
+        if self.shared.gate.board().is_revoked() {
+            pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX));
+        }
         if task.pause(self, &mut pause) {
             self.shared.gate.board().await_rank(pause.awaited.first().copied());
             self.links.wait(&pause.interest, pause.until.unwrap_or(now));

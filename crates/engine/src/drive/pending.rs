@@ -97,7 +97,7 @@ impl<L: Links + 'static> Shared<L> {
         engine: &mut Engine<L>,
         buffers: &mut Buffers<'_>,
     ) -> Result<Step> {
-        self.gate.check_revoked()?;
+        let _scope = active.runs_user_function().then(|| self.gate.enter_callback());
         let moved = match active.advance(engine, buffers) {
             Ok(moved) => moved,
             Err(failure) => {
@@ -146,17 +146,13 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
         let step = match self.queue.head() {
             Some(request) => self.step_request(&request, engine)?,
-            None => {
-                self.gate.check_revoked()?;
-                Step::Idle
-            }
+            None => Step::Idle,
         };
         self.with_messages(engine, step)
     }
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
     fn step_request(&self, request: &Arc<Request>, engine: &mut Engine<L>) -> Result<Step> {
-        self.gate.check_revoked()?;
         let mut state = lock(&request.state);
         if let RequestState::Queued(_) = &*state {
             let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Finished(None))

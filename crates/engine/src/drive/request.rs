@@ -111,7 +111,8 @@ impl Request {
     }
 
     fn info(&self) -> CallInfo {
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site: Some(self.site.clone()) }
+        let (site, sizes) = (Some(self.site.clone()), None);
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
     }
 }
 
@@ -121,8 +122,22 @@ pub(crate) struct RequestHandle<L: Links + 'static> {
     pub(crate) shared: Arc<Shared<L>>,
 }
 
+impl<L: Links + 'static> RequestHandle<L> {
+    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
+    /// child's, or runs a user's function inside a call.
+    fn refusal(&self) -> Option<Error> {
+        if self.request.is_done() {
+            return None;
+        }
+        self.shared.gate.check_caller(&self.request.descriptor).err()
+    }
+}
+
 impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     fn is_done(&self) -> bool {
+        if self.refusal().is_some() {
+            return true;
+        }
         if !self.request.is_done()
             && let Some(mut guard) = self.shared.try_lock_links()
         {
@@ -133,7 +148,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn wait(&self) {
-        if !self.request.is_done() {
+        if !self.request.is_done() && self.refusal().is_none() {
             self.shared.wait_for(|| self.request.is_done());
         }
     }
@@ -147,15 +162,16 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn take(&self) -> Option<Finished> {
-        self.request.take()
+        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
+        self.request.take().or_else(refused)
     }
 
     fn cancel(&self) {
-        if self.request.is_done() {
+        if self.request.is_done() || self.refusal().is_some() {
             return;
         }
         let by = self.shared.gate.group().rank();
-        self.shared.gate.fail(Error::Cancelled { by, call: Box::new(self.request.info()) });
+        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
         let mut guard = self.shared.lock_links();
         let _ = self.shared.advance_all(&mut guard);
     }

@@ -1,40 +1,62 @@
-//! A bounded stream of bytes between two threads.
+//! A bounded stream of bytes between two threads. It ends when its sender has shut it down or left the communicator,
+//! and everything it sent has been taken.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use unisono_backend::Waker;
 
+use super::room::{Exit, Exits};
 use crate::links::Link;
+use crate::lock;
 
 /// Bytes in one pipe.
 const PIPE_BYTES_MAX: usize = 1024 * 1024;
 
+#[derive(Default)]
 struct Pipe {
     bytes: VecDeque<u8>,
-    is_closed: bool,
+    is_shut_down: bool,
 }
 
 /// One end of a pair of pipes.
 pub struct PipeLink {
     outgoing: Arc<Mutex<Pipe>>,
     incoming: Arc<Mutex<Pipe>>,
+    peer: u32,
     wake_peer: Waker,
+    exits: Exits,
 }
 
-/// Two ends that talk to each other; each wakes the other's sleeper.
-pub(super) fn pair(wake_first: Waker, wake_second: Waker) -> (PipeLink, PipeLink) {
-    let pipe = || Arc::new(Mutex::new(Pipe { bytes: VecDeque::new(), is_closed: false }));
-    let (there, back) = (pipe(), pipe());
-    let first = PipeLink { outgoing: there.clone(), incoming: back.clone(), wake_peer: wake_second };
-    (first, PipeLink { outgoing: back, incoming: there, wake_peer: wake_first })
+/// Two ends that talk to each other, for two ranks; each wakes the other's sleeper.
+pub(super) fn pair(exits: &Exits, first: (u32, Waker), second: (u32, Waker)) -> (PipeLink, PipeLink) {
+    let (there, back) = (Arc::<Mutex<Pipe>>::default(), Arc::<Mutex<Pipe>>::default());
+    let end = |outgoing: &Arc<Mutex<Pipe>>, incoming: &Arc<Mutex<Pipe>>, (peer, wake_peer)| {
+        let (outgoing, incoming) = (outgoing.clone(), incoming.clone());
+        PipeLink { outgoing, incoming, peer, wake_peer, exits: exits.clone() }
+    };
+    (end(&there, &back, second), end(&back, &there, first))
+}
+
+impl PipeLink {
+    /// The other side finds an end behind what was sent.
+    pub(super) fn shut_down(&mut self) {
+        lock(&self.outgoing).is_shut_down = true;
+        (self.wake_peer)();
+    }
 }
 
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self.exits[self.peer as usize].get() {
+            // A call that needs nothing from a rank that has left goes on; nobody will read these bytes.
+            Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
+            Some(exit @ Exit::Died { .. }) => return Err(ended(exit)),
+            None => {}
+        }
         let mut pipe = lock(&self.outgoing);
-        if pipe.is_closed {
+        if pipe.is_shut_down {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let room = PIPE_BYTES_MAX - pipe.bytes.len();
@@ -53,9 +75,15 @@ impl Link for PipeLink {
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        // Asked before the pipe is looked at: whatever the peer sent, it sent before it left.
+        let exit = self.exits[self.peer as usize].get();
         let mut pipe = lock(&self.incoming);
         if pipe.bytes.is_empty() {
-            return if pipe.is_closed { Ok(0) } else { Err(ErrorKind::WouldBlock.into()) };
+            return match exit {
+                Some(exit) => Err(ended(exit)),
+                None if pipe.is_shut_down => Ok(0),
+                None => Err(ErrorKind::WouldBlock.into()),
+            };
         }
         let was_full = pipe.bytes.len() == PIPE_BYTES_MAX;
         let mut received = 0;
@@ -77,14 +105,6 @@ impl Link for PipeLink {
     }
 }
 
-impl Drop for PipeLink {
-    fn drop(&mut self) {
-        lock(&self.outgoing).is_closed = true;
-        lock(&self.incoming).is_closed = true;
-        (self.wake_peer)();
-    }
-}
-
-fn lock(pipe: &Mutex<Pipe>) -> MutexGuard<'_, Pipe> {
-    pipe.lock().unwrap_or_else(PoisonError::into_inner)
+fn ended(exit: &Exit) -> io::Error {
+    io::Error::new(ErrorKind::ConnectionAborted, exit.evidence())
 }

@@ -144,6 +144,10 @@ pub trait Links: Send {
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;
 
+    /// Ends the outgoing half of every open stream: what was sent arrives, and then its end. What comes in can still be
+    /// read.
+    fn shut_down(&mut self);
+
     /// Closes every stream for good; peers see their end.
     fn close(&mut self);
 

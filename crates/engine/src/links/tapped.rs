@@ -113,6 +113,10 @@ impl<K: Links, T: Tap> Links for Tapped<K, T> {
         self.link.links.waker()
     }
 
+    fn shut_down(&mut self) {
+        self.link.links.shut_down();
+    }
+
     fn close(&mut self) {
         self.link.links.close();
     }

@@ -17,7 +17,7 @@
 //! | 32 | 4 | hash of the label, 0 for none | always |
 //! | 36 | 4 | hash of the user operator's name, 0 for none | always |
 //! | 40 | 8 | piece size in bytes | always |
-//! | 48 | 8 | plan hash: the lengths of every step on this link and direction | always |
+//! | 48 | 8 | plan hash: the lengths of coalesced segments, and of every step on this link and direction | always |
 //! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
 //!
 //! The digest is there for calls that share no message, such as two broadcasts from different roots: whoever went on is
@@ -42,6 +42,9 @@ const FLAG_IN_PLACE: u8 = 1;
 const FLAG_UNEVEN: u8 = 2;
 const FLAG_LABEL: u8 = 4;
 const NO_ROOT: u32 = u32::MAX;
+
+/// The label of a call of which only a header is known.
+const LABEL_UNKNOWN: &str = "(not known)";
 
 /// A header's bytes.
 pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
@@ -155,46 +158,39 @@ fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The fields in which two headers differ; `None` when they are the same call.
+/// The fields in which two headers differ; `None` when they are the same call. Of what a header holds as a hash only,
+/// it is said that it differs: the rank's answer tells how.
 pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
     if ours == theirs {
         return None;
     }
-    let mut list = Vec::new();
-    let mut field = |name: &str, ours: String, theirs: String| {
-        if ours != theirs {
-            list.push(format!("{name} {ours} / {theirs}"));
-        }
-    };
-    let version = |h: &HeaderBytes| u16::from_le_bytes([h[0], h[1]]).to_string();
-    let collective =
-        |h: &HeaderBytes| Collective::from_code(h[2]).map_or(format!("#{}", h[2]), |c| c.to_string());
-    let dtype = |h: &HeaderBytes| dtype_of(h).map_or(format!("#{:02x?}", &h[3..6]), |d| d.to_string());
-    let flag = |bit: u8| move |h: &HeaderBytes| (h[7] & bit != 0).to_string();
-    let hash = |at: usize| move |h: &HeaderBytes| format!("#{:08x}", u32_at(h, at));
-    let root = |h: &HeaderBytes| match u32_at(h, 24) {
-        NO_ROOT => "none".to_owned(),
-        root => root.to_string(),
-    };
-    field("version", version(ours), version(theirs));
-    field("collective", collective(ours), collective(theirs));
-    field("dtype", dtype(ours), dtype(theirs));
-    field("op", op_text(ours[6]), op_text(theirs[6]));
-    field("in place", flag(FLAG_IN_PLACE)(ours), flag(FLAG_IN_PLACE)(theirs));
-    field("uneven", flag(FLAG_UNEVEN)(ours), flag(FLAG_UNEVEN)(theirs));
-    field("labelled", flag(FLAG_LABEL)(ours), flag(FLAG_LABEL)(theirs));
-    field("number", u64_at(ours, 8).to_string(), u64_at(theirs, 8).to_string());
-    field("count", u64_at(ours, 16).to_string(), u64_at(theirs, 16).to_string());
-    field("root", root(ours), root(theirs));
-    field("algorithm", algorithm_text(u32_at(ours, 28)), algorithm_text(u32_at(theirs, 28)));
-    field("label", hash(32)(ours), hash(32)(theirs));
-    field("user op", hash(36)(ours), hash(36)(theirs));
-    field("piece bytes", u64_at(ours, 40).to_string(), u64_at(theirs, 40).to_string());
-    field("step lengths", format!("#{:016x}", u64_at(ours, 48)), format!("#{:016x}", u64_at(theirs, 48)));
-    let digest = |h: &HeaderBytes| format!("#{:016x}", u64_at(h, 56));
+    let mut list = plain_differences(ours, theirs);
+    let differs = |range: std::ops::Range<usize>| ours[range.clone()] != theirs[range];
+    let is_labelled = |h: &HeaderBytes| if h[7] & FLAG_LABEL != 0 { "given" } else { "none" }.to_owned();
+    if is_labelled(ours) != is_labelled(theirs) {
+        push_difference(&mut list, "label", is_labelled(ours), is_labelled(theirs));
+    } else if differs(32..36) {
+        list.push("label differs".to_owned());
+    }
+    if differs(36..40) {
+        list.push("name of the user op differs".to_owned());
+    }
+    // These follow from most of the others, so they say something only by themselves.
+    if list.is_empty() && differs(40..48) {
+        push_difference(
+            &mut list,
+            "piece bytes",
+            u64_at(ours, 40).to_string(),
+            u64_at(theirs, 40).to_string(),
+        );
+    }
+    if list.is_empty() && differs(PLAN_HASH_AT..PLAN_HASH_AT + 8) {
+        let is_uneven = ours[7] & FLAG_UNEVEN != 0;
+        list.push(if is_uneven { "counts differ" } else { "segment lengths differ" }.to_owned());
+    }
     // Behind calls of other numbers, which say enough, it always differs.
-    if u64_at(ours, 8) == u64_at(theirs, 8) {
-        field(EARLIER_CALLS, digest(ours), digest(theirs));
+    if u64_at(ours, 8) == u64_at(theirs, 8) && differs(56..64) {
+        list.push(format!("{EARLIER_CALLS} differ"));
     }
     if list.is_empty() {
         list.push("reserved bits".to_owned());
@@ -202,7 +198,42 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     Some(list.join(", "))
 }
 
-/// The most leaders whose algorithm is shown by name; of more of them a reader sees the hash.
+fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: String) {
+    if ours != theirs {
+        list.push(format!("{name} {ours} / {theirs}"));
+    }
+}
+
+/// The differing fields that a header holds as they are.
+fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
+    let mut list = Vec::new();
+    let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {
+        push_difference(&mut list, name, text(ours), text(theirs));
+    };
+    let flag = |bit: u8| move |h: &HeaderBytes| (h[7] & bit != 0).to_string();
+    field("version", &|h| u16::from_le_bytes([h[0], h[1]]).to_string());
+    field("collective", &|h| {
+        Collective::from_code(h[2]).map_or(format!("unknown ({})", h[2]), |collective| collective.to_string())
+    });
+    field("dtype", &|h| dtype_of(h).map_or(format!("unknown ({:?})", &h[3..6]), |dtype| dtype.to_string()));
+    field("op", &|h| op_text(h[6]));
+    field("in place", &flag(FLAG_IN_PLACE));
+    field("uneven", &flag(FLAG_UNEVEN));
+    field("number", &|h| u64_at(h, 8).to_string());
+    if (ours[7] ^ theirs[7]) & FLAG_UNEVEN == 0 {
+        field("count", &|h| u64_at(h, 16).to_string());
+    }
+    field("root", &|h| match u32_at(h, 24) {
+        NO_ROOT => "none".to_owned(),
+        root => root.to_string(),
+    });
+    if u32_at(ours, 28) != u32_at(theirs, 28) {
+        list.push(format!("algorithm {} / {}", algorithm_text(ours), algorithm_text(theirs)));
+    }
+    list
+}
+
+/// The most leaders whose algorithm is shown by name; more of them are not named by a header.
 const LEADERS_NAMED_MAX: u32 = 64;
 
 /// The algorithm whose name has that hash, if it is one of the usual.
@@ -213,8 +244,8 @@ fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
     plain.chain(numbered).find(named)
 }
 
-fn algorithm_text(hash: u32) -> String {
-    algorithm_of(hash).map_or_else(|| format!("#{hash:08x}"), Cow::into_owned)
+fn algorithm_text(header: &HeaderBytes) -> Cow<'static, str> {
+    algorithm_of(u32_at(header, 28)).unwrap_or(Cow::Borrowed("another"))
 }
 
 fn op_text(code: u8) -> String {
@@ -225,7 +256,7 @@ fn op_text(code: u8) -> String {
         code => known
             .into_iter()
             .find(|op| op.code() == code)
-            .map_or(format!("#{code}"), |op| op.name().to_owned()),
+            .map_or(format!("unknown ({code})"), |op| op.name().to_owned()),
     }
 }
 
@@ -240,8 +271,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
             Some(known.into_iter().find(|op| op.code() == code)?)
         }
     };
-    let label =
-        (bytes[7] & FLAG_LABEL != 0).then(|| Label::new(&format!("#{:08x}", u32_at(bytes, 32)))).flatten();
+    let label = if bytes[7] & FLAG_LABEL != 0 { Label::new(LABEL_UNKNOWN) } else { None };
     let descriptor = Descriptor {
         op,
         root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
@@ -251,7 +281,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         ..Descriptor::new(Collective::from_code(bytes[2])?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
     let algorithm = algorithm_of(u32_at(bytes, 28));
-    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None })
+    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None })
 }
 
 #[cfg(test)]
@@ -336,7 +366,38 @@ mod tests {
             let bytes = CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
             assert_eq!(decode(&bytes).unwrap().algorithm.as_deref(), Some(name));
         }
-        assert_eq!(algorithm_text(7), "#00000007");
+        let named = |name| CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
+        let difference = header_difference(&named("ring"), &named("leaders:1000"));
+        assert_eq!(difference.as_deref(), Some("algorithm ring / another"));
+    }
+
+    #[test]
+    fn no_hash_reaches_a_reader() {
+        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        let user = |name| {
+            let op = Some(ReduceOp::User(UserOp { name, commutative: true }));
+            Descriptor { op, ..all_reduce(5) }
+        };
+        let uneven = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };
+        let header = |descriptor: &Descriptor, piece, plan| {
+            CallHeader::new(descriptor, 3, hash_name("ring"), piece).behind(plan).with_plan_hash(plan)
+        };
+        let plain = all_reduce(5);
+        let difference = |ours: &Descriptor, theirs: &Descriptor, [piece, plan]: [u64; 2]| {
+            let text = header_difference(&header(ours, 8, 1), &header(theirs, piece, plan)).unwrap();
+            assert!(!text.contains('#'), "{text}");
+            text
+        };
+        let earlier = "earlier calls differ";
+        assert_eq!(difference(&labelled("red"), &labelled("blue"), [8, 1]), "label differs");
+        assert_eq!(difference(&labelled("red"), &plain, [8, 1]), "label given / none");
+        assert_eq!(difference(&user("a"), &user("b"), [8, 1]), "name of the user op differs");
+        assert_eq!(difference(&plain, &plain, [8, 2]), format!("segment lengths differ, {earlier}"));
+        assert_eq!(difference(&uneven, &uneven, [8, 2]), format!("counts differ, {earlier}"));
+        assert_eq!(difference(&plain, &plain, [16, 1]), "piece bytes 8 / 16");
+        assert_eq!(difference(&plain, &all_reduce(6), [16, 2]), format!("count 5 / 6, {earlier}"));
+        let shown = decode(&header(&labelled("red"), 8, 1)).unwrap().to_string();
+        assert!(!shown.contains('#'), "{shown}");
     }
 
     #[test]

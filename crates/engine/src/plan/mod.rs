@@ -9,7 +9,7 @@ pub(crate) mod planner;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Counts, Descriptor, Group, Place};
+use unisono_communicator::{Counts, Descriptor, Group, Place, Sizes};
 use unisono_schedule::{Action, Choice, Schedule, Slot};
 
 use names::intern;
@@ -84,6 +84,8 @@ pub(crate) struct PlanLink {
 pub(crate) struct PlanKey {
     pub(crate) descriptor: Descriptor,
     pub(crate) counts: Counts,
+    /// Where the segments of a coalesced call end, in bytes.
+    pub(crate) segment_ends: Option<Box<[usize]>>,
 }
 
 /// A bound schedule.
@@ -99,6 +101,8 @@ pub(crate) struct Plan {
     pub(crate) element_bytes: u64,
     pub(crate) piece_bytes: u64,
     pub(crate) scratch_bytes: usize,
+    /// What a call of this plan tells other ranks beside its descriptor.
+    pub(crate) sizes: Option<Arc<Sizes>>,
 }
 
 impl Located {
@@ -133,6 +137,9 @@ impl Plan {
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
+        // INVARIANT: `piece_bytes` rounds to whole elements. What is reduced moves in whole elements and a step stops
+        // at the end of its piece, so a piece that ends inside an element would never be over.
+        assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
         let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
         let bytes_of = |extent| layout.length(extent) * element_bytes;
         let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
@@ -153,7 +160,8 @@ impl Plan {
         let mut steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
         mind_caches(&schedule, &mut steps);
         let lane = lane_of(key, group);
-        let links = bind_links(&schedule, &steps, lane);
+        let segment_ends = key.segment_ends.as_deref();
+        let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
         let copies = (0..steps.len() as u32)
             .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
             .collect();
@@ -162,6 +170,7 @@ impl Plan {
             algorithm,
             algorithm_hash: hash_name(algorithm),
             edges: links.iter().map(|link| link.edge).collect(),
+            sizes: Sizes::of(descriptor.dtype, &key.counts, segment_ends).map(Arc::new),
             scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
             schedule,
             steps,
@@ -272,9 +281,17 @@ impl Binder {
     }
 }
 
-fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane) -> Vec<PlanLink> {
+/// Where the plan hashes of a call start: segments of other lengths, on any link, are another plan.
+fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
+    let Some(ends) = segment_ends else { return HASH_START };
+    // The number of segments first, so that no segments are not the same as no list.
+    let words = std::iter::once(ends.len()).chain(ends.iter().copied());
+    words.fold(HASH_START, |hash, word| hash_word(hash, word as u64))
+}
+
+fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, hash_start: u64) -> Vec<PlanLink> {
     let mut links: Vec<PlanLink> = Vec::new();
-    let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: HASH_START };
+    let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: hash_start };
     for (index, step) in schedule.steps.iter().enumerate() {
         let (peer, sends) = match step.action {
             Action::Send { peer, .. } => (u32::from(peer), true),

@@ -32,6 +32,7 @@ struct KeptSchedule {
 struct PlanRequest {
     descriptor: Descriptor,
     counts: Counts,
+    segment_ends: Option<Box<[usize]>>,
     algorithm: Option<Arc<str>>,
     determinism: Determinism,
 }
@@ -98,7 +99,8 @@ impl Planner {
         }
     }
 
-    /// A run for a call, with the number still to be set by [`Run::reset`].
+    /// A run for a call, with the number still to be set by [`Run::reset`]. `segment_ends` are those of a coalesced
+    /// call, in bytes.
     ///
     /// # Errors
     /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the wishes.
@@ -106,6 +108,7 @@ impl Planner {
         &mut self,
         descriptor: &Descriptor,
         counts: &Counts,
+        segment_ends: Option<&[usize]>,
         options: &CallOptions,
     ) -> Result<Box<Planned>> {
         let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
@@ -113,6 +116,7 @@ impl Planner {
         let matches = |kept: &Planned| {
             kept.request.descriptor == plain
                 && kept.request.counts == *counts
+                && kept.request.segment_ends.as_deref() == segment_ends
                 && kept.request.algorithm.as_ref() == algorithm
                 && kept.request.determinism == options.determinism
         };
@@ -122,6 +126,7 @@ impl Planner {
         let request = PlanRequest {
             descriptor: plain,
             counts: counts.clone(),
+            segment_ends: segment_ends.map(Box::from),
             algorithm: algorithm.cloned(),
             determinism: options.determinism,
         };
@@ -130,7 +135,8 @@ impl Planner {
         let element_bytes = descriptor.dtype.bytes() as u64;
         let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
         let piece = piece_bytes(self.piece_bytes, scratch_chunks, element_bytes);
-        let key = PlanKey { descriptor: *descriptor, counts: counts.clone() };
+        let segment_ends = request.segment_ends.clone();
+        let key = PlanKey { descriptor: *descriptor, counts: counts.clone(), segment_ends };
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
@@ -153,6 +159,7 @@ impl Planner {
         let request = PlanRequest {
             descriptor: normalised(descriptor),
             counts: Counts::Even,
+            segment_ends: None,
             algorithm: self.forced.clone(),
             determinism: Determinism::AnyOrder,
         };

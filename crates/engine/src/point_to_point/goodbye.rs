@@ -174,7 +174,9 @@ impl<L: Links + 'static> Shared<L> {
                 descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
                 algorithm: Some("close".into()),
                 site: None,
+                sizes: None,
             }),
+            reported_by: self.gate.board().rank(),
             waited: guard.links.now().saturating_duration_since(started),
             not_arrived: ranks.into_iter().map(awaits).collect(),
         }

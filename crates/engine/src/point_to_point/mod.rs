@@ -378,12 +378,12 @@ impl PointToPoint {
         gate: &CallGate,
         options: &EngineOptions,
     ) -> Result<()> {
-        let (rank, number) = (self.rank, call_asked_about(gate));
+        let number = call_asked_about(gate);
         let (mut has_warned, mut asked) = (false, Vec::new());
         for owned in self.owned_mut() {
             match owned.wait.look(now, options) {
                 Due::Nothing => {}
-                Due::End => return Err(owned.waiting().late(rank, gate.board(), now)),
+                Due::End => return Err(owned.waiting().late(gate.board(), now)),
                 Due::Attention(mut due) => {
                     owned.wait.ask_about(number);
                     let awaited = owned.waiting().awaited();
@@ -417,12 +417,13 @@ impl PointToPoint {
         }
     }
 
-    /// Ends every operation with `error`.
+    /// Ends every operation with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
         // A borrowed operation's caller is the one who brings the error.
         let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
         lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));
         self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
+        self.lanes.iter_mut().for_each(|lane| lane.set_broken("the communicator is revoked".into()));
     }
 }

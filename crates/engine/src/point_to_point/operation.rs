@@ -145,19 +145,21 @@ impl WaitingOperation<'_> {
 
     /// The operation as errors name it.
     fn info(&self) -> CallInfo {
-        let site = Some(Site::from(self.site));
-        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site }
+        let (site, sizes) = (Some(Site::from(self.site)), None);
+        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
     }
 
     /// The error of its passed deadline, on the rank of `board`.
-    pub(super) fn late(&self, rank: u32, board: &Board, now: Instant) -> Error {
+    pub(super) fn late(&self, board: &Board, now: Instant) -> Error {
+        let reported_by = board.rank();
         let (rank, status) = match (self.descriptor.collective, self.awaited()) {
             (Collective::Send, Some(peer)) => (peer, self.answered(peer, board, "has not received")),
             (_, Some(peer)) => (peer, self.answered(peer, board, "has not sent")),
-            (_, None) => (rank, "waits for any rank, and none has sent".to_owned()),
+            (_, None) => (reported_by, "waits for any rank, and none has sent".to_owned()),
         };
         let not_arrived = vec![Awaited { rank, status }];
-        Error::Timeout { call: Box::new(self.info()), waited: self.wait.waited(now), not_arrived }
+        let waited = self.wait.waited(now);
+        Error::Timeout { call: Box::new(self.info()), reported_by, waited, not_arrived }
     }
 
     /// What the awaited rank has not done, and what it has answered when it was asked.

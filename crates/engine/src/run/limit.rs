@@ -41,7 +41,8 @@ impl Limit {
 
 impl State {
     /// What of a piece may move now, at most `room` bytes. A step without bytes is a part of its own once it may
-    /// finish; what is reduced moves in whole elements.
+    /// finish. What is reduced moves in whole elements, so `room` for a first part must be an element at least:
+    /// `STAGE_BYTES` and [`Plan::new`] see to it.
     #[inline(always)]
     pub(super) fn part(&self, plan: &Plan, piece: PieceOf, room: u64) -> Next {
         if piece.end == 0 {
@@ -106,9 +107,12 @@ impl State {
         }
     }
 
-    /// What a step without bytes waits for: everything that it depends on must be over.
+    /// What a step without bytes waits for. It counts as a piece 0: of everything that it depends on, piece 0 must be
+    /// over. To wait for later pieces would be to wait against piece order, and calls that are proved to end would
+    /// hang.
     fn blocker_of_empty(&self, plan: &Plan, step: u32) -> Option<u32> {
         let dependencies = plan.schedule.dependencies(step as usize);
-        dependencies.iter().copied().find(|&earlier| self.done[earlier as usize] != FINISHED)
+        // A step shorter than a piece is finished when its piece 0 is over, and FINISHED is beyond every piece.
+        dependencies.iter().copied().find(|&earlier| self.done[earlier as usize] < plan.piece_bytes)
     }
 }

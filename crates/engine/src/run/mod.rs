@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use unisono_communicator::{CallInfo, Error};
+use unisono_communicator::{CallInfo, Error, OPAQUE_BYTES_MAX};
 
 use crate::links::{Broken, Interest, Links};
 use crate::memory::Memory;
@@ -30,6 +30,8 @@ const FINISHED: u64 = u64::MAX;
 
 /// Size of the staging area: what one receive may take before it is reduced, so that it is still in cache.
 const STAGE_BYTES: usize = 256 * 1024;
+// What is reduced moves in whole elements: the longest one must fit behind a header, or a call would stand still.
+const _: () = assert!(HEADER_BYTES + OPAQUE_BYTES_MAX <= STAGE_BYTES);
 
 /// Parts that one system call may move.
 const PARTS_MAX: usize = 32;

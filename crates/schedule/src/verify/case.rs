@@ -6,6 +6,21 @@ use crate::{Algorithm, Layout, Schedule, Shape, Step};
 /// The verdict of one check.
 pub(super) type Checked<T> = Result<T, Fault>;
 
+/// A step among those of all ranks; an *index*, a plain number, counts within the list of one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(super) struct StepNumber(u32);
+
+impl StepNumber {
+    /// The first step of rank 0.
+    pub(super) const FIRST: StepNumber = StepNumber(0);
+
+    /// The place of what is noted of this step in a list over all steps.
+    pub(super) const fn as_usize(self) -> usize {
+        self.0 as usize
+    }
+}
+
 /// The schedules of all ranks of one shape.
 pub(super) struct Case<'a> {
     pub(super) algorithm: &'a Algorithm,
@@ -32,33 +47,42 @@ impl<'a> Case<'a> {
         Self { algorithm, shape: *shape, chunks, schedules, layouts, first, rank_of }
     }
 
-    /// The number of steps of all ranks.
-    pub(super) fn steps(&self) -> u32 {
-        self.rank_of.len() as u32
+    /// How many steps all ranks have.
+    pub(super) fn steps_len(&self) -> usize {
+        self.rank_of.len()
     }
 
-    pub(super) fn rank_of(&self, step: u32) -> u32 {
-        self.rank_of[step as usize]
+    /// The steps of all ranks, rank by rank and in list order.
+    pub(super) fn steps(&self) -> impl Iterator<Item = StepNumber> + use<> {
+        (0..self.rank_of.len() as u32).map(StepNumber)
     }
 
-    /// The number of a rank's first step: added to an index in its list it gives the step's number.
-    pub(super) fn first(&self, rank: u32) -> u32 {
-        self.first[rank as usize]
+    /// The step at `index` in the list of `rank`.
+    pub(super) fn number(&self, rank: u32, index: u32) -> StepNumber {
+        StepNumber(self.first[rank as usize] + index)
     }
 
-    pub(super) fn step(&self, step: u32) -> &Step {
+    pub(super) fn rank_of(&self, step: StepNumber) -> u32 {
+        self.rank_of[step.as_usize()]
+    }
+
+    /// The index of a step in its rank's list.
+    pub(super) fn index_of(&self, step: StepNumber) -> u32 {
+        step.0 - self.first[self.rank_of(step) as usize]
+    }
+
+    pub(super) fn step(&self, step: StepNumber) -> &Step {
+        &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step) as usize]
+    }
+
+    /// The steps, of the same rank, that `step` waits for.
+    pub(super) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
         let rank = self.rank_of(step);
-        &self.schedules[rank as usize].steps[(step - self.first(rank)) as usize]
+        let indices = self.schedules[rank as usize].dependencies(self.index_of(step) as usize);
+        indices.iter().map(move |index| self.number(rank, *index))
     }
 
-    /// The steps, of the same rank, that `step` waits for, as indices in the rank's list.
-    pub(super) fn dependencies(&self, step: u32) -> &[u32] {
-        let rank = self.rank_of(step);
-        self.schedules[rank as usize].dependencies((step - self.first(rank)) as usize)
-    }
-
-    pub(super) fn place(&self, step: u32) -> Place {
-        let rank = self.rank_of(step);
-        Place { rank, index: step - self.first(rank), step: *self.step(step) }
+    pub(super) fn place(&self, step: StepNumber) -> Place {
+        Place { rank: self.rank_of(step), index: self.index_of(step), step: *self.step(step) }
     }
 }

@@ -1,13 +1,13 @@
 //! What a schedule costs, counted; and what the ranks of a barrier have heard of each other.
 
-use super::case::{Case, Checked};
+use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
-use super::graph::{Graph, Order};
-use super::matching::{ALONE, Matching};
+use super::graph::Order;
+use super::matching::Matching;
 use crate::{Action, Cost, Fraction, Totals};
 
 /// Counts the steps of every rank; of each figure the largest.
-pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, order: &Order) -> Cost {
+pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost {
     let width = u64::from(case.layouts[0].width());
     let (mut messages, mut peers, mut most, mut all) = (0, 0, [0_u64; 3], [0_u64; 3]);
     let mut all_messages = 0;
@@ -36,71 +36,57 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, orde
     let [all_sent, _, all_reduced] = all.map(|count| Fraction::new(count, width.max(1)));
     let all = Totals { messages: all_messages, sent: all_sent, reduced: all_reduced };
     let [sent, received, reduced] = most.map(|count| Fraction::new(count, width.max(1)));
-    Cost { rounds: rounds(case, matching, graph, order), messages, peers, sent, received, reduced, all }
+    Cost { rounds: rounds(case, matching, order), messages, peers, sent, received, reduced, all }
 }
 
 /// The steps with their partners, in an order in which they can run; in a group, sends before receives.
-fn steps_in_order(
-    case: &Case<'_>,
-    matching: &Matching,
-    graph: &Graph<'_>,
-    order: &Order,
-    mut step: impl FnMut(u32),
-) {
-    for group in order.groups.windows(2) {
-        let events = order.events[group[0] as usize..group[1] as usize].iter();
-        let firsts = events.filter(|event| graph.piece(**event) == 0);
-        let steps: Vec<u32> = firsts.map(|event| graph.step_of[*event as usize]).collect();
+fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepNumber)) {
+    for steps in order.groups() {
         steps.iter().for_each(|number| step(*number));
-        let partners = steps.iter().map(|number| matching.partner[*number as usize]);
-        partners.filter(|partner| *partner != ALONE).for_each(&mut step);
+        steps.iter().filter_map(|number| matching.partner(*number)).for_each(&mut step);
     }
-    debug_assert!(
-        order.events.len() >= matching.sends.len() && case.steps() as usize >= matching.sends.len()
-    );
 }
 
 /// The longest chain of messages of which each is sent after the one before was received.
-fn rounds(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, order: &Order) -> u64 {
-    let mut depth = vec![0_u64; case.steps() as usize];
-    steps_in_order(case, matching, graph, order, |step| {
-        let first = case.first(case.rank_of(step));
-        let earlier = case.dependencies(step).iter().map(|index| depth[(first + index) as usize]);
+fn rounds(case: &Case<'_>, matching: &Matching, order: &Order) -> u64 {
+    let mut depth = vec![0_u64; case.steps_len()];
+    steps_in_order(matching, order, |step| {
+        let earlier = case.dependencies(step).map(|earlier| depth[earlier.as_usize()]);
         let mut most = earlier.max().unwrap_or(0);
-        if case.step(step).action.link().is_some_and(|(_, sends)| !sends) {
-            most = most.max(depth[matching.partner[step as usize] as usize] + 1);
+        if let Some(send) = matching.partner(step).filter(|_| !matching.begins(case, step)) {
+            most = most.max(depth[send.as_usize()] + 1);
         }
-        depth[step as usize] = most;
+        depth[step.as_usize()] = most;
     });
     depth.into_iter().max().unwrap_or(0)
 }
 
 /// Every rank of a barrier has heard, directly or not, of every other before it leaves.
-pub(super) fn barrier(case: &Case<'_>, matching: &Matching, graph: &Graph<'_>, order: &Order) -> Checked<()> {
+pub(super) fn barrier(case: &Case<'_>, matching: &Matching, order: &Order) -> Checked<()> {
     let ranks = case.shape.ranks as usize;
     let words = ranks.div_ceil(64);
-    let mut heard = vec![0_u64; words * case.steps() as usize];
-    let merge = |sets: &mut Vec<u64>, into: u32, from: u32| {
+    let mut heard = vec![0_u64; words * case.steps_len()];
+    let merge = |sets: &mut Vec<u64>, into: StepNumber, from: StepNumber| {
         for word in 0..words {
-            sets[into as usize * words + word] |= sets[from as usize * words + word];
+            sets[into.as_usize() * words + word] |= sets[from.as_usize() * words + word];
         }
     };
-    steps_in_order(case, matching, graph, order, |step| {
+    steps_in_order(matching, order, |step| {
         let rank = case.rank_of(step);
-        heard[step as usize * words + rank as usize / 64] |= 1 << (rank % 64);
-        for index in case.dependencies(step) {
-            merge(&mut heard, step, case.first(rank) + index);
+        heard[step.as_usize() * words + rank as usize / 64] |= 1 << (rank % 64);
+        for earlier in case.dependencies(step) {
+            merge(&mut heard, step, earlier);
         }
         // A send says nothing about its receiver: the link may hold the token.
-        if case.step(step).action.link().is_some_and(|(_, sends)| !sends) {
-            merge(&mut heard, step, matching.partner[step as usize]);
+        if let Some(send) = matching.partner(step).filter(|_| !matching.begins(case, step)) {
+            merge(&mut heard, step, send);
         }
     });
     for rank in 0..case.shape.ranks {
         let mut all = vec![0_u64; words];
-        for step in (0..case.steps()).filter(|step| case.rank_of(*step) == rank) {
+        for step in case.steps().filter(|step| case.rank_of(*step) == rank) {
             for word in 0..words {
-                all[word] |= heard[step as usize * words + word];
+                all[word] |= heard[step.as_usize() * words + word];
             }
         }
         let hears = |other: u32| other == rank || all[other as usize / 64] >> (other % 64) & 1 == 1;

@@ -21,7 +21,7 @@ pub struct Counterexample {
     pub algorithm: String,
     /// The shape.
     pub shape: Shape,
-    /// How the schedules were run when it was seen, such as "in place, 4 pieces per extent"; else empty.
+    /// How the schedules were run when it was seen, "in place" or "out of place"; empty where both are alike.
     pub setting: String,
     /// What is wrong.
     pub fault: Box<Fault>,
@@ -62,15 +62,6 @@ impl fmt::Display for Place {
         let words: Vec<&str> = text.split_whitespace().collect();
         write!(formatter, "rank {} step {} [{}]", self.rank, self.index, words.join(" "))
     }
-}
-
-/// One piece of a step, in a cycle of waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// The step: of a transfer, the sending one.
-    pub place: Place,
-    /// The piece of its extent.
-    pub piece: u32,
 }
 
 /// One way to be wrong.
@@ -131,17 +122,8 @@ pub enum Fault {
     },
     /// Each of these waits for the next, and the last for the first.
     Deadlock {
-        /// The cycle.
-        cycle: Vec<Event>,
-    },
-    /// A window of scratch holds another piece than the one that a step reads.
-    Window {
-        /// The step.
-        place: Place,
-        /// The piece that it reads.
-        piece: u32,
-        /// The (extent, piece) that the window holds.
-        holds: (u32, u32),
+        /// The cycle; of a transfer the sending step.
+        cycle: Vec<Place>,
     },
     /// A reduction adds contributions that are in already.
     Twice {
@@ -163,8 +145,6 @@ pub enum Fault {
         rank: u32,
         /// The extent.
         extent: u32,
-        /// The piece of the extent.
-        piece: u32,
         /// The ranks whose contributions it lacks.
         missing: Vec<u32>,
         /// The ranks whose contributions do not belong there.
@@ -209,12 +189,6 @@ impl fmt::Display for Fault {
                 write!(formatter, "{second} touches the same bytes as {first} and does not wait for it")
             }
             Self::Deadlock { cycle } => deadlock(formatter, cycle),
-            Self::Window { place, piece, holds: (extent, held) } => {
-                write!(
-                    formatter,
-                    "{place} needs piece {piece}, but its window holds piece {held} of extent {extent}"
-                )
-            }
             Self::Twice { place, ranks } => {
                 write!(formatter, "{place} adds what is in already: the contribution of {}", list(ranks))
             }
@@ -249,8 +223,8 @@ impl Fault {
     }
 
     fn output(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Output { rank, extent, piece, missing, surplus } = self else { return Ok(()) };
-        write!(formatter, "rank {rank}'s output of extent {extent}, piece {piece},")?;
+        let Self::Output { rank, extent, missing, surplus } = self else { return Ok(()) };
+        write!(formatter, "rank {rank}'s output of extent {extent}")?;
         if !missing.is_empty() {
             write!(formatter, " lacks the contribution of {}", list(missing))?;
         }
@@ -262,11 +236,11 @@ impl Fault {
     }
 }
 
-fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[Event]) -> fmt::Result {
+fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[Place]) -> fmt::Result {
     formatter.write_str("deadlock:")?;
-    for (nth, event) in cycle.iter().enumerate() {
+    for (nth, place) in cycle.iter().enumerate() {
         let link = if nth == 0 { "" } else { ", waits for" };
-        write!(formatter, "{link} piece {} of {}", event.piece, event.place)?;
+        write!(formatter, "{link} {place}")?;
     }
     formatter.write_str(", waits for the first")
 }

@@ -1,188 +1,133 @@
-//! The graph of events of all ranks, piece by piece, and an order in which it can be run.
+//! The graph of one piece of every step of all ranks, and the proof that it speaks for all counts and piece sizes.
 //!
-//! An event is one piece of a transfer, sending and receiving at once, or of a copy. It waits for the pieces that
-//! its steps depend on, for the transfer before it on its link and direction, and, when it writes scratch, for
-//! everybody who used that half of the window before. A cycle would be a deadlock.
+//! A node is a transfer, its send and its receive together, or a copy. It waits for what both of its steps depend
+//! on and for the transfer before it on its link and direction. A cycle would be a deadlock.
 //!
+//! # Soft groups
 //! One kind of cycle is none: a rank that receives where it sends from, as in an exchange in place. Its receive
-//! waits for its own *send* only, and what is sent is sent as soon as the link takes it, received or not. A group of
-//! transfers whose mutual waits are all of this kind, over one extent, runs bit by bit: everybody sends an element,
-//! then everybody receives one. So what is proved is: no deadlock if each link and direction holds one element.
+//! waits for its own *send* only, and byte by byte, since both have one extent. A strongly connected part of the
+//! graph is a soft group when all waits inside it are of this kind; anything else is refused. All transfers of a
+//! soft group have one extent: the two ends of a transfer do, and a soft wait joins steps of one extent.
+//!
+//! # Why nobody waits for ever
+//! Let an extent have any number of pieces, and none if it is empty; a step of an empty extent counts as piece 0.
+//! The events of a call are the pieces of the nodes. Order them by (piece, position), where a position is the place
+//! of a node in the order that [`Graph::order`] finds; a soft group has one position. Everything that piece k of a
+//! node waits for comes earlier in this order:
+//! * *Itself*: its own piece k - 1 has a lower piece.
+//! * *Link order*: a direction serves piece k of its steps in list order, behind all pieces k - 1. The events before
+//!   this one have a lower piece, or this piece and a lower position, because neighbours on a link are joined here.
+//!   Both ends agree on it, because matched steps have one extent.
+//! * *Dependencies*: of a step with n pieces it waits for piece min(k, n - 1), which is k or lower; its position is
+//!   lower, because dependencies are edges here, or the same within a soft group.
+//! * *Empty steps*: they wait for piece 0 of what they depend on, which is the line above with k = 0.
+//! * *Windows*: a write to scratch waits for pieces k - 2 and lower of all other steps on the chunk: a lower piece,
+//!   wherever these steps stand. So windows need no edges here.
+//! * *Headers*: the first receive of a link waits for the header, which the first send of the link carries. Both are
+//!   in one event. An empty transfer is two halves in the engine, a send that ends with its header and a receive
+//!   that needs it: this wait stays inside the node, and each half waits for less than the node does.
+//!
+//! Suppose nothing can move and take the first event in this order that is not over. All it waits for is over, so its
+//! links hold nothing older and both ends have it next. A copy can then go on, an empty transfer too, and any other
+//! sends while its link takes bytes and receives what came. In a soft group every transfer may send. Take the one
+//! whose receiver has stored least: the sends on that receiver's rank are at least one element further, or at their
+//! end, and so is the one at the other end, if a link holds a header and an element. So it may store that element,
+//! and something can move after all.
+//!
+//! This needs of a link that each direction holds a header and one element unread, and of the engine that an element
+//! is not longer than a piece and than what one receive may take; both are checked there. That the bytes are right as
+//! well is proved in `races`.
 
-use super::case::{Case, Checked};
-use super::counterexample::{Event, Fault};
-use super::matching::{ALONE, Matching};
-use crate::{Action, Slot};
+use super::case::{Case, Checked, StepNumber};
+use super::counterexample::Fault;
+use super::matching::Matching;
+use crate::Action;
 
-/// Marks a predecessor that is a send from the bytes that the event receives to.
+/// Marks a predecessor that is a send from the bytes that the node receives to.
 const SOFT: u32 = 1 << 31;
-/// No event.
+/// No node.
 const NONE: u32 = u32::MAX;
 
-/// The events of a case when extent e has `pieces[e]` pieces.
+/// What each node waits for.
 pub(super) struct Graph<'a> {
     case: &'a Case<'a>,
-    matching: &'a Matching,
-    pub(super) pieces: &'a [u32],
-    /// The first event of each step; a transfer's two steps share theirs.
-    first_event: Vec<u32>,
-    /// The step, of a transfer the sending one, of each event. Joins come after the events and are not here.
-    pub(super) step_of: Vec<u32>,
+    /// The node of each step; a transfer's two steps share theirs.
+    node_of: Vec<u32>,
+    /// The step, of a transfer the sending one, of each node.
+    step_of: Vec<StepNumber>,
     /// Where the predecessors of each node begin in the list.
     starts: Vec<u32>,
     predecessors: Vec<u32>,
 }
 
-/// Events in an order in which they can run; those with one group number run together.
+/// Sends, each standing for its transfer, and copies, in an order in which they can run.
 pub(super) struct Order {
-    pub(super) events: Vec<u32>,
-    /// Where each group of events begins, and the end.
+    pub(super) steps: Vec<StepNumber>,
+    /// Where each group of steps that run together begins, and the end.
     pub(super) groups: Vec<u32>,
 }
 
+impl Order {
+    /// The groups, in order.
+    pub(super) fn groups(&self) -> impl Iterator<Item = &[StepNumber]> {
+        self.groups.windows(2).map(|group| &self.steps[group[0] as usize..group[1] as usize])
+    }
+}
+
 impl<'a> Graph<'a> {
-    pub(super) fn new(case: &'a Case<'a>, matching: &'a Matching, pieces: &'a [u32]) -> Self {
-        let (mut first_event, mut step_of) = (vec![NONE; case.steps() as usize], Vec::new());
-        for step in 0..case.steps() {
-            let (partner, pieces) =
-                (matching.partner[step as usize], pieces[case.step(step).extent as usize]);
-            let first = step_of.len() as u32;
-            if pieces == 0 {
-                // Without bytes nothing is transferred, but each end is done only once what it waits for is.
-                step_of.push(step);
-                first_event[step as usize] = first;
-            } else if matching.begins(case, step) {
-                step_of.resize(step_of.len() + pieces as usize, step);
-                first_event[step as usize] = first;
-                if partner != ALONE {
-                    first_event[partner as usize] = first;
-                }
+    pub(super) fn new(case: &'a Case<'a>, matching: &Matching) -> Self {
+        let (mut node_of, mut step_of) = (vec![NONE; case.steps_len()], Vec::new());
+        for step in case.steps().filter(|step| matching.begins(case, *step)) {
+            for side in [Some(step), matching.partner(step)].into_iter().flatten() {
+                node_of[side.as_usize()] = step_of.len() as u32;
             }
+            step_of.push(step);
         }
         let (starts, predecessors) = (vec![0], Vec::new());
-        let mut made = Self { case, matching, pieces, first_event, step_of, starts, predecessors };
-        made.connect();
+        let mut made = Self { case, node_of, step_of, starts, predecessors };
+        made.connect(matching);
         made
     }
 
-    /// The number of events.
-    pub(super) fn events(&self) -> u32 {
+    fn nodes(&self) -> u32 {
         self.step_of.len() as u32
     }
 
-    /// Which piece an event is.
-    pub(super) fn piece(&self, event: u32) -> u32 {
-        event - self.first_event[self.step_of[event as usize] as usize]
-    }
-
-    fn pieces_of(&self, step: u32) -> u32 {
-        self.pieces[self.case.step(step).extent as usize]
-    }
-
-    /// The event of `step` that piece `piece` of another step waits for.
-    fn event(&self, step: u32, piece: u32) -> u32 {
-        self.first_event[step as usize] + piece.min(self.pieces_of(step).saturating_sub(1))
-    }
-
-    fn connect(&mut self) {
-        let before = self.link_order();
-        let (window_of, joins) = self.windows();
-        for event in 0..self.events() {
-            let step = self.step_of[event as usize];
-            let (piece, pieces) = (self.piece(event), self.pieces_of(step));
-            let partner = if pieces == 0 { ALONE } else { self.matching.partner[step as usize] };
-            let [sender, receiver] = before[event as usize];
-            let receiver = Some(receiver).filter(|receiver| *receiver != sender);
-            let turns = [Some(sender), receiver].into_iter().flatten().filter(|earlier| *earlier != NONE);
-            self.predecessors.extend(turns);
-            if piece > 0 && partner == ALONE {
-                self.predecessors.push(event - 1);
-            }
-            for side in [step, partner].into_iter().filter(|side| *side != ALONE) {
-                self.depend(side, piece, pieces);
-                let writes = self.case.step(side).action.writes();
-                if let (Some(Slot::Scratch(scratch)), true) = (writes, piece >= 2) {
-                    let window = window_of[self.case.rank_of(side) as usize] + scratch as usize;
-                    self.predecessors.push(joins[window].1 + piece - 2);
-                }
+    fn connect(&mut self, matching: &Matching) {
+        let before = self.link_order(matching);
+        for node in 0..self.nodes() {
+            let step = self.step_of[node as usize];
+            self.predecessors.extend(Some(before[node as usize]).filter(|before| *before != NONE));
+            for side in [Some(step), matching.partner(step)].into_iter().flatten() {
+                self.depend(side);
             }
             self.starts.push(self.predecessors.len() as u32);
         }
-        self.join(&joins);
     }
 
-    /// Adds what piece `piece` of `side` waits for by its declared dependencies.
-    fn depend(&mut self, side: u32, piece: u32, pieces: u32) {
+    /// Adds what `side` waits for by its declared dependencies.
+    fn depend(&mut self, side: StepNumber) {
         let case = self.case;
-        let (first, step) = (case.first(case.rank_of(side)), case.step(side));
+        let step = case.step(side);
         let receives = matches!(step.action, Action::Recv { .. } | Action::RecvReduce { .. });
-        // Without bytes, a step waits until the others are done, to the last piece.
-        let piece = if pieces == 0 { u32::MAX } else { piece };
         for dependency in case.dependencies(side) {
-            let earlier = first + dependency;
-            let other = case.step(earlier);
+            let other = case.step(dependency);
             let sent = matches!(other.action, Action::Send { .. });
             let soft = receives && sent && other.extent == step.extent;
-            self.predecessors.push(self.event(earlier, piece) | if soft { SOFT } else { 0 });
+            let node = self.node_of[dependency.as_usize()];
+            self.predecessors.push(node | if soft { SOFT } else { 0 });
         }
     }
 
-    /// The event before each event on its link and direction, at the sender and at the receiver: pieces 0 in list
-    /// order, then pieces 1, and so on. A step without bytes has its turn among the pieces 0 of each end.
-    fn link_order(&self) -> Vec<[u32; 2]> {
-        let mut before = vec![[NONE; 2]; self.step_of.len()];
-        for link in self.matching.starts.windows(2) {
-            let sends = &self.matching.sends[link[0] as usize..link[1] as usize];
-            let most = sends.iter().map(|send| self.pieces_of(*send)).max().unwrap_or(0).max(1);
-            let mut last = [NONE; 2];
-            for piece in 0..most {
-                for send in sends.iter().filter(|send| piece < self.pieces_of(**send).max(1)) {
-                    let ends = [*send, self.matching.partner[*send as usize]];
-                    let events = ends.map(|step| self.event(step, piece));
-                    for (end, event) in events.into_iter().enumerate() {
-                        before[event as usize][end] = last[end];
-                    }
-                    last = events;
-                }
+    /// The transfer before each one on its link and direction.
+    fn link_order(&self, matching: &Matching) -> Vec<u32> {
+        let mut before = vec![NONE; self.step_of.len()];
+        for sends in matching.links() {
+            for pair in sends.windows(2) {
+                before[self.node_of[pair[1].as_usize()] as usize] = self.node_of[pair[0].as_usize()];
             }
         }
         before
-    }
-
-    /// Per rank the index of its first window; per window (rank, first join node, number of joins).
-    ///
-    /// Join k of a window comes after piece k of every step that touches the scratch chunk.
-    fn windows(&self) -> (Vec<usize>, Vec<(u32, u32, u32)>) {
-        let (mut window_of, mut joins, mut next) = (Vec::new(), Vec::new(), self.events());
-        for (rank, schedule) in (0..).zip(self.case.schedules) {
-            window_of.push(joins.len());
-            for scratch in 0..schedule.scratch_chunks {
-                let first = self.case.first(rank);
-                let touching = schedule.scratch_steps(scratch).iter();
-                let most = touching.map(|step| self.pieces_of(first + step)).max().unwrap_or(0);
-                let count = most.saturating_sub(2);
-                joins.push((rank, next, count));
-                next += count;
-            }
-        }
-        (window_of, joins)
-    }
-
-    /// Adds the predecessors of the join nodes.
-    fn join(&mut self, joins: &[(u32, u32, u32)]) {
-        let (mut rank_before, mut scratch) = (NONE, 0);
-        for (rank, _, count) in joins {
-            scratch = if *rank == rank_before { scratch + 1 } else { 0 };
-            rank_before = *rank;
-            let schedule = &self.case.schedules[*rank as usize];
-            for piece in 0..*count {
-                for step in schedule.scratch_steps(scratch) {
-                    let event = self.event(self.case.first(*rank) + step, piece);
-                    self.predecessors.push(event);
-                }
-                self.starts.push(self.predecessors.len() as u32);
-            }
-        }
     }
 
     fn predecessors(&self, node: u32) -> &[u32] {
@@ -190,26 +135,20 @@ impl<'a> Graph<'a> {
         &self.predecessors[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// An order of the events, or a deadlock.
+    /// An order of the nodes, or a deadlock.
     pub(super) fn order(&self) -> Checked<Order> {
-        let nodes = self.starts.len() - 1;
-        let mut search = Search::new(nodes);
-        for node in 0..nodes as u32 {
+        let mut search = Search::new(self.step_of.len());
+        for node in 0..self.nodes() {
             search.visit(node, |node| self.predecessors(node));
         }
-        let mut order = Order { events: Vec::with_capacity(nodes), groups: vec![0] };
         for group in search.groups.windows(2) {
             let members = &search.order[group[0] as usize..group[1] as usize];
-            if members.len() > 1 || self.predecessors(members[0]).contains(&members[0]) {
+            if members.len() > 1 {
                 self.must_be_soft(members, &search.component)?;
             }
-            let events = members.iter().filter(|node| **node < self.events());
-            order.events.extend(events);
-            if order.groups.last() != Some(&(order.events.len() as u32)) {
-                order.groups.push(order.events.len() as u32);
-            }
         }
-        Ok(order)
+        let steps = search.order.into_iter().map(|node| self.step_of[node as usize]).collect();
+        Ok(Order { steps, groups: search.groups })
     }
 
     /// Members of a cycle may only wait for sends from the bytes that they receive to.
@@ -227,7 +166,7 @@ impl<'a> Graph<'a> {
 
     /// The shortest cycle in which `node` waits for `predecessor`.
     fn deadlock(&self, node: u32, predecessor: u32, inside: &dyn Fn(u32) -> bool) -> Fault {
-        let mut reached_from = vec![NONE; self.starts.len() - 1];
+        let mut reached_from = vec![NONE; self.step_of.len()];
         let mut queue = std::collections::VecDeque::from([predecessor]);
         while let Some(from) = queue.pop_front() {
             if from == node {
@@ -246,10 +185,8 @@ impl<'a> Graph<'a> {
         }
         // `path` runs against the waits: node ... predecessor; turned around, each waits for the next.
         path.reverse();
-        let events = path.into_iter().filter(|node| *node < self.events());
-        let event =
-            |event| Event { place: self.case.place(self.step_of[event as usize]), piece: self.piece(event) };
-        Fault::Deadlock { cycle: events.map(event).collect() }
+        let place = |node: u32| self.case.place(self.step_of[node as usize]);
+        Fault::Deadlock { cycle: path.into_iter().map(place).collect() }
     }
 }
 

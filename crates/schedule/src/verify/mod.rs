@@ -4,12 +4,13 @@
 //! 1. `structure`: slots, extents and peers exist; sizes are as claimed; inputs are never written.
 //! 2. `races`: conflicting steps of a rank are ordered, out of place and in place, for any numbers of pieces.
 //! 3. `matching`: the n-th send of each link and direction meets the n-th receive, with the same extent.
-//! 4. `graph`: nobody waits in a circle, piece by piece, with scratch as windows.
+//! 4. `graph`: nobody waits in a circle.
 //! 5. `run`: a symbolic run gives every output each contribution exactly once. As nothing races and links keep
 //!    order, every other run gives the same.
 //! 6. `count`: the cost, and that nobody leaves a barrier early.
 //!
-//! Steps 4 and 5 are done with 4 pieces per extent and with seeded random numbers of pieces, 0 to 4.
+//! Steps 4 to 6 look at one piece of each extent. That is a proof for all counts, zeros included, and for all piece
+//! sizes: `graph` says why nobody waits for ever, and `races` why every piece gets what piece 0 gets.
 
 mod case;
 mod count;
@@ -23,17 +24,14 @@ mod structure;
 mod trees;
 
 use case::{Case, Checked};
-pub use counterexample::{Counterexample, Event, Fault, Place};
-use graph::Graph;
+pub use counterexample::{Counterexample, Fault, Place};
+use graph::{Graph, Order};
 use matching::Matching;
 pub use range::{Summary, roots, verify_range};
 use run::{Run, Sums};
 use trees::Trees;
 
 use crate::{Algorithm, Collective, Cost, Schedule, Shape};
-
-/// The pieces per extent of the first run, and the most of the random ones.
-const PIECES_MAX: u32 = 4;
 
 /// What was proved, besides that the schedules are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +44,6 @@ pub struct Proof {
     pub cost: Cost,
     /// The number of steps of all ranks.
     pub steps: u64,
-    /// The number of events, pieces of transfers and copies, that were run.
-    pub events: u64,
 }
 
 /// Proves `algorithm` right for `shape`, its claims and its stated cost included.
@@ -84,32 +80,20 @@ pub fn verify_schedules(
     structure::check(&case).map_err(fail)?;
     races::check(&case).map_err(fail)?;
     let matching = matching::check(&case).map_err(fail)?;
-    let mut proof = Proof {
-        canonical: true,
-        keeps_order: true,
-        cost: Cost::FREE,
-        steps: u64::from(case.steps()),
-        events: 0,
-    };
+    let order = Graph::new(&case, &matching).order().map_err(fail)?;
+    if algorithm.collective == Collective::Barrier {
+        count::barrier(&case, &matching, &order).map_err(fail)?;
+    }
+    let cost = count::cost(&case, &matching, &order);
+    let mut proof = Proof { canonical: true, keeps_order: true, cost, steps: case.steps_len() as u64 };
     let mut trees = Trees::new(shape.ranks);
-    for (nth, (setting, pieces)) in settings(&case).into_iter().enumerate() {
-        let graph = Graph::new(&case, &matching, &pieces);
-        let order = graph.order().map_err(|fault| counterexample(algorithm, shape, &setting, fault))?;
-        if nth == 0 {
-            proof.cost = count::cost(&case, &matching, &graph, &order);
-            if algorithm.collective == Collective::Barrier {
-                count::barrier(&case, &matching, &graph, &order).map_err(fail)?;
-            }
-        }
-        for in_place in [false, true].into_iter().take(if algorithm.requires.out_of_place { 1 } else { 2 }) {
-            let sums = run(&case, &matching, &graph, &order, &mut trees, in_place).map_err(|fault| {
-                let place = if in_place { "in place" } else { "out of place" };
-                counterexample(algorithm, shape, &format!("{place}, {setting}"), fault)
-            })?;
-            proof.canonical &= sums.canonical;
-            proof.keeps_order &= sums.keeps_order;
-        }
-        proof.events += u64::from(graph.events());
+    for in_place in [false, true].into_iter().take(if algorithm.requires.out_of_place { 1 } else { 2 }) {
+        let sums = run(&case, &matching, &order, &mut trees, in_place).map_err(|fault| {
+            let place = if in_place { "in place" } else { "out of place" };
+            counterexample(algorithm, shape, place, fault)
+        })?;
+        proof.canonical &= sums.canonical;
+        proof.keeps_order &= sums.keeps_order;
     }
     claims(algorithm, &proof).map_err(fail)?;
     Ok(proof)
@@ -123,12 +107,11 @@ fn counterexample(algorithm: &Algorithm, shape: &Shape, setting: &str, fault: Fa
 fn run(
     case: &Case<'_>,
     matching: &Matching,
-    graph: &Graph<'_>,
-    order: &graph::Order,
+    order: &Order,
     trees: &mut Trees,
     in_place: bool,
 ) -> Checked<Sums> {
-    let mut run = Run::new(case, graph, trees, in_place);
+    let mut run = Run::new(case, trees, in_place);
     run.run(matching, order)?;
     run.outputs()
 }
@@ -145,37 +128,4 @@ fn claims(algorithm: &Algorithm, proof: &Proof) -> Checked<()> {
         return claim("to keep the order of the ranks", true, false);
     }
     Ok(())
-}
-
-/// The numbers of pieces of each extent to run with, and what to call them.
-fn settings(case: &Case<'_>) -> Vec<(String, Vec<u32>)> {
-    let chunks = case.chunks as usize;
-    let mut made = vec![(format!("{PIECES_MAX} pieces per extent"), vec![PIECES_MAX; chunks])];
-    // Small shapes have few chunks to be unequal: they are tried more often.
-    let tries: u64 = if case.shape.ranks <= 16 { 4 } else { 2 };
-    for seed in 0..tries {
-        let mut random =
-            SplitMix(seed << 48 | u64::from(case.shape.ranks) << 24 | u64::from(case.shape.root));
-        // One element more can be one piece more, so equal lengths may differ by a piece.
-        let (least, spread) = match case.algorithm.requires.even_counts {
-            true => (seed as u32 % PIECES_MAX, 2),
-            false => (0, PIECES_MAX + 1),
-        };
-        let mut pieces = || least + (random.next() % u64::from(spread)) as u32;
-        let name = format!("random pieces per extent, {least} to {}, seed {seed}", least + spread - 1);
-        made.push((name, (0..chunks).map(|_| pieces()).collect()));
-    }
-    made
-}
-
-/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014.
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
 }

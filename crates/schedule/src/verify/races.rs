@@ -3,7 +3,8 @@
 //! The hazards are recomputed here from the steps alone. Two steps that touch the same bytes, one of them writing,
 //! must be joined by a path of declared dependencies, and every step on the path must have the extent of one of
 //! the two. Then piece k of the later one waits for piece min(k, last) of the earlier one *whatever the numbers of
-//! pieces are*; a path over a third, shorter extent would not say so.
+//! pieces are*; a path over a third, shorter extent would not say so, and an empty one waits for piece 0 only. If one
+//! of the two is empty itself, it touches no bytes and there is nothing to order.
 //!
 //! The same paths prove the windows of scratch: let w write what r reads, and x be another writer of the chunk, its
 //! piece falling into the same half of the window. If x is before w in the list: its pieces up to k precede w's
@@ -13,7 +14,7 @@
 use std::collections::HashMap;
 
 use super::case::{Case, Checked};
-use super::counterexample::Fault;
+use super::counterexample::{Fault, Place};
 use crate::{Action, Layout, Slot, Step};
 
 /// Checks every rank, out of place and, unless the algorithm excludes it, in place.
@@ -49,14 +50,14 @@ struct Rank<'a> {
     case: &'a Case<'a>,
     layout: &'a Layout,
     steps: &'a [Step],
-    first: u32,
+    rank: u32,
     in_place: bool,
 }
 
 impl<'a> Rank<'a> {
     fn new(case: &'a Case<'a>, rank: u32, in_place: bool) -> Self {
         let (layout, steps) = (&case.layouts[rank as usize], &case.schedules[rank as usize].steps[..]);
-        Self { case, layout, steps, first: case.first(rank), in_place }
+        Self { case, layout, steps, rank, in_place }
     }
 
     fn check(&self) -> Checked<()> {
@@ -79,6 +80,14 @@ impl<'a> Rank<'a> {
             }
         }
         Ok(())
+    }
+
+    fn dependencies(&self, index: u32) -> &[u32] {
+        self.case.schedules[self.rank as usize].dependencies(index as usize)
+    }
+
+    fn place(&self, index: u32) -> Place {
+        self.case.place(self.case.number(self.rank, index))
     }
 
     /// A copy that, in place, is of a chunk onto itself.
@@ -114,11 +123,9 @@ impl<'a> Rank<'a> {
     /// Whether what the step at `index` reads in `slot` was written, and not overwritten.
     fn written(&self, accesses: &Accesses, index: u32, slot: Slot) -> Checked<()> {
         let writer = accesses.last_write.map(|last| accesses.list[last].0);
-        let place = self.case.place(self.first + index);
+        let place = self.place(index);
         match (slot, writer) {
-            (Slot::Input, Some(by)) => {
-                Err(Fault::Overwritten { place, by: self.case.place(self.first + by) })
-            }
+            (Slot::Input, Some(by)) => Err(Fault::Overwritten { place, by: self.place(by) }),
             // In place, a copy onto itself is the writer, and out of place it was found missing if it is.
             (Slot::Output, None) if self.in_place || self.layout.starts_with_output() => Ok(()),
             (Slot::Output | Slot::Scratch(_), None) => Err(Fault::Unwritten { place, slot, holds: None }),
@@ -144,8 +151,7 @@ impl<'a> Rank<'a> {
         };
         for (earlier, wrote) in &accesses.list[from..] {
             if (writes || *wrote) && !self.ordered(*earlier, index) {
-                let (first, second) = (self.first + earlier, self.first + index);
-                return Err(Fault::Race { first: self.case.place(first), second: self.case.place(second) });
+                return Err(Fault::Race { first: self.place(*earlier), second: self.place(index) });
             }
         }
         if writes {
@@ -155,19 +161,21 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two.
+    /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two. In place, a
+    /// copy that vanishes is over when the call begins, so it waits for nobody.
     fn ordered(&self, earlier: u32, later: u32) -> bool {
-        if self.case.dependencies(self.first + later).contains(&earlier) {
+        if self.dependencies(later).contains(&earlier) {
             return true;
         }
         let classes = [self.class(earlier), self.class(later)];
         let (mut waiting, mut seen) = (vec![later], vec![false; later as usize]);
         while let Some(index) = waiting.pop() {
-            for dependency in self.case.dependencies(self.first + index) {
+            for dependency in self.dependencies(index) {
                 if *dependency == earlier {
                     return true;
                 }
-                let fits = *dependency > earlier && classes.contains(&self.class(*dependency));
+                let vanishes = self.in_place && self.vanishes(&self.steps[*dependency as usize]);
+                let fits = *dependency > earlier && !vanishes && classes.contains(&self.class(*dependency));
                 if fits && !std::mem::replace(&mut seen[*dependency as usize], true) {
                     waiting.push(*dependency);
                 }

@@ -7,12 +7,12 @@ use crate::{Action, Layout, Schedule, Slot, Step};
 /// Every step of every rank can be carried out, whatever it then computes.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     sizes(case)?;
-    for number in 0..case.steps() {
+    for number in case.steps() {
         let (rank, step) = (case.rank_of(number), case.step(number));
         let schedule = &case.schedules[rank as usize];
         let problem = problem(case, schedule, step).or_else(|| {
-            let index = number - case.first(rank);
-            let bad = case.dependencies(number).iter().find(|earlier| **earlier >= index)?;
+            let index = case.index_of(number);
+            let bad = schedule.dependencies(index as usize).iter().find(|earlier| **earlier >= index)?;
             Some(format!("waits for step {bad}, which is not before it"))
         });
         if let Some(problem) = problem {

@@ -33,19 +33,19 @@ impl Ballot {
             && self.fates.iter().zip(&other.fates).all(|(a, b)| (*a == Fate::Live) == (*b == Fate::Live))
     }
 
-    /// The suspected ranks, if there are so many that they may be the ones who go on: as many as the survivors, of
-    /// whom those with the lowest rank of all stay. A cut separates hosts, so a suspect on the host of a survivor is
-    /// stopped, not cut off.
+    /// The ranks that may be cut off, if there are so many that they may be the ones who go on: as many as the
+    /// survivors, of whom those with the lowest rank of all stay. A cut separates hosts, so a lost rank on the host of
+    /// a survivor is stopped, not cut off.
     pub(crate) fn rivals(&self, hosts: &[u32]) -> Option<Vec<u32>> {
         let survivors = self.survivors();
-        let is_cut_off = |suspect: &u32| {
-            let host = hosts.get(*suspect as usize);
+        let may_be_cut_off = |lost: &u32| {
+            let host = hosts.get(*lost as usize);
             !survivors.iter().any(|&survivor| hosts.get(survivor as usize) == host)
         };
-        let suspects: Vec<u32> = self.with(Fate::Suspected).filter(is_cut_off).collect();
-        let outnumber = suspects.len() > survivors.len();
-        let draw = suspects.len() == survivors.len() && suspects.first() < survivors.first();
-        (outnumber || draw).then_some(suspects)
+        let rivals: Vec<u32> = self.with(Fate::Unproven).filter(may_be_cut_off).collect();
+        let outnumber = rivals.len() > survivors.len();
+        let draw = rivals.len() == survivors.len() && rivals.first() < survivors.first();
+        (outnumber || draw).then_some(rivals)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
 mod dialling;
+mod witness;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -12,24 +13,26 @@ use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error};
 
 use dialling::Wanted;
+use witness::ProcessEnd;
 
+use super::hosts::Hosts;
 use super::members::{Failure, Member, Members};
 use super::plane::{Action, Plane, Presence};
+use super::process_watch::ProcessWatch;
 use super::slots::{Placed, Slot, Slots};
-use super::tasks::{End, Event, await_verdict, has_ended, keep, read_messages, write_frames};
+use super::tasks::{
+    End, Event, Outgoing, await_verdict, has_ended, keep, linger, read_messages, write_frames,
+};
 use super::{Command, Identity, Settings, pending_max};
 use crate::handshake::{Acceptor, Authenticated, Expected, Guest, Purpose, Verdict};
-use crate::links::set_congestion_control;
+use crate::links::{DataSocket, set_congestion_control};
 use crate::wire::{CommunicatorKey, Message, Role, Topic, encode};
-
-/// How long a goodbye may take to get out.
-const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
 /// The writing side of a control connection, which ends when this is dropped.
 struct Writer {
     /// Tells it from those before it between the same ranks.
     number: u64,
-    frames: UnboundedSender<Vec<u8>>,
+    frames: UnboundedSender<Outgoing>,
     /// The other side dials again, and has said nothing since.
     is_doubted: bool,
 }
@@ -42,8 +45,15 @@ struct Driver {
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
     writers: BTreeMap<u32, Writer>,
+    /// The processes on this host that are watched, and those that have ended.
+    watches: BTreeMap<u32, ProcessWatch>,
+    ended: BTreeMap<u32, ProcessEnd>,
     /// How many connections have been proven.
     connections: u64,
+    /// The data sockets that communicators have, or have had.
+    delivered: Vec<Weak<DataSocket>>,
+    /// Sockets that nobody needs but for what was sent on them.
+    lingering: JoinSet<()>,
     writing: JoinSet<()>,
     tasks: JoinSet<Event>,
     /// The tasks that wait for a verdict.
@@ -59,6 +69,7 @@ pub(super) async fn run(
     mut commands: UnboundedReceiver<Command>,
 ) {
     let (rank, world_size) = (identity.rank, identity.size());
+    let hosts = Hosts::new(identity.hosts.clone());
     let (events, mut received) = unbounded_channel();
     let expected =
         Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
@@ -66,12 +77,16 @@ pub(super) async fn run(
     let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
     guests.into_iter().for_each(|guest| acceptor.admit(guest));
     let mut driver = Driver {
-        plane: Plane::new((rank, world_size), settings.intervals, Instant::now()),
-        members: Members::default(),
+        plane: Plane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
+        members: Members::new(hosts.clone()),
+        watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
+        ended: BTreeMap::new(),
         slots: Slots::new(rank),
         wanted: BTreeMap::new(),
         writers: BTreeMap::new(),
         connections: 0,
+        delivered: Vec::new(),
+        lingering: JoinSet::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
         judged: Vec::new(),
@@ -79,6 +94,7 @@ pub(super) async fn run(
         identity,
         settings,
     };
+    driver.watch_processes();
     driver.act();
     let mut leave_by: Option<Instant> = None;
     // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits for them as
@@ -88,6 +104,8 @@ pub(super) async fn run(
         tokio::select! {
             Some(command) = commands.recv() => match command {
                 Command::Leave => leave_by = Some(Instant::now() + driver.settings.handshake_timeout),
+                // What fails from here on fails because this rank leaves.
+                Command::Flood { .. } if leave_by.is_some() => {}
                 command => driver.on_command(command),
             },
             Some(event) = received.recv() => driver.on_event(event),
@@ -112,6 +130,7 @@ impl Driver {
             self.slots.retain_parked(|stream| !has_ended(stream));
         }
         self.members.on_time(now);
+        self.judge_ended(now);
     }
 
     fn publish(&mut self, topics: impl IntoIterator<Item = Topic>) {
@@ -123,14 +142,14 @@ impl Driver {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Register(member) => self.register(*member),
-            Command::Unregister { key, ours } => {
+            Command::Unregister { key, ours, panicked } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == Role::Control || slot.key != key);
                 // The other side parks a connection of a communicator that it has dropped too, until it ends.
                 let of_key = |slot: &Slot| slot.role != Role::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
-                let untold = self.members.remove(key);
-                self.publish(untold.then_some(Topic::Closed { key, history: ours }));
+                let topics = self.members.leave(key, ours, panicked);
+                self.publish(topics);
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
@@ -138,9 +157,20 @@ impl Driver {
                     global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
-            Command::Flood { key, cause } => {
+            Command::Flood { key, cause, handed_over } => {
                 self.publish([Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]);
+                self.act();
+                for writer in self.writers.values() {
+                    let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
+                    // A connection that has ended takes nothing over.
+                    let _ = writer.frames.send(marker);
+                }
             }
+            Command::StreamEnded { key, peer } => {
+                let topic = self.members.stream_ended(key, peer);
+                self.publish(topic);
+            }
+            Command::Linger { sockets } => self.linger(sockets),
             Command::Ask { key, awaited, number } => self.ask(key, awaited, number),
             Command::Agree { key, ask, answer } => {
                 let topics = self.members.agree(key, ask, answer, Instant::now());
@@ -221,6 +251,7 @@ impl Driver {
                     self.on_ended(peer, end, now);
                 }
             }
+            Event::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
             // Nobody is left here who would need it.
             Event::Dialled { slot, result: Ok(_) }
                 if slot.role != Role::Control && self.members.get(slot.key).is_none() => {}
@@ -258,11 +289,16 @@ impl Driver {
             End::Closed(reason) => {
                 if self.plane.on_ended(peer, now) {
                     self.slots.release(slot);
-                    let ended = self.plane.has_heard(peer).then_some(reason);
-                    self.want(slot, ended);
+                    let was_heard = self.plane.has_heard(peer);
+                    self.want(slot, was_heard.then_some(reason));
+                    if was_heard {
+                        self.decide(peer, now);
+                    }
                 }
             }
-            End::Nonsense(reason) => self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now),
+            End::Nonsense(reason) | End::ProcessEnded(reason) => {
+                self.plane.on_disconnected(peer, Certainty::Confirmed, reason, now)
+            }
         }
     }
 
@@ -316,15 +352,21 @@ impl Driver {
             let (reader, writer) = stream.into_split();
             let (frames, queue) = unbounded_channel();
             while self.writing.try_join_next().is_some() {}
-            self.writing.spawn(write_frames(writer, queue));
-            tokio::spawn(read_messages((slot.peer, number), reader, self.events.clone()));
+            self.writing.spawn(write_frames(writer, queue, self.settings.intervals.suspect));
+            let process = self.watches.get(&slot.peer).cloned();
+            tokio::spawn(read_messages((slot.peer, number), reader, process, self.events.clone()));
             self.writers.insert(slot.peer, Writer { number, frames, is_doubted: false });
             self.plane.on_connected(slot.peer, Instant::now());
             return;
         }
         self.tune(slot.peer, &stream);
         match stream.into_std() {
-            Ok(socket) => self.members.deliver(slot, socket.into()),
+            Ok(socket) => {
+                let socket = DataSocket::new(slot.peer, socket.into());
+                self.delivered.retain(|one| one.strong_count() > 0);
+                self.delivered.push(Arc::downgrade(&socket));
+                self.members.deliver(slot, socket);
+            }
             Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
         }
     }
@@ -364,6 +406,7 @@ impl Driver {
                     self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
                     // It has been sent that as its last message; more would pile up for somebody who does not read.
                     self.writers.remove(&rank);
+                    self.witness(rank);
                 }
             }
             Action::Asked { from, key, number } => {
@@ -385,16 +428,35 @@ impl Driver {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);
             // A connection that has ended reports itself.
-            let _ = writer.frames.send(bytes);
+            let _ = writer.frames.send(Outgoing { bytes, handed_over: None });
         }
     }
 
-    /// Says goodbye, and waits a little for it to get out.
+    /// Says goodbye, and waits until that and everything else that was sent has arrived, as long as that may take: a
+    /// process that ends with unread bytes in a socket takes back what has not.
     async fn leave(mut self) {
+        let closed = self.members.leave_all();
+        self.publish(closed);
         self.publish([Topic::Goodbye]);
         self.act();
         self.writers.clear();
-        let all_written = async { while self.writing.join_next().await.is_some() {} };
-        let _ = tokio::time::timeout(GOODBYE_WAIT, all_written).await;
+        // A program that ends without dropping its communicators.
+        let open = self.delivered.iter().filter_map(Weak::upgrade).collect();
+        self.linger(open);
+        let all_arrived = async {
+            while self.writing.join_next().await.is_some() {}
+            while self.lingering.join_next().await.is_some() {}
+        };
+        let _ = tokio::time::timeout(self.settings.drop_timeout, all_arrived).await;
+    }
+
+    /// Ends the outgoing halves of sockets, and holds them until what was sent has been acknowledged.
+    fn linger(&mut self, sockets: Vec<Arc<DataSocket>>) {
+        while self.lingering.try_join_next().is_some() {}
+        let of_others = |socket: &Arc<DataSocket>| self.plane.presence(socket.peer()) != Presence::Lost;
+        let sockets: Vec<_> = sockets.into_iter().filter(of_others).collect();
+        if !sockets.is_empty() {
+            self.lingering.spawn(linger(sockets, self.settings.drop_timeout));
+        }
     }
 }

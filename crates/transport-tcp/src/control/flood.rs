@@ -86,10 +86,11 @@ mod tests {
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };
         let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();
-        flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED });
+        flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED, by_close: true });
         assert_eq!(about(&flood), [1, 2]);
-        (0..KEPT_MAX)
-            .for_each(|_| drop(flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED })));
+        (0..KEPT_MAX).for_each(|_| {
+            drop(flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED, by_close: true }))
+        });
         assert_eq!((flood.kept().count(), about(&flood)), (KEPT_MAX, vec![2]));
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{Communicator, Error, Group, Result};
 
 use super::Command;
@@ -37,16 +37,29 @@ impl TcpControl {
         self.world.commands().send(command);
     }
 
+    /// Spreads the first cause of the communicator `key`.
+    fn flood_about(&self, key: CommunicatorKey, cause: Arc<Error>) {
+        let (handed_over, waiting) = crossbeam::channel::bounded(0);
+        self.send(Command::Flood { key, cause, handed_over });
+        // Nothing is ever sent: the end of the other side tells.
+        let _ = waiting.recv_timeout(HANDOVER_MAX);
+    }
+
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[u32], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
         let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
         let key = derived_key(self.key, origin, &ranks.iter().map(global).collect::<Vec<_>>());
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
-        let derived = communicator::create(&self.world, key, group).inspect_err(|error| {
-            // The others have made it, or will, and would wait for us.
-            self.send(Command::Flood { key, cause: Arc::new(error.clone()) });
-        })?;
-        Ok(Some(derived))
+        let rank = group.rank();
+        match communicator::create(&self.world, key, group) {
+            Ok(derived) => Ok(Some(derived)),
+            Err(error) => {
+                // The others have made it, or will, and would wait for us.
+                let error = on_rank(error, rank);
+                self.flood_about(key, Arc::new(error.clone()));
+                Err(error)
+            }
+        }
     }
 }
 
@@ -63,7 +76,11 @@ fn no_answer(error: RecvTimeoutError) -> Error {
 
 impl Control for TcpControl {
     fn flood(&self, cause: Arc<Error>) {
-        self.send(Command::Flood { key: self.key, cause });
+        self.flood_about(self.key, cause);
+    }
+
+    fn stream_ended(&self, peer: u32) {
+        self.send(Command::StreamEnded { key: self.key, peer });
     }
 
     fn ask(&self, awaited: u32, number: u64) {
@@ -95,7 +112,8 @@ impl Control for TcpControl {
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
+        let (ours, panicked) = (self.board.history(), std::thread::panicking());
+        self.send(Command::Unregister { key: self.key, ours, panicked });
     }
 }
 

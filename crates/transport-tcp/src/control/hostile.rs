@@ -7,6 +7,7 @@ use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Question};
 use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
 
+use super::hosts::Hosts;
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
@@ -14,8 +15,8 @@ use crate::hostile::input::Input;
 use crate::hostile::{Arrived, now};
 use crate::links;
 use crate::wire::{
-    AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, LENGTH_BYTES, Message, News, Topic, decode,
-    encode, frame_bytes,
+    AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode, encode,
+    frame_bytes,
 };
 
 /// The job: this rank, and those whose bytes the fuzzer makes.
@@ -52,7 +53,7 @@ struct Node {
     plane: Plane,
     members: Members,
     board: Arc<Board>,
-    _inbox: Receiver<links::Mail>,
+    _inbox: Receiver<links::Delivery>,
     connected: [bool; SIZE as usize],
     /// Who has been found not to take part.
     gone: [bool; SIZE as usize],
@@ -70,11 +71,12 @@ impl Node {
         let board = Arc::new(Board::new(RANK, SIZE));
         let group = Group::new(RANK, (0..SIZE).collect(), [0, 0, 0, 1, 1].into(), 0);
         let (outbox, inbox) = unbounded();
-        let mut members = Members::default();
+        let hosts = Hosts::new([0, 0, 0, 1, 1].into());
+        let mut members = Members::new(hosts.clone());
         members.add(Member::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))), &[], now);
         Node {
             now,
-            plane: Plane::new((RANK, SIZE), INTERVALS, now),
+            plane: Plane::new(RANK, hosts, INTERVALS, now),
             members,
             board,
             _inbox: inbox,
@@ -91,6 +93,9 @@ impl Node {
         let kind = input.below(8);
         let peer = (RANK + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE;
         match kind {
+            0 if self.plane.presence(peer) == Presence::Lost => {
+                self.plane.on_process_gone(peer, "its process has ended".into(), self.now);
+            }
             0 if self.connected[peer as usize] => self.end_connection(peer, input.below(2) == 0),
             0 | 1 => self.connect(peer),
             2 => {
@@ -137,15 +142,17 @@ impl Node {
     fn receive(&mut self, peer: u32, bytes: &[u8], piece: usize) {
         self.connect(peer);
         let mut socket = Arrived { rest: bytes, piece };
-        while !socket.rest.is_empty() && self.connected[peer as usize] {
-            let before = socket.rest;
-            match now(read_message(&mut socket)) {
+        let mut received = Vec::new();
+        while !(socket.rest.is_empty() && received.is_empty()) && self.connected[peer as usize] {
+            let before = [&received[..], socket.rest].concat();
+            match now(read_message(&mut socket, &mut received)) {
                 Ok(message) => {
                     check_message(&message);
                     self.plane.on_message(peer, message, self.now);
                     self.act();
                 }
                 Err(End::Closed(_)) => self.end_connection(peer, false),
+                Err(End::ProcessEnded(_)) => panic!("no process is watched"),
                 Err(End::Nonsense(reason)) => {
                     self.connected[peer as usize] = false;
                     self.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
@@ -154,7 +161,7 @@ impl Node {
             let length = before.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
             if length.is_some_and(|length| length == 0 || length > FRAME_BYTES_MAX) {
                 assert!(!self.connected[peer as usize], "a frame of a length that is not allowed");
-                assert_eq!(socket.rest.len(), before.len() - LENGTH_BYTES, "read in spite of its length");
+                assert!(received.capacity() < 2 * FRAME_BYTES_MAX, "read in spite of its length");
             }
         }
     }
@@ -174,7 +181,7 @@ impl Node {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, None, std::panic::Location::caller());
+                self.board.enter(&descriptor, None, None, std::panic::Location::caller());
                 self.board.await_rank(Some(peer));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),
@@ -328,6 +335,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
         2 => Topic::Closed {
             key,
             history: CallHistory { calls: input.below(4).into(), digest: input.below(2).into() },
+            by_close: true,
         },
         3 => Topic::Goodbye,
         kind => {
@@ -338,7 +346,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
             let fates = input.u16();
             let fate = |rank: u32| match fates >> (2 * rank) & 3 {
                 2 => Fate::Gone,
-                3 => Fate::Suspected,
+                3 => Fate::Unproven,
                 _ => Fate::Live,
             };
             let fates = (0..ranks).map(fate).collect();
@@ -355,7 +363,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
 fn cause(input: &mut Input<'_>) -> Error {
     match input.below(4) {
         0 => Error::Closed,
-        1 => Error::Evicted { noticed_by: 0, reason: "r".into() },
+        1 => Error::Evicted { reported_by: 0, evidence: "r".into() },
         2 => Error::Corrupted { from: 0, to: 2, call: None, reason: "r".into() },
         _ => Error::Refused { problem: "p".into() },
     }

@@ -11,7 +11,7 @@ use unisono_engine::EngineOptions;
 
 use super::simulation::job::{CutLink, Outside, Stage};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
-use super::simulation::{MS, Random};
+use super::simulation::{Cut, MS, Random};
 
 /// Seeds of each kind of trouble, unless it is said otherwise.
 const CASES: u64 = 240;
@@ -46,6 +46,8 @@ enum Trouble {
     CutLink,
     /// Two hosts do not hear each other for a while.
     CutHosts,
+    /// Two hosts get resets in the place of each other's answers for a while.
+    ResetHosts,
     /// One rank calls something else.
     Deviation,
     /// Control connections end on their way, and perhaps one rank dies.
@@ -71,7 +73,7 @@ impl Case {
         });
         let size = 2 + random.below(8) as u32;
         let hosts: Vec<u32> = match trouble {
-            Trouble::CutHosts => {
+            Trouble::CutHosts | Trouble::ResetHosts => {
                 let below = 1 + random.below(u64::from(size) - 1) as u32;
                 (0..size).map(|rank| u32::from(rank >= below)).collect()
             }
@@ -85,7 +87,7 @@ impl Case {
         };
         let steps = 2 + random.below(5);
         let program = Program { seed: mixed(seed, 7), steps, hosts, deviation: None };
-        let stage = Stage::new(size, mixed(seed, 8), options);
+        let stage = Stage::new(&program.hosts, mixed(seed, 8), options);
         let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
         case.plan_trouble(&stage, &mut random);
         (case, stage)
@@ -132,7 +134,12 @@ impl Case {
                 self.is_short = random.below(3) == 0;
                 let span =
                     if self.is_short { short_stop } else { MS * (LONG_STOP_MS + random.below(4000)) as u32 };
-                job.simulation.schedule(0, early, Outside::Cut { below, span });
+                job.simulation.schedule(0, early, Outside::Cut { below, span, cut: Cut::Silence });
+            }
+            Trouble::ResetHosts => {
+                let below = self.program.hosts.iter().filter(|&&host| host == 0).count() as u32;
+                let span = MS * (1 + random.below(4000)) as u32;
+                job.simulation.schedule(0, early, Outside::Cut { below, span, cut: Cut::Resets });
             }
             Trouble::Deviation => {
                 let step = random.below(self.program.steps);
@@ -194,7 +201,7 @@ impl Case {
                 self.check_times(stories);
                 self.check_all_survive(stage, stories);
             }
-            Trouble::Stop | Trouble::CutHosts => {}
+            Trouble::Stop | Trouble::CutHosts | Trouble::ResetHosts => {}
         }
     }
 
@@ -222,12 +229,12 @@ impl Case {
                 (!blamed.is_subset(&self.victims)).then(|| format!("blames {blamed:?}"))
             }
             (Trouble::CutLink, Error::Timeout { .. }) => None,
-            (Trouble::CutHosts, Error::PeerLost { noticed_by, .. }) => {
+            (Trouble::CutHosts | Trouble::ResetHosts, Error::PeerLost { reported_by, .. }) => {
                 let blamed = culprits(error);
-                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*noticed_by));
+                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*reported_by));
                 (!is_right).then(|| format!("blames {blamed:?} on its own side"))
             }
-            (Trouble::CutHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,
+            (Trouble::CutHosts | Trouble::ResetHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,
             _ => Some("not what has happened".to_owned()),
         }
     }
@@ -389,6 +396,11 @@ fn a_link_that_fails_costs_an_epoch() {
 #[test]
 fn one_side_of_a_cut_between_hosts_goes_on() {
     run(Trouble::CutHosts);
+}
+
+#[test]
+fn one_side_of_a_cut_that_answers_with_resets_goes_on() {
+    run(Trouble::ResetHosts);
 }
 
 #[test]

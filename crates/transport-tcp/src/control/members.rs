@@ -1,7 +1,6 @@
 //! The communicators of this rank as the control thread sees them, and what news means to each.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,14 +10,24 @@ use unisono_backend::{
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
 
+use super::hosts::Hosts;
 use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
-use crate::links::Mail;
-use crate::wire::{CommunicatorKey, Fate, News, Topic};
+use crate::links::{DataSocket, Delivery};
+use crate::wire::{CommunicatorKey, Fate, News, Role, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
+
+/// How a rank has left a communicator.
+#[derive(Clone, Copy)]
+struct Departure {
+    /// After these calls.
+    history: CallHistory,
+    /// It has called `close`; else it has dropped its communicator, or its process has ended.
+    by_close: bool,
+}
 
 struct Closing {
     ours: CallHistory,
@@ -40,9 +49,12 @@ pub(crate) struct Member {
     group: Group,
     peers: Peers,
     board: Arc<Board>,
-    inbox: Sender<Mail>,
+    inbox: Sender<Delivery>,
     waker: Waker,
-    closed: Vec<Option<CallHistory>>,
+    /// Who takes no part any more, after which calls.
+    closed: Vec<Option<Departure>>,
+    /// Whose streams have ended in the middle of a call of ours.
+    ended_streams: Vec<bool>,
     is_told: bool,
     closing: Option<Closing>,
     survival: Survival,
@@ -53,12 +65,24 @@ impl Member {
         key: CommunicatorKey,
         group: Group,
         board: Arc<Board>,
-        (inbox, waker): (Sender<Mail>, Waker),
+        (inbox, waker): (Sender<Delivery>, Waker),
     ) -> Member {
-        let closed = vec![None; group.size() as usize];
+        let (closed, ended_streams) = (vec![None; group.size() as usize], vec![false; group.size() as usize]);
         let survival = Survival::new(key, group.clone(), board.clone());
         let peers = Peers::new(group.clone(), board.clone());
-        Member { key, group, peers, board, inbox, waker, closed, is_told: false, closing: None, survival }
+        Member {
+            key,
+            group,
+            peers,
+            board,
+            inbox,
+            waker,
+            closed,
+            ended_streams,
+            is_told: false,
+            closing: None,
+            survival,
+        }
     }
 
     /// Its key.
@@ -76,8 +100,8 @@ impl Member {
     }
 
     /// Puts something into the inbox and wakes who waits for it. A communicator that is being dropped takes no mail.
-    fn post(&self, mail: Mail) {
-        if self.inbox.send(mail).is_ok() {
+    fn post(&self, delivery: Delivery) {
+        if self.inbox.send(delivery).is_ok() {
             (self.waker)();
         }
     }
@@ -105,7 +129,7 @@ impl Member {
     /// Revokes with a cause found by the rank of the job `origin`.
     fn revoke(&self, origin: u32, cause: Error) {
         let by = self.group_rank(origin).unwrap_or(self.group.rank());
-        if self.board.revoke(by, Arc::new(cause)) {
+        if self.board.revoke_reported(by, origin, Arc::new(cause)) {
             (self.waker)();
         }
     }
@@ -118,7 +142,7 @@ impl Member {
     }
 
     /// What news means here; what is to be published in turn.
-    fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
+    fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
             Topic::Lost { rank, certainty, reason } => {
@@ -126,14 +150,22 @@ impl Member {
                 if peer == self.group.rank() {
                     self.evicted(news.origin, reason.clone(), now);
                 } else {
+                    let is_proven = hosts.proven_gone(news).is_some();
+                    self.survival.note(peer, if is_proven { Fate::Gone } else { Fate::Unproven });
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, history } if *key == self.key => {
-                self.note_closed(news.origin, *history, now)
+            Topic::Closed { key, history, by_close } if *key == self.key => {
+                let departure = Departure { history: *history, by_close: *by_close };
+                let early = self.note_closed(news.origin, departure, now);
+                return early.into_iter().chain(self.survival.step(now)).collect();
             }
             // Who leaves has closed everything it had, so this one it never had.
-            Topic::Goodbye => self.note_closed(news.origin, CallHistory::UNUSED, now),
+            Topic::Goodbye => {
+                let departure = Departure { history: CallHistory::UNUSED, by_close: false };
+                let early = self.note_closed(news.origin, departure, now);
+                return early.into_iter().chain(self.survival.step(now)).collect();
+            }
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
                 if let Some(from) = self.group_rank(news.origin) {
                     self.survival.on_ballot(from, *agreement, ballot.clone());
@@ -150,7 +182,6 @@ impl Member {
     }
 
     fn lost(&mut self, peer: u32, (noticed_by, now): (u32, Instant), certainty: Certainty, reason: String) {
-        self.survival.note(peer, certainty.into());
         // Who has closed owes nothing; a call that still waits for it learns that by asking.
         if self.closed[peer as usize].is_none() {
             let cause = self.peer_lost(peer, noticed_by, certainty, reason);
@@ -160,12 +191,15 @@ impl Member {
     }
 
     fn evicted(&mut self, noticed_by: u32, reason: String, now: Instant) {
-        self.board.evict(Error::Evicted { noticed_by, reason });
+        self.board.evict(Error::Evicted { reported_by: noticed_by, evidence: reason });
         (self.waker)();
         self.finish_closing(now);
     }
 
-    fn note_closed(&mut self, origin: u32, history: CallHistory, now: Instant) {
+    /// Another rank takes no part any more. It takes nothing back that it has sent, so calls go on; the loss to publish
+    /// if one of ours has met the end of its stream.
+    fn note_closed(&mut self, origin: u32, departure: Departure, now: Instant) -> Option<Topic> {
+        let mut early = None;
         if let Some(peer) = self.group_rank(origin) {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
@@ -173,49 +207,109 @@ impl Member {
                 self.board.note_closed(peer);
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
-            if self.board.revocation().is_none() {
-                self.closed[peer as usize].get_or_insert(history);
+            if !self.board.is_revoked() {
+                self.closed[peer as usize].get_or_insert(departure);
             }
+            early = self.left_too_early(peer);
             self.finish_closing(now);
         }
+        early
+    }
+
+    /// The loss of a rank that has left in good order, while a call of ours needs more of it than it has sent.
+    fn left_too_early(&self, peer: u32) -> Option<Topic> {
+        let closed = self.closed[peer as usize].filter(|_| self.ended_streams[peer as usize])?;
+        self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.history.calls)))
     }
 
     /// Answers a waiting `close` once everybody has closed, or its time is up.
     fn finish_closing(&mut self, now: Instant) {
-        let is_complete = self.closed.iter().all(Option::is_some) || self.board.revocation().is_some();
+        let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
             // Nobody takes the answer when the caller has given up.
-            let error = closing_error(&self.board, closing.ours, &self.closed);
+            let error = self.closing_error(closing.ours);
             let _ = closing.answer.send(error.map_or(Ok(()), Err));
         }
+    }
+
+    /// What a rank learns that closes after these calls. Only those who have closed too are held to have made the same
+    /// calls; who has left otherwise, after fewer, has left too early.
+    fn closing_error(&self, ours: CallHistory) -> Option<Error> {
+        let by_close = |one: &Option<Departure>| one.filter(|one| one.by_close).map(|one| one.history);
+        let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
+        let left_early = || {
+            let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
+            let (peer, departure) = (0u32..).zip(&self.closed).find_map(|(peer, one)| {
+                let departure = one.filter(is_early)?;
+                Some((peer, departure))
+            })?;
+            Some(self.gone(peer, Certainty::Confirmed, left_after(departure.history.calls)))
+        };
+        closing_error(&self.board, ours, &closed).or_else(left_early)
     }
 
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
         let closed = self.closed.get(awaited as usize).copied().flatten();
-        let calls = closed.map(|history| history.calls).filter(|&calls| calls <= number)?;
-        let reason = format!("it closed the communicator after {calls} calls");
-        Some(self.gone(awaited, Certainty::Confirmed, reason))
+        let calls = closed.map(|departure| departure.history.calls).filter(|&calls| calls <= number)?;
+        Some(self.gone(awaited, Certainty::Confirmed, left_after(calls)))
+    }
+}
+
+/// How the loss of a rank is told that has left in good order after so many calls.
+fn left_after(calls: u64) -> String {
+    match calls.checked_sub(1) {
+        Some(last) => format!("it left after call {last}"),
+        None => "it left before its first call".to_owned(),
     }
 }
 
 /// All communicators of this rank.
-#[derive(Default)]
 pub(crate) struct Members {
+    hosts: Hosts,
     members: BTreeMap<CommunicatorKey, Member>,
 }
 
 impl Members {
+    /// None yet, in a job on these hosts.
+    pub(crate) fn new(hosts: Hosts) -> Members {
+        Members { hosts, members: BTreeMap::new() }
+    }
+
     /// Adds one, and tells it what has happened before. What is to be published in turn.
     pub(crate) fn add(&mut self, mut member: Member, news: &[News], now: Instant) -> Vec<Topic> {
-        let topics = news.iter().flat_map(|news| member.happened(news, now)).collect();
+        let topics = news.iter().flat_map(|news| member.happened(news, &self.hosts, now)).collect();
         self.members.insert(member.key, member);
         topics
     }
 
-    /// Takes one out. True when its goodbye has not been said.
-    pub(crate) fn remove(&mut self, key: CommunicatorKey) -> bool {
-        self.members.remove(&key).is_some_and(|member| !member.is_told)
+    /// Takes one out that has made these calls. What is to be published: a rank that drops a communicator while its
+    /// thread panics has not left but failed.
+    pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory, panicked: bool) -> Option<Topic> {
+        let member = self.members.remove(&key).filter(|member| !member.is_told)?;
+        if panicked && !member.board.is_revoked() {
+            let own = member.group.rank();
+            let cause = member.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
+            return Some(Topic::Revoked { key, cause });
+        }
+        Some(Topic::Closed { key, history: ours, by_close: false })
+    }
+
+    /// The process ends without having dropped these: what they have come to is to be published.
+    pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
+        let leave = |member: &mut Member| {
+            let is_first = !std::mem::replace(&mut member.is_told, true);
+            let history = member.board.history();
+            is_first.then_some(Topic::Closed { key: member.key, history, by_close: false })
+        };
+        self.members.values_mut().filter_map(leave).collect()
+    }
+
+    /// The stream from a rank has ended in the middle of a call. The loss to publish if it is known that it has left.
+    pub(crate) fn stream_ended(&mut self, key: CommunicatorKey, peer: u32) -> Option<Topic> {
+        let member = self.members.get_mut(&key)?;
+        *member.ended_streams.get_mut(peer as usize)? = true;
+        member.left_too_early(peer)
     }
 
     /// One of them.
@@ -225,7 +319,7 @@ impl Members {
 
     /// Tells all of them what has happened. What is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
-        self.members.values_mut().flat_map(|member| member.happened(news, now)).collect()
+        self.members.values_mut().flat_map(|member| member.happened(news, &self.hosts, now)).collect()
     }
 
     /// Starts this rank's part in an agreement. What is to be published.
@@ -241,10 +335,13 @@ impl Members {
     }
 
     /// Hands over a socket. A communicator that has gone meanwhile needs none.
-    pub(crate) fn deliver(&self, slot: Slot, socket: OwnedFd) {
+    pub(crate) fn deliver(&self, slot: Slot, socket: Arc<DataSocket>) {
         let Some(member) = self.get(slot.key) else { return };
         if let Some(peer) = member.group_rank(slot.peer) {
-            member.post(Mail::Socket { peer, role: slot.role, socket });
+            member.post(Delivery::Socket { peer, role: slot.role, socket });
+            if slot.role == Role::PointToPoint {
+                member.board.note_message_stream(peer);
+            }
         }
     }
 
@@ -252,7 +349,7 @@ impl Members {
     pub(crate) fn deliver_failure(&self, slot: Slot, failure: Failure) {
         let Some(member) = self.get(slot.key) else { return };
         let Some(peer) = member.group_rank(slot.peer) else { return };
-        member.post(Mail::Failed(match failure {
+        member.post(Delivery::Failed(match failure {
             Failure::Gone(certainty, reason) => member.gone(peer, certainty, reason),
             Failure::Error(error) => error,
         }));
@@ -270,7 +367,7 @@ impl Members {
         let is_first = !std::mem::replace(&mut member.is_told, true);
         member.closing = Some(Closing { ours, deadline, answer });
         member.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, history: ours })
+        is_first.then_some(Topic::Closed { key, history: ours, by_close: true })
     }
 
     /// Before asking `awaited` about call `number`: what needs no question.
@@ -308,7 +405,7 @@ impl Members {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let conflict = self.members.values().find(|member| {
             let is_other = member.key.id != slot.key.id && origin(member.key) == origin(slot.key);
-            is_other && member.group_rank(slot.peer).is_some() && member.board.revocation().is_none()
+            is_other && member.group_rank(slot.peer).is_some() && !member.board.is_revoked()
         });
         let Some(member) = conflict else { return Vec::new() };
         let ranks = member.group.global_ranks();

@@ -12,16 +12,21 @@ use crate::wire::Role;
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
-fn member() -> (Member, Arc<Board>, Receiver<Mail>) {
+fn member() -> (Member, Arc<Board>, Receiver<Delivery>) {
     let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
     let board = Arc::new(Board::new(1, 3));
     let (outbox, inbox) = unbounded();
     (Member::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
 }
 
-fn members() -> (Members, Arc<Board>, Receiver<Mail>) {
+/// Ranks 0 to 3 and 4 to 6 of the job share a host.
+fn hosts() -> Hosts {
+    Hosts::new([0, 0, 0, 0, 1, 1, 1].into())
+}
+
+fn members() -> (Members, Arc<Board>, Receiver<Delivery>) {
     let (member, board, inbox) = member();
-    let mut members = Members::default();
+    let mut members = Members::new(hosts());
     members.add(member, &[], Instant::now());
     (members, board, inbox)
 }
@@ -48,37 +53,41 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
     );
     assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
     // The news of a rank comes back to itself.
-    members.happened(&news(4, Topic::Closed { key: KEY, history: history(calls) }), Instant::now());
+    members.happened(
+        &news(4, Topic::Closed { key: KEY, history: history(calls), by_close: true }),
+        Instant::now(),
+    );
     answered
 }
 
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut members, board, _inbox) = members();
-    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, Location::caller());
+    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Location::caller());
     members.happened(&news(3, lost(5)), Instant::now());
-    assert!(board.revocation().is_none(), "not a member");
+    assert!(!board.is_revoked(), "not a member");
     members.happened(&news(3, lost(6)), Instant::now());
     members.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    let Some(Error::PeerLost { culprits, call, noticed_by, .. }) = board.revocation_error() else {
+    let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.revocation_error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
-    assert_eq!((culprits[0].rank, noticed_by, call.map(|call| call.number)), (6, 3, Some(0)));
+    assert_eq!((culprits[0].rank, reported_by, call.map(|call| call.number)), (6, 3, Some(0)));
 }
 
 #[test]
 fn who_has_closed_may_go() {
     let (mut members, board, _inbox) = members();
-    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
+    members
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
     members.happened(&news(2, lost(6)), Instant::now());
-    assert!(board.revocation().is_none());
+    assert!(!board.is_revoked());
     assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
-    let Some(Topic::Revoked { cause: Error::PeerLost { culprits, reason, .. }, .. }) =
+    let Some(Topic::Revoked { cause: Error::PeerLost { culprits, evidence, .. }, .. }) =
         members.before_asking(KEY, 2, 2)
     else {
         panic!("it will never make that call")
     };
-    assert_eq!((culprits[0].rank, reason.as_str()), (6, "it closed the communicator after 2 calls"));
+    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
     assert!(members.before_asking(KEY, 2, 2).is_none(), "told once");
 }
 
@@ -86,20 +95,34 @@ fn who_has_closed_may_go() {
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board, _inbox) = members();
     let answered = close(&mut equal, 3);
-    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
+    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
-    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3) }), Instant::now());
+    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
-    assert!(!equal.remove(KEY), "the goodbye has been said");
+    assert!(equal.leave(KEY, history(3), true).is_none(), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = members();
-    unequal.happened(&news(6, Topic::Closed { key: KEY, history: history(4) }), Instant::now());
+    unequal
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(4), by_close: true }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
-    assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { rank: 2, .. }))));
+    assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0 == 2));
+
+    let (mut early, _board, _inbox) = members();
+    early
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: false }), Instant::now());
+    let answered = close(&mut early, 3);
+    early.on_time(Instant::now() + Duration::from_secs(61));
+    let Ok(Err(Error::PeerLost { culprits, evidence, .. })) = answered.try_recv() else {
+        panic!("not a loss")
+    };
+    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board, _inbox) = members();
-    assert!(untold.remove(KEY), "nobody has been told");
+    assert!(
+        matches!(untold.leave(KEY, history(3), false), Some(Topic::Closed { .. })),
+        "nobody has been told"
+    );
 }
 
 /// Its last call had to send only, so it has finished; others have failed in theirs, and go on without it.
@@ -108,19 +131,21 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut members, board, _inbox) = members();
     let answered = close(&mut members, 3);
     members.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    members.happened(&news(6, Topic::Closed { key: KEY, history: history(2) }), Instant::now());
-    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.revocation().is_some());
+    members
+        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
+    assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
 }
 
 #[test]
 fn what_came_before_the_communicator_counts() {
     let (member, board, _inbox) = member();
-    Members::default().add(
+    Members::new(hosts()).add(
         member,
         &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
         Instant::now(),
     );
-    assert!(matches!(board.revocation_error(), Some(Error::Revoked { by: 0, .. })));
+    assert!(matches!(board.revocation(), Some(revocation) if revocation.by == 0));
+    assert!(matches!(board.revocation_error(), Some(Error::Closed)));
 }
 
 #[test]
@@ -131,10 +156,10 @@ fn mail_names_group_ranks() {
     members.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
     assert!(inbox.is_empty(), "not a member");
     members.deliver_failure(slot, failure);
-    let Ok(Mail::Failed(Error::PeerLost { culprits, noticed_by, .. })) = inbox.try_recv() else {
+    let Ok(Delivery::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {
         panic!("no failure")
     };
-    assert_eq!((culprits[0].rank, noticed_by), (6, 4), "failures name ranks of the job");
+    assert_eq!((culprits[0].rank, reported_by), (6, 4), "failures name ranks of the job");
 }
 
 #[test]

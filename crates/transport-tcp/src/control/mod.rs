@@ -4,10 +4,11 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
+//! | `hosts` | who shares a host, and whose word proves a loss |
 //! | `slots` | which of two simultaneous connections is the one |
 //! | `members` | the communicators of this rank: what news means to each |
 //! | `agreement`, `survival` | how survivors agree on a flag and on who is left |
-//! | `driver`, `tasks` | the thread: sockets and timers around the above |
+//! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
 //! | `handle` | what the engine holds |
 
 mod agreement;
@@ -17,12 +18,14 @@ mod flood;
 mod handle;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
+mod hosts;
 #[cfg(test)]
 mod job_tests;
 mod members;
 mod plane;
 #[cfg(test)]
 mod plane_tests;
+mod process_watch;
 #[cfg(test)]
 mod simulation;
 mod slots;
@@ -32,17 +35,20 @@ mod survival_tests;
 mod tasks;
 mod topology;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam::channel::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
 use unisono_communicator::{Error, Result};
 
 use crate::handshake::Door;
 use crate::handshake::JobId;
-use crate::links::SocketOptions;
+use crate::links::{DataSocket, SocketOptions};
+use crate::rendezvous::RankProcess;
 use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, Role};
 
@@ -72,6 +78,8 @@ pub(crate) struct Identity {
     pub(crate) addresses: Arc<[SocketAddr]>,
     /// The number of the host of every rank.
     pub(crate) hosts: Arc<[u32]>,
+    /// The process of every rank; empty when nobody knows.
+    pub(crate) processes: Vec<RankProcess>,
 }
 
 impl Identity {
@@ -91,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) dial_timeout: Duration,
     /// What every socket is made with.
     pub(crate) socket_options: SocketOptions,
+    /// How long the world waits at its end until what was sent has been acknowledged.
+    pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.
     pub(crate) congestion_control: Option<String>,
 }
@@ -99,12 +109,17 @@ pub(crate) struct Settings {
 pub(crate) enum Command {
     /// A communicator exists from now on.
     Register(Box<Member>),
-    /// It is gone, after these collectives.
-    Unregister { key: CommunicatorKey, ours: CallHistory },
+    /// It is gone, after these collectives; `panicked` when the thread that dropped it was unwinding.
+    Unregister { key: CommunicatorKey, ours: CallHistory, panicked: bool },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(u32, Role)> },
-    /// Its engine found the first cause; its board is revoked.
-    Flood { key: CommunicatorKey, cause: Arc<Error> },
+    /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
+    /// every control connection.
+    Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },
+    /// The stream from that rank has ended in the middle of a call.
+    StreamEnded { key: CommunicatorKey, peer: u32 },
+    /// The engine needs these sockets no more: what was sent must arrive all the same.
+    Linger { sockets: Vec<Arc<DataSocket>> },
     /// Its call `number` waits for that rank.
     Ask { key: CommunicatorKey, awaited: u32, number: u64 },
     /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
@@ -114,6 +129,9 @@ pub(crate) enum Command {
     /// The world ends here.
     Leave,
 }
+
+/// Says by its end that something has been handed over.
+pub(crate) type HandedOver = crossbeam::channel::Sender<Infallible>;
 
 /// Takes the answer to [`Command::Close`].
 pub(crate) type CloseAnswer = crossbeam::channel::Sender<Result<()>>;
@@ -140,7 +158,10 @@ impl Commands {
 /// The control thread; ends when it is dropped.
 pub(crate) struct ControlThread {
     commands: Commands,
-    thread: Option<std::thread::JoinHandle<()>>,
+    /// Disconnected when the thread has ended.
+    ended: Receiver<Infallible>,
+    /// The process that it runs in: a forked child has no such thread.
+    pid: u32,
 }
 
 impl ControlThread {
@@ -157,26 +178,35 @@ impl ControlThread {
             let _inside = runtime.enter();
             tokio::net::TcpListener::from_std(door.listener).map_err(what("cannot listen"))?
         };
-        let thread = std::thread::Builder::new()
+        let (alive, ended) = crossbeam::channel::bounded(0);
+        std::thread::Builder::new()
             .name(THREAD_NAME.to_owned())
             .spawn(move || {
+                let _alive: HandedOver = alive;
                 runtime.block_on(driver::run(identity, (listener, door.guests), settings, receiver));
                 runtime.shutdown_background();
             })
             .map_err(what("cannot start the control thread"))?;
-        Ok(ControlThread { commands, thread: Some(thread) })
+        Ok(ControlThread { commands, ended, pid: std::process::id() })
     }
 
     /// The way to it.
     pub(crate) fn commands(&self) -> Commands {
         self.commands.clone()
     }
+
+    /// Says goodbye, and waits until the others have what this rank has sent, as long as that may take.
+    pub(crate) fn leave(&self) {
+        if std::process::id() == self.pid {
+            self.commands.send(Command::Leave);
+            // A panic of that thread has been reported by its own hook, and ends it too.
+            let _ = self.ended.recv();
+        }
+    }
 }
 
 impl Drop for ControlThread {
     fn drop(&mut self) {
-        self.commands.send(Command::Leave);
-        // A panic of that thread has been reported by its own hook; there is nothing to add here.
-        let _ = self.thread.take().map(std::thread::JoinHandle::join);
+        self.leave();
     }
 }

@@ -9,6 +9,7 @@ use unisono_communicator::Certainty;
 
 use super::detector::Detector;
 use super::flood::Flood;
+use super::hosts::Hosts;
 use super::topology::Topology;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
 
@@ -70,7 +71,10 @@ pub(crate) struct Intervals {
 #[derive(Debug)]
 pub(crate) struct Plane {
     rank: u32,
+    hosts: Hosts,
     presence: Vec<Presence>,
+    /// Who is gone for sure; see [`Hosts::proven_gone`].
+    proven: Vec<bool>,
     connected: Vec<bool>,
     connecting: Vec<bool>,
     /// From whom something has ever come.
@@ -86,11 +90,14 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// The plane of `rank` of `size`, which wants its first connections at once.
-    pub(crate) fn new((rank, size): (u32, u32), intervals: Intervals, now: Instant) -> Plane {
+    /// The plane of `rank` in a job on these hosts, which wants its first connections at once.
+    pub(crate) fn new(rank: u32, hosts: Hosts, intervals: Intervals, now: Instant) -> Plane {
+        let size = hosts.ranks();
         let mut plane = Plane {
             rank,
+            hosts,
             presence: vec![Presence::Live; size as usize],
+            proven: vec![false; size as usize],
             connected: vec![false; size as usize],
             connecting: vec![false; size as usize],
             heard: vec![false; size as usize],
@@ -168,6 +175,20 @@ impl Plane {
         if self.presence(peer) == Presence::Live {
             self.lose(peer, certainty, reason, now);
         }
+    }
+
+    /// This rank has seen that the process of a rank on its own host is gone, and everything that it had sent here has
+    /// been read. That is news also when others have named the rank before: it may be proven by nobody else.
+    pub(crate) fn on_process_gone(&mut self, rank: u32, reason: String, now: Instant) {
+        if self.presence(self.rank) == Presence::Live && self.needs_proof(rank) {
+            self.publish(Topic::Lost { rank, certainty: Certainty::Confirmed, reason }, now);
+        }
+    }
+
+    /// Whether nobody has proven yet that a rank on our host is gone: it lives, or is lost to others.
+    pub(crate) fn needs_proof(&self, rank: u32) -> bool {
+        let is_neighbour = rank != self.rank && self.hosts.are_same(self.rank, rank);
+        is_neighbour && !self.proven[rank as usize]
     }
 
     /// A message has come from a rank.
@@ -252,6 +273,11 @@ impl Plane {
             cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
         }
         let by = news.origin;
+        if let Some(proven) =
+            self.hosts.proven_gone(&news).and_then(|rank| self.proven.get_mut(rank as usize))
+        {
+            *proven = true;
+        }
         self.actions.push(Action::Happened(news));
         if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
             self.presence[rank as usize] = presence;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_backend::CallStatus;
+use unisono_backend::{Ask, Question};
 use unisono_communicator::{Certainty, Culprit, Error};
 
+use super::hosts::Hosts;
 use super::plane::{Action, Plane};
 use super::simulation::{INTERVALS, MS, Simulation};
 use crate::wire::{CommunicatorKey, Topic};
@@ -165,11 +167,62 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
     }
 }
 
+/// Ranks on another host may name a killed one first, which proves nothing. When its neighbour, who has seen its end,
+/// has been killed too, its word must be there: else the two on that host could be those who go on.
+#[test]
+fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
+    for seed in 0..100 {
+        let mut simulation = Simulation::on_hosts(&[0, 0, 1, 1], seed);
+        simulation.run(MS * 250);
+        let (first, second) = if seed % 2 == 0 { (0, 1) } else { (1, 0) };
+        simulation.kill(first);
+        simulation.run(MS * 30);
+        simulation.kill(second);
+        simulation.run(MS * 30);
+        simulation.assert_lost(&[0, 1], &[0, 1], "killed one after the other");
+        let deadline = simulation.now + MS * 1000;
+        let ask = Ask { question: Question::Survivors, number: 0, flag: true, finished_calls: 0, deadline };
+        let answers = [2, 3].map(|rank| simulation.agree(rank, ask));
+        simulation.run(MS * 100);
+        for answer in answers {
+            let survivors = answer.try_recv().map(|answer| answer.map(|agreed| agreed.survivors));
+            assert!(matches!(&survivors, Ok(Ok(ranks)) if *ranks == [2, 3]), "seed {seed}: {survivors:?}");
+        }
+    }
+}
+
+/// Nobody on the other host is left who could say whether its ranks are dead or cut off.
+#[test]
+fn a_host_that_dies_as_a_whole_leaves_no_proof() {
+    let survivors_of = |hosts: &[u32], dead: [u32; 2]| {
+        let mut simulation = Simulation::on_hosts(hosts, 7);
+        simulation.run(MS * 250);
+        dead.into_iter().for_each(|rank| simulation.kill(rank));
+        simulation.run(MS * 30);
+        let deadline = simulation.now + MS * 1000;
+        let ask = Ask { question: Question::Survivors, number: 0, flag: true, finished_calls: 0, deadline };
+        let ranks: Vec<u32> = (0..simulation.size()).filter(|rank| !dead.contains(rank)).collect();
+        let answers: Vec<_> = ranks.into_iter().map(|rank| simulation.agree(rank, ask)).collect();
+        simulation.run(MS * 100);
+        let all: Vec<_> = answers.into_iter().map(|answer| answer.try_recv().unwrap()).collect();
+        all.into_iter().map(|answer| answer.map(|agreed| agreed.survivors)).collect::<Vec<_>>()
+    };
+    for answer in survivors_of(&[0, 0, 1, 1], [0, 1]) {
+        assert!(matches!(&answer, Err(Error::NoQuorum { silent, .. }) if *silent == [0, 1]), "{answer:?}");
+    }
+    for answer in survivors_of(&[0, 0, 1, 1], [2, 3]) {
+        assert!(matches!(&answer, Ok(ranks) if *ranks == [0, 1]), "{answer:?}");
+    }
+    for answer in survivors_of(&[0, 0, 1, 1, 1], [0, 1]) {
+        assert!(matches!(&answer, Ok(ranks) if *ranks == [2, 3, 4]), "{answer:?}");
+    }
+}
+
 /// The rank that dials may die before it has: nobody has a connection whose end would tell.
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let now = Instant::now();
-    let mut plane = Plane::new((1, 4), INTERVALS, now);
+    let mut plane = Plane::new(1, Hosts::new([0; 4].into()), INTERVALS, now);
     let dialled = |plane: &mut Plane| -> Vec<u32> {
         let peer = |action| match action {
             Action::Connect(peer) => Some(peer),
@@ -181,9 +234,9 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let cause = Error::PeerLost {
         culprits: vec![Culprit { rank: 0, process: None, last_call: None }],
         call: None,
-        noticed_by: 1,
+        reported_by: 1,
         certainty: Certainty::Confirmed,
-        reason: "its stream ended".to_owned(),
+        evidence: "its stream ended".to_owned(),
     };
     plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
     assert_eq!(dialled(&mut plane), [0]);

@@ -3,12 +3,14 @@
 
 mod clock;
 mod driver;
+mod faults;
 pub(super) mod job;
 pub(super) mod links;
 pub(super) mod pipe;
 pub(super) mod program;
 
 use clock::Clock;
+pub(super) use faults::Cut;
 use job::Outside;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +21,10 @@ use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallStatus};
 use unisono_communicator::{Certainty, Group, Result};
 
+use super::hosts::Hosts;
 use super::members::{Member, Members};
 use super::plane::{Action, Intervals, Plane, Presence};
-use crate::links::Mail;
+use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
 
 pub(super) const MS: Duration = Duration::from_millis(1);
@@ -54,6 +57,8 @@ enum Event {
     Reset(u32),
     /// A dial to that rank has failed, which says so much.
     Absent(u32, Certainty),
+    /// The process of that rank, on the same host, has ended.
+    ProcessEnded(u32),
     Tick,
     /// Something that is no business of the control planes.
     Outside(Outside),
@@ -63,9 +68,12 @@ impl Event {
     /// Whether nothing comes of it while its rank is stopped. The kernel goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
-            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
-                true
-            }
+            Event::Message(..)
+            | Event::Connected(_)
+            | Event::Reset(_)
+            | Event::Absent(..)
+            | Event::ProcessEnded(_)
+            | Event::Tick => true,
             Event::Outside(outside) => outside.needs_its_rank(),
         }
     }
@@ -82,9 +90,10 @@ struct Node {
 pub(super) struct Simulation {
     pub(super) now: Instant,
     start: Instant,
+    hosts: Hosts,
     nodes: Vec<Option<Node>>,
     /// Kept open, for members without an engine.
-    inboxes: Vec<Receiver<Mail>>,
+    inboxes: Vec<Receiver<Delivery>>,
     /// Who does nothing until when.
     stopped: BTreeMap<u32, Instant>,
     queue: BTreeMap<(Instant, u64), (u32, Event)>,
@@ -92,8 +101,8 @@ pub(super) struct Simulation {
     pub(super) links: BTreeSet<(u32, u32)>,
     /// How many ends of its connection to another rank a rank has not noticed yet: what it sends there is lost.
     unnoticed: BTreeMap<(u32, u32), u32>,
-    /// The ranks on one side of a cut, and until when nothing passes it.
-    cut: Option<(BTreeSet<u32>, Instant)>,
+    /// The ranks on one side of a cut, until when it lasts, and what it is like.
+    cut: Option<(BTreeSet<u32>, Instant, Cut)>,
     count: u64,
     pub(super) messages: u64,
     pub(super) random: Random,
@@ -111,7 +120,7 @@ impl Simulation {
 
     /// A job whose rank r lies on host `hosts[r]`, and in which every rank has the communicator of all of them.
     pub(super) fn on_hosts(hosts: &[u32], seed: u64) -> Simulation {
-        let mut simulation = Simulation::of_planes(hosts.len() as u32, seed, |_, start| Clock::exact(start));
+        let mut simulation = Simulation::of_planes(hosts, seed, |_, start| Clock::exact(start));
         let now = simulation.now;
         for (rank, node) in (0..).zip(simulation.nodes.iter_mut().flatten()) {
             let size = hosts.len() as u32;
@@ -127,20 +136,22 @@ impl Simulation {
 
     /// A job without communicators, whose clocks differ: each began up to an hour before the others, and gains or
     /// loses up to 20 ms in a second.
-    pub(super) fn skewed(size: u32, seed: u64) -> Simulation {
-        Simulation::of_planes(size, seed, |random, start| Clock {
+    pub(super) fn skewed(hosts: &[u32], seed: u64) -> Simulation {
+        Simulation::of_planes(hosts, seed, |random, start| Clock {
             start,
             ahead: MS * random.below(3_600_000) as u32,
             nanos_per_ms: 980_000 + random.below(40_001) as u32,
         })
     }
 
-    fn of_planes(size: u32, seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
+    fn of_planes(hosts: &[u32], seed: u64, clock: impl Fn(&mut Random, Instant) -> Clock) -> Simulation {
         let (now, mut random) = (Instant::now(), Random(seed));
+        let (size, hosts) = (hosts.len() as u32, Hosts::new(hosts.into()));
         let mut simulation = Simulation {
             now,
             start: now,
-            nodes: (0..size).map(|rank| Some(Node::new(rank, size, clock(&mut random, now)))).collect(),
+            nodes: (0..size).map(|rank| Some(Node::new(rank, &hosts, clock(&mut random, now)))).collect(),
+            hosts,
             inboxes: vec![],
             stopped: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -247,12 +258,6 @@ impl Simulation {
         self.push(rank, after, Event::Outside(outside));
     }
 
-    /// When what meets a cut gets through, if there is one between these ranks.
-    pub(super) fn passes_at(&self, from: u32, to: u32) -> Instant {
-        let cut = self.cut.as_ref().filter(|cut| cut.0.contains(&from) != cut.0.contains(&to));
-        cut.map_or(self.now, |cut| cut.1.max(self.now))
-    }
-
     fn push(&mut self, to: u32, after: Duration, event: Event) {
         self.count += 1;
         self.queue.insert((self.now + after, self.count), (to, event));
@@ -297,6 +302,9 @@ impl Simulation {
             }
             Action::Happened(news) => {
                 self.with_node(rank, |_, members, now| members.happened(&news, now));
+                if let Topic::Lost { rank: lost, .. } = news.topic {
+                    self.witness(rank, lost);
+                }
                 self.heard[rank as usize].push(news);
             }
             Action::Asked { from, key, number } => {
@@ -317,75 +325,21 @@ impl Simulation {
 
     fn connect(&mut self, rank: u32, peer: u32) {
         match &self.nodes[peer as usize] {
-            None => self.push(rank, MS, Event::Absent(peer, Certainty::Confirmed)),
+            _ if self.is_refused(rank, peer) => {
+                self.push(rank, MS, Event::Absent(peer, Certainty::Confirmed))
+            }
+            None => {}
             // Whoever takes us for dead does not answer.
             Some(node) if node.plane.presence(rank) == Presence::Lost => {
                 self.push(rank, DIAL_PATIENCE, Event::Absent(peer, Certainty::Suspected));
             }
             // If it is there, the other side has dialled it.
-            Some(_) => {
-                if self.links.insert((rank.min(peer), rank.max(peer))) {
-                    self.deliver(peer, rank, Event::Connected(peer));
-                    self.deliver(rank, peer, Event::Connected(rank));
-                }
+            Some(_) if self.links.insert((rank.min(peer), rank.max(peer))) => {
+                self.deliver(peer, rank, Event::Connected(peer));
+                self.deliver(rank, peer, Event::Connected(rank));
             }
+            Some(_) => {}
         }
-    }
-
-    /// A rank dies; all that it has sent arrives.
-    pub(super) fn kill(&mut self, rank: u32) {
-        self.nodes[rank as usize] = None;
-        let (cut, kept) = self.links.iter().partition(|link| link.0 == rank || link.1 == rank);
-        self.links = kept;
-        let cut: BTreeSet<(u32, u32)> = cut;
-        for link in cut {
-            let peer = if link.0 == rank { link.1 } else { link.0 };
-            self.deliver(rank, peer, Event::Reset(rank));
-        }
-    }
-
-    /// A rank dies, and on every connection it is chance how much of what it has sent lately still arrives.
-    pub(super) fn crash(&mut self, rank: u32) {
-        let until: Vec<Instant> =
-            (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
-        self.queue.retain(|(at, _), (to, event)| {
-            let is_from_victim = matches!(event, Event::Message(from, _) if *from == rank);
-            !is_from_victim || *at <= until[*to as usize]
-        });
-        self.kill(rank);
-    }
-
-    /// A control connection ends on its way, and it is chance how much of what was under way still arrives.
-    pub(super) fn break_connection(&mut self, (low, high): (u32, u32)) {
-        if !self.links.remove(&(low, high)) {
-            return;
-        }
-        let until = self.now + MS * self.random.below(3) as u32;
-        self.queue.retain(|(at, _), (to, event)| {
-            let is_lost = match event {
-                Event::Message(from, _) | Event::Connected(from) => {
-                    (*from.min(to), *from.max(to)) == (low, high) && *at > until
-                }
-                Event::Reset(_) | Event::Absent(..) | Event::Tick | Event::Outside(_) => false,
-            };
-            !is_lost
-        });
-        for (from, to) in [(low, high), (high, low)] {
-            *self.unnoticed.entry((to, from)).or_default() += 1;
-            self.deliver(from, to, Event::Reset(from));
-        }
-    }
-
-    /// A rank does nothing for a while, and not before the end of an earlier stop: what waits for that keeps its order.
-    pub(super) fn stop(&mut self, rank: u32, span: Duration) {
-        let until = self.now + span;
-        let entry = self.stopped.entry(rank).or_insert(until);
-        *entry = until.max(*entry);
-    }
-
-    /// Nothing passes between these ranks and the others for a while; what is under way arrives.
-    pub(super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration) {
-        self.cut = Some((side, self.now + span));
     }
 
     /// Lets time pass.
@@ -406,7 +360,12 @@ impl Simulation {
         }
         match event {
             Event::Outside(outside) => Some(Some((rank, outside))),
-            Event::Message(..) | Event::Connected(_) | Event::Reset(_) | Event::Absent(..) | Event::Tick => {
+            Event::Message(..)
+            | Event::Connected(_)
+            | Event::Reset(_)
+            | Event::Absent(..)
+            | Event::ProcessEnded(_)
+            | Event::Tick => {
                 self.on_event(rank, event);
                 Some(None)
             }
@@ -432,6 +391,7 @@ impl Simulation {
                 }
             }
             Event::Absent(peer, certainty) => plane.on_disconnected(peer, certainty, "absent".into(), at),
+            Event::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
             Event::Tick => {
                 plane.on_tick(at);
                 node.members.on_time(at);
@@ -466,8 +426,8 @@ impl Simulation {
 }
 
 impl Node {
-    fn new(rank: u32, size: u32, clock: Clock) -> Node {
-        let plane = Plane::new((rank, size), INTERVALS, clock.shows(clock.start));
-        Node { plane, members: Members::default(), clock }
+    fn new(rank: u32, hosts: &Hosts, clock: Clock) -> Node {
+        let plane = Plane::new(rank, hosts.clone(), INTERVALS, clock.shows(clock.start));
+        Node { plane, members: Members::new(hosts.clone()), clock }
     }
 }

@@ -60,7 +60,7 @@ impl Survival {
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
             let noticed_by = self.group.global_ranks()[from as usize];
             let reason = "the others have agreed on the survivors".to_owned();
-            self.board.evict(Error::Evicted { noticed_by, reason });
+            self.board.evict(Error::Evicted { reported_by: noticed_by, evidence: reason });
         } else if let Some(agreement) = self.agreement(key.question, key.number) {
             agreement.on_decision(decision);
         }
@@ -119,7 +119,7 @@ impl Survival {
         }
         (ask.deadline <= now).then(|| {
             let waited = now.saturating_duration_since(asking.since);
-            Err(not_agreed(ask, waited, &agreement.awaited(&self.fates)))
+            Err(not_agreed(self.group.rank(), ask, waited, &agreement.awaited(&self.fates)))
         })
     }
 

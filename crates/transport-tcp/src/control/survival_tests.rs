@@ -7,7 +7,7 @@ use crossbeam::channel::Receiver;
 use unisono_backend::{Agreed, Ask, Question};
 use unisono_communicator::{Error, Result};
 
-use super::simulation::{MS, Random, Simulation};
+use super::simulation::{Cut, MS, Random, Simulation};
 
 /// Runs of each kind of fault.
 const RUNS: u64 = 3334;
@@ -24,6 +24,8 @@ enum Faults {
     CrashesAndStops,
     /// Nothing passes between two hosts for a while, and ranks die.
     CrashesAndCut,
+    /// Two hosts get resets in the place of each other's answers for a while, and ranks die.
+    CrashesAndResets,
 }
 
 /// One rank's part.
@@ -51,7 +53,7 @@ enum Act {
     Ask(u32),
     Crash(u32),
     Stop(u32, Duration),
-    Cut(BTreeSet<u32>, Duration),
+    Cut(BTreeSet<u32>, Duration, Cut),
 }
 
 fn random_faults(faults: Faults, hosts: &[u32], random: &mut Random) -> Vec<Act> {
@@ -69,9 +71,11 @@ fn random_faults(faults: Faults, hosts: &[u32], random: &mut Random) -> Vec<Act>
                 acts.push(Act::Stop(random.below(u64::from(size)) as u32, span));
             }
         }
-        Faults::CrashesAndCut => {
+        Faults::CrashesAndCut | Faults::CrashesAndResets => {
             let side = (0..size).filter(|&rank| hosts[rank as usize] == 0).collect();
-            acts.push(Act::Cut(side, MS * (200 + random.below(6000)) as u32));
+            let is_silent = faults == Faults::CrashesAndCut;
+            let cut = if is_silent { Cut::Silence } else { Cut::Resets };
+            acts.push(Act::Cut(side, MS * (200 + random.below(6000)) as u32, cut));
         }
     }
     // Any order: asks and faults meet in every way.
@@ -90,7 +94,7 @@ fn agree_twice(simulation: &mut Simulation, faults: Faults, hosts: &[u32], what:
             Act::Ask(rank) => askers.extend(Asker::ask(simulation, rank, 0)),
             Act::Crash(rank) => simulation.crash(rank),
             Act::Stop(rank, span) => simulation.stop(rank, span),
-            Act::Cut(side, span) => simulation.cut_off(side, span),
+            Act::Cut(side, span, cut) => simulation.cut_off(side, span, cut),
         }
         let pause = MS * simulation.random.below(4) as u32;
         simulation.run(pause);
@@ -143,7 +147,9 @@ fn run(faults: Faults, seed: u64) {
     let size = 2 + random.below(8) as u32;
     let hosts: Vec<u32> = match faults {
         Faults::Crashes | Faults::CrashesAndStops => vec![0; size as usize],
-        Faults::CrashesAndCut => (0..size).map(|_| random.below(2) as u32).collect(),
+        Faults::CrashesAndCut | Faults::CrashesAndResets => {
+            (0..size).map(|_| random.below(2) as u32).collect()
+        }
     };
     let mut simulation = Simulation::on_hosts(&hosts, seed);
     simulation.run(MS * 250);
@@ -163,6 +169,11 @@ fn survivors_of_stops_agree_and_the_stopped_are_told() {
 #[test]
 fn one_side_of_a_cut_goes_on() {
     runs(Faults::CrashesAndCut);
+}
+
+#[test]
+fn one_side_of_a_cut_that_answers_with_resets_goes_on() {
+    runs(Faults::CrashesAndResets);
 }
 
 /// A rank that heard from the other side that it is dead, and was mute from then on: those of its own side had no ear

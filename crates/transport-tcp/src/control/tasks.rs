@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -13,15 +14,27 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use unisono_communicator::Error;
 
+use super::HandedOver;
+use super::process_watch::ProcessWatch;
 use super::slots::Slot;
 use crate::codec::Malformed;
 use crate::handshake::{Hello, Refusal, VERDICT_BYTES, Verdict, initiate};
-use crate::links::{SocketOptions, is_shortage, new_socket};
+use crate::links::{DataSocket, SocketOptions, is_acknowledged, is_shortage, new_socket};
 use crate::secret::Secret;
 use crate::wire::{ACKNOWLEDGED, LENGTH_BYTES, Message, decode, frame_bytes};
 
 /// Most bytes that are collected for one write.
 const WRITE_BYTES_MAX: usize = 64 * 1024;
+
+/// The first pause between two attempts to find a listener that is about to be closed.
+const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// How much of a control connection is read at once, mostly.
+const PIECE_BYTES: usize = 4096;
+
+/// Pauses between two looks whether what was sent has been acknowledged.
+const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
+const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// What a task has come to.
 pub(super) enum Event {
@@ -35,6 +48,8 @@ pub(super) enum Event {
     Message { peer: u32, message: Message },
     /// The control connection of this number has ended.
     Ended { peer: u32, number: u64, end: End },
+    /// The process of a rank on this host has ended.
+    ProcessEnded { peer: u32, reason: String },
 }
 
 /// How a control connection has ended.
@@ -43,6 +58,9 @@ pub(super) enum End {
     Closed(String),
     /// What came is no message.
     Nonsense(String),
+    /// The process on the other side has ended, and everything that it had sent has been read. Others may hold its
+    /// socket, so that nothing else ends the connection.
+    ProcessEnded(String),
 }
 
 /// Why a dial failed.
@@ -109,6 +127,29 @@ async fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<TcpS
     tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
+/// Finds out whether nobody listens at an address of this host, and says so then. A listener that is about to be closed
+/// may accept once more, so who answers is tried again for a while.
+pub(super) async fn find_absent(
+    address: SocketAddr,
+    options: SocketOptions,
+    patience: Duration,
+) -> Option<String> {
+    let mut pause = ABSENCE_PAUSE_MIN;
+    let mut left = patience;
+    loop {
+        match tokio::time::timeout(patience, connect(address, options)).await {
+            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                return Some(format!("nobody listens at {address}"));
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) if left.is_zero() => return None,
+            Ok(Ok(_) | Err(_)) | Err(_) => {}
+        }
+        tokio::time::sleep(pause).await;
+        left = left.saturating_sub(pause);
+        pause = (pause * 4).min(left);
+    }
+}
+
 /// Whether the other side has closed a connection, and nothing that it sent before is left to read.
 pub(super) fn has_ended(stream: &TcpStream) -> bool {
     match rustix::net::recv(stream, &mut [0u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
@@ -160,47 +201,164 @@ async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
     }
 }
 
-/// Reads messages until the connection ends.
+/// Reads messages until the connection ends, or the process on its other side, if that is watched.
 pub(super) async fn read_messages(
     (peer, number): (u32, u64),
     mut stream: OwnedReadHalf,
+    process: Option<ProcessWatch>,
     events: UnboundedSender<Event>,
 ) {
-    loop {
-        let event = match read_message(&mut stream).await {
-            Ok(message) => Event::Message { peer, message },
-            Err(end) => Event::Ended { peer, number, end },
+    let process_ended = async {
+        match process {
+            Some(process) => process.ended().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::pin!(process_ended);
+    let mut received = Vec::with_capacity(PIECE_BYTES);
+    let end = loop {
+        let read = tokio::select! {
+            biased;
+            read = read_message(&mut stream, &mut received) => read,
+            reason = &mut process_ended => {
+                let read = read_last_words(&stream, &mut received, peer, &events);
+                Err(read.err().unwrap_or(End::ProcessEnded(reason)))
+            }
         };
-        let is_end = matches!(event, Event::Ended { .. });
-        if events.send(event).is_err() || is_end {
-            return;
+        match read {
+            Ok(message) => {
+                if events.send(Event::Message { peer, message }).is_err() {
+                    return;
+                }
+            }
+            Err(end) => break end,
+        }
+    };
+    // The loop has ended before this task: nobody is left who would want to know.
+    let _ = events.send(Event::Ended { peer, number, end });
+}
+
+/// Hands on what a process had sent before its end.
+fn read_last_words(
+    stream: &OwnedReadHalf,
+    received: &mut Vec<u8>,
+    peer: u32,
+    events: &UnboundedSender<Event>,
+) -> Result<(), End> {
+    // The system is asked, not the runtime, which may not have heard yet that there is something to read.
+    let mut piece = [0; PIECE_BYTES];
+    loop {
+        match rustix::net::recv(stream.as_ref(), &mut piece, RecvFlags::DONTWAIT) {
+            Ok((bytes @ 1.., _)) => received.extend_from_slice(&piece[..bytes]),
+            Err(Errno::INTR) => {}
+            // The end of the process is the end of the connection, however it looks.
+            Ok((0, _)) | Err(_) => return Ok(()),
+        }
+        while let Some(message) = take_message(received)? {
+            let _ = events.send(Event::Message { peer, message });
         }
     }
 }
 
-/// Reads one message.
-pub(super) async fn read_message(stream: &mut (impl AsyncRead + Unpin)) -> Result<Message, End> {
-    let closed = |error: io::Error| End::Closed(format!("its control connection ended: {error}"));
-    let nonsense =
-        |error: Malformed| End::Nonsense(format!("its control connection gave no message: {error}"));
-    let mut length = [0; LENGTH_BYTES];
-    stream.read_exact(&mut length).await.map_err(closed)?;
-    let mut frame = vec![0; frame_bytes(length).map_err(nonsense)?];
-    stream.read_exact(&mut frame).await.map_err(closed)?;
-    decode(&frame).map_err(nonsense)
+/// Reads one message. `received` holds what has come of the next ones, also when this is dropped before its end.
+pub(super) async fn read_message(
+    stream: &mut (impl AsyncRead + Unpin),
+    received: &mut Vec<u8>,
+) -> Result<Message, End> {
+    loop {
+        if let Some(message) = take_message(received)? {
+            return Ok(message);
+        }
+        let ended = match stream.read_buf(received).await {
+            Ok(0) => io::ErrorKind::UnexpectedEof.into(),
+            Ok(_) => continue,
+            Err(error) => error,
+        };
+        return Err(End::Closed(format!("its control connection ended: {ended}")));
+    }
 }
 
-/// Writes frames until there will be no more; what has collected goes in one write.
-pub(super) async fn write_frames(mut stream: OwnedWriteHalf, mut frames: UnboundedReceiver<Vec<u8>>) {
-    while let Some(mut bytes) = frames.recv().await {
+/// Takes the first message out of what has come, once the whole of it is there.
+fn take_message(received: &mut Vec<u8>) -> Result<Option<Message>, End> {
+    let nonsense =
+        |error: Malformed| End::Nonsense(format!("its control connection gave no message: {error}"));
+    let Some(length) = received.first_chunk() else { return Ok(None) };
+    let end = LENGTH_BYTES + frame_bytes(*length).map_err(nonsense)?;
+    let Some(frame) = received.get(LENGTH_BYTES..end) else { return Ok(None) };
+    let message = decode(frame).map_err(nonsense)?;
+    received.drain(..end);
+    Ok(Some(message))
+}
+
+/// What a control connection is to write.
+pub(super) struct Outgoing {
+    pub(super) bytes: Vec<u8>,
+    /// Dropped when everything up to here has been written.
+    pub(super) handed_over: Option<HandedOver>,
+}
+
+/// Writes frames until there will be no more; what has collected goes in one write. At last it waits until the other
+/// side's kernel has them: closing a socket with unread bytes in it would take back what has not arrived.
+pub(super) async fn write_frames(
+    mut stream: OwnedWriteHalf,
+    mut frames: UnboundedReceiver<Outgoing>,
+    patience: Duration,
+) {
+    while let Some(first) = frames.recv().await {
+        let (mut bytes, mut handed_over) = (first.bytes, Vec::from_iter(first.handed_over));
         while bytes.len() < WRITE_BYTES_MAX
             && let Ok(more) = frames.try_recv()
         {
-            bytes.extend_from_slice(&more);
+            bytes.extend_from_slice(&more.bytes);
+            handed_over.extend(more.handed_over);
         }
         // The reading half sees the end too, and reports it.
         if stream.write_all(&bytes).await.is_err() {
             return;
         }
+    }
+    if stream.shutdown().await.is_ok() {
+        until(|| is_acknowledged(stream.as_ref()), patience).await;
+    }
+}
+
+/// Ends the outgoing halves of sockets, and holds them until the other sides' kernels have what was sent, at most for
+/// `patience`.
+pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
+    for socket in &sockets {
+        // A socket that has no other side any more has nothing to end.
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+    }
+    until(|| sockets.iter().all(is_acknowledged), patience).await;
+}
+
+/// Looks again and again, with growing pauses, since no event tells of an acknowledgement.
+async fn until(is_over: impl Fn() -> bool, patience: Duration) {
+    let start = tokio::time::Instant::now();
+    let mut pause = ACKNOWLEDGEMENT_PAUSE_MIN;
+    while !is_over() && start.elapsed() < patience {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(ACKNOWLEDGEMENT_PAUSE_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where pidfd is refused, a rank that others have named is found to be gone in this way.
+    #[test]
+    fn who_does_not_listen_is_absent_and_who_does_is_not() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let options = SocketOptions { buffer_bytes: None, unsent_bytes: 0 };
+            let find = |patience_ms| find_absent(address, options, Duration::from_millis(patience_ms));
+            assert_eq!(find(30).await, None, "it listens");
+            // It goes while it is being looked for.
+            let (found, ()) = tokio::join!(find(60_000), async { drop(listener) });
+            assert_eq!(found, Some(format!("nobody listens at {address}")));
+        });
     }
 }

@@ -28,7 +28,7 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, None, Location::caller())
+    board.enter(descriptor, None, None, Location::caller())
 }
 
 /// A board that has finished a call, and is in another one.
@@ -157,10 +157,10 @@ fn what_is_compared_is_what_the_headers_compare() {
         Descriptor { root: Some(1), ..rooted },
         Descriptor::new(Collective::Barrier, DType::U8, 0),
     ];
-    let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None };
+    let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None, sizes: None };
     for ours in calls {
         for theirs in calls {
-            let is_mismatch = mismatch(info(ours), info(theirs), 1).is_some();
+            let is_mismatch = mismatch((0, info(ours)), (1, info(theirs))).is_some();
             assert_eq!(compared(&ours) != compared(&theirs), is_mismatch, "{ours} / {theirs}");
         }
     }
@@ -212,7 +212,7 @@ fn a_record_is_written_for_every_cause_and_nothing_before() {
     wait_for(&path, |record| cause(record, 0).is_none() && cause(record, 1).is_some());
     world.revoke(0, Arc::new(Error::Closed));
     wait_for(&path, |record| cause(record, 0).is_some() && cause(record, 1).is_some());
-    world.evict(Error::Evicted { noticed_by: 2, reason: "silent".to_owned() });
+    world.evict(Error::Evicted { reported_by: 2, evidence: "silent".to_owned() });
     wait_for(&path, |record| {
         let status = &record.pg_status[&0];
         status.revoked_by == Some(4) && cause(record, 0).is_some_and(|text| text.contains("taken for dead"))

@@ -8,6 +8,8 @@
 //!
 //! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
 
+mod acknowledged;
+mod data_socket;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod records;
@@ -15,7 +17,6 @@ mod socket;
 mod unacknowledged;
 mod wake;
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -26,6 +27,8 @@ use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 
+pub(crate) use acknowledged::is_acknowledged;
+pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
 pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};
 
@@ -34,7 +37,7 @@ use crate::wire::{CommunicatorKey, Role};
 use wake::Alarm;
 
 /// What the control thread puts into a communicator's inbox.
-pub(crate) enum Mail {
+pub(crate) enum Delivery {
     /// A proven, nonblocking socket.
     Socket {
         /// Group rank of the peer.
@@ -42,7 +45,7 @@ pub(crate) enum Mail {
         /// Which of the sockets to that peer.
         role: Role,
         /// The socket.
-        socket: OwnedFd,
+        socket: Arc<DataSocket>,
     },
     /// A socket that was asked for will never come.
     Failed(Error),
@@ -53,9 +56,9 @@ pub struct TcpLinks {
     rank: u32,
     key: CommunicatorKey,
     commands: Commands,
-    inbox: Receiver<Mail>,
+    inbox: Receiver<Delivery>,
     alarm: Alarm,
-    sockets: Vec<Option<Arc<OwnedFd>>>,
+    sockets: Vec<Option<Arc<DataSocket>>>,
     asked: Vec<bool>,
     links: Vec<Option<TcpLink>>,
     failed: Option<Error>,
@@ -84,7 +87,7 @@ impl TcpLinks {
         (rank, ranks): (u32, u32),
         is_checked: Vec<bool>,
         commands: Commands,
-        inbox: Receiver<Mail>,
+        inbox: Receiver<Delivery>,
     ) -> Result<TcpLinks> {
         let sockets = ranks as usize * Role::DATA.len();
         Ok(TcpLinks {
@@ -105,9 +108,9 @@ impl TcpLinks {
     fn empty_inbox(&mut self) {
         while let Ok(mail) = self.inbox.try_recv() {
             match mail {
-                Mail::Failed(error) => self.failed = self.failed.take().or(Some(error)),
-                Mail::Socket { peer, role, socket } => {
-                    self.sockets[socket_index(peer, role)] = Some(Arc::new(socket));
+                Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+                Delivery::Socket { peer, role, socket } => {
+                    self.sockets[socket_index(peer, role)] = Some(socket);
                     self.complete_links(peer);
                 }
             }
@@ -207,10 +210,27 @@ impl Links for TcpLinks {
         self.alarm.waker()
     }
 
+    fn shut_down(&mut self) {
+        for socket in self.sockets.iter().flatten() {
+            // A socket that has no other side any more has nothing to end.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
+        }
+    }
+
     fn close(&mut self) {
         self.sockets.fill(None);
         self.links.iter_mut().for_each(|link| *link = None);
         self.failed.get_or_insert(Error::Closed);
+    }
+}
+
+impl Drop for TcpLinks {
+    fn drop(&mut self) {
+        // What was sent must arrive, whatever becomes of this process.
+        let sockets: Vec<_> = self.sockets.drain(..).flatten().collect();
+        if !sockets.is_empty() {
+            self.commands.send(Command::Linger { sockets });
+        }
     }
 }
 

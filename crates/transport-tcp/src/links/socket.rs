@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
@@ -10,6 +10,7 @@ use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use unisono_engine::Link;
 
+use super::DataSocket;
 use super::records;
 use super::unacknowledged::unacknowledged_bytes;
 
@@ -77,12 +78,12 @@ struct Records {
 }
 
 struct Direction {
-    socket: Arc<OwnedFd>,
+    socket: Arc<DataSocket>,
     is_lost: bool,
 }
 
 impl TcpLink {
-    pub(super) fn new(sender: Arc<OwnedFd>, receiver: Arc<OwnedFd>, is_checked: bool) -> TcpLink {
+    pub(super) fn new(sender: Arc<DataSocket>, receiver: Arc<DataSocket>, is_checked: bool) -> TcpLink {
         let direction = |socket| Direction { socket, is_lost: false };
         let records = is_checked.then(|| {
             Box::new(Records { sender: records::Sender::default(), receiver: records::Receiver::new() })

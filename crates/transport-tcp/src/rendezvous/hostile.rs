@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, Process};
 
+use super::cpus::Cpus;
 use super::join::{JoinConfig, Setback, understand};
-use super::message::{ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES};
+use super::message::{
+    ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, ProcessBirth, RankProcess,
+};
 use super::plan::{Meeting, meeting};
 use super::roster::{Arrived, ConnectionId, Roster};
 use super::stream::read_message;
@@ -89,6 +92,7 @@ fn answer(input: &mut Input<'_>) {
     match (answer, understood) {
         (Answer::Welcome { addresses, hosts, .. }, Ok(membership)) => {
             assert_eq!([addresses.len(), hosts.len()], [world_size as usize; 2]);
+            assert!(hosts.iter().all(|host| (*host as usize) < membership.cores.len()));
             assert_eq!((membership.addresses, membership.hosts), (addresses, hosts));
         }
         (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
@@ -161,8 +165,11 @@ fn arrive(
     let wait_ms = if input.below(8) == 0 { input.u64() } else { u64::from(input.u8()) * 100 };
     let address = SocketAddr::from((input.array::<4>(), input.u16()));
     let parameters = input.array::<2>().to_vec();
+    let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
-    let arrival = Arrival { address, host: [input.below(3); HOST_ID_BYTES], process, wait_ms, parameters };
+    let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
+    let (host, cpus) = ([input.below(3); HOST_ID_BYTES], Cpus::own());
+    let arrival = Arrival { address, host, process, wait_ms, parameters, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);

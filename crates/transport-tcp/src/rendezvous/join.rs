@@ -7,6 +7,7 @@ use tokio::net::TcpStream;
 use unisono_communicator::{Error, Result};
 
 use super::Membership;
+use super::cpus::Cpus;
 use super::key::own_process;
 use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, PARAMETERS_BYTES_MAX};
 use super::stream::{read_message, runtime, write_message};
@@ -197,6 +198,7 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
         process: own_process(),
         wait_ms: left.as_millis() as u64,
         parameters: config.parameters.clone(),
+        cpus: Cpus::own(),
     };
     let asked = async {
         write_message(&mut stream, &arrival.encode()).await?;
@@ -213,8 +215,9 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, processes, parameters }
-            if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3] =>
+        Answer::Welcome { job, addresses, hosts, processes, parameters, cores }
+            if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
+                && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
             Ok(Membership {
                 rank: config.rank,
@@ -225,10 +228,12 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
                 hosts,
                 processes,
                 parameters,
+                cores,
             })
         }
         Answer::Welcome { .. } => {
-            let problem = format!("the store's lists do not have {ranks} ranks");
+            let problem =
+                format!("the store's lists do not have {ranks} ranks, or the cores of a host are missing");
             Err(Setback::Final(Error::Refused { problem }))
         }
         Answer::Missing { impatient, ranks } => {

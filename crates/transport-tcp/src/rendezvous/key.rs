@@ -1,11 +1,12 @@
 //! What the ranks of one job on one host have in common when no variable says it, and what identifies a host.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use sha2::{Digest, Sha256};
 use unisono_communicator::Process;
 
-use super::message::{HOST_ID_BYTES, HostId};
+use super::message::{HOST_ID_BYTES, HostId, ProcessBirth, RankProcess};
 use crate::config::Config;
 use crate::environment::{Launcher, Placement};
 
@@ -78,10 +79,27 @@ pub(super) fn host_id(config: &Config) -> HostId {
 }
 
 /// This process, as errors of other ranks name it.
-pub fn own_process() -> Process {
+pub fn own_process() -> RankProcess {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if name.trim().is_empty() { "an unnamed host" } else { name.trim() };
-    Process { host: host.into(), pid: std::process::id() }
+    let process = Process { host: host.into(), pid: std::process::id() };
+    let birth = own_birth(process.pid);
+    RankProcess { process, birth }
+}
+
+/// `None` where `/proc` is not there, or that of another namespace, in which we have another pid.
+fn own_birth(pid: u32) -> Option<ProcessBirth> {
+    let in_proc = fs::read_link("/proc/self").ok()?;
+    if in_proc.to_str()?.parse() != Ok(pid) {
+        return None;
+    }
+    let pid_namespace = fs::metadata("/proc/self/ns/pid").ok()?.ino();
+    Some(ProcessBirth { pid_namespace, start_ticks: process_start_ticks(pid)? })
+}
+
+/// When a process of this host has started, in ticks of the kernel's clock since the boot.
+pub(crate) fn process_start_ticks(pid: u32) -> Option<u64> {
+    ancestor(pid).map(|process| process.start)
 }
 
 #[cfg(test)]

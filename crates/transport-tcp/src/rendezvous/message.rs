@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use unisono_communicator::Process;
 
+use super::cpus::{CPUS_BYTES_MAX, Cpus};
 use crate::codec::{ADDRESS_BYTES, Malformed, Reader, Writer};
 use crate::config::RANKS_MAX;
 use crate::handshake::JobId;
@@ -20,14 +21,14 @@ pub const PARAMETERS_BYTES_MAX: usize = 4096;
 pub const HOST_NAME_BYTES_MAX: usize = 64;
 
 /// The most bytes of a process.
-const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX;
+const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX + 1 + 8 + 8;
 
 /// The most bytes of an arrival.
-pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX;
+pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize =
-    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX);
+    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
 
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
@@ -37,6 +38,24 @@ const REFUSED: u8 = 3;
 /// What identifies a host: equal for all processes of one, different for two.
 pub type HostId = [u8; HOST_ID_BYTES];
 
+/// The process that a rank is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankProcess {
+    /// How a person finds it.
+    pub process: Process,
+    /// What tells it from all others, if it knows that itself.
+    pub birth: Option<ProcessBirth>,
+}
+
+/// Where and when a process came to be: with its pid, it tells the process from every other one of its host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessBirth {
+    /// The kernel's number of the namespace to which its pid belongs.
+    pub pid_namespace: u64,
+    /// When it started, in ticks of the kernel's clock since the boot.
+    pub start_ticks: u64,
+}
+
 /// What a rank says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
@@ -44,12 +63,14 @@ pub(super) struct Arrival {
     pub(super) address: SocketAddr,
     /// The host it is on.
     pub(super) host: HostId,
-    /// How a person finds it.
-    pub(super) process: Process,
+    /// Which process it is.
+    pub(super) process: RankProcess,
     /// How long it will wait, from now.
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
     pub(super) parameters: Vec<u8>,
+    /// Which CPUs it may run on.
+    pub(super) cpus: Cpus,
 }
 
 impl Arrival {
@@ -57,7 +78,9 @@ impl Arrival {
         let mut writer = Writer::new();
         writer.address(self.address).array(&self.host);
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.parameters).finish()
+        writer.u64(self.wait_ms).bytes(&self.parameters);
+        self.cpus.write(&mut writer);
+        writer.finish()
     }
 
     pub(super) fn decode(message: &[u8]) -> Result<Arrival, Malformed> {
@@ -68,18 +91,28 @@ impl Arrival {
             process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
             parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+            cpus: Cpus::read(&mut reader)?,
         };
         reader.finish()?;
         Ok(arrival)
     }
 }
 
-fn write_process(writer: &mut Writer, process: &Process) {
-    writer.u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX);
+fn write_process(writer: &mut Writer, RankProcess { process, birth }: &RankProcess) {
+    writer.u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX).u8(birth.is_some().into());
+    if let Some(birth) = birth {
+        writer.u64(birth.pid_namespace).u64(birth.start_ticks);
+    }
 }
 
-fn read_process(reader: &mut Reader<'_>) -> Result<Process, Malformed> {
-    Ok(Process { pid: reader.u32()?, host: reader.text(HOST_NAME_BYTES_MAX)?.into() })
+fn read_process(reader: &mut Reader<'_>) -> Result<RankProcess, Malformed> {
+    let process = Process { pid: reader.u32()?, host: reader.text(HOST_NAME_BYTES_MAX)?.into() };
+    let birth = match reader.u8()? {
+        0 => None,
+        1 => Some(ProcessBirth { pid_namespace: reader.u64()?, start_ticks: reader.u64()? }),
+        _ => return Err(Malformed { what: "a process that is neither known nor unknown" }),
+    };
+    Ok(RankProcess { process, birth })
 }
 
 /// What the store says to a rank.
@@ -94,9 +127,11 @@ pub(super) enum Answer {
         /// The number of the host of each rank; hosts are numbered by their first rank.
         hosts: Vec<u32>,
         /// Which process each rank is.
-        processes: Vec<Process>,
+        processes: Vec<RankProcess>,
         /// Rank 0's.
         parameters: Vec<u8>,
+        /// How many cores the ranks of each host have together, by the number of the host.
+        cores: Vec<u32>,
     },
     /// Somebody did not wait any longer.
     Missing {
@@ -116,14 +151,14 @@ impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Answer::Welcome { job, addresses, hosts, processes, parameters } => {
+            Answer::Welcome { job, addresses, hosts, processes, parameters, cores } => {
                 writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
                 for address in addresses {
                     writer.address(*address);
                 }
                 writer.u32_list(hosts).u32(processes.len() as u32);
                 processes.iter().for_each(|process| write_process(&mut writer, process));
-                writer.bytes(parameters)
+                writer.bytes(parameters).u32_list(cores)
             }
             Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
@@ -143,10 +178,11 @@ impl Answer {
                 },
                 hosts: reader.u32_list(ranks_max)?,
                 processes: {
-                    let count = reader.length(ranks_max, 8)?;
+                    let count = reader.length(ranks_max, 9)?;
                     (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
                 },
                 parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+                cores: reader.u32_list(ranks_max)?,
             },
             MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
             REFUSED => Answer::Refused { reason: reader.text(REASON_BYTES_MAX)?.to_owned() },
@@ -159,11 +195,15 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cpus::tests::{bound_to, largest};
     use super::*;
     use proptest::prelude::*;
 
-    fn process() -> Process {
-        Process { host: "n".repeat(HOST_NAME_BYTES_MAX).into(), pid: 4711 }
+    fn process() -> RankProcess {
+        RankProcess {
+            process: Process { host: "n".repeat(HOST_NAME_BYTES_MAX).into(), pid: 4711 },
+            birth: Some(ProcessBirth { pid_namespace: u64::MAX, start_ticks: 1 }),
+        }
     }
 
     fn arrival() -> Arrival {
@@ -174,6 +214,7 @@ mod tests {
             process: process(),
             wait_ms: 300_000,
             parameters: vec![1, 2, 3],
+            cpus: bound_to(9),
         }
     }
 
@@ -186,6 +227,7 @@ mod tests {
                 hosts: vec![0, 1],
                 processes: vec![process(); 2],
                 parameters: vec![9; 5],
+                cores: vec![8, 3],
             },
             Answer::Missing { impatient: 0, ranks: vec![1, 3] },
             Answer::Refused { reason: "rank 2 has come already".into() },
@@ -209,12 +251,14 @@ mod tests {
     #[test]
     fn the_largest_messages_fit_their_caps() {
         let parameters = vec![0; PARAMETERS_BYTES_MAX];
-        assert!(Arrival { parameters: parameters.clone(), ..arrival() }.encode().len() <= ARRIVAL_BYTES_MAX);
+        let widest = Arrival { parameters: parameters.clone(), cpus: largest(), ..arrival() };
+        assert!(widest.encode().len() <= ARRIVAL_BYTES_MAX);
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
         let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
         let processes = vec![process(); RANKS_MAX as usize];
-        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters };
+        let cores = hosts.clone();
+        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters, cores };
         assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
         let reason = "x".repeat(10 * REASON_BYTES_MAX);
         let cut = Answer::decode(&Answer::Refused { reason }.encode());

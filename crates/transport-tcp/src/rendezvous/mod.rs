@@ -16,6 +16,7 @@
 //! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
 
 mod address;
+mod cpus;
 mod file;
 mod host;
 #[cfg(any(test, fuzzing))]
@@ -31,19 +32,23 @@ mod tests;
 
 use std::net::SocketAddr;
 
-use unisono_communicator::{Process, Result};
+use unisono_communicator::Result;
 
 pub use address::listen_address;
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, join};
 pub use key::own_process;
-pub use message::{HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX};
+pub(crate) use key::process_start_ticks;
+pub use message::{
+    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX, ProcessBirth, RankProcess,
+};
 pub use plan::store_job;
 
 use crate::config::Config;
 use crate::handshake::JobId;
 use crate::secret::{Secret, runtime_directory};
 use address::join_host;
+use cpus::Cpus;
 use plan::{Meeting, meeting};
 
 /// What a rank knows once all have met.
@@ -62,9 +67,12 @@ pub struct Membership {
     /// The number of the host of each rank, hosts numbered from 0 by their first rank.
     pub hosts: Vec<u32>,
     /// Which process each rank is; empty when nobody knows.
-    pub processes: Vec<Process>,
+    pub processes: Vec<RankProcess>,
     /// What rank 0 distributed.
     pub parameters: Vec<u8>,
+    /// How many cores the ranks of each host may use together, by the number of the host; of a host that is not in the
+    /// list nobody knows.
+    pub cores: Vec<u32>,
 }
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
@@ -97,6 +105,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
             hosts: vec![0],
             processes: vec![own_process()],
             parameters,
+            cores: vec![Cpus::cores_of([&Cpus::own()])],
         }),
         Meeting::SameHost => {
             let directory =

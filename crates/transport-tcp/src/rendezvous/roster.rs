@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use super::cpus::Cpus;
 use super::message::{Answer, Arrival};
 use crate::handshake::JobId;
 
@@ -105,12 +106,16 @@ fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
         let next = numbers.len() as u32;
         *numbers.entry(arrival.host).or_insert(next)
     };
+    let hosts: Vec<u32> = arrivals.iter().map(number).collect();
+    let mut cpus: Vec<Vec<&Cpus>> = vec![Vec::new(); numbers.len()];
+    hosts.iter().zip(arrivals).for_each(|(host, arrival)| cpus[*host as usize].push(&arrival.cpus));
     Answer::Welcome {
         job,
         addresses: arrivals.iter().map(|arrival| arrival.address).collect(),
-        hosts: arrivals.iter().map(number).collect(),
+        hosts,
         processes: arrivals.iter().map(|arrival| arrival.process.clone()).collect(),
         parameters: arrivals.first().map(|zero| zero.parameters.clone()).unwrap_or_default(),
+        cores: cpus.into_iter().map(Cpus::cores_of).collect(),
     }
 }
 
@@ -118,18 +123,21 @@ fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
 mod tests {
     use unisono_communicator::Process;
 
+    use super::super::cpus::tests::bound_to;
+    use super::super::message::RankProcess;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
     const JOB: JobId = JobId([5; 16]);
 
-    fn process() -> Process {
-        Process { host: "here".into(), pid: 9 }
+    fn process() -> RankProcess {
+        RankProcess { process: Process { host: "here".into(), pid: 9 }, birth: None }
     }
 
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Arrival { address, host: [host; 16], process: process(), wait_ms, parameters: vec![port as u8] }
+        let (parameters, cpus) = (vec![port as u8], bound_to(usize::from(port)));
+        Arrival { address, host: [host; 16], process: process(), wait_ms, parameters, cpus }
     }
 
     fn from(connection: ConnectionId) -> (ConnectionId, SocketAddr) {
@@ -141,7 +149,7 @@ mod tests {
         let now = Instant::now();
         let mut roster = Roster::new(4);
         for round in 0..2 {
-            for (rank, host) in [(3, 1), (0, 9), (2, 9)] {
+            for (rank, host) in [(3, 9), (0, 9), (2, 9)] {
                 let arrived = roster.arrive(rank, arrival(rank as u16, host, 1000), from(round), now, JOB);
                 assert_eq!(arrived, Arrived::Waits(now + SECOND));
             }
@@ -149,9 +157,9 @@ mod tests {
                 panic!("complete")
             };
             let addresses = (0..4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
-            let hosts = vec![0, 1, 0, 1];
+            let (hosts, cores) = (vec![0, 1, 0, 0], vec![3, 1]);
             let (processes, parameters) = (vec![process(); 4], vec![0]);
-            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, processes, parameters });
+            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, processes, parameters, cores });
             assert_eq!(roster.on_time(now + Duration::from_secs(9)), None, "nobody waits any longer");
         }
     }

@@ -9,9 +9,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::Error;
+use unisono_communicator::{Error, Group};
 
 use super::*;
+use crate::World;
 use crate::secret::SECRET_BYTES;
 use crate::secret::tests::TestDirectory;
 
@@ -384,15 +385,62 @@ fn one_rank_process() {
 }
 
 fn start_process(directory: &Path, rank: u32) -> Child {
-    Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "rendezvous::tests::one_rank_process", "--ignored"])
+    command("one_rank_process", directory, rank, 3).spawn().unwrap()
+}
+
+/// The test of that name as rank `rank` of `ranks`.
+fn command(test: &str, directory: &Path, rank: u32, ranks: u32) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", &format!("rendezvous::tests::{test}"), "--ignored"])
         .env("XDG_RUNTIME_DIR", directory)
         .env("UNISONO_RANK", rank.to_string())
-        .env("UNISONO_WORLD_SIZE", "3")
+        .env("UNISONO_WORLD_SIZE", ranks.to_string())
         .env("UNISONO_JOIN_TIMEOUT_S", PATIENT.as_secs().to_string())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap()
+        .stdout(Stdio::null());
+    command
+}
+
+/// The first two CPUs that this thread may run on, or the only one.
+#[cfg(target_os = "linux")]
+fn two_cpus() -> Vec<usize> {
+    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(2).collect()
+}
+
+/// One rank of two, as launchers bind them: to a CPU of its own.
+#[test]
+#[cfg(target_os = "linux")]
+#[ignore = "a rank of bound_ranks_count_the_cores_of_all, which starts it"]
+fn one_bound_process() {
+    let config = Config::from_environment().unwrap();
+    let cpus = two_cpus();
+    let mut own = rustix::thread::CpuSet::new();
+    own.set(cpus[config.placement.rank() as usize % cpus.len()]);
+    rustix::thread::sched_setaffinity(None, &own).unwrap();
+    assert_eq!(thread::available_parallelism().unwrap().get(), 1);
+    watched(move || {
+        let world = World::join(&config).unwrap();
+        let cores = cpus.len() as u64;
+        assert_eq!(world.cores(0), cores);
+        let crowd = |group: &Group| world.parameters(group).ranks_per_core_thousandths;
+        assert_eq!(crowd(world.group()), 2000 / cores);
+        let alone = world.group().subgroup(&[world.group().rank()], 0).unwrap();
+        assert_eq!(crowd(&alone), 1000 / cores);
+        world.communicator().unwrap().close().unwrap();
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn bound_ranks_count_the_cores_of_all() {
+    watched(|| {
+        let directory = TestDirectory::new();
+        let ranks = [0, 1].map(|rank| command("one_bound_process", &directory.0, rank, 2).spawn().unwrap());
+        for mut one in ranks {
+            assert!(one.wait().unwrap().success());
+        }
+    });
 }
 
 #[test]

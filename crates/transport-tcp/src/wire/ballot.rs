@@ -1,7 +1,6 @@
 //! What a rank says in an agreement between survivors, as a value and on the wire.
 
 use unisono_backend::Question;
-use unisono_communicator::Certainty;
 
 use super::{CommunicatorKey, read_key, write_key};
 use crate::codec::{Malformed, Reader, Writer};
@@ -28,19 +27,10 @@ pub(crate) struct AgreementKey {
 pub(crate) enum Fate {
     /// It takes part.
     Live,
-    /// Its process, or its part in this communicator, has ended.
+    /// It has said goodbye, or a rank on its own host has seen that it is gone.
     Gone,
-    /// It is silent, and might live on the other side of a cut.
-    Suspected,
-}
-
-impl From<Certainty> for Fate {
-    fn from(certainty: Certainty) -> Fate {
-        match certainty {
-            Certainty::Confirmed => Fate::Gone,
-            Certainty::Suspected => Fate::Suspected,
-        }
-    }
+    /// It is lost, and nobody on its own host has seen why: it might live on the other side of a cut.
+    Unproven,
 }
 
 /// What one rank says, or all of them together.
@@ -99,7 +89,7 @@ fn fate_code(fate: Fate) -> u8 {
     match fate {
         Fate::Live => 0,
         Fate::Gone => 1,
-        Fate::Suspected => 2,
+        Fate::Unproven => 2,
     }
 }
 
@@ -107,7 +97,7 @@ fn fate_of(code: u8) -> Result<Fate, Malformed> {
     match code {
         0 => Ok(Fate::Live),
         1 => Ok(Fate::Gone),
-        2 => Ok(Fate::Suspected),
+        2 => Ok(Fate::Unproven),
         _ => Err(Malformed { what: "an unknown fate" }),
     }
 }

@@ -1,12 +1,16 @@
 //! A call on the wire: number `u64`, collective `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
 //! for a factor `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer
 //! `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven),
-//! algorithm text (empty: none), file text (empty: unknown), line `u32`.
+//! algorithm text (empty: none), file text (empty: unknown), line `u32`, sizes `u8` (0 none, 1 of segments, 2 of ranks,
+//! 3 of pairs) and their lists: one, or for pairs what is sent and what is received. A list is the number of its
+//! lengths `u64`, and the first [`LENGTHS_KNOWN_MAX`] of them, or all, as `u64`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use unisono_communicator::{
-    CallInfo, Collective, DType, Descriptor, LABEL_BYTES_MAX, Label, Peer, Place, ReduceOp, Site, UserOp,
+    CallInfo, Collective, DType, Descriptor, LABEL_BYTES_MAX, LENGTHS_KNOWN_MAX, Label, LengthList, Peer,
+    Place, ReduceOp, Site, Sizes, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -41,6 +45,7 @@ pub(super) fn write(writer: &mut Writer, call: &CallInfo) {
     writer.text(call.algorithm.as_deref().unwrap_or(""), NAME_BYTES_MAX);
     let (file, line) = call.site.as_ref().map_or(("", 0), |site| (&*site.file, site.line));
     writer.text(file, FILE_BYTES_MAX).u32(line);
+    write_sizes(writer, call.sizes.as_deref());
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
@@ -54,7 +59,44 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
         descriptor,
         algorithm: algorithm.map(|name| Cow::Owned(name.to_owned())),
         site: (!file.is_empty()).then_some(Site { file: Cow::Owned(file), line }),
+        sizes: read_sizes(reader)?.map(Arc::new),
     })
+}
+
+fn write_sizes(writer: &mut Writer, sizes: Option<&Sizes>) {
+    match sizes {
+        None => drop(writer.u8(0)),
+        Some(Sizes::Segments(list)) => write_lengths(writer.u8(1), list),
+        Some(Sizes::PerRank(list)) => write_lengths(writer.u8(2), list),
+        Some(Sizes::PerPair { send, receive }) => {
+            write_lengths(writer.u8(3), send);
+            write_lengths(writer, receive);
+        }
+    }
+}
+
+fn read_sizes(reader: &mut Reader<'_>) -> Result<Option<Sizes>, Malformed> {
+    Ok(match reader.u8()? {
+        0 => None,
+        1 => Some(Sizes::Segments(read_lengths(reader)?)),
+        2 => Some(Sizes::PerRank(read_lengths(reader)?)),
+        3 => Some(Sizes::PerPair { send: read_lengths(reader)?, receive: read_lengths(reader)? }),
+        _ => return Err(Malformed { what: "an unknown kind of sizes" }),
+    })
+}
+
+fn write_lengths(writer: &mut Writer, list: &LengthList) {
+    writer.u64(list.count());
+    for length in list.known() {
+        writer.u64(*length);
+    }
+}
+
+fn read_lengths(reader: &mut Reader<'_>) -> Result<LengthList, Malformed> {
+    let count = reader.u64()?;
+    let known = (0..count.min(LENGTHS_KNOWN_MAX as u64)).map(|_| reader.u64());
+    let list = LengthList::from_known(known.collect::<Result<_, _>>()?, count);
+    list.ok_or(Malformed { what: "a list of lengths of another size" })
 }
 
 fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
@@ -126,6 +168,14 @@ mod tests {
             Some(ReduceOp::User(UserOp { name: USER_NAME, commutative: true })),
         ]);
         let opaque = DType::opaque(0x0304).unwrap();
+        let list = |count: u64| LengthList::new((0..count).collect::<Vec<_>>().into_iter());
+        let kinds = [
+            None,
+            Some(Sizes::Segments(list(0))),
+            Some(Sizes::PerRank(list(3))),
+            Some(Sizes::PerPair { send: list(LENGTHS_KNOWN_MAX as u64), receive: list(1000) }),
+        ];
+        let mut sizes = kinds.map(|kind| kind.map(Arc::new)).into_iter().cycle();
         for (op, dtype) in ops.flat_map(|op| [(op, DType::BF16), (op, opaque)]) {
             let descriptor = Descriptor {
                 op,
@@ -138,7 +188,8 @@ mod tests {
                 ..Descriptor::new(Collective::Reduce, dtype, 77)
             };
             let site = Some(Site { file: "train.rs".into(), line: 9 });
-            let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site };
+            let sizes = sizes.next().flatten();
+            let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site, sizes };
             let mut writer = Writer::new();
             write(&mut writer, &call);
             let bytes = writer.finish();

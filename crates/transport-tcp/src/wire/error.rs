@@ -3,25 +3,27 @@
 //! | code | error | fields |
 //! | --- | --- | --- |
 //! | 0 | any other | none; the receiver keeps the words |
-//! | 1 | mismatch | ours call, theirs call, rank `u32`, difference text |
-//! | 2 | peer lost | count `u32` and culprits, call (`u8` 0, or 1 and a call), noticed by `u32`, certainty `u8`, text |
-//! | 3 | timeout | call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
+//! | 1 | mismatch | rank `u32` and its call, twice; difference text |
+//! | 2 | peer lost | culprits (count `u32`), call (`u8` 0, or 1 and a call), reported by `u32`, certainty `u8`, text |
+//! | 3 | timeout | reported by `u32`, call, waited ns `u64`, count `u32` and that many of rank `u32`, status text |
 //! | 4 | cancelled | by `u32`, call |
 //! | 5 | panicked | rank `u32`, call, words text |
 //! | 6 | closed | none |
 //! | 7 | refused | problem text |
 //! | 8 | system | what text, words text |
-//! | 9 | evicted | noticed by `u32`, reason text |
+//! | 9 | evicted | reported by `u32`, evidence text |
+//! | 11 | revoked | by `u32`, the cause as an error |
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
-//! call).
+//! call without sizes).
 //!
 //! A code that the receiver does not know is taken as 0, so a newer rank can still explain itself to an older one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, Culprit, Error, Process};
+use unisono_communicator::{Awaited, CallInfo, Culprit, Error, Process};
 
 use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty};
 use crate::codec::{Malformed, Reader, Writer};
@@ -33,33 +35,34 @@ const RANKS_MAX: usize = 32;
 /// Ranks that a lost-peer report names; the rest is left out.
 const CULPRITS_MAX: usize = 16;
 
+/// The code of the one error that holds another.
+const REVOKED: u8 = 11;
+
 const STATUS_BYTES_MAX: usize = 300;
 const FIELDS_BYTES_MAX: usize = 12 * 1024;
 
 pub(crate) fn write_error(writer: &mut Writer, error: &Error) {
-    let cause = error.root_cause();
     let mut fields = Writer::new();
-    let code = write_fields(&mut fields, cause);
-    writer.u8(code).text(&cause.to_string(), TEXT_BYTES_MAX).bytes(&fields.finish());
+    let code = write_fields(&mut fields, error);
+    writer.u8(code).text(&error.to_string(), TEXT_BYTES_MAX).bytes(&fields.finish());
 }
 
 fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
     match error {
-        Error::Mismatch { ours, theirs, rank, difference } => {
-            call::write(fields, ours);
-            call::write(fields, theirs);
-            fields.u32(*rank).text(difference, TEXT_BYTES_MAX);
+        Error::Mismatch { calls, difference } => {
+            calls.iter().for_each(|(rank, one)| call::write(fields.u32(*rank), one));
+            fields.text(difference, TEXT_BYTES_MAX);
             1
         }
-        Error::PeerLost { culprits, call, noticed_by, certainty, reason } => {
+        Error::PeerLost { culprits, call, reported_by, certainty, evidence } => {
             fields.u32(culprits.len().min(CULPRITS_MAX) as u32);
             culprits.iter().take(CULPRITS_MAX).for_each(|culprit| write_culprit(fields, culprit));
             call::write_optional(fields, call.as_deref());
-            fields.u32(*noticed_by).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+            fields.u32(*reported_by).u8(certainty_code(*certainty)).text(evidence, TEXT_BYTES_MAX);
             2
         }
-        Error::Timeout { call, waited, not_arrived } => {
-            call::write(fields, call);
+        Error::Timeout { call, reported_by, waited, not_arrived } => {
+            call::write(fields.u32(*reported_by), call);
             fields.u64(waited.as_nanos().min(u64::MAX.into()) as u64);
             fields.u32(not_arrived.len().min(RANKS_MAX) as u32);
             for one in not_arrived.iter().take(RANKS_MAX) {
@@ -90,8 +93,13 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             fields.text(reason, TEXT_BYTES_MAX);
             10
         }
-        Error::Evicted { noticed_by, reason } => {
-            fields.u32(*noticed_by).text(reason, TEXT_BYTES_MAX);
+        Error::Revoked { by, cause } => {
+            // A cause within a cause says nothing more, and must fit.
+            write_error(fields.u32(*by), cause.root_cause());
+            REVOKED
+        }
+        Error::Evicted { reported_by, evidence } => {
+            fields.u32(*reported_by).text(evidence, TEXT_BYTES_MAX);
             9
         }
         _ => 0,
@@ -104,7 +112,12 @@ fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
         None => fields.u8(0),
         Some(process) => fields.u8(1).u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX),
     };
-    call::write_optional(fields, culprit.last_call.as_deref());
+    call::write_optional(fields, culprit.last_call.as_deref().cloned().map(without_sizes).as_ref());
+}
+
+/// Only a mismatch needs the sizes of a call, and there are many culprits.
+fn without_sizes(call: CallInfo) -> CallInfo {
+    CallInfo { sizes: None, ..call }
 }
 
 fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
@@ -114,11 +127,28 @@ fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
         1 => Some(Process { pid: fields.u32()?, host: fields.text(HOST_NAME_BYTES_MAX)?.into() }),
         _ => return Err(Malformed { what: "neither a process nor none" }),
     };
-    Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(Box::new) })
+    Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(without_sizes).map(Box::new) })
 }
 
 pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     let code = reader.u8()?;
+    if code != REVOKED {
+        return read_plain(reader, code);
+    }
+    // Its words repeat those of the cause.
+    reader.text(TEXT_BYTES_MAX)?;
+    let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
+    let (by, inner) = (fields.u32()?, fields.u8()?);
+    if inner == REVOKED {
+        return Err(Malformed { what: "a revocation within a revocation" });
+    }
+    let cause = Arc::new(read_plain(&mut fields, inner)?);
+    fields.finish()?;
+    Ok(Error::Revoked { by, cause })
+}
+
+/// Any error but a revocation, behind its code.
+fn read_plain(reader: &mut Reader<'_>, code: u8) -> Result<Error, Malformed> {
     let words = reader.text(TEXT_BYTES_MAX)?;
     let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
     let error = match read_fields(&mut fields, code)? {
@@ -133,9 +163,7 @@ pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
 fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malformed> {
     let error = match code {
         1 => Error::Mismatch {
-            ours: Box::new(call::read(fields)?),
-            theirs: Box::new(call::read(fields)?),
-            rank: fields.u32()?,
+            calls: Box::new([(fields.u32()?, call::read(fields)?), (fields.u32()?, call::read(fields)?)]),
             difference: text(fields)?,
         },
         2 => Error::PeerLost {
@@ -144,16 +172,16 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
                 (0..count).map(|_| read_culprit(fields)).collect::<Result<_, _>>()?
             },
             call: call::read_optional(fields)?.map(Box::new),
-            noticed_by: fields.u32()?,
+            reported_by: fields.u32()?,
             certainty: read_certainty(fields)?,
-            reason: text(fields)?,
+            evidence: text(fields)?,
         },
         3 => {
-            let call = Box::new(call::read(fields)?);
+            let (reported_by, call) = (fields.u32()?, Box::new(call::read(fields)?));
             let waited = Duration::from_nanos(fields.u64()?);
             let count = fields.length(RANKS_MAX, 8)?;
             let not_arrived = (0..count).map(|_| read_awaited(fields)).collect::<Result<_, _>>()?;
-            Error::Timeout { call, waited, not_arrived }
+            Error::Timeout { call, reported_by, waited, not_arrived }
         }
         4 => Error::Cancelled { by: fields.u32()?, call: Box::new(call::read(fields)?) },
         5 => {
@@ -168,7 +196,7 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             call: call::read_optional(fields)?.map(Box::new),
             reason: text(fields)?,
         },
-        9 => Error::Evicted { noticed_by: fields.u32()?, reason: text(fields)? },
+        9 => Error::Evicted { reported_by: fields.u32()?, evidence: text(fields)? },
         _ => return Ok(None),
     };
     Ok(Some(error))
@@ -184,9 +212,7 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use unisono_communicator::{CallInfo, Certainty, Collective, DType, Descriptor, Site};
+    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, Site, Sizes};
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -205,7 +231,10 @@ mod tests {
     fn call(number: u64, text: &str) -> Box<CallInfo> {
         let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
         let site = Some(Site { file: text.to_owned().into(), line: 1 });
-        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site })
+        let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
+        // Of culprits they do not travel.
+        let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);
+        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site, sizes })
     }
 
     fn examples(text: &str, ranks: u32) -> Vec<Error> {
@@ -217,25 +246,30 @@ mod tests {
             last_call: (rank > 1).then(|| call(3, text)),
         };
         vec![
-            Error::Mismatch { ours: call(1, text), theirs: call(2, text), rank: 3, difference: own() },
+            Error::Mismatch {
+                calls: Box::new([(3, *call(1, text)), (4, *call(2, text))]),
+                difference: own(),
+            },
             Error::PeerLost {
                 culprits: (0..ranks).map(culprit).collect(),
                 call: Some(call(4, text)),
-                noticed_by: 2,
+                reported_by: 2,
                 certainty: Certainty::Suspected,
-                reason: own(),
+                evidence: own(),
             },
             Error::Timeout {
                 call: call(5, text),
+                reported_by: 1,
                 waited: Duration::from_millis(6),
                 not_arrived: (0..ranks).map(awaited).collect(),
             },
             Error::Cancelled { by: 1, call: call(7, text) },
             Error::Panicked { rank: 1, call: call(7, text), text: own() },
             Error::Closed,
+            Error::Revoked { by: 5, cause: Arc::new(Error::Cancelled { by: 5, call: call(9, text) }) },
             Error::Refused { problem: own() },
             Error::System { what: own(), text: own() },
-            Error::Evicted { noticed_by: 1, reason: own() },
+            Error::Evicted { reported_by: 1, evidence: own() },
             Error::Corrupted { from: 1, to: 2, call: Some(call(8, text)), reason: own() },
         ]
     }
@@ -256,9 +290,12 @@ mod tests {
     }
 
     #[test]
-    fn a_revocation_is_flattened_and_the_rest_keeps_its_words() {
-        let nested = Error::Revoked { by: 3, cause: Arc::new(Error::Closed) };
-        assert!(matches!(round_trip(&nested), Error::Closed));
+    fn a_revocation_keeps_its_root_and_the_rest_its_words() {
+        let once = |cause| Error::Revoked { by: 3, cause: Arc::new(cause) };
+        for nested in [once(Error::Closed), once(once(Error::Closed))] {
+            let Error::Revoked { by: 3, cause } = round_trip(&nested) else { panic!("{nested}") };
+            assert!(matches!(*cause, Error::Closed));
+        }
         let other = Error::invalid("root", "is 9 of 2");
         let Error::System { text, .. } = round_trip(&other) else { panic!("not kept as words") };
         assert_eq!(text, other.to_string());

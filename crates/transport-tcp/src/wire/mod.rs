@@ -20,14 +20,14 @@
 //! | --- | --- | --- |
 //! | 1 | revoked | communicator `u64`, epoch `u32`, error |
 //! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
-//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64` |
+//! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
 //! | 4 | goodbye | none: the origin leaves the job |
 //! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
 //! | 6 | decision | agreement, ballot: what was decided |
 //!
 //! An agreement is communicator `u64`, epoch `u32`, question `u8` (1 a flag, 2 who survives), number `u64`. A ballot is
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
-//! of the first byte: 0 live, 1 gone, 2 suspected.
+//! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
 //! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
 //! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
@@ -128,8 +128,9 @@ pub(crate) enum Topic {
     Revoked { key: CommunicatorKey, cause: Error },
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: u32, certainty: Certainty, reason: String },
-    /// The origin has closed a communicator after these collectives.
-    Closed { key: CommunicatorKey, history: CallHistory },
+    /// The origin takes no part in a communicator any more, after these collectives: it has called `close`, or else it
+    /// has dropped the communicator or ended.
+    Closed { key: CommunicatorKey, history: CallHistory, by_close: bool },
     /// The origin leaves the job in good order.
     Goodbye,
     /// What the origin says in an agreement.
@@ -226,9 +227,9 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, history } => {
+        Topic::Closed { key, history, by_close } => {
             write_key(writer.u8(3), *key);
-            writer.u64(history.calls).u64(history.digest);
+            writer.u64(history.calls).u64(history.digest).u8((*by_close).into());
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -249,7 +250,12 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
         3 => {
             let key = read_key(reader)?;
             let history = CallHistory { calls: reader.u64()?, digest: reader.u64()? };
-            Topic::Closed { key, history }
+            let by_close = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed { what: "neither closed nor dropped" }),
+            };
+            Topic::Closed { key, history, by_close }
         }
         4 => Topic::Goodbye,
         5 => {
@@ -329,14 +335,14 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        let call = CallInfo { number: 4, descriptor, algorithm: None, site: None };
+        let call = CallInfo { number: 4, descriptor, algorithm: None, site: None, sizes: None };
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
-        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Suspected, Fate::Live];
+        let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 } },
+            Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 }, by_close: true },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },

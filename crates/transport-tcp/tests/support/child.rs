@@ -7,6 +7,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc;
 
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
 use crate::support::TEST_TIME_MAX;
 
 const MARK: &str = "rank says: ";
@@ -20,6 +23,27 @@ pub(crate) fn words(test: &str) -> [&str; 5] {
 pub(crate) fn say(text: &str) {
     let mut output = std::io::stdout().lock();
     writeln!(output, "\n{MARK}{text}").and_then(|()| output.flush()).unwrap();
+}
+
+/// Starts a process that holds all sockets of this one, as the child of a fork without exec does, and that ends when
+/// the input of this process does. An error says why this machine cannot.
+pub(crate) fn leave_sockets_to_a_child() -> std::io::Result<()> {
+    let own = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
+    let mut copies = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let path = entry?.path();
+        let is_socket = std::fs::read_link(&path).is_ok_and(|to| to.to_string_lossy().starts_with("socket:"));
+        let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+        if let Some(number) = number.filter(|_| is_socket) {
+            let copy = pidfd_getfd(&own, number, PidfdGetfdFlags::empty())?;
+            // The child of an exec has it too.
+            fcntl_setfd(&copy, FdFlags::empty())?;
+            copies.push(copy);
+        }
+    }
+    assert!(!copies.is_empty(), "no sockets");
+    Command::new("cat").stdin(Stdio::inherit()).stdout(Stdio::null()).spawn()?;
+    Ok(())
 }
 
 /// One rank's process, which is killed when this goes.

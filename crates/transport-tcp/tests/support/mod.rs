@@ -40,6 +40,7 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
         processes: Vec::new(),
         world_size: ranks,
         parameters: Prices::from_config(config).expect("good prices").encode(),
+        cores: Vec::new(),
     };
     (listeners, members)
 }

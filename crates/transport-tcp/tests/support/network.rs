@@ -28,6 +28,9 @@ pub(crate) enum Cut {
     Silence,
     /// Routes that lead nowhere, on both sides: whoever sends is told, but connections that exist are not.
     Blackhole,
+    /// Whoever sends or dials is reset or refused, as by a router that answers in the place of the other side: each
+    /// side has the other's addresses, at which nobody listens.
+    Resets,
 }
 
 /// Hosts `10.0.0.1`, `10.0.0.2` and so on, which nobody else sees. All of it goes when this does, or its process.
@@ -130,7 +133,8 @@ impl Network {
         match cut {
             Cut::LinkDown => self.on_switch(&format!("link set port{host} down")),
             Cut::Silence => self.on_switch(&format!("link set port{host} nomaster")),
-            Cut::Blackhole => self.routes("add", host),
+            Cut::Blackhole => self.on_both_sides(host, |to| format!("route add blackhole {to}/32\n")),
+            Cut::Resets => self.on_both_sides(host, |to| format!("address add {to}/32 dev lo\n")),
         }
     }
 
@@ -139,12 +143,14 @@ impl Network {
         match cut {
             Cut::LinkDown => self.on_switch(&format!("link set port{host} up")),
             Cut::Silence => self.on_switch(&format!("link set port{host} master bridge")),
-            Cut::Blackhole => self.routes("delete", host),
+            Cut::Blackhole => self.on_both_sides(host, |to| format!("route delete blackhole {to}/32\n")),
+            Cut::Resets => self.on_both_sides(host, |to| format!("address delete {to}/32 dev lo\n")),
         }
     }
 
-    fn routes(&self, change: &str, host: usize) -> io::Result<()> {
-        let line = |to| format!("route {change} blackhole {}/32\n", Network::address(to));
+    /// Changes what leads from a host to the others and back.
+    fn on_both_sides(&self, host: usize, line: impl Fn(Ipv4Addr) -> String) -> io::Result<()> {
+        let line = |to| line(Network::address(to));
         let others = || (0..self.hosts).filter(|other| *other != host);
         self.on_host(host, &others().map(line).collect::<String>())?;
         others().try_for_each(|other| self.on_host(other, &line(host)))

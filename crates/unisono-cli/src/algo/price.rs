@@ -1,4 +1,4 @@
-//! `unisono algo price`: what algorithms are expected to cost, and which one the library would take.
+//! `unisono algo price`: what algorithms are expected to cost, and which one the library would choose.
 
 use serde::Serialize;
 use unisono::Group;
@@ -80,10 +80,10 @@ pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
     priced.iter().try_for_each(|one| print::line(&one.line()))
 }
 
-/// This machine's, or those of the network that the arguments describe.
+/// The parameters of this machine, or of the network that the arguments describe.
 fn parameters(arguments: &PriceArguments) -> Result<Parameters> {
     let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks));
+    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks), &[]);
     if alpha_us.is_none() && beta_gb_per_s.is_none() && gamma_gb_per_s.is_none() {
         return Ok(here);
     }
@@ -103,7 +103,7 @@ fn assumptions(parameters: &Parameters, ranks: u32) -> String {
     let beta = gb_per_s(parameters.wire_fs_per_byte);
     let gamma = gb_per_s(parameters.reduce_fs_per_byte);
     let processor = match (parameters.cpu_per_message_ns, parameters.cpu_fs_per_byte) {
-        (0, 0) => "no time of processors".to_owned(),
+        (0, 0) => "processor time not counted".to_owned(),
         (message, byte) => format!(
             "processor {:.2} us per message and {:.2} GB/s, {:.2} ranks per core",
             message as f64 / 1e3,

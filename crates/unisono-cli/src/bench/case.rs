@@ -1,4 +1,4 @@
-//! One row's call: its buffers, how it is issued, and what it must leave in the output.
+//! The call of one row: its buffers, how it is issued, and the output that is expected.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::values::{Values, count_wrong};
 /// Contents of an output before a call that must write all of it.
 const UNWRITTEN: u8 = 0x5a;
 
-/// What a row of the bench calls, on this rank.
+/// The call of one row of the bench, on this rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) operation: Operation,
     pub(crate) dtype: DType,
     /// For the operations that reduce.
     pub(crate) op: Option<ReduceOp>,
-    /// Elements; see [`Descriptor`].
+    /// Number of elements, as in [`Descriptor`].
     pub(crate) count: u64,
     /// Forced algorithm.
     pub(crate) algorithm: Option<Arc<str>>,
@@ -31,11 +31,11 @@ pub(crate) struct Case {
     pub(crate) rank: u32,
 }
 
-/// What is expected of an output is made in parts of at most this many bytes.
+/// An expected output is computed in parts of at most this many bytes.
 const EXPECTED_BYTES_MAX: usize = 64 << 10;
 
-/// The memory of calls on this rank, enough for each of them: made once, so that nothing of an earlier call is still
-/// resident beside that of a later one.
+/// The memory of all calls on this rank, as much as the largest of them needs. It is allocated once, so that memory of
+/// an earlier call is not still resident during a later one.
 #[derive(Debug)]
 pub(crate) struct Memory {
     /// Empty when all calls are in place.
@@ -44,7 +44,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Enough for all `cases`, whoever is the root; every page of it touched.
+    /// Memory for all `cases` with any root. Every page has been touched.
     pub(crate) fn new(comm: &dyn Communicator, cases: &[Case]) -> Memory {
         let roots = |case: &Case| 0..if case.operation.is_rooted() { case.ranks } else { 1 };
         let sizes = cases.iter().flat_map(|case| {
@@ -54,25 +54,25 @@ impl Memory {
         Memory { input: vec![UNWRITTEN; input], output: vec![UNWRITTEN; output] }
     }
 
-    /// All of it.
+    /// The bytes of both buffers.
     pub(crate) fn bytes(&self) -> u64 {
         (self.input.len() + self.output.len()) as u64
     }
 }
 
 impl Case {
-    /// The root of the `index`th call; roots rotate, so that no call can run ahead of the one before.
+    /// The root of call `index`, counted from 0. Roots rotate, so that no call can run ahead of the one before.
     pub(crate) fn root(&self, index: u64) -> Option<u32> {
         self.operation.is_rooted().then(|| (index % u64::from(self.ranks)) as u32)
     }
 
-    /// The rank that a message goes to and comes from; none for the odd one out.
+    /// The rank with which this one exchanges messages; `None` for the last rank of an odd number.
     fn partner(&self) -> Option<u32> {
         if self.ranks == 1 { Some(0) } else { Some(self.rank ^ 1).filter(|&partner| partner < self.ranks) }
     }
 
-    /// Where the operation allows it, one buffer is input and output, as users mostly have it. Of a reduce only the
-    /// root has an output.
+    /// Whether one buffer is input and output: it is where the operation allows it, since most users do so. In a reduce
+    /// only the root has an output.
     fn in_place(&self, root: Option<u32>) -> bool {
         match self.operation.collective() {
             Some(Collective::AllReduce | Collective::Broadcast) => true,
@@ -105,7 +105,7 @@ impl Case {
         }
     }
 
-    /// What an algorithm for this call must be able to do; the same on every rank.
+    /// What this call requires of its algorithm; the same on every rank.
     pub(crate) fn admit(&self) -> Admit {
         let commutative_operator = self.op.is_none_or(ReduceOp::is_commutative);
         Admit { commutative_operator, in_place: self.in_place(None), ..Admit::ANY }
@@ -129,7 +129,7 @@ impl Case {
         self.values(seed).fill(self.rank, 0, input);
     }
 
-    /// What of the memory a call with `root` reads, before it is made: for dumps.
+    /// The part of the memory that a call with `root` will read; for dumps.
     pub(crate) fn input<'a>(
         &self,
         comm: &dyn Communicator,
@@ -140,7 +140,7 @@ impl Case {
         if self.in_place(root) { &memory.output[..output] } else { &memory.input[..input] }
     }
 
-    /// What of the memory a call with `root` writes.
+    /// The part of the memory that a call with `root` writes.
     pub(crate) fn output<'a>(
         &self,
         comm: &dyn Communicator,
@@ -150,7 +150,7 @@ impl Case {
         &memory.output[..self.bytes(comm, root).1]
     }
 
-    /// Issues the call; the outcome of a rank without a partner says so in place of an algorithm.
+    /// Issues the call. The outcome of a rank without a partner has "idle" for its algorithm.
     pub(crate) fn call(
         &self,
         comm: &dyn Communicator,
@@ -210,8 +210,8 @@ impl Case {
         comm.execute(call)
     }
 
-    /// How many elements of the output are not what [`Case::fill`] with `seed` on every rank must lead to. Part by
-    /// part: expectations as large as the output would count as this rank's memory.
+    /// How many elements of the output are wrong, if every rank has called [`Case::fill`] with `seed`. It compares part
+    /// by part: an expected output as large as the output itself would count as memory of this rank.
     pub(crate) fn wrong(&self, root: Option<u32>, seed: u64, output: &[u8]) -> u64 {
         let element_bytes = self.dtype.bytes();
         let share_bytes = match self.operation.collective() {
@@ -233,8 +233,8 @@ impl Case {
         wrong
     }
 
-    /// What must be in the output from element `first` of share `share` on, for operations whose output has one share
-    /// from each rank; from element `first` on, for the others.
+    /// The expected output from element `first` of share `share` on, for operations whose output has one share from
+    /// each rank; from element `first` on, for the others.
     fn expect(&self, root: Option<u32>, seed: u64, (share, first): (u32, u64), into: &mut [u8]) {
         let values = self.values(seed);
         let own_share = u64::from(self.rank) * self.count + first;
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// The definitions once more, spelled out on two ranks with the elements as numbers.
+    /// The definitions of the operations again, written out for two ranks.
     #[test]
     fn expectations_follow_the_definitions() {
         let expected = |name: &str, rank: u32, root: Option<u32>| {
@@ -294,7 +294,7 @@ mod tests {
                 _ => 5,
             };
             let mut bytes = vec![0; elements * 4];
-            // Of a share from each rank, or of the whole at once.
+            // One share of each rank, or the whole output.
             for (share, bytes) in (0..).zip(bytes.chunks_mut(20)) {
                 case.expect(root, 1, (share, 0), bytes);
             }

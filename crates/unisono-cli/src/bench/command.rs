@@ -1,4 +1,4 @@
-//! `unisono bench`: checks what was asked for, starts ranks where that is wanted, and prints what they found.
+//! `unisono bench`: checks its arguments, starts ranks if asked to, and prints what they measured.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
 use crate::run::{Job, launch};
 
-/// How many ranks to start when nobody says.
+/// How many ranks to start by default.
 const RANKS_DEFAULT: u32 = 2;
 
 /// `unisono bench`.
@@ -37,7 +37,7 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
     launch(&Job::of_this_program(ranks, rank_arguments(&arguments))?, Arc::new(Spokesman))
 }
 
-/// The same bench once more, without the number of ranks: as a rank of the job it then finds itself in.
+/// The arguments of a rank: the same bench without the number of ranks, so that it joins the job it is started in.
 fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     let BenchArguments { operations, ranks: _, sizes, dtype, op, algorithm, dump, json } = arguments;
     let list = |items: Vec<String>| items.join(",");
@@ -147,7 +147,7 @@ fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result
     }
     comm.close()?;
     printed?;
-    // Rank 0 alone fails, so that no other ends it before it has printed.
+    // Only rank 0 fails: if another rank failed, the launcher might end rank 0 before it has printed.
     if speaks { judge(&rows) } else { Ok(()) }
 }
 

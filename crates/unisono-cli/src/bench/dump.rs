@@ -1,4 +1,4 @@
-//! What a call was given and what it gave, as files, so that someone else can judge it.
+//! The input and output of a call as files, so that another program can check them.
 
 use std::fs;
 use std::io;
@@ -25,14 +25,14 @@ pub(crate) struct Dump {
 }
 
 impl Dump {
-    /// Row `row` below `directory`; made where it is missing.
+    /// The folder of row `row` in `directory`; created if it is missing.
     pub(crate) fn create(directory: &Path, row: usize) -> io::Result<Dump> {
         let folder = directory.join(row.to_string());
         fs::create_dir_all(&folder)?;
         Ok(Dump { folder })
     }
 
-    /// What was called; written by rank 0.
+    /// Writes the call; rank 0 does so.
     pub(crate) fn call(&self, case: &Case, root: Option<u32>) -> io::Result<()> {
         if case.rank != 0 {
             return Ok(());
@@ -45,7 +45,7 @@ impl Dump {
         fs::write(self.folder.join("call.json"), text)
     }
 
-    /// A rank's buffer before (`in`) or after (`out`) the call, as it lies in memory: little-endian.
+    /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian.
     pub(crate) fn buffer(&self, rank: u32, side: &str, bytes: &[u8]) -> io::Result<()> {
         fs::write(self.folder.join(format!("rank{rank}.{side}")), bytes)
     }

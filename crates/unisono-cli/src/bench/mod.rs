@@ -26,14 +26,14 @@ use report::Row;
 use resident::Watch;
 use timing::{Effort, time};
 
-/// By which algorithms.
+/// Which algorithms are measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Algorithms {
-    /// The one that the library takes.
+    /// The one that the library chooses.
     Cheapest,
-    /// This one.
+    /// The one of this name.
     Named(Arc<str>),
-    /// Each that may serve the call, against each other.
+    /// Every one that fits the call, in turns.
     All,
 }
 
@@ -45,18 +45,18 @@ pub(crate) struct Plan {
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
     pub(crate) algorithms: Algorithms,
-    /// Where to put what the last call of each row got and gave.
+    /// The folder for the input and output of the last call of each row.
     pub(crate) dump: Option<PathBuf>,
     pub(crate) effort: Effort,
 }
 
 impl Plan {
-    /// One list for each operation and size: the calls to measure against each other, which differ in algorithm only.
+    /// One list for each operation and size: the calls to measure in turns, which differ only in their algorithm.
     fn cells(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Vec<Case>> {
         let (ranks, rank) = (comm.group().size(), comm.group().rank());
         let case = |operation: Operation, size| Case {
             operation,
-            // As the library itself describes a barrier.
+            // The library itself describes a barrier so.
             dtype: if operation.has_size() { self.dtype } else { DType::U8 },
             op: operation.reduces().then_some(self.op),
             count: operation.count(size, self.dtype.bytes(), ranks),
@@ -78,7 +78,7 @@ impl Algorithms {
         let with = |name: &str| Case { algorithm: Some(name.into()), ..case.clone() };
         match (self, case.operation.scheduled()) {
             (Algorithms::Named(name), _) => vec![with(name)],
-            // Alone, every algorithm is the same.
+            // On one rank all algorithms are the same.
             (Algorithms::All, Some(collective)) if case.ranks > 1 => {
                 let admitted = forecast.admitted(collective, &case.admit());
                 admitted.into_iter().map(|algorithm| with(algorithm.name)).collect()
@@ -88,7 +88,7 @@ impl Algorithms {
     }
 }
 
-/// Measures and checks every row of the plan, and hands each to `report` when it is done, the same on every rank.
+/// Measures and checks every row of the plan, and gives each to `report` when it is done; every rank gets the same row.
 /// Collective.
 pub(crate) fn measure(
     comm: &dyn Communicator,
@@ -104,7 +104,7 @@ pub(crate) fn measure(
         let mut measured = cell.measure(&forecast, &mut memory)?;
         if plan.algorithms == Algorithms::All {
             let best = measured.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
-            // A call on one rank can be shorter than the clock can tell.
+            // A call on one rank can be shorter than a tick of the clock.
             let times_best = |row: &Row| if best > 0.0 { row.median_us / best } else { 1.0 };
             measured.iter_mut().for_each(|row| row.times_best = Some(times_best(row)));
         }
@@ -116,7 +116,7 @@ pub(crate) fn measure(
     Ok(rows)
 }
 
-/// Calls that are measured against each other.
+/// Calls that are measured in turns.
 struct Cell<'a> {
     comm: &'a dyn Communicator,
     cases: &'a [Case],
@@ -129,7 +129,7 @@ struct Cell<'a> {
 impl Cell<'_> {
     fn measure(&self, forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
         let &Cell { comm, cases, effort, .. } = self;
-        // The first check connects and allocates, so that the clock does not see it.
+        // The first check connects and allocates, so that this is not measured.
         let checks =
             (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
         let before = checks.collect::<Result<Vec<_>>>()?;
@@ -152,7 +152,7 @@ impl Cell<'_> {
 /// A row without times.
 fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
     let collective = case.operation.scheduled();
-    // What the case forced says more than the outcome, which leaves out a number of leaders.
+    // The outcome leaves out the number of leaders, so the forced name counts.
     let asked = case.algorithm.as_deref();
     let ran = collective.and_then(|collective| forecast.ran(collective, asked, checked.algorithm));
     let pick = collective.and_then(|collective| forecast.pick(collective, case.size_bytes(), &case.admit()));
@@ -168,7 +168,7 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
         predicted_us: ran.map(|ran| forecast.microseconds(&ran, case.size_bytes())),
-        // Where no schedule runs there is no choice.
+        // Without a schedule nothing was chosen.
         chosen: ran.is_none_or(|ran| pick == Some(ran)),
         times_best: None,
         extra_rss_mib: checked.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
@@ -176,12 +176,12 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
     }
 }
 
-/// What the checked calls of a case came to.
+/// The result of the checked calls of a case.
 struct Checked {
-    /// Elements.
+    /// Wrong elements.
     wrong: u64,
     algorithm: &'static str,
-    /// The most that was resident during a call; after [`Checked::over_ranks`] without the bench's own buffers.
+    /// The most bytes that were resident during a call; after [`Checked::over_ranks`] without the bench's own buffers.
     peak_bytes: Option<u64>,
 }
 
@@ -200,7 +200,7 @@ impl Checked {
         let mut wrong = [self.wrong + early];
         comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
         let extra = self.peak_bytes.map(|peak| peak.saturating_sub(memory.bytes()));
-        // One rank that cannot say spoils it for all.
+        // If one rank does not know, the maximum is not known.
         let mut most = [extra.unwrap_or(u64::MAX)];
         comm.all_reduce(&mut most, ReduceOp::Max)?;
         let peak_bytes = Some(most[0]).filter(|&most| most != u64::MAX);
@@ -208,7 +208,7 @@ impl Checked {
     }
 }
 
-/// Calls once with every root, or once, on fresh inputs. The last call goes into the dump.
+/// Makes one call with every root, or only one, on fresh inputs, and dumps the last one.
 fn check(
     comm: &dyn Communicator,
     case: &Case,
@@ -239,11 +239,11 @@ fn check(
     Ok(checked)
 }
 
-/// How long one rank stays away from the barrier that is checked.
+/// How late one rank enters the barrier that is checked.
 const LATE: Duration = Duration::from_millis(5);
 
-/// 1 if this rank left a barrier before the last one came, by the clock that all processes of a host share; between
-/// hosts there is no such clock, and nothing is checked.
+/// 1 if this rank left a barrier before the last rank entered it, by the clock that all processes of a host share.
+/// Hosts have no common clock, so between hosts nothing is checked.
 fn left_early(comm: &dyn Communicator) -> Result<u64> {
     let now = || {
         let now = clock_gettime(ClockId::Monotonic);

@@ -11,7 +11,7 @@ use unisono_schedule::Collective as Scheduled;
 pub(crate) enum Operation {
     /// One collective call.
     Collective(Collective),
-    /// Ranks 2k and 2k + 1 send a message to and fro; the time is that of one way. Without a partner a rank is idle.
+    /// Ranks 2k and 2k + 1 send a message there and back; the time is one way's. A rank without a partner is idle.
     SendRecv,
 }
 
@@ -38,7 +38,7 @@ impl Operation {
         }
     }
 
-    /// The collective whose algorithms can serve it.
+    /// The collective whose algorithms it can use.
     pub(crate) fn scheduled(self) -> Option<Scheduled> {
         self.name().parse().ok()
     }
@@ -51,12 +51,12 @@ impl Operation {
         self.collective().is_some_and(Collective::is_rooted)
     }
 
-    /// Whether a size means anything.
+    /// Whether the operation has a size.
     pub(crate) fn has_size(self) -> bool {
         self != Operation::Collective(Collective::Barrier)
     }
 
-    /// How many shares of `count` elements make up the size of a row: that of the larger of a rank's two buffers.
+    /// How many shares of `count` elements the larger of a rank's two buffers has: this buffer is the size of a row.
     pub(crate) fn shares(self, ranks: u32) -> u64 {
         match self {
             Operation::Collective(
@@ -75,8 +75,8 @@ impl Operation {
         if self.has_size() { bytes / element_bytes as u64 / self.shares(ranks) } else { 0 }
     }
 
-    /// What the bytes per second of a row are multiplied with to give the load of the busiest link, whatever the number
-    /// of ranks: nccl-tests' factors.
+    /// The factor from a row's bytes per second to the load of the busiest link, as in nccl-tests, which makes numbers
+    /// of ranks comparable.
     pub(crate) fn busbw_factor(self, ranks: u32) -> f64 {
         let n = f64::from(ranks);
         match self {

@@ -16,47 +16,47 @@ const GIGABYTE: f64 = 1e9;
 pub(crate) struct Row {
     pub(crate) op: String,
     pub(crate) ranks: u32,
-    /// Of the larger of a rank's two buffers, after rounding down to whole elements.
+    /// Size of the larger of a rank's two buffers, rounded down to whole elements.
     pub(crate) bytes: u64,
     pub(crate) dtype: String,
     pub(crate) redop: Option<String>,
-    /// The one that really ran.
+    /// The algorithm that ran.
     pub(crate) algorithm: String,
     pub(crate) median_us: f64,
     pub(crate) min_us: f64,
     pub(crate) algbw_gb_per_s: f64,
     pub(crate) busbw_gb_per_s: f64,
-    /// What the price says; nothing where no schedule ran.
+    /// The prediction of the cost model; `None` where no schedule ran.
     pub(crate) predicted_us: Option<f64>,
     /// Whether a call that names no algorithm runs this one.
     pub(crate) chosen: bool,
-    /// The median as a multiple of the least median of all algorithms, where all were measured.
+    /// The median divided by the least median of all algorithms, if all were measured.
     pub(crate) times_best: Option<f64>,
-    /// The most memory of a rank that was resident during a call, without the bench's own buffers; nothing where the
-    /// system does not say.
+    /// The most memory that was resident in a rank during a call, without the bench's own buffers; `None` where the
+    /// system does not tell.
     pub(crate) extra_rss_mib: Option<f64>,
     /// Wrong elements, summed over the ranks.
     pub(crate) wrong: u64,
 }
 
 impl Row {
-    /// Fills in the times and what follows from them.
+    /// Fills in the times, and the figures that are computed from them.
     pub(crate) fn timed(mut self, operation: Operation, timing: &Timing) -> Row {
         // A round trip is two messages.
         let ways = if operation == Operation::SendRecv { 2.0 } else { 1.0 };
         let median = timing.median() / ways;
         self.median_us = median * MICROSECONDS;
         self.min_us = timing.min() / ways * MICROSECONDS;
-        // On one rank a call can be shorter than the clock can tell.
+        // On one rank a call can be shorter than a tick of the clock.
         self.algbw_gb_per_s = if median > 0.0 { self.bytes as f64 / median / GIGABYTE } else { 0.0 };
         self.busbw_gb_per_s = self.algbw_gb_per_s * operation.busbw_factor(self.ranks);
         self
     }
 
-    /// A line of the table; `count` and `root` are as nccl-tests prints them, but that every root takes its turn.
+    /// A line of the table. `count` and `root` are as nccl-tests prints them, except that all roots take turns.
     pub(crate) fn line(&self, count: u64, root: Option<u32>) -> String {
         let root = if root.is_some() { "all" } else { "-1" };
-        // Among several the pick is marked.
+        // Of several algorithms, the library's choice is marked.
         let mark = if self.chosen && self.times_best.is_some() { " *" } else { "" };
         let predicted = self.predicted_us.map_or("none".to_owned(), |predicted| format!("{predicted:.1}"));
         format!(
@@ -78,20 +78,19 @@ impl Row {
     }
 }
 
-/// How often the library would have chosen well, of cells of one operation and size each, when every algorithm was
-/// measured.
+/// How often the library would have chosen well, if every algorithm was measured. A cell is one operation and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Picks {
     pub(crate) cells: usize,
-    /// Where the pick's median is within [`PICK_TIMES_BEST_MAX`] of the least.
+    /// Cells in which the median of the choice is at most [`PICK_TIMES_BEST_MAX`] times the least.
     pub(crate) good: usize,
 }
 
-/// A pick that takes longer than this many times the best is a bad one.
+/// A choice is bad when it takes more than this many times as long as the best.
 pub(crate) const PICK_TIMES_BEST_MAX: f64 = 1.25;
 
 impl Picks {
-    /// Of the rows of an `--algorithm all`.
+    /// Counts the cells in the rows of `--algorithm all`.
     pub(crate) fn of(rows: &[Row]) -> Picks {
         let picks: Vec<f64> = rows.iter().filter(|row| row.chosen).filter_map(|row| row.times_best).collect();
         let good = picks.iter().filter(|&&times_best| times_best <= PICK_TIMES_BEST_MAX).count();

@@ -1,21 +1,21 @@
-//! How much memory of this process was resident at most while something ran, as Linux counts it.
+//! The most memory of this process that was resident during a call, as Linux counts it.
 
 use std::fs;
 
-/// A watch over the most resident bytes, from now on.
+/// Measures the most resident bytes from its start on.
 pub(crate) struct Watch {
     is_reset: bool,
 }
 
 impl Watch {
-    /// Starts anew from what is resident now.
+    /// Starts at what is resident now.
     pub(crate) fn start() -> Watch {
         // "5" sets the high-water mark back to what is resident (proc(5)).
         Watch { is_reset: fs::write("/proc/self/clear_refs", "5").is_ok() }
     }
 
-    /// The most bytes that were resident since the start; nothing where the system does not say, since the mark of the
-    /// whole life of the process would be another figure.
+    /// The most bytes that were resident since the start. `None` where the system cannot reset its mark, since the mark
+    /// then counts from the start of the process.
     pub(crate) fn peak_bytes(&self) -> Option<u64> {
         let status = fs::read_to_string("/proc/self/status").ok().filter(|_| self.is_reset)?;
         high_water_bytes(&status)

@@ -1,6 +1,6 @@
 //! Sizes on the command line: a number of bytes, with K, M or G for powers of 1,024.
 
-/// The largest size, far above any memory: what lies beyond is a typing error, and products with it cannot overflow.
+/// The largest size. No memory is so large, so a larger size is a typing error; products with this one do not overflow.
 const SIZE_BYTES_MAX: u64 = 1 << 40;
 
 /// Bytes from text.

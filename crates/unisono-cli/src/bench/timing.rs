@@ -1,4 +1,5 @@
-//! How long a call takes: blocks of back-to-back calls, as many on every rank, each as long as its slowest rank.
+//! How long a call takes. It is measured in blocks of back-to-back calls, equally many on every rank; the slowest rank
+//! gives the time of a block.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +9,24 @@ use unisono::{Collectives, Communicator, ReduceOp, Result};
 const BLOCK_SECONDS: f64 = 5e-3;
 /// Bounds the calibration of a call that takes no time.
 const CALLS_PER_BLOCK_MAX: u64 = 1 << 20;
-/// Blocks of which the calibration believes the shortest, since a busy machine lengthens some.
+/// Blocks per calibration. The shortest one counts, since other work on the machine lengthens some.
 const CALIBRATION_BLOCKS: usize = 3;
 const BLOCKS_MIN: usize = 3;
 
-/// Seconds per call, a number for each block, those of its slowest rank.
+/// Seconds per call on the slowest rank, one number for each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     ascending: Vec<f64>,
 }
 
 impl Timing {
-    /// Of these, in any order; at least one.
+    /// The timing of these blocks, in any order; at least one.
     pub(crate) fn new(mut seconds: Vec<f64>) -> Timing {
         seconds.sort_by(f64::total_cmp);
         Timing { ascending: seconds }
     }
 
-    /// The block below which `percent` of the others are.
+    /// The block that is longer than `percent` of all.
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         self.ascending[(self.ascending.len() * percent / 100).min(self.ascending.len() - 1)]
     }
@@ -34,7 +35,7 @@ impl Timing {
         self.percentile(50)
     }
 
-    /// All of them, ascending.
+    /// All blocks, ascending.
     pub(crate) fn into_seconds(self) -> Vec<f64> {
         self.ascending
     }
@@ -47,21 +48,21 @@ impl Timing {
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
-    /// Blocks, unless the time runs out before.
+    /// The most blocks; fewer when the time is over before.
     pub(crate) blocks_max: usize,
     pub(crate) time: Duration,
 }
 
 impl Effort {
-    /// That of a row in a bench of its own.
+    /// For a row that is measured alone.
     pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
-    /// Of each algorithm where all are measured: there are many.
+    /// For each algorithm when all are measured, since there are many.
     pub(crate) const COMPARING: Effort = Effort { blocks_max: 15, time: Duration::from_millis(400) };
 }
 
-/// Times `ways` calls against each other: `call(way, index)` makes one, `index` counts those of a block from 0. Each
-/// should have been made once before. Blocks of all ways take turns, to and fro, so that a slow moment of the machine
-/// meets all of them. Collective.
+/// Times `ways` kinds of calls in turns. `call(way, index)` makes one call; `index` counts the calls of a block from 0.
+/// Each kind should have been called once before. The blocks of all kinds take turns, in alternating order, so that a
+/// slow moment of the machine affects all of them. Collective.
 pub(crate) fn time(
     comm: &dyn Communicator,
     effort: Effort,
@@ -91,7 +92,7 @@ pub(crate) fn time(
     seconds.into_iter().zip(calls).map(timing).collect()
 }
 
-/// How many calls make a block, and how long it takes.
+/// How many calls a block has, and how long it takes.
 fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -> Result<(u64, f64)> {
     let mut calls = 1;
     loop {
@@ -99,7 +100,7 @@ fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -
         for _ in 0..CALIBRATION_BLOCKS {
             seconds.push(block(comm, calls, &mut call)?);
         }
-        // The same numbers on every rank, so all draw the same conclusion.
+        // All ranks have the same numbers, so all decide the same.
         comm.all_reduce(&mut seconds, ReduceOp::Max)?;
         let shortest = seconds.into_iter().fold(f64::INFINITY, f64::min);
         let next = calls_for_block(calls, shortest);
@@ -110,8 +111,8 @@ fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -
     }
 }
 
-/// How many calls to try next after `calls` took `seconds`; no more than `calls` when that is long enough. At most ten
-/// times as many, since short blocks say little.
+/// How many calls to try next after `calls` took `seconds`; not more than `calls` when that is long enough. At most ten
+/// times as many, since the time of a short block is not exact.
 fn calls_for_block(calls: u64, seconds: f64) -> u64 {
     if seconds >= 0.8 * BLOCK_SECONDS {
         return calls;

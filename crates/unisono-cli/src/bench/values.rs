@@ -1,18 +1,18 @@
-//! Inputs that make errors visible, and the results they must give: an independent reference.
+//! Inputs that make errors visible, and the results that they must give: an independent reference.
 //!
-//! An element is a function of (seed, rank, index), so every rank can work out every other rank's input. What is moved
-//! is random bytes. What is reduced is random too, but such that any order of reduction gives the same bits: integers
-//! wrap; floats get small integers, or powers of two for products (complex numbers those of 2 + i). Where an operator
-//! hides operands (an or of many ones), few ranks at a time differ from the neutral element.
+//! An element is a function of (seed, rank, index), so every rank can compute every other rank's input. Operations that
+//! only move data get random bytes. Reductions get random values for which any order gives the same bits: integers
+//! wrap; floats are small integers, or powers of two for products (for complex numbers multiples of 2 + i). Where one
+//! operand can hide the others (as in an OR), only few ranks differ from the neutral element.
 
 use unisono::{Complex, DType, FloatFormat, Kind, ReduceOp};
 
 use crate::random::mix;
 
-/// Ranks that multiply by something else than plus or minus one, per element: keeps an f16, and an 8-bit float, in its
-/// range.
+/// For each element of a product, how many ranks have a factor other than plus or minus one: so that an f16 and an
+/// 8-bit float stay in range.
 const FACTORS_MAX: u64 = 8;
-/// Larger integers would not make errors more visible.
+/// The largest integer; larger ones would not make errors more visible.
 const INTEGER_MAX: u64 = 1 << 20;
 
 /// The contents of the buffers of one call.
@@ -25,12 +25,12 @@ pub(crate) struct Values {
     pub(crate) op: Option<ReduceOp>,
 }
 
-/// An element before it is written down in its dtype.
+/// An element before it is written in its dtype.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wide {
     Float(f64),
     Complex(Complex<f64>),
-    /// The low bits count; more than 64 are made from these.
+    /// The low bits are the element; an element of more than 64 bits is derived from them.
     Bits(u64),
 }
 
@@ -77,17 +77,17 @@ impl Values {
         }
     }
 
-    /// Depends on the rank.
+    /// A random number that depends on the rank.
     fn random(&self, rank: u32, index: u64) -> u64 {
         mix(self.common(index).wrapping_add(mix(u64::from(rank) + 1)))
     }
 
-    /// The same on all ranks.
+    /// A random number that is the same on all ranks.
     fn common(&self, index: u64) -> u64 {
         mix(mix(self.seed).wrapping_add(index))
     }
 
-    /// Whether `rank` is one of those, `busy` for each element, that contribute something else than the neutral value.
+    /// Whether `rank` contributes something other than the neutral value; for each element `busy` ranks do.
     fn is_among(&self, busy: u64, rank: u32, index: u64) -> bool {
         (u64::from(rank) + self.common(index)) % u64::from(self.ranks) < busy
     }
@@ -105,7 +105,8 @@ impl Values {
             }
             ReduceOp::Min | ReduceOp::Max => sign * (1 + random % exact_max) as f64,
             ReduceOp::Avg if exact_max >= 2 * ranks => {
-                // A mean that all ranks share, and differences that cancel between neighbours: so that the sum divides.
+                // All ranks have the same mean, and differences that cancel between neighbours, so the sum divides
+                // without a remainder.
                 let largest = exact_max / (2 * ranks);
                 let mean = self.common(index) % (largest + 1);
                 let pair = self.random(rank & !1, index) % largest + 1;
@@ -116,7 +117,7 @@ impl Values {
                 };
                 mean as f64 + difference
             }
-            // More ranks than the format can count do not all take part in one sum.
+            // If there are more ranks than the format can count, not all contribute to one sum.
             _ if !self.is_among(exact_max, rank, index) => 0.0,
             _ => sign * (1 + random % (exact_max / ranks.min(exact_max))) as f64,
         }
@@ -127,7 +128,7 @@ impl Values {
             let part = |index| self.float_input(format, op, rank, index);
             return Complex::new(part(2 * index), part(2 * index + 1));
         }
-        // No product of these has a part that is zero, whose sign would depend on the order.
+        // No product of these has a zero part, since the sign of a zero would depend on the order.
         match (self.is_among(FACTORS_MAX, rank, index), self.random(rank, index) % 3) {
             (false, _) => Complex::new(1.0, 0.0),
             (true, 0) => Complex::new(2.0, 1.0),
@@ -138,7 +139,7 @@ impl Values {
 
     fn integer_input(&self, op: ReduceOp, rank: u32, index: u64) -> u64 {
         let random = self.random(rank, index);
-        // With one rank more than there are, some elements are neutral everywhere.
+        // Chosen among one rank more than there are, so that some elements are neutral on all ranks.
         let chosen = self.common(index) % (u64::from(self.ranks) + 1) == u64::from(rank);
         match (op, self.dtype) {
             (ReduceOp::Min | ReduceOp::BitAnd, DType::Bool) => u64::from(!chosen),
@@ -158,7 +159,7 @@ impl Values {
                     0
                 }
             }
-            // An even factor would soon leave nothing but zeros.
+            // Even factors would soon make every product 0.
             (ReduceOp::Prod, _) => random | 1,
             _ => random,
         }
@@ -209,7 +210,7 @@ impl Values {
         }
     }
 
-    /// What the low bits mean in this dtype.
+    /// The value of the low bits in this dtype.
     fn number(&self, bits: u64) -> i128 {
         let unused = 64 - 8 * self.dtype.bytes() as u32;
         match self.dtype {
@@ -221,7 +222,7 @@ impl Values {
     }
 }
 
-/// How many elements of `found` are not as expected.
+/// How many elements of `found` differ from what is expected.
 pub(crate) fn count_wrong(dtype: DType, found: &[u8], expected: &[u8]) -> u64 {
     let missing = found.len().abs_diff(expected.len()) / dtype.bytes();
     let pairs = found.chunks_exact(dtype.bytes()).zip(expected.chunks_exact(dtype.bytes()));

@@ -1,4 +1,4 @@
-//! From measured times to prices, and how they are printed.
+//! From measured times to the parameters of the cost model, and how these are printed.
 
 use serde::Serialize;
 use unisono_transport_tcp::prices::Prices;
@@ -10,14 +10,14 @@ use crate::problem::{Problem, Result};
 const NANOSECONDS: f64 = 1e9;
 const FEMTOSECONDS: f64 = 1e15;
 
-/// The blocks of each probe, pooled over pairs of ranks; empty where there was no such pair.
+/// The blocks of each probe, of all pairs of ranks together; empty if there was no such pair.
 #[derive(Clone, Default)]
 pub(crate) struct Pool {
     seconds: Vec<Vec<f64>>,
 }
 
 impl Pool {
-    /// Those of one more pair, the probes in their order.
+    /// Adds the blocks of one more pair, in the order of the probes.
     pub(crate) fn add(&mut self, measured: Vec<Timing>) {
         self.seconds.resize(self.seconds.len().max(measured.len()), Vec::new());
         for (pooled, timing) in self.seconds.iter_mut().zip(measured) {
@@ -37,13 +37,13 @@ pub(crate) struct Samples {
     pub(crate) pairs: u32,
     /// [`Probe::ALL`] between ranks of one host.
     pub(crate) local: Pool,
-    /// The same between ranks of different hosts.
+    /// [`Probe::ALL`] between ranks of different hosts.
     pub(crate) remote: Pool,
     /// [`Probe::ON_ONE_CORE`], of the ranks of one host.
     pub(crate) on_one_core: Pool,
 }
 
-/// One price, with the 10th and the 90th percentile of the blocks that it comes from.
+/// One parameter, with the 10th and the 90th percentile of the blocks that it is computed from.
 #[derive(Clone, Debug, Serialize)]
 struct Price {
     name: &'static str,
@@ -55,7 +55,7 @@ struct Price {
 }
 
 impl Price {
-    /// Of `timing`'s seconds times `scale`, less `subtrahend`; never below 0.
+    /// The seconds of `timing` times `scale`, minus `subtrahend`; never below 0.
     fn new(name: &'static str, how: &'static str, timing: &Timing, scale: f64, subtrahend: f64) -> Price {
         let [median, p10, p90] = [50, 10, 90]
             .map(|percent| (timing.percentile(percent) * scale - subtrahend).max(0.0).round() as u64);
@@ -63,16 +63,16 @@ impl Price {
     }
 }
 
-/// The document.
+/// The JSON document.
 #[derive(Debug, Serialize)]
 pub(crate) struct Calibration {
     /// Pairs of ranks that were measured.
     pairs: u32,
-    /// What a message takes from its send to the end of its receive, on the slowest kind of link.
+    /// From the send of a message to the end of its receive, on the slowest kind of link.
     alpha_us: f64,
-    /// Of bulk one way, the same.
+    /// The rate of a long message one way, on the slowest kind of link.
     beta_gb_per_s: f64,
-    /// Of what is summed as it arrives; nothing when that took no longer than to store it.
+    /// The rate at which arriving data is summed; `None` when that took no longer than storing it.
     gamma_gb_per_s: Option<f64>,
     prices: Vec<Price>,
     /// The value of UNISONO_PRICES.
@@ -84,7 +84,7 @@ impl Calibration {
         let prices = prices(&samples, cores);
         let text: Vec<_> = prices.iter().map(|price| format!("{}={}", price.name, price.median)).collect();
         let text = format!("{},cores={cores}", text.join(","));
-        // As who reads it will; what is missing keeps its default, and is printed too.
+        // Parsed as its reader will parse it; a parameter that was not measured has its default, and is printed too.
         let line =
             text.parse::<Prices>().map_err(|problem| Problem::failed("the measured prices", problem))?;
         let median = |name| prices.iter().find(|price| price.name == name).map_or(0, |price| price.median);
@@ -100,10 +100,10 @@ impl Calibration {
         })
     }
 
-    /// For a person; the last line is for the shell.
+    /// The table for a person; the last line is for the shell.
     pub(crate) fn table(&self) -> String {
         let gamma =
-            self.gamma_gb_per_s.map_or("too fast to tell".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
+            self.gamma_gb_per_s.map_or("too fast to measure".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
         let mut text = format!(
             "# {} pair(s) of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
             self.pairs, self.alpha_us, self.beta_gb_per_s, "price", "median", "p10", "p90", "how"
@@ -121,7 +121,7 @@ fn prices(samples: &Samples, cores: u64) -> Vec<Price> {
         let of = |probe| pool.of(&Probe::ALL, probe);
         let how = "half the round trip of 4 bytes, both ranks waiting";
         let latency = of(Probe::Turns).map(|turns| Price::new(names[0], how, &turns, NANOSECONDS, 0.0));
-        let how = "4 MiB one way; no faster than the slower end copies";
+        let how = "4 MiB one way; not faster than the slower end copies";
         let per_byte = FEMTOSECONDS / Probe::OneWay.bytes();
         let wire = of(Probe::OneWay).map(|one_way| Price::new(names[1], how, &one_way, per_byte, 0.0));
         latency.into_iter().chain(wire)
@@ -130,7 +130,7 @@ fn prices(samples: &Samples, cores: u64) -> Vec<Price> {
     prices.extend(link(&samples.remote, ["network_latency_ns", "network_fs_per_byte"]));
     let is_local = !samples.local.seconds.is_empty();
     let pool = if is_local { &samples.local } else { &samples.remote };
-    // Two ranks on a host of one core take turns, so that each has only half of the time.
+    // Two ranks on a host with one core take turns, so each has only half of the time.
     let ranks_per_core = if is_local && cores == 1 { 2.0 } else { 1.0 };
     prices.extend(reduction(pool));
     prices.extend(processor(pool, &samples.on_one_core, ranks_per_core));
@@ -140,11 +140,11 @@ fn prices(samples: &Samples, cores: u64) -> Vec<Price> {
 fn reduction(pool: &Pool) -> Option<Price> {
     let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::OneWay)?);
     let per_byte = FEMTOSECONDS / Probe::Summed.bytes();
-    let how = "4 MiB one way, what summing f32 adds to storing; p10 and p90 of the sums";
+    let how = "4 MiB one way, time of summing f32 minus time of storing; p10 and p90 of the sums";
     Some(Price::new("reduce_fs_per_byte", how, &summed, per_byte, stored.median() * per_byte))
 }
 
-/// What messages and bytes cost at either end, and ranks that share a core.
+/// The processor time of messages and bytes at either end, and the cost of two ranks on one core.
 fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Price> {
     let on_one_core = |probe| on_one_core.of(&Probe::ON_ONE_CORE, probe);
     let (message, byte, switch) = ("cpu_per_message_ns", "cpu_fs_per_byte", "switch_ns");
@@ -155,18 +155,18 @@ fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Price>
             prices.push(Price::new(message, how, &stream, NANOSECONDS / 2.0, 0.0));
         }
         (None, Some(stream)) => {
-            let how = "4 bytes one way without answers; of the slower end";
+            let how = "4 bytes one way without answers; the slower end";
             prices.push(Price::new(message, how, &stream, NANOSECONDS / ranks_per_core, 0.0));
         }
         (None, None) => {}
     }
     if let Some(both_ways) = pool.of(&Probe::ALL, Probe::BothWays) {
-        let how = "4 MiB both ways at once, of each byte sent or received";
+        let how = "4 MiB both ways at once; per byte sent or received";
         let scale = FEMTOSECONDS / Probe::BothWays.bytes() / 2.0 / ranks_per_core;
         prices.push(Price::new(byte, how, &both_ways, scale, 0.0));
     }
     if let (Some(turns), Some(stream)) = (on_one_core(Probe::Turns), on_one_core(Probe::Stream)) {
-        let how = "both ranks on one core: half a round trip, less a message that nobody waits for";
+        let how = "both ranks on one core: half a round trip, minus the cost of a message";
         prices.push(Price::new(switch, how, &turns, NANOSECONDS, stream.median() * NANOSECONDS));
     }
     prices
@@ -244,6 +244,6 @@ mod tests {
         samples.local.seconds[4] = samples.local.seconds[2].clone();
         let calibration = Calibration::new(samples, 2).unwrap();
         assert_eq!(calibration.gamma_gb_per_s, None);
-        assert!(calibration.table().contains("too fast to tell"));
+        assert!(calibration.table().contains("too fast to measure"));
     }
 }

@@ -1,7 +1,7 @@
-//! `unisono calibrate`: measures what prices are made of, and prints a line for `UNISONO_PRICES`.
+//! `unisono calibrate`: measures the parameters of the cost model, and prints a line for `UNISONO_PRICES`.
 //!
-//! Rank 0 and each other rank in turn time the same few calls between the two of them, while the rest sleep. Nothing
-//! is fitted to whole algorithms: every price is one measured figure, or the difference of two.
+//! Rank 0 times the same few calls with each other rank in turn, while the remaining ranks sleep. Nothing is fitted to
+//! whole algorithms: every parameter is one measured figure, or the difference of two.
 
 mod fit;
 mod probe;
@@ -10,6 +10,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Collectives, Communicator};
+use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 use unisono_transport_tcp::prices::Prices;
@@ -22,7 +23,7 @@ use crate::run::{Job, launch};
 use fit::{Calibration, Samples};
 use probe::{measure, measure_on_one_core};
 
-/// How many ranks to start when nobody says.
+/// How many ranks to start by default.
 const RANKS_DEFAULT: u32 = 2;
 
 /// `unisono calibrate`.
@@ -51,12 +52,15 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     if comm.group().rank() != 0 {
         return Ok(());
     }
-    let prices = Prices::from_config(&Config::from_environment()?)?;
-    let calibration = Calibration::new(samples, prices.cores())?;
+    let cores = match World::joined().first() {
+        Some(world) => world.cores(0),
+        None => Prices::from_config(&Config::from_environment()?)?.cores(0, &[]),
+    };
+    let calibration = Calibration::new(samples, cores)?;
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }
 }
 
-/// The pooled times of all pairs, on rank 0; on the others, those of the pair that they were in.
+/// On rank 0 the times of all pairs; on another rank those of its own pair.
 fn sample(comm: &dyn Communicator) -> Result<Samples> {
     let hosts = comm.group().hosts();
     let mut samples = Samples { pairs: comm.group().size() - 1, ..Samples::default() };

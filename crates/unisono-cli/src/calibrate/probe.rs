@@ -1,6 +1,6 @@
-//! The calls that a calibration times between two ranks, and what each says.
+//! The calls that a calibration times between two ranks, and what each of them measures.
 //!
-//! All of them are collectives: point-to-point messages go another way through the library than schedules do.
+//! All of them are collectives: point-to-point messages take another path through the library than schedules do.
 
 use std::time::Duration;
 
@@ -18,15 +18,15 @@ const EFFORT: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
 /// What is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probe {
-    /// A small message to and fro; a call is one way. Both ranks wait for each other.
+    /// A small message there and back; a call is one way. Both ranks wait for each other.
     Turns,
-    /// Small messages one way, one after the other, nobody waiting for an answer.
+    /// Small messages one way, one after the other; no rank waits for an answer.
     Stream,
-    /// Bulk one way.
+    /// A long message one way.
     OneWay,
-    /// Bulk both ways at once.
+    /// A long message both ways at once.
     BothWays,
-    /// Bulk one way, summed where it arrives.
+    /// A long message one way, summed by its receiver.
     Summed,
 }
 
@@ -34,7 +34,7 @@ impl Probe {
     pub(crate) const ALL: [Probe; 5] =
         [Probe::Turns, Probe::Stream, Probe::OneWay, Probe::BothWays, Probe::Summed];
 
-    /// Those that also say something on one core.
+    /// The probes that are also useful on one core.
     pub(crate) const ON_ONE_CORE: [Probe; 2] = [Probe::Turns, Probe::Stream];
 
     fn call(self, pair: &dyn Communicator, index: u64, memory: &mut [f32]) -> Result<()> {
@@ -66,8 +66,8 @@ pub(crate) fn measure(pair: &dyn Communicator) -> Result<Vec<Timing>> {
     time(pair, EFFORT, Probe::ALL.len(), |way, index| Probe::ALL[way].call(pair, index, &mut memory))
 }
 
-/// Times the probes of small messages between two ranks that share one core; nothing where threads cannot be told where
-/// to run. Collective.
+/// Times the probes of small messages between two ranks that share one core; `None` where a thread cannot be bound to
+/// a core. Collective.
 pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Vec<Timing>>> {
     let pinned = one_core::Pinned::here();
     let mut all_pinned = [u8::from(pinned.is_some())];
@@ -80,16 +80,18 @@ pub(crate) fn measure_on_one_core(pair: &dyn Communicator) -> Result<Option<Vec<
     time(pair, EFFORT, probes.len(), |way, index| probes[way].call(pair, index, &mut memory)).map(Some)
 }
 
-#[cfg(target_os = "linux")]
 mod one_core {
+    #[cfg(target_os = "linux")]
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
     /// This thread runs on the first of its cores only, until this is dropped.
     pub(super) struct Pinned {
+        #[cfg(target_os = "linux")]
         before: CpuSet,
     }
 
     impl Pinned {
+        #[cfg(target_os = "linux")]
         pub(super) fn here() -> Option<Pinned> {
             let before = sched_getaffinity(None).ok()?;
             let first = (0..CpuSet::MAX_CPU).find(|&core| before.is_set(core))?;
@@ -98,23 +100,18 @@ mod one_core {
             sched_setaffinity(None, &one).ok()?;
             Some(Pinned { before })
         }
-    }
 
-    impl Drop for Pinned {
-        fn drop(&mut self) {
-            // Nothing is lost where this fails: the process ends soon after.
-            let _ = sched_setaffinity(None, &self.before);
-        }
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-mod one_core {
-    pub(super) struct Pinned;
-
-    impl Pinned {
+        #[cfg(not(target_os = "linux"))]
         pub(super) fn here() -> Option<Pinned> {
             None
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    impl Drop for Pinned {
+        fn drop(&mut self) {
+            // A failure does no harm: the process ends soon after.
+            let _ = sched_setaffinity(None, &self.before);
         }
     }
 }

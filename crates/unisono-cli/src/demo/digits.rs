@@ -8,10 +8,10 @@ const PIXEL_MAX: f32 = 16.0;
 /// Every fifth image is for testing.
 const TEST_STRIDE: usize = 5;
 const IMAGES: usize = RECORDS.len() / RECORD_BYTES;
-/// All but those that test.
+/// All other images are for training.
 pub(crate) const TRAINING_IMAGES: usize = IMAGES - IMAGES.div_ceil(TEST_STRIDE);
 
-/// One image: pixels from 0 to 1, and what it shows.
+/// One image: pixels from 0 to 1, and the digit that it shows.
 pub(crate) struct Digit {
     pub(crate) pixels: [f32; INPUTS],
     pub(crate) label: usize,
@@ -30,7 +30,7 @@ impl Digits {
         for (index, record) in RECORDS.chunks_exact(RECORD_BYTES).enumerate() {
             let pixels = std::array::from_fn(|pixel| f32::from(record[pixel]) / PIXEL_MAX);
             let digit = Digit { pixels, label: usize::from(record[INPUTS]) };
-            // INVARIANT: the file is part of the program, and a test has read it.
+            // INVARIANT: the file is part of the program, and a test reads it.
             assert!(digit.label < CLASSES, "label {} in image {index}", digit.label);
             let set = if index.is_multiple_of(TEST_STRIDE) { &mut digits.test } else { &mut digits.training };
             set.push(digit);

@@ -8,20 +8,20 @@ use unisono::Group;
 
 use super::training::STEPS;
 
-/// Which rank dies when.
+/// Which rank dies, and after which step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kill {
     /// The rank of the job.
     pub(crate) rank: u32,
-    /// How many steps it does before; with the first one all ranks are in the training.
+    /// How many steps it does before; at least one, so that all ranks have entered the training.
     pub(crate) step: u64,
 }
 
 impl Kill {
-    /// Ends this process as SIGKILL does, without a word to anybody, if it is the one and the step has come.
+    /// Ends this process by SIGKILL if it is this rank and `step` has come, so that it cannot tell anybody.
     pub(crate) fn strike(self, group: &Group, steps_done: u64) {
         if group.global_ranks()[group.rank() as usize] == self.rank && steps_done == self.step {
-            // Nothing can be done about a process that may not kill itself, and the training goes on.
+            // If a process may not kill itself, the training simply goes on.
             let _ = kill_process(getpid(), Signal::KILL);
         }
     }

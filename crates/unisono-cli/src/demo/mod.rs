@@ -1,7 +1,7 @@
 //! `unisono demo`: the whole library at work between processes on one machine, started with one command.
 //!
-//! The ranks are this program again. Rank 0, or after its death the lowest survivor, tells the parent what happens, one
-//! JSON value per line; the parent prints.
+//! The ranks are this program again. Rank 0, or after its death the lowest survivor, reports to the parent, one JSON
+//! value per line; the parent prints.
 
 mod digits;
 mod kill;
@@ -27,12 +27,12 @@ use training::{Recovery, Trained, train};
 /// The hidden command of this program that is one rank of the demonstration.
 pub(crate) const RANK_COMMAND: &str = "demo-rank";
 
-/// One for latency, one for bandwidth, one between.
+/// One size for latency, one for bandwidth, one in between.
 const SIZES_BYTES: [u64; 3] = [1 << 10, 64 << 10, 1 << 20];
-/// Enough for a table; a bench of its own takes longer.
+/// Enough for this table; `unisono bench` takes longer.
 const EFFORT: Effort = Effort { blocks_max: 9, time: Duration::from_millis(100) };
 
-/// What the speaking rank tells the parent.
+/// What the reporting rank sends to the parent.
 #[derive(Debug, Serialize, Deserialize)]
 enum Note {
     /// A collective has been checked and measured; also as a line of the table.
@@ -65,7 +65,7 @@ pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
     told?;
     let last = train(&*comm, kill, |group, note| tell(group, &note))?;
     last.close()?;
-    // A communicator that has lost a rank is revoked, and has nothing left to close.
+    // A communicator that has lost a rank is revoked and need not be closed.
     if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
 }
 

@@ -12,7 +12,7 @@ pub(crate) const CLASSES: usize = 10;
 /// Two layers of weights and biases.
 pub(crate) const PARAMETERS: usize = HIDDEN * INPUTS + HIDDEN + CLASSES * HIDDEN + CLASSES;
 
-/// The parameters, or the gradient by them: `hidden` and `output` rows of weights, each with its biases.
+/// The parameters, or the gradient with respect to them: `hidden` and `output` rows of weights, each with its biases.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub(crate) parameters: Vec<f32>,
@@ -72,7 +72,7 @@ impl Network {
             std::array::from_fn(|unit| (dot(&parts.hidden[unit], pixels) + parts.hidden_bias[unit]).max(0.0));
         let scores: [f32; CLASSES] =
             std::array::from_fn(|class| dot(&parts.output[class], &hidden) + parts.output_bias[class]);
-        // Shifted by the largest, so that the exponential cannot overflow.
+        // The largest is subtracted, so that the exponential cannot overflow.
         let largest = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let exponentials = scores.map(|score| (score - largest).exp());
         let sum: f32 = exponentials.iter().sum();
@@ -86,7 +86,7 @@ impl Network {
             .fold(0, |best, class| if probabilities[class] > probabilities[best] { class } else { best })
     }
 
-    /// Adds `weight` times the gradient of the cross-entropy of `digit` to `gradient`; gives `weight` times the
+    /// Adds `weight` times the gradient of the cross-entropy of `digit` to `gradient`, and returns `weight` times the
     /// cross-entropy.
     pub(crate) fn add_gradient(&self, digit: &Digit, weight: f32, gradient: &mut [f32]) -> f32 {
         let Activations { hidden, probabilities } = self.activations(&digit.pixels);

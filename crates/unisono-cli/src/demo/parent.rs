@@ -1,4 +1,4 @@
-//! The parent of the demonstration: starts the ranks, prints what they report, judges it.
+//! The parent of the demonstration: it starts the ranks, and prints and checks what they report.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ use crate::problem::{Problem, Result};
 use crate::run::output::{Prefixed, Sink, Stream};
 use crate::run::{Job, launch};
 
-/// Below this something is wrong with the gradients: one rank alone reaches more.
+/// The least accuracy. One rank alone reaches more, so a lower one means that the gradients are wrong.
 const ACCURACY_MIN: f64 = 0.95;
 /// Digits of a hash that the table shows.
 const HASH_DIGITS: usize = 16;
@@ -24,7 +24,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     let DemoArguments { ranks, kill, json } = arguments;
     if let Some(Kill { rank, .. }) = kill.filter(|kill| ranks < 2 || kill.rank >= ranks) {
         let problem = format!("--kill {rank}: of {ranks} ranks, one of 0 to {} can die", ranks - 1);
-        let problem = if ranks < 2 { "--kill: nobody would be left".to_owned() } else { problem };
+        let problem = if ranks < 2 { "--kill: no rank would be left".to_owned() } else { problem };
         return Err(Problem::usage(problem));
     }
     let screen = Screen { json };
@@ -41,7 +41,7 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     let heard = std::mem::take(&mut *listener.heard());
     heard.result?;
     let mut trained = heard.trained.ok_or_else(|| Problem::failed("the ranks", "ended without a report"))?;
-    // The last ranks may be gone, and nobody speaks for them.
+    // The ranks after the last survivor are gone and not in the report.
     trained.weights_hash.resize(ranks as usize, None);
     report(screen, &heard.rows, heard.recovery.as_ref(), &trained)?;
     judge(kill, &heard.rows, heard.recovery.as_ref(), &trained)
@@ -49,13 +49,13 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
 
 fn bar() -> ProgressBar {
     let bar = ProgressBar::new(u64::from(EPOCHS));
-    // INVARIANT: the template is a constant, and every demonstration on a terminal has used it.
+    // INVARIANT: the template is a constant, and a test parses it.
     let style = ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
 
-/// Standard output, in which only the document may appear when one is asked for.
+/// Standard output. If JSON was asked for, nothing but the document may appear in it.
 #[derive(Clone, Copy)]
 struct Screen {
     json: bool,
@@ -129,7 +129,7 @@ impl Sink for Listener {
     }
 }
 
-/// The document: what a reader of the table sees, by name.
+/// The JSON document: the same as the table.
 #[derive(Serialize)]
 struct Document<'a> {
     collectives: Vec<CollectiveReport<'a>>,
@@ -193,7 +193,7 @@ fn list(ranks: &[u32]) -> String {
     ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Names everything that is not as it must be.
+/// Prints everything that is wrong.
 fn judge(kill: Option<Kill>, rows: &[Row], recovery: Option<&Recovery>, trained: &Trained) -> Result<()> {
     let mut faults: Vec<String> = rows
         .iter()
@@ -206,7 +206,7 @@ fn judge(kill: Option<Kill>, rows: &[Row], recovery: Option<&Recovery>, trained:
     let victim = kill.map(|kill| kill.rank);
     let lost = recovery.map_or(&[][..], |recovery| &recovery.lost);
     if !lost.iter().eq(&victim) {
-        faults.push(format!("the ranks {lost:?} died, where {victim:?} was to be killed"));
+        faults.push(format!("ranks {lost:?} died, but {victim:?} was to be killed"));
     }
     let (gone, left): (Vec<_>, Vec<_>) =
         (0u32..).zip(&trained.weights_hash).partition(|(_, hash)| hash.is_none());

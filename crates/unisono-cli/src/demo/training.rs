@@ -25,13 +25,13 @@ const SEED: u64 = 20_261_121;
 pub(crate) const EPOCHS: u32 = 30;
 const BATCH_IMAGES: usize = 64;
 const STEPS_PER_EPOCH: u64 = TRAINING_IMAGES.div_ceil(BATCH_IMAGES) as u64;
-/// Of the whole training.
+/// Steps of the whole training.
 pub(crate) const STEPS: u64 = EPOCHS as u64 * STEPS_PER_EPOCH;
 const LEARNING_RATE: f32 = 0.1;
 const MOMENTUM: f32 = 0.9;
 const HASH_BYTES: usize = 32;
 
-/// What came of it, the same on every rank but for the time.
+/// The result of the training; the same on every rank, except for the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trained {
     pub(crate) test_accuracy: f64,
@@ -52,7 +52,7 @@ pub(crate) struct Recovery {
     pub(crate) survivors: Vec<u32>,
     /// How many steps all of them had done.
     pub(crate) step: u64,
-    /// From the failure of the call to the end of the next step.
+    /// Time from the failure of the call to the end of the next step.
     pub(crate) milliseconds: f64,
 }
 
@@ -65,38 +65,38 @@ fn share(length: usize, rank: u32, ranks: u32) -> Range<usize> {
     at(rank)..at(rank + 1)
 }
 
-/// What the steps so far have made.
+/// The state after the steps so far.
 #[derive(Clone)]
 struct State {
     network: Network,
     velocity: Vec<f32>,
-    /// Of the images of this epoch so far.
+    /// The sum over the images of this epoch so far.
     loss: f32,
 }
 
-/// One training, from the first step to the last, with whoever is left.
+/// One training, from the first step to the last, with the ranks that are left.
 struct Training<'a> {
     digits: &'a Digits,
     /// The order of the images in every epoch.
     orders: Vec<Vec<usize>>,
     state: State,
-    /// Before the last step: survivors differ by one step at most.
+    /// The state before the last step: survivors differ by at most one step.
     previous: State,
     steps_done: u64,
     bytes_on_wire: u64,
 }
 
-/// Steps with one group of ranks.
+/// The steps that one group of ranks makes.
 struct Lap {
     comm: Arc<dyn Communicator>,
-    /// How many steps were done before its first.
+    /// How many steps were done before its first one.
     first_step: u64,
     steps: u64,
     algorithm: &'static str,
 }
 
-/// Trains, with the survivors when ranks die, and tells what happens. Collective. Gives back the communicator of those
-/// who have finished.
+/// Trains, after a failure with the survivors, and reports what happens. Returns the communicator of the ranks that
+/// have finished. Collective.
 pub(crate) fn train(
     comm: &dyn Communicator,
     kill: Option<Kill>,
@@ -105,7 +105,7 @@ pub(crate) fn train(
     let start = Instant::now();
     let digits = Digits::load();
     let mut training = Training::new(&digits);
-    // A communicator of its own, whose calls are the steps.
+    // A communicator of its own: the number of its calls is the number of steps.
     let mut lap = Lap { comm: comm.duplicate()?, first_step: 0, steps: 0, algorithm: "" };
     let mut recovering: Option<(Instant, Recovery)> = None;
     while training.steps_done < STEPS {
@@ -157,7 +157,7 @@ impl Training<'_> {
         Training { digits, orders, previous: state.clone(), state, steps_done: 0, bytes_on_wire: 0 }
     }
 
-    /// One batch. A failure leaves everything as it was.
+    /// One batch. After a failure the state is as before.
     fn step(&mut self, lap: &mut Lap) -> unisono::Result<()> {
         let (epoch, batch) = (self.steps_done / STEPS_PER_EPOCH, self.steps_done % STEPS_PER_EPOCH);
         let order = &self.orders[epoch as usize];
@@ -204,7 +204,7 @@ impl Training<'_> {
     }
 
     fn end_lap(&mut self, lap: &Lap) {
-        // Alone, nothing runs and nothing is sent.
+        // On one rank no schedule runs and nothing is sent.
         let all_reduce = unisono_schedule::Collective::AllReduce;
         let forecast = Forecast::of_group(lap.comm.group()).ok();
         let ran = forecast.and_then(|forecast| forecast.ran(all_reduce, None, lap.algorithm));
@@ -212,8 +212,8 @@ impl Training<'_> {
     }
 }
 
-/// This rank's part of the mean gradient over the batch, and behind it that of the mean loss. Each image weighs the
-/// same however unevenly the batch divides among the ranks.
+/// This rank's part of the mean gradient over the batch, followed by its part of the mean loss. All images have the
+/// same weight, also when the batch divides unevenly among the ranks.
 fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize]) -> Vec<f32> {
     let mut reduced = vec![0.0f32; REDUCED_ELEMENTS];
     let (gradient, loss) = reduced.split_at_mut(PARAMETERS);
@@ -224,7 +224,7 @@ fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize])
     reduced
 }
 
-/// `all_reduce`, spelled out for its outcome, which names the algorithm.
+/// `all_reduce` by [`Communicator::execute`], whose outcome names the algorithm.
 fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Result<Outcome> {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
@@ -243,8 +243,8 @@ fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Resul
     comm.execute(call)
 }
 
-/// The payload that all ranks of one all-reduce of `elements` f32 send: what the sends of its schedule add up to. The
-/// frames around it are not counted.
+/// The bytes that all ranks send in one all-reduce of `elements` f32: the sum over the sends of its schedule, without
+/// headers.
 fn bytes_sent(choice: &Choice, elements: u64) -> u64 {
     let Choice { algorithm, shape } = choice;
     let sent_by = |rank| {
@@ -263,7 +263,7 @@ fn descend(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
     }
 }
 
-/// The fraction of `images` recognised; every rank judges its share.
+/// The fraction of `images` that are recognised; every rank tests its share.
 fn accuracy(comm: &dyn Communicator, network: &Network, images: &[Digit]) -> Result<f64> {
     let own = &images[share(images.len(), comm.group().rank(), comm.group().size())];
     let mut right =
@@ -272,7 +272,7 @@ fn accuracy(comm: &dyn Communicator, network: &Network, images: &[Digit]) -> Res
     Ok(right[0] as f64 / images.len() as f64)
 }
 
-/// By rank of the job; nothing for those that are gone.
+/// One entry for each rank of the job; `None` for ranks that are gone.
 fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<String>>> {
     let mut hasher = Sha256::new();
     parameters.iter().for_each(|parameter| hasher.update(parameter.to_bits().to_le_bytes()));

@@ -1,4 +1,4 @@
-//! What the records of several ranks say together: per communicator, who is at which call, in one line.
+//! Merges the records of several ranks: one line for each communicator says which rank is at which call.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ pub(super) enum Standing {
     Absent,
     /// It has called nothing.
     Nothing,
-    /// The last call that it entered, and which has ended well.
+    /// It has finished the last call that it entered.
     Finished(u64),
-    /// The call that it is in, or that has failed.
+    /// It is in this call, or this call has failed.
     Inside(u64),
 }
 
 impl Standing {
-    /// The call that this standing is about, and whether the rank is in it.
+    /// The number of the call, and whether the rank is in it.
     fn call(self) -> Option<(u64, bool)> {
         match self {
             Standing::Inside(number) => Some((number, true)),
@@ -32,7 +32,7 @@ impl Standing {
     }
 }
 
-/// One rank, as a rank of the job.
+/// One rank of the job.
 #[derive(Debug, Serialize)]
 pub(super) struct Placed {
     pub(super) rank: u32,
@@ -49,17 +49,17 @@ pub(super) struct Cause {
     pub(super) text: String,
 }
 
-/// What is said of one communicator.
+/// The result for one communicator.
 #[derive(Debug, Serialize)]
 pub(super) struct Verdict {
     pub(super) group: String,
-    /// All members have left records, stand at the same call with no message open, and nothing has failed.
+    /// All members have left records, are at the same call, have no message open, and nothing has failed.
     pub(super) is_well: bool,
     /// The first remembered call that is not the same on all ranks.
     pub(super) mismatch: Option<u64>,
     pub(super) ranks: Vec<Placed>,
     pub(super) causes: Vec<Cause>,
-    /// All of that in one line.
+    /// The whole result in one line.
     pub(super) text: String,
 }
 
@@ -79,7 +79,7 @@ pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
             group.add(record, config)?;
         }
     }
-    // The world comes first; it is the communicator that everybody knows.
+    // The world comes first: every rank has it.
     let (world, others): (Vec<_>, Vec<_>) = groups.into_values().partition(|group| group.name == "world");
     Ok(world.iter().chain(&others).map(Group::verdict).collect())
 }
@@ -94,7 +94,7 @@ struct Group<'a> {
     statuses: BTreeMap<u32, &'a GroupStatus>,
     /// By number, then by rank.
     calls: BTreeMap<u64, BTreeMap<u32, &'a Entry>>,
-    /// The sends and receives of each rank that have not ended well.
+    /// For each rank, the sends and receives that have not succeeded.
     messages: BTreeMap<u32, Vec<&'a Entry>>,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Group<'a> {
         let rank = record.rank;
         let problem = |text: &str| format!("the record of rank {rank}: {text} {}", config.name);
         if self.ranks != config.ranks || !self.ranks.contains(&rank) {
-            return Err(problem("it contradicts the others about the members of"));
+            return Err(problem("it differs from the others in the members of"));
         }
         let status = record.pg_status.get(&config.pg_id).ok_or_else(|| problem("there is no status of"))?;
         for entry in record.entries.iter().filter(|entry| entry.pg_id == config.pg_id) {
@@ -180,7 +180,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// The first causes, each as the rank tells it that saw it, if that one left a record.
+    /// The first causes. If the rank that saw one left a record, the text is that rank's own.
     fn causes(&self) -> Vec<Cause> {
         let mut causes: BTreeMap<u32, &str> = BTreeMap::new();
         for (&rank, status) in &self.statuses {
@@ -207,7 +207,7 @@ impl<'a> Group<'a> {
         self.standings.iter().filter(|(_, one)| **one == standing).map(|(&rank, _)| rank).collect()
     }
 
-    /// One phrase per standing, those first who are furthest.
+    /// One phrase for each standing; the ranks that are furthest come first.
     fn standing_phrases(&self, standings: &[Standing], mismatch: Option<u64>) -> Vec<String> {
         let mut order: Vec<Standing> = standings.to_vec();
         order.sort_by_key(|one| std::cmp::Reverse((one.call(), *one)));
@@ -232,7 +232,7 @@ impl<'a> Group<'a> {
                     format!("{who} {has} not called it, {last} {}", call(number))
                 }
                 Standing::Nothing => format!("{who} {has} called no collective"),
-                Standing::Absent => format!("{who} {has} closed it, or not made it yet"),
+                Standing::Absent => format!("{who} {has} closed it, or not created it yet"),
                 Standing::NoRecord => format!("{who} left no record"),
             });
             told = told.or(furthest);
@@ -240,7 +240,7 @@ impl<'a> Group<'a> {
         phrases
     }
 
-    /// Ranks as the subject of a sentence, with the forms of "is" and "has" that go with them.
+    /// Ranks as the subject of a sentence, with the forms of "is" and "has" for one rank or for several.
     fn subject(&self, ranks: &[u32]) -> (String, &'static str, &'static str) {
         match ranks.len() {
             1 => (ranks_text(ranks), "is", "has"),
@@ -249,7 +249,7 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// A call as these ranks have made it, with the lines that they called from.
+    /// The call that these ranks have made, with the lines that called.
     fn call_text(&self, number: u64, ranks: &[u32]) -> String {
         let entries = self.calls.get(&number);
         let of = |rank: &u32| entries.and_then(|entries| entries.get(rank)).copied();
@@ -272,8 +272,8 @@ impl<'a> Group<'a> {
         format!("call {number} {}{at}", first.call)
     }
 
-    /// For each rank its first message that has not ended, and how many more there are. One that has failed, and one
-    /// that was on its way when the record was taken, look alike.
+    /// For each rank its first message that has not ended, and how many more there are. A message that has failed and
+    /// one that was still under way look alike in a record.
     fn message_phrases(&self) -> Vec<String> {
         let phrase = |(rank, open): (&u32, &Vec<&Entry>)| {
             let (first, more) = open.split_first()?;
@@ -299,7 +299,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A program's own words, such as those of a panic, may be several lines.
+/// A text from the user's program, such as that of a panic, may have several lines.
 fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -310,7 +310,7 @@ fn site_text(entry: &Entry) -> String {
     frame.map(|frame| format!(" at {}:{}", frame.filename, frame.line)).unwrap_or_default()
 }
 
-/// "rank 2", "ranks 0,1,3", "ranks 0-5,9"; the list is in ascending order or not, as it comes.
+/// "rank 2", "ranks 0,1,3", "ranks 0-5,9"; the order of the list is kept.
 fn ranks_text(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {

@@ -1,4 +1,4 @@
-//! What is said about records, case by case.
+//! The result of a merge, case by case.
 
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ fn broadcast(number: u64) -> Value {
     call(number, "broadcast(8 x f32, root 0, in place)", 40)
 }
 
-/// The only verdict.
+/// The result for the only communicator.
 fn judge(records: &[FlightRecord]) -> Verdict {
     let mut verdicts = merge(records).unwrap();
     assert_eq!(verdicts.len(), 1);
@@ -119,7 +119,7 @@ fn a_failure_is_told_by_who_saw_it() {
     fail(&mut records[2], 2, "evicted");
     let verdict = judge(&records);
     assert!(verdict.text.ends_with("; rank 1 saw: disk full; rank 2 saw: evicted"), "{}", verdict.text);
-    // Who saw it has left no record.
+    // The rank that saw it has left no record.
     let verdict = judge(&records[2..]);
     assert_eq!(verdict.causes, [Cause { by: 2, text: "evicted".to_owned() }]);
     let verdict = judge(&records[..1]);
@@ -160,7 +160,7 @@ fn the_same_call_from_other_lines_names_the_lines() {
     );
 }
 
-/// A root of a broadcast may be ahead; others are then still inside an earlier call.
+/// The root of a broadcast may be ahead, while others are still inside an earlier call.
 #[test]
 fn ranks_in_different_calls_are_told_apart() {
     let records = [
@@ -197,8 +197,8 @@ fn communicators_are_judged_apart_and_the_world_first() {
     assert!(verdicts[0].text.starts_with("world: nothing is wrong"), "{}", verdicts[0].text);
     assert_eq!(
         verdicts[1].text,
-        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called no collective; rank 2 has closed it, or not made \
-         it yet"
+        "group 0f-0 (2 ranks, epoch 0: ranks 0,2): rank 0 has called no collective; rank 2 has closed it, or not \
+         created it yet"
     );
 }
 
@@ -209,7 +209,7 @@ fn records_that_contradict_each_other_are_refused() {
     assert_eq!(merge(&records).unwrap_err(), "ranks 0 and 1 have left records of different jobs or runs");
     let records = [record(0, 2, &[], 0), record(1, 3, &[], 0)];
     assert!(
-        merge(&records).unwrap_err().contains("rank 1: it contradicts the others about the members of world")
+        merge(&records).unwrap_err().contains("rank 1: it differs from the others in the members of world")
     );
     let mut records = [record(0, 1, &[], 0)];
     records[0].pg_status.clear();

@@ -1,4 +1,4 @@
-//! `unisono doctor`: reads the flight records that ranks have left, and says who is at which call.
+//! `unisono doctor`: reads the flight records of a job, and says which rank is at which call.
 
 mod merge;
 
@@ -43,7 +43,7 @@ fn read_folder(folder: &Path) -> Result<Vec<FlightRecord>> {
     Ok(records)
 }
 
-/// The rank that a file's name says, if it is the name of a record.
+/// The rank in the name of a record; `None` for other files.
 fn rank_of(name: &str) -> Option<u32> {
     let rank = name.strip_prefix("rank-")?.strip_suffix(".json")?.parse().ok()?;
     (FlightRecord::file_name(rank) == name).then_some(rank)
@@ -51,7 +51,7 @@ fn rank_of(name: &str) -> Option<u32> {
 
 fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
     let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    // Before all else: a record of another version may lack anything.
+    // Checked first: a record of another version may lack any field.
     let Origin { version, comm_lib_version: library } = parse(&bytes)?;
     if version != VERSION || !library.starts_with(LIBRARY) {
         return Err(format!("version {version:?} by {library:?}, not {VERSION:?} by {LIBRARY:?}"));
@@ -60,7 +60,7 @@ fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
     if record.rank == rank { Ok(record) } else { Err(format!("the record of rank {}", record.rank)) }
 }
 
-/// Who wrote a file, in which version.
+/// Which library wrote a file, and in which version.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Origin {

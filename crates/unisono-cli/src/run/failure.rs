@@ -1,28 +1,28 @@
-//! Which rank failed first. When one dies, the others notice and fail too, and on a busy machine their ends are seen in
-//! any order.
+//! Which rank failed first. When one dies, the others notice and fail too; on a busy machine the launcher may see these
+//! ends in any order.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// What a shell adds to a signal's number.
+/// A shell adds this to a signal's number.
 pub(crate) const SIGNAL_STATUS: i32 = 128;
-/// Of a process whose own status got lost.
+/// The status of a process whose own status is lost.
 const STATUS_LOST: u8 = 255;
 
-/// The end of a rank that did not end well.
+/// The end of a rank that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) rank: u32,
-    /// In words.
+    /// How it ended, in words.
     pub(crate) how: String,
-    /// As a shell tells it: its own status, or 128 and the signal that ended it.
+    /// The status that a shell would report: its own, or 128 plus the signal that ended it.
     pub(crate) status: u8,
     by_signal: bool,
 }
 
 impl Failure {
-    /// `None` when the rank ended well.
+    /// `None` when the rank succeeded.
     pub(crate) fn of(rank: u32, ended: io::Result<ExitStatus>) -> Option<Failure> {
         let status = match ended {
             Ok(status) if status.success() => return None,
@@ -47,9 +47,9 @@ impl Failure {
     }
 }
 
-/// The failure that the others are most likely the consequence of. `signs` are the ranks in the order in which their
-/// output or they themselves ended: a process closes its output before its sockets, and so before any other rank can
-/// notice. One ended by a signal comes before all that exited by themselves: they may have reacted to it.
+/// The failure that most likely caused the others. `signs` has the ranks in the order in which their output or their
+/// process ended: a process closes its output before its sockets, so before any other rank can notice. A rank that was
+/// ended by a signal counts as earlier than all that exited, since those may have reacted to it.
 pub(crate) fn first<'a>(failures: &'a [Failure], signs: &[u32]) -> Option<&'a Failure> {
     let place = |rank| signs.iter().position(|&sign| sign == rank).unwrap_or(signs.len());
     failures.iter().min_by_key(|failure| (!failure.by_signal, place(failure.rank)))

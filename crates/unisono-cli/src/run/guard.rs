@@ -1,7 +1,8 @@
-//! A small process that ends the ranks when the launcher dies without having been able to.
+//! A small process that ends the ranks when the launcher dies before it could do so.
 //!
 //! The launcher holds the other end of its standard input. However the launcher ends, SIGKILL included, the kernel
-//! closes that pipe; the guard then kills every process group it still knows and removes the folder with the secret.
+//! closes that pipe; the guard then kills every process group that it still knows, and removes the folder with the
+//! secret.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
@@ -11,10 +12,10 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// The hidden command of this program that is the guard.
+/// The hidden command that runs this program as the guard.
 pub(crate) const COMMAND: &str = "guard";
 
-/// The launcher's end.
+/// The launcher's side.
 pub(crate) struct Guard {
     process: Child,
 }
@@ -37,9 +38,9 @@ impl Guard {
         self.tell('+', pid)
     }
 
-    /// The group of `pid` is gone; its number may soon be another's.
+    /// The group of `pid` has ended; another group may soon have its number.
     pub(crate) fn forget(&mut self, pid: Pid) {
-        // A guard that is gone has nothing to forget.
+        // If the guard has ended, this does not matter.
         let _ = self.tell('-', pid);
     }
 
@@ -58,7 +59,7 @@ impl Drop for Guard {
     }
 }
 
-/// The guard's whole life.
+/// Runs the guard until the launcher has ended.
 pub(crate) fn watch(folder: &Path) {
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
@@ -72,6 +73,6 @@ pub(crate) fn watch(folder: &Path) {
     for pid in groups.into_iter().filter_map(|pid| Pid::from_raw(pid.get())) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
-    // Nobody is left to be told if it cannot be removed.
+    // If it cannot be removed, there is nobody to tell.
     let _ = std::fs::remove_dir_all(folder);
 }

@@ -1,4 +1,5 @@
-//! What the ranks need in order to meet: the store that the launcher hosts, the secret, and the variables that say so.
+//! What the ranks need for their rendezvous: the store that the launcher hosts, the secret, and the variables that name
+//! both.
 
 use std::fs::Permissions;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -19,7 +20,7 @@ const PORT_TRIES_MAX: u32 = 8;
 const FOLDER_MODE: u32 = 0o700;
 const SECRET_FILE: &str = "secret";
 
-/// A place to meet, for as long as it lives.
+/// The rendezvous of one job; dropping it ends the store.
 pub(crate) struct Meeting {
     ranks: u32,
     store: StoreHost,
@@ -40,17 +41,17 @@ impl Meeting {
         let secret = Secret::random()?;
         secret.create_file(&folder.path().join(SECRET_FILE))?;
         let store = host(ranks, &secret, &config)?;
-        // Nobody listens there: it is for programs whose own library wants a port.
+        // We do not listen there: the port is for programs whose own library needs one.
         let free_port = free_port()?;
         Ok(Meeting { ranks, store, folder, free_port })
     }
 
-    /// Holds the secret; to be removed at the end.
+    /// The folder that holds the secret; it is removed at the end.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Sets what rank `rank` is to find in its environment.
+    /// Sets the environment of rank `rank`.
     pub(crate) fn tell(&self, command: &mut Command, rank: u32) {
         let (rank, ranks) = (rank.to_string(), self.ranks.to_string());
         let variables = [
@@ -63,7 +64,8 @@ impl Meeting {
             ("UNISONO_STORE", self.store.address().to_string()),
         ];
         for (name, value) in variables {
-            // Our own names count more than these: left over from an outer job, they would hide what we say.
+            // Our own settings (UNISONO_*) have priority over these names. Left over from an outer job, they would
+            // override what is set here.
             for knob in KNOBS.iter().filter(|knob| knob.also.contains(&name)) {
                 command.env_remove(knob.name);
             }

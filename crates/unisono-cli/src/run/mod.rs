@@ -1,4 +1,4 @@
-//! The launcher: starts ranks on this host, passes their output on, and ends all of them together.
+//! The launcher: it starts ranks on this host, passes their output on, and ends all of them together.
 
 mod failure;
 pub(crate) mod guard;
@@ -26,14 +26,14 @@ use meeting::Meeting;
 use output::{Prefixed, Sink};
 use rank::{Event, Rank};
 
-/// How long ranks may take to end after the polite signal.
+/// How long ranks may take to end after SIGTERM.
 pub(crate) const GRACE_SECONDS_DEFAULT: u64 = 5;
-/// How long to watch, after the first failure is seen, whether another one was the cause; and for the others to say
-/// what they noticed.
+/// How long the launcher waits after the first failure it sees: another failure may turn out to be the cause, and the
+/// other ranks may print what they noticed.
 const SETTLING: Duration = Duration::from_millis(200);
 /// How long to wait, after the last rank has ended, for output held open by a process that left its rank's group.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
-/// What a shell answers when the program cannot be started.
+/// The status of a shell that cannot start a program.
 const STATUS_NOT_STARTED: u8 = 127;
 
 /// What to start.
@@ -45,7 +45,7 @@ pub(crate) struct Job {
     pub(crate) keep_going: bool,
     /// A rank that is going to be killed: its death is no failure.
     pub(crate) victim: Option<u32>,
-    /// Between the polite and the final signal.
+    /// Time between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
 }
 
@@ -106,26 +106,26 @@ pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
     launcher.outcome
 }
 
-/// How far the job is.
+/// The phase of the job.
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     Running,
-    /// A rank has failed; who is to blame is decided then.
+    /// A rank has failed; at this time the launcher decides which rank was the cause.
     Settling(Instant),
-    /// The polite signal has been sent; the final one is due then.
+    /// SIGTERM has been sent; SIGKILL follows at this time.
     Ending(Instant),
     Killed,
-    /// All ranks have ended; what is not printed by then stays unprinted.
+    /// All ranks have ended; output that arrives after this time is not printed.
     Draining(Instant),
 }
 
 struct Launcher {
     guard: Guard,
-    /// `None` where the rank has ended.
+    /// `None` for a rank that has ended.
     ranks: Vec<Option<Rank>>,
     /// Of each rank.
     streams_open: Vec<u32>,
-    /// Ranks in the order in which they showed that they end.
+    /// Ranks in the order in which the first sign of their end was seen.
     signs: Vec<u32>,
     failures: Vec<Failure>,
     keep_going: bool,
@@ -196,7 +196,7 @@ impl Launcher {
     fn exited(&mut self, rank: u32) {
         let Some(mut ended) = self.ranks[rank as usize].take() else { return };
         self.signs.push(rank);
-        // What is left of its group ends with it, while the group's number is still its own.
+        // Kills what is left of its group, while no other group can have the same number.
         ended.signal(Signal::KILL);
         self.guard.forget(ended.pid());
         let failure = Failure::of(rank, ended.reap()).filter(|failure| !self.was_to_die(failure));
@@ -223,7 +223,7 @@ impl Launcher {
         self.failures.push(failure);
     }
 
-    /// Decides which rank's status is ours.
+    /// Decides which rank's status becomes ours.
     fn blame(&mut self) {
         let (true, Some(failure)) = (self.outcome.is_ok(), first(&self.failures, &self.signs)) else {
             return;
@@ -242,7 +242,7 @@ impl Launcher {
                 self.outcome = Err(Problem::silent(status));
                 self.end();
             }
-            // Asked twice: the user does not want to wait.
+            // A second signal means that the user does not want to wait.
             Stage::Ending(_) => self.kill(),
             Stage::Killed | Stage::Draining(_) => {}
         }

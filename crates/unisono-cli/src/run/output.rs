@@ -1,8 +1,8 @@
-//! What the ranks print: whole lines, taken from their pipes by one thread each and handed to a sink.
+//! What the ranks print. One thread for each pipe reads whole lines and gives them to a sink.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
-/// Longer lines are handed on in parts, so that a rank that prints without line ends cannot fill the memory.
+/// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
 const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Which of a rank's two streams a line came from.
@@ -12,13 +12,13 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Where lines go. Called from several threads, for each stream in order.
+/// Where lines go. Several threads call it; the lines of one stream come in order.
 pub(crate) trait Sink: Send + Sync {
     /// One line, without its end.
     fn line(&self, rank: u32, stream: Stream, line: &[u8]);
 }
 
-/// Standard output to standard output and standard error to standard error, each line behind its rank.
+/// Writes each line with its rank in front: standard output to standard output, standard error to standard error.
 pub(crate) struct Prefixed;
 
 impl Sink for Prefixed {
@@ -29,8 +29,8 @@ impl Sink for Prefixed {
     }
 }
 
-/// Rank 0 speaks for the job: what it prints on standard output is printed as it is. Everything else is for the user's
-/// eyes only and goes to standard error, behind its rank.
+/// Writes what rank 0 prints on standard output unchanged: that is the output of the job. Everything else goes to
+/// standard error, with its rank in front.
 pub(crate) struct Spokesman;
 
 impl Sink for Spokesman {
@@ -42,8 +42,8 @@ impl Sink for Spokesman {
     }
 }
 
-/// One call per line, so that lines of different ranks do not mix. A reader that went away (`| head`) does not end the
-/// job: its ranks are drained all the same.
+/// Writes a line with one call, so that lines of different ranks do not mix. If the reader has closed the pipe (as
+/// `head` does), the job goes on, and its output is still read.
 fn write_line(stream: Stream, mut line: Vec<u8>) {
     line.push(b'\n');
     let _ = match stream {
@@ -55,7 +55,7 @@ fn write_line(stream: Stream, mut line: Vec<u8>) {
     };
 }
 
-/// Hands every line of `source` to `sink`, also a last one without an end, until nobody can write to it any more.
+/// Gives every line of `source` to `sink`, also a last one without a line end, until no process has the pipe open.
 pub(crate) fn forward(source: impl Read, rank: u32, stream: Stream, sink: &dyn Sink) {
     let mut source = BufReader::new(source);
     let mut line = Vec::new();

@@ -13,7 +13,7 @@ use super::output::{Sink, Stream, forward};
 
 /// What the threads report.
 pub(crate) enum Event {
-    /// The rank's process has ended and is yet to be reaped.
+    /// The rank's process has ended and must still be reaped.
     Exited(u32),
     /// One of a rank's two streams has ended.
     StreamEnded(u32),
@@ -46,8 +46,8 @@ impl Rank {
         }
         let events = events.clone();
         thread::spawn(move || {
-            // Only noticed here and reaped by the launcher's thread, which alone sends signals: so no signal can reach
-            // a process that has been given the same number since.
+            // This thread only notices the end; the launcher's thread reaps, and it alone sends signals. So no signal
+            // can reach another process that has got the same number.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let _ = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options));
             let _ = events.send(Event::Exited(rank));
@@ -59,13 +59,13 @@ impl Rank {
         self.pid
     }
 
-    /// To the rank's whole process group.
+    /// Sends a signal to the rank's whole process group.
     pub(crate) fn signal(&self, signal: Signal) {
-        // The group may be gone already, which is what the signal is for.
+        // The group may have ended already, which is what the signal is for.
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Takes the status of a process that has ended ([`Event::Exited`]).
+    /// Reaps a process that has ended ([`Event::Exited`]) and returns its status.
     pub(crate) fn reap(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }

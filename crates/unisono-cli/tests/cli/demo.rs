@@ -96,7 +96,7 @@ fn training_goes_on_without_a_killed_rank() {
 fn a_kill_that_cannot_be_is_refused() {
     for (ranks, kill, said) in [
         ("4", "4@3", "of 4 ranks, one of 0 to 3 can die"),
-        ("1", "0@3", "nobody would be left"),
+        ("1", "0@3", "no rank would be left"),
         ("4", "1@690", "RANK@STEP, with steps 1 to 689"),
         ("4", "1", "RANK@STEP, with steps 1 to 689"),
     ] {

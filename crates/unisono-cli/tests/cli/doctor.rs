@@ -40,6 +40,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&World, &dyn Communicato
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
         parameters: Prices::from_config(&config).unwrap().encode(),
+        cores: Vec::new(),
     };
     let (done, all_done) = channel();
     for (rank, listener) in (0..).zip(listeners) {
@@ -112,7 +113,7 @@ fn a_killed_process_leaves_no_record_and_the_others_say_who_it_was() {
     assert!(done.status.success(), "{}", done.err);
     let world = done.out.lines().next().unwrap_or_default();
     assert!(world.starts_with("world: ") && world.contains("; rank 1 left no record; "), "{world}");
-    assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", noticed by rank "), "{world}");
+    assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", reported by rank "), "{world}");
 }
 
 #[test]

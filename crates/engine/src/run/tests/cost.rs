@@ -83,6 +83,8 @@ impl Links for AllWilling {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -108,7 +110,7 @@ fn measure_run(name: &str, ranks: u32) {
     let choice = choice.expect("a registered algorithm");
     let group = Group::world(0, ranks);
     let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, 0));
-    let key = PlanKey { descriptor: descriptor(), counts: Counts::Even };
+    let key = PlanKey { descriptor: descriptor(), counts: Counts::Even, segment_ends: None };
     let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES));
     let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
     let mut links =
@@ -205,7 +207,7 @@ fn cost_of_header_and_slot() {
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
     let board = Board::new(0, 2);
     let publish = nanoseconds(|| {
-        let number = board.enter(black_box(&descriptor), None, Location::caller());
+        let number = board.enter(black_box(&descriptor), None, None, Location::caller());
         board.leave(number);
     });
     let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Collective::Send, DType::U8, 64) };

@@ -1,6 +1,7 @@
 //! Runs of schedules that no registered algorithm has, in one thread: every rank takes its turn.
 
 mod cost;
+mod random;
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
@@ -80,6 +81,8 @@ impl Links for Lockstep {
         Arc::new(|| {})
     }
 
+    fn shut_down(&mut self) {}
+
     fn close(&mut self) {}
 }
 
@@ -101,7 +104,7 @@ impl Rank {
         };
         let choice = Choice { algorithm, shape: Shape::new(ranks) };
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
-        let key = PlanKey { descriptor, counts: Counts::Even };
+        let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, ranks), 8));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         Rank {
@@ -180,6 +183,19 @@ fn registered_schedules_run_in_lockstep() {
     for algorithm in unisono_schedule::algorithms() {
         if algorithm.collective == unisono_schedule::Collective::AllReduce {
             (0..40).for_each(|count| check(algorithm, count));
+        }
+    }
+}
+
+/// A piece that ended inside an element would never be over, so `Plan::new` refuses one.
+#[test]
+fn a_piece_is_whole_elements_whatever_was_asked_for() {
+    for element_bytes in [1, 4, 12, 4097, unisono_communicator::OPAQUE_BYTES_MAX as u64] {
+        for wish in [None, Some(1), Some(1000), Some(65_536), Some(u64::MAX)] {
+            for scratch_chunks in [0, 1, 7, u32::MAX] {
+                let piece = crate::plan::piece_bytes(wish, scratch_chunks, element_bytes);
+                assert!(piece >= element_bytes && piece.is_multiple_of(element_bytes));
+            }
         }
     }
 }

@@ -28,11 +28,19 @@ pub(super) struct Wanted {
     short_since: Option<Instant>,
 }
 
+impl Wanted {
+    /// Whether there was one before, which has been read to its end.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+}
+
 impl Driver {
     /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended,
     /// if the other side has ever spoken with us.
     pub(super) fn want(&mut self, slot: Slot, ended: Option<String>) {
-        if self.plane.presence(slot.peer) != Presence::Live {
+        // A rank that has left may have made the connection before, and sent everything that it had to send.
+        if self.plane.presence(slot.peer) != Presence::Live && !self.slots.is_taken(slot) {
             return self.fail(slot, Failure::Gone(Certainty::Confirmed, "it has left the job".to_owned()));
         }
         let until = Instant::now() + self.settings.dial_timeout;

@@ -37,18 +37,18 @@ impl Job {
                 let news = plane.news_about(member.key());
                 members.add(*member, &news, now)
             }
-            Command::Unregister { key, ours } => {
-                let untold = members.remove(key);
-                untold.then_some(Topic::Closed { key, history: ours }).into_iter().collect()
+            Command::Unregister { key, ours, panicked } => {
+                members.leave(key, ours, panicked).into_iter().collect()
             }
-            Command::Flood { key, cause } => {
+            Command::StreamEnded { key, peer } => members.stream_ended(key, peer).into_iter().collect(),
+            Command::Flood { key, cause, .. } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
             }
             Command::Agree { key, ask, answer } => members.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {
                 members.close(key, ours, (now, deadline), answer).into_iter().collect()
             }
-            Command::Ask { .. } | Command::Dial { .. } | Command::Leave => vec![],
+            Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave => vec![],
         });
     }
 
@@ -89,8 +89,8 @@ impl Job {
             return gone(self, "it has left the job");
         }
         let passes_at = self.simulation.passes_at(rank, peer);
-        let is_dead = !self.simulation.is_alive(peer);
-        let absent_since = is_dead.then(|| absent_since.unwrap_or(now));
+        let is_refused = self.simulation.is_refused(rank, peer);
+        let absent_since = is_refused.then(|| absent_since.unwrap_or(now));
         if absent_since.is_some_and(|since| now - since >= INTERVALS.suspect) {
             return gone(self, "nobody listens there");
         }
@@ -102,7 +102,9 @@ impl Job {
         if is_taken {
             return self.connect(rank, dial);
         }
-        let pause = (passes_at - now) + MS * (1 + self.simulation.random.below(10) as u32);
+        // Nothing tells a dial that vanishes from one that takes long; one that is refused is tried again at once.
+        let wait = if is_refused { Duration::ZERO } else { passes_at - now };
+        let pause = wait + MS * (1 + self.simulation.random.below(10) as u32);
         self.simulation.schedule(rank, pause, Outside::Dial(Dial { absent_since, ..dial }));
     }
 

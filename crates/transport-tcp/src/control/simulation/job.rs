@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use unisono_backend::Waker;
 use unisono_engine::EngineOptions;
 
-use super::Simulation;
 use super::driver::Dial;
 use super::pipe::Pipe;
+use super::{Cut, Simulation};
 use crate::control::Command;
 use crate::wire::CommunicatorKey;
 
@@ -45,7 +45,7 @@ pub(in super::super) enum Outside {
     /// A rank does nothing for a while.
     Stop(Duration),
     /// The ranks below this one are cut off from the others for a while.
-    Cut { below: u32, span: Duration },
+    Cut { below: u32, span: Duration, cut: Cut },
     /// One of the control connections ends on its way.
     Break { number: u64 },
 }
@@ -120,9 +120,10 @@ pub(in super::super) struct Stage {
 }
 
 impl Stage {
-    /// A job of `size` ranks, in which nobody runs yet.
-    pub(in super::super) fn new(size: u32, seed: u64, options: EngineOptions) -> Arc<Stage> {
-        let simulation = Simulation::skewed(size, seed);
+    /// A job whose rank r lies on host `hosts[r]`, in which nobody runs yet.
+    pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<Stage> {
+        let simulation = Simulation::skewed(hosts, seed);
+        let size = simulation.size();
         let seat = |_| Seat {
             thread: None,
             wait: Some(Wait::Nap(simulation.now)),
@@ -376,11 +377,26 @@ impl Job {
             }
             Outside::Crash => self.crash(rank),
             Outside::Stop(span) => self.simulation.stop(rank, span),
-            Outside::Cut { below, span } => self.simulation.cut_off((0..below).collect(), span),
+            Outside::Cut { below, span, cut } => self.cut_off(below, span, cut),
             Outside::Break { number } => {
                 let links: Vec<(u32, u32)> = self.simulation.links.iter().copied().collect();
                 let link = number.checked_rem(links.len() as u64).map(|index| links[index as usize]);
                 link.into_iter().for_each(|link| self.simulation.break_connection(link));
+            }
+        }
+    }
+
+    /// The ranks below this one are cut off from the others for a while.
+    fn cut_off(&mut self, below: u32, span: Duration, cut: Cut) {
+        self.simulation.cut_off((0..below).collect(), span, cut);
+        for index in 0..self.pipes.len() {
+            let (from, to) = (self.pipes[index].from, self.pipes[index].to);
+            if cut == Cut::Resets && (from < below) != (to < below) && !self.pipes[index].has_ended {
+                self.pipes[index].lose_tail(&mut self.simulation.random);
+                self.pipes[index].is_refused = true;
+                // When one of its sides next sends something, or looks.
+                let delay = Duration::from_micros(self.simulation.random.below(2000));
+                self.simulation.schedule(to, delay, Outside::Ended { pipe: index, is_reset: true });
             }
         }
     }
@@ -406,8 +422,13 @@ impl Job {
 
     /// One side closes a connection: its last bytes arrive, and then the end.
     pub(super) fn hang_up(&mut self, (outward, inward): (usize, usize)) {
-        let now = self.simulation.now;
         self.pipes[inward].is_refused = true;
+        self.end(outward);
+    }
+
+    /// One side will write no more: its last bytes arrive, and then the end.
+    pub(super) fn end(&mut self, outward: usize) {
+        let now = self.simulation.now;
         let pipe = &mut self.pipes[outward];
         let (from, to) = (pipe.from, pipe.to);
         let arrival = pipe.arrival(now, &mut self.simulation.random).max(self.simulation.passes_at(from, to));

@@ -13,7 +13,7 @@ use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Part
 use super::job::{Stage, Wait};
 use crate::control::handle::{Origin, derived_key};
 use crate::control::{Command, Member};
-use crate::links::Mail;
+use crate::links::Delivery;
 use crate::wire::CommunicatorKey;
 
 /// How long a goodbye waits for those of the others, as over sockets.
@@ -67,7 +67,7 @@ struct SimulatedLinks {
     rank: u32,
     key: CommunicatorKey,
     group: Group,
-    inbox: Receiver<Mail>,
+    inbox: Receiver<Delivery>,
     waker: Waker,
     asked: Vec<bool>,
     links: Vec<Option<SimulatedLink>>,
@@ -133,8 +133,8 @@ impl Links for SimulatedLinks {
         }
         while let Ok(mail) = self.inbox.try_recv() {
             match mail {
-                Mail::Failed(error) => self.failed = self.failed.take().or(Some(error)),
-                Mail::Socket { .. } => {}
+                Delivery::Failed(error) => self.failed = self.failed.take().or(Some(error)),
+                Delivery::Socket { .. } => {}
             }
         }
         if let Some(error) = &self.failed {
@@ -176,6 +176,11 @@ impl Links for SimulatedLinks {
 
     fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    fn shut_down(&mut self) {
+        let mut job = self.stage.job();
+        self.links.iter().flatten().for_each(|link| job.end(link.outward));
     }
 
     fn close(&mut self) {
@@ -233,7 +238,13 @@ impl SimulatedControl {
 
 impl Control for SimulatedControl {
     fn flood(&self, cause: Arc<Error>) {
-        self.send(Command::Flood { key: self.key, cause });
+        // Commands reach the control plane at once here, and nobody waits.
+        let (handed_over, _) = bounded(0);
+        self.send(Command::Flood { key: self.key, cause, handed_over });
+    }
+
+    fn stream_ended(&self, peer: u32) {
+        self.send(Command::StreamEnded { key: self.key, peer });
     }
 
     fn ask(&self, awaited: u32, number: u64) {
@@ -265,6 +276,6 @@ impl Control for SimulatedControl {
 
 impl Drop for SimulatedControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
+        self.send(Command::Unregister { key: self.key, ours: self.board.history(), panicked: false });
     }
 }

@@ -1,0 +1,95 @@
+//! The pipes of one rank, and the place where it sleeps. Dropping them is how the rank leaves.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use crossbeam::sync::Parker;
+use unisono_backend::Waker;
+use unisono_communicator::Result;
+
+use super::pipe::PipeLink;
+use super::room::Room;
+use super::world::{THREAD_PANICKED, World};
+use crate::links::{Edge, Interest, Lane, Links, Wake};
+
+/// The pipes of one rank.
+pub struct InProcessLinks {
+    rank: u32,
+    world: Arc<World>,
+    room: Arc<Room>,
+    parker: Parker,
+    open: HashMap<Edge, PipeLink>,
+}
+
+impl InProcessLinks {
+    /// The pipes of a rank that has entered `room`.
+    pub(super) fn new(rank: u32, world: Arc<World>, room: Arc<Room>) -> InProcessLinks {
+        let parker = Parker::new();
+        room.set_unparker(rank, parker.unparker().clone());
+        InProcessLinks { rank, world, room, parker, open: HashMap::new() }
+    }
+
+    fn fetch(&mut self, edge: Edge, make: bool) -> bool {
+        if self.open.contains_key(&edge) {
+            return true;
+        }
+        match self.room.fetch(self.rank, edge, make) {
+            Some(end) => {
+                if edge.lane == Lane::PointToPoint {
+                    self.room.note_message_stream(self.rank, edge.peer);
+                }
+                self.open.insert(edge, end).is_none()
+            }
+            None => false,
+        }
+    }
+}
+
+impl Links for InProcessLinks {
+    type L = PipeLink;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        for &edge in edges {
+            self.fetch(edge, true);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.fetch(edge, false)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut PipeLink {
+        // INVARIANT: the engine asks for edges that `open` or `is_open` has confirmed.
+        self.open.get_mut(&edge).expect("an open edge")
+    }
+
+    fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
+        // Whoever changes a pipe unparks its other side, so every wake may be ours.
+        self.parker.park_deadline(until);
+        if Instant::now() >= until { Wake::Expired } else { Wake::Ready }
+    }
+
+    fn waker(&self) -> Waker {
+        let unparker = self.parker.unparker().clone();
+        Arc::new(move || unparker.unpark())
+    }
+
+    fn shut_down(&mut self) {
+        self.open.values_mut().for_each(PipeLink::shut_down);
+    }
+
+    fn close(&mut self) {
+        self.shut_down();
+        self.open.clear();
+    }
+}
+
+impl Drop for InProcessLinks {
+    fn drop(&mut self) {
+        let death = std::thread::panicking().then_some(THREAD_PANICKED);
+        self.world.leave(&self.room, self.rank, death);
+    }
+}

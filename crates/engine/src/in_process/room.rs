@@ -1,0 +1,168 @@
+//! What the ranks of one communicator share: their boards, their pipes, and how each of them has left.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use crossbeam::sync::Unparker;
+use unisono_backend::{Board, Waker};
+use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group};
+
+use super::pipe::{self, PipeLink};
+use crate::links::Edge;
+use crate::lock;
+
+/// Which communicator of a world: from which and how it was made, with whom.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct RoomKey {
+    /// The number of the room it was derived from; `None` for the whole world.
+    pub(super) parent: Option<(usize, Origin)>,
+    /// Ranks of the parent, in the order of their new ranks.
+    pub(super) members: Vec<u32>,
+}
+
+/// How a communicator was made from its parent, with its number among those that were made so.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Derive(u64),
+    Shrink(u64),
+}
+
+/// How a rank has left a communicator.
+pub(super) enum Exit {
+    /// It has closed or dropped it. What it sent before is still there to be received.
+    Left {
+        /// How many collectives it had finished.
+        finished_calls: u64,
+    },
+    /// Its thread has panicked.
+    Died {
+        /// What is known of the panic.
+        evidence: String,
+    },
+}
+
+impl Exit {
+    /// What is known of the panic, if it was one.
+    pub(super) fn death(&self) -> Option<&str> {
+        match self {
+            Exit::Left { .. } => None,
+            Exit::Died { evidence } => Some(evidence),
+        }
+    }
+
+    /// Words for an error.
+    pub(super) fn evidence(&self) -> String {
+        match self {
+            Exit::Left { finished_calls } => format!("left after call {finished_calls}"),
+            Exit::Died { evidence } => evidence.clone(),
+        }
+    }
+}
+
+/// How each rank has left, if it has.
+pub(super) type Exits = Arc<[OnceLock<Exit>]>;
+
+/// One communicator, as all its ranks share it.
+pub(super) struct Room {
+    pub(super) number: usize,
+    pub(super) key: RoomKey,
+    /// The rank in the world of every rank.
+    pub(super) world_ranks: Vec<u32>,
+    pub(super) boards: Vec<Arc<Board>>,
+    pub(super) exits: Exits,
+    /// Ends of pipes that one side has made and the other has not fetched.
+    ends: Mutex<HashMap<(u32, Edge), PipeLink>>,
+    unparkers: Mutex<Vec<Option<Unparker>>>,
+}
+
+impl Room {
+    /// Notes that two ranks have a stream for messages.
+    pub(super) fn note_message_stream(&self, rank: u32, peer: u32) {
+        self.boards[rank as usize].note_message_stream(peer);
+        self.boards[peer as usize].note_message_stream(rank);
+    }
+
+    /// A communicator of the ranks of `group`.
+    pub(super) fn new(number: usize, key: RoomKey, group: &Group) -> Room {
+        let ranks = group.size();
+        Room {
+            number,
+            key,
+            world_ranks: group.global_ranks().to_vec(),
+            boards: Board::of_threads(ranks).into_iter().map(Arc::new).collect(),
+            exits: (0..ranks).map(|_| OnceLock::new()).collect(),
+            ends: Mutex::default(),
+            unparkers: Mutex::new(vec![None; ranks as usize]),
+        }
+    }
+
+    /// How a rank has left, if it has.
+    pub(super) fn exit_of(&self, rank: u32) -> Option<&Exit> {
+        self.exits[rank as usize].get()
+    }
+
+    /// Notes once that a rank has left: by a panic if there is a `death`, which revokes the communicator.
+    pub(super) fn note_exit(&self, rank: u32, death: Option<&str>) {
+        if self.exit_of(rank).is_some() {
+            return;
+        }
+        let board = &self.boards[rank as usize];
+        let exit = match death {
+            Some(evidence) => {
+                board.revoke(rank, Arc::new(self.loss(rank, evidence)));
+                Exit::Died { evidence: evidence.to_owned() }
+            }
+            None => Exit::Left { finished_calls: board.finished() },
+        };
+        // The caller holds the world's lock, so nobody else has noted another exit meanwhile.
+        let _ = self.exits[rank as usize].set(exit);
+        lock(&self.unparkers).iter().flatten().for_each(Unparker::unpark);
+    }
+
+    /// The death of a rank, which it reports itself while it unwinds.
+    fn loss(&self, rank: u32, evidence: &str) -> Error {
+        let (board, lost) = (&self.boards[rank as usize], self.world_ranks[rank as usize]);
+        let last_call = board.entered().checked_sub(1).and_then(|last| board.call_info(last));
+        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
+        Error::PeerLost {
+            culprits: vec![Culprit { rank: lost, process: None, last_call }],
+            call: None,
+            reported_by: lost,
+            certainty: Certainty::Confirmed,
+            evidence: evidence.to_owned(),
+        }
+    }
+
+    /// From now on `unparker` wakes this rank.
+    pub(super) fn set_unparker(&self, rank: u32, unparker: Unparker) {
+        lock(&self.unparkers)[rank as usize] = Some(unparker);
+    }
+
+    /// Our end of a pipe: the one that the peer has made, or a new one if `make`, or if the peer has left: then the
+    /// pipe shows its end.
+    pub(super) fn fetch(self: &Arc<Room>, rank: u32, edge: Edge, make: bool) -> Option<PipeLink> {
+        let make = make || self.exit_of(edge.peer).is_some();
+        let mut ends = lock(&self.ends);
+        if let Some(end) = ends.remove(&(rank, edge)) {
+            return Some(end);
+        }
+        make.then(|| {
+            let side = |rank| (rank, self.waker(rank));
+            let (ours, theirs) = pipe::pair(&self.exits, side(rank), side(edge.peer));
+            ends.insert((edge.peer, Edge { peer: rank, lane: edge.lane }), theirs);
+            ours
+        })
+    }
+
+    fn waker(self: &Arc<Room>, rank: u32) -> Waker {
+        // A pipe outlives its communicator, so it must not keep the room.
+        let room: Weak<Room> = Arc::downgrade(self);
+        Arc::new(move || {
+            if let Some(room) = room.upgrade()
+                && let Some(unparker) = &lock(&room.unparkers)[rank as usize]
+            {
+                unparker.unpark();
+            }
+        })
+    }
+}

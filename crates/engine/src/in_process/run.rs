@@ -1,0 +1,134 @@
+//! A closure per rank, each on its own thread: the form that unit tests use.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use unisono_communicator::Communicator;
+
+use super::world::World;
+use super::{InProcessCommunicator, options_for, world_and_communicators};
+use crate::communicator::EngineOptions;
+
+/// What a thread that panicked leaves.
+type Panic = Box<dyn Any + Send>;
+
+/// Runs `body` once per rank of a new world, each on its own thread, and gives their results in rank order.
+///
+/// ```
+/// use unisono_communicator::{Collectives, ReduceOp};
+///
+/// let sums = unisono_engine::in_process::run(4, |comm| {
+///     let mut value = [comm.group().rank()];
+///     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+///     value[0]
+/// });
+/// assert_eq!(sums, [6, 6, 6, 6]);
+/// ```
+///
+/// When a rank panics, the calls of the others fail within milliseconds with
+/// [`PeerLost`](unisono_communicator::Error::PeerLost) and the panic's text:
+///
+/// ```
+/// use unisono_communicator::Collectives;
+///
+/// let result = std::panic::catch_unwind(|| {
+///     unisono_engine::in_process::run(2, |comm| {
+///         assert_eq!(comm.group().rank(), 0, "only rank 0 goes on");
+///         let error = comm.barrier().unwrap_err();
+///         assert!(error.to_string().contains("only rank 0 goes on"), "{error}");
+///     })
+/// });
+/// assert!(result.is_err());
+/// ```
+///
+/// A rank that returns has left: calls of the others go on as long as they need nothing more from it. The threads are
+/// joined before this returns, also after a panic, so a call without an end delays it until the call's deadline; see
+/// [`run_with`].
+///
+/// # Panics
+/// With the panic of the rank that panicked first, if one did; when the system has no room for another thread.
+pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync) -> Vec<R> {
+    run_with(ranks, &options_for(ranks), body)
+}
+
+/// [`run`] with settings, for instance a shorter deadline for every call.
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono_communicator::{Collectives, Error};
+/// use unisono_engine::in_process::{self, EngineOptions};
+///
+/// let options = EngineOptions { timeout: Duration::from_millis(50), ..EngineOptions::default() };
+/// in_process::run_with(2, &options, |comm| {
+///     if comm.group().rank() == 0 {
+///         assert!(matches!(comm.barrier(), Err(Error::Timeout { .. })));
+///     } else {
+///         std::thread::sleep(Duration::from_millis(500));
+///     }
+/// });
+/// ```
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with<R: Send>(
+    ranks: u32,
+    options: &EngineOptions,
+    body: impl Fn(Arc<dyn Communicator>) -> R + Sync,
+) -> Vec<R> {
+    let (world, communicators) = world_and_communicators(ranks, options, |_, links| links);
+    let (world, body) = (&world, &body);
+    let ended: Vec<Result<R, Panic>> = std::thread::scope(|scope| {
+        let start = |(rank, communicator)| start(scope, world, rank, communicator, body);
+        let threads: Vec<_> = (0..).zip(communicators).map(start).collect();
+        threads.into_iter().map(|thread| thread.join().and_then(|ended| ended)).collect()
+    });
+    let (mut results, mut panics) = (Vec::with_capacity(ended.len()), Vec::new());
+    for (rank, ended) in (0u32..).zip(ended) {
+        match ended {
+            Ok(result) => results.push(result),
+            Err(panic) => panics.push((rank, panic)),
+        }
+    }
+    let deaths = world.deaths();
+    let order = |rank: u32| deaths.iter().position(|&dead| dead == rank);
+    match panics.into_iter().min_by_key(|(rank, _)| order(*rank)) {
+        Some((_, panic)) => resume_unwind(panic),
+        None => results,
+    }
+}
+
+/// Starts the thread of one rank.
+fn start<'scope, R: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    world: &'scope World,
+    rank: u32,
+    communicator: Arc<InProcessCommunicator>,
+    body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
+) -> ScopedJoinHandle<'scope, Result<R, Panic>> {
+    let main = move || {
+        // Kept until the panic's text is known, so that the others hear it.
+        let kept: Arc<dyn Communicator> = communicator.clone();
+        let ended = catch_unwind(AssertUnwindSafe(|| body(communicator)));
+        if let Err(panic) = &ended {
+            world.die(rank, &evidence(panic));
+        }
+        drop(kept);
+        ended
+    };
+    let thread = Builder::new().name(format!("rank {rank}"));
+    thread.spawn_scoped(scope, main).unwrap_or_else(|error| {
+        // The communicators that have no thread are dropped while this unwinds, which ends the calls of the others.
+        panic!("no thread for rank {rank}: {error}")
+    })
+}
+
+/// The panic's text, as errors tell it.
+fn evidence(panic: &Panic) -> String {
+    let text = panic.downcast_ref::<&str>().copied();
+    match text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)) {
+        Some(text) => format!("panicked: {text}"),
+        None => super::world::THREAD_PANICKED.to_owned(),
+    }
+}

@@ -1,0 +1,72 @@
+//! Nothing stays behind when all ranks have gone, whatever way they went.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier, Weak, mpsc};
+use std::time::Duration;
+
+use unisono_communicator::{Collectives, Communicator, ReduceOp};
+
+use super::world::World;
+use super::*;
+
+/// Runs `body`, and fails when it does not return.
+fn watched(body: impl FnOnce() + Send + 'static) {
+    let (done, finished) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        body();
+        let _ = done.send(());
+    });
+    match finished.recv_timeout(Duration::from_secs(120)) {
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
+        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().expect("the body"),
+    }
+}
+
+/// One world in which rank 2 of 3 may go early, and the others go on without it.
+fn cycle(way: usize) -> Weak<World> {
+    let options = EngineOptions { timeout: Duration::from_secs(60), ..options_for(3) };
+    let (world, communicators) = world_and_communicators(3, &options, |_, links| links);
+    let have_copies = Barrier::new(3);
+    let body = |comm: Arc<InProcessCommunicator>| {
+        let copy = comm.duplicate().expect("duplicate");
+        have_copies.wait();
+        if comm.group().rank() == 2 {
+            match way {
+                0 => drop(comm),
+                1 => comm.close().expect("close"),
+                2 => drop(catch_unwind(AssertUnwindSafe(move || {
+                    let _both = (comm, copy);
+                    // No message: this is no failure to print.
+                    std::panic::resume_unwind(Box::new(()));
+                }))),
+                _ => drop(comm.subgroup(&[2, 0]).expect("subgroup")),
+            }
+            return;
+        }
+        // Rank 2 is never waited for, whether it has left or will leave.
+        let pair: Arc<dyn Communicator> = match way {
+            2 => comm.shrink().expect("shrink").communicator,
+            _ => comm.subgroup(&[0, 1]).expect("subgroup").expect("a member"),
+        };
+        let mut sum = [1u32];
+        pair.all_reduce(&mut sum, ReduceOp::Sum).expect("all_reduce");
+        assert_eq!(sum, [2]);
+        let left = if way == 3 { comm.subgroup(&[2, 0]).map(drop) } else { comm.agree(true).map(drop) };
+        left.expect("what is left");
+    };
+    std::thread::scope(|scope| {
+        communicators.into_iter().for_each(|comm| drop(scope.spawn(|| body(comm))));
+    });
+    assert_eq!(world.open_rooms(), 0, "way {way}");
+    Arc::downgrade(&world)
+}
+
+#[test]
+fn a_thousand_worlds_leave_nothing_behind() {
+    watched(|| {
+        for turn in 0..1000 {
+            let world = cycle(turn % 4);
+            assert!(world.upgrade().is_none(), "turn {turn}: something holds the world");
+        }
+    });
+}

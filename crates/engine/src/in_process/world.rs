@@ -1,0 +1,271 @@
+//! All communicators of one in-process world, and who has left which of them. One lock decides what happened first, so
+//! that all ranks see the same.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Agreed, Ask, CallHistory, Question, closing_error, not_agreed};
+use unisono_communicator::{Error, Group, Result};
+
+use super::room::{Exit, Room, RoomKey};
+use crate::lock;
+
+/// What is known of a panic whose text is not.
+pub(super) const THREAD_PANICKED: &str = "its thread panicked";
+
+/// How long `close` waits for the other ranks' goodbyes.
+const GOODBYE_MAX: Duration = Duration::from_millis(100);
+
+/// All communicators of one world.
+#[derive(Default)]
+pub(super) struct World {
+    rooms: Mutex<Rooms>,
+    /// Somebody has left, closed, or voted.
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct Rooms {
+    /// By number, until every member has left.
+    open: BTreeMap<usize, OpenRoom>,
+    made: usize,
+    /// The ranks of the world that have panicked, in the order in which that became known.
+    deaths: Vec<u32>,
+}
+
+struct OpenRoom {
+    room: Arc<Room>,
+    members: Vec<Member>,
+    /// What each rank said when it closed.
+    goodbyes: Vec<Option<CallHistory>>,
+    agreements: HashMap<(Question, u64), Agreement>,
+}
+
+/// What a rank has to do with a communicator that it is a member of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Member {
+    /// It has not asked for it yet.
+    Coming,
+    /// It has it.
+    Here,
+    /// It has dropped it, or left its parent before it asked for it.
+    Gone,
+}
+
+/// One agreement.
+struct Agreement {
+    ballots: Vec<Option<Ballot>>,
+    /// Decided once, so that a rank that leaves afterwards changes it for nobody.
+    agreed: Option<Agreed>,
+}
+
+/// A rank's flag, and how many calls it has finished.
+#[derive(Clone, Copy)]
+struct Ballot {
+    flag: bool,
+    finished_calls: u64,
+}
+
+impl World {
+    /// The communicator of that key, which the first member to come makes. `group` is this rank's view of it.
+    pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Arc<Room> {
+        let mut rooms = lock(&self.rooms);
+        let found = rooms.open.iter().find(|(_, open)| open.room.key == *key).map(|(&number, _)| number);
+        let number = found.unwrap_or_else(|| rooms.make(key, group));
+        let open = rooms.open(number);
+        open.members[group.rank() as usize] = Member::Here;
+        open.room.clone()
+    }
+
+    /// A rank has died, as far as this communicator can tell.
+    pub(super) fn abandon(&self, room: &Room, rank: u32) {
+        let mut rooms = lock(&self.rooms);
+        rooms.exit(room.number, rank, Some(THREAD_PANICKED));
+        self.news.notify_all();
+    }
+
+    /// A rank has dropped its communicator, by a panic if there is a `death`.
+    pub(super) fn leave(&self, room: &Room, rank: u32, death: Option<&str>) {
+        let mut rooms = lock(&self.rooms);
+        rooms.exit(room.number, rank, death);
+        rooms.forget(room.number, rank);
+        self.news.notify_all();
+    }
+
+    /// The rank `world_rank` of the world has died: in all its communicators.
+    pub(super) fn die(&self, world_rank: u32, evidence: &str) {
+        let mut rooms = lock(&self.rooms);
+        let rank_in = |room: &Room| room.world_ranks.iter().position(|&rank| rank == world_rank);
+        let exits = rooms.open.values().filter_map(|open| Some((open.room.number, rank_in(&open.room)?)));
+        for (number, rank) in exits.collect::<Vec<_>>() {
+            rooms.exit(number, rank as u32, Some(evidence));
+        }
+        self.news.notify_all();
+    }
+
+    /// The ranks of the world that have panicked, the first one first.
+    pub(super) fn deaths(&self) -> Vec<u32> {
+        lock(&self.rooms).deaths.clone()
+    }
+
+    /// Says goodbye, and learns whether the others say the same. Ranks that have left say nothing any more.
+    pub(super) fn close(&self, room: &Room, rank: u32, ours: CallHistory, deadline: Instant) -> Result<()> {
+        let until = deadline.min(Instant::now() + GOODBYE_MAX);
+        room.boards.iter().for_each(|board| board.note_closed(rank));
+        let mut rooms = lock(&self.rooms);
+        rooms.open(room.number).goodbyes[rank as usize] = Some(ours);
+        rooms.exit(room.number, rank, None);
+        self.news.notify_all();
+        loop {
+            let goodbyes = &rooms.open(room.number).goodbyes;
+            if let Some(error) = closing_error(&room.boards[rank as usize], ours, goodbyes) {
+                return Err(error);
+            }
+            let is_waiting = room.exits.iter().any(|exit| exit.get().is_none());
+            let now = Instant::now();
+            if !is_waiting || now >= until {
+                return Ok(());
+            }
+            rooms = self.wait(rooms, until - now);
+        }
+    }
+
+    /// Agrees with all ranks that have not left.
+    pub(super) fn agree(&self, room: &Room, rank: u32, ask: &Ask) -> Result<Agreed> {
+        let started = Instant::now();
+        let mut rooms = lock(&self.rooms);
+        loop {
+            if let Some(Exit::Died { evidence }) = room.exit_of(rank) {
+                let reported_by = room.world_ranks[rank as usize];
+                return Err(Error::Evicted { reported_by, evidence: evidence.clone() });
+            }
+            let agreement = rooms.open(room.number).agreement(ask);
+            agreement.ballots[rank as usize] =
+                Some(Ballot { flag: ask.flag, finished_calls: ask.finished_calls });
+            let awaited = match agreement.decide(room) {
+                Ok(agreed) => {
+                    // The others wait for the last ballot.
+                    self.news.notify_all();
+                    return Ok(agreed);
+                }
+                Err(awaited) => awaited,
+            };
+            let now = Instant::now();
+            if now >= ask.deadline {
+                return Err(not_agreed(rank, ask, now - started, &awaited));
+            }
+            rooms = self.wait(rooms, ask.deadline - now);
+        }
+    }
+
+    fn wait<'w>(&self, rooms: MutexGuard<'w, Rooms>, longest: Duration) -> MutexGuard<'w, Rooms> {
+        self.news.wait_timeout(rooms, longest).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// How many communicators somebody still has.
+    #[cfg(test)]
+    pub(super) fn open_rooms(&self) -> usize {
+        lock(&self.rooms).open.len()
+    }
+}
+
+impl Rooms {
+    /// A room that a member is in.
+    fn open(&mut self, number: usize) -> &mut OpenRoom {
+        // INVARIANT: a room stays here until every member has dropped its communicator.
+        self.open.get_mut(&number).expect("a communicator that a rank still has")
+    }
+
+    fn make(&mut self, key: &RoomKey, group: &Group) -> usize {
+        let (number, ranks) = (self.made, group.size() as usize);
+        self.made += 1;
+        let open = OpenRoom {
+            room: Arc::new(Room::new(number, key.clone(), group)),
+            members: vec![Member::Coming; ranks],
+            goodbyes: vec![None; ranks],
+            agreements: HashMap::new(),
+        };
+        self.open.insert(number, open);
+        self.exit_with_parent(number);
+        number
+    }
+
+    /// Whoever left a communicator before it came to this one, which was derived from that one, will not come.
+    fn exit_with_parent(&mut self, number: usize) {
+        let Some(open) = self.open.get(&number) else { return };
+        let Some((parent, _)) = open.room.key.parent else { return };
+        let Some(parent) = self.open.get(&parent).map(|parent| parent.room.clone()) else { return };
+        let members = open.room.key.members.iter().zip(&open.members).zip(0..);
+        let coming = members.filter(|((_, member), _)| **member == Member::Coming);
+        let exits: Vec<_> =
+            coming.filter_map(|((&of_parent, _), rank)| Some((rank, parent.exit_of(of_parent)?))).collect();
+        for (rank, exit) in exits {
+            self.exit(number, rank, exit.death());
+            self.forget(number, rank);
+        }
+    }
+
+    /// A rank has left a communicator, and whatever was derived from it and this rank has not come to.
+    fn exit(&mut self, number: usize, rank: u32, death: Option<&str>) {
+        let Some(open) = self.open.get(&number) else { return };
+        open.room.note_exit(rank, death);
+        let world_rank = open.room.world_ranks[rank as usize];
+        if death.is_some() && !self.deaths.contains(&world_rank) {
+            self.deaths.push(world_rank);
+        }
+        let derived = self
+            .open
+            .values()
+            .filter(|open| open.room.key.parent.is_some_and(|(parent, _)| parent == number));
+        for derived in derived.map(|open| open.room.number).collect::<Vec<_>>() {
+            self.exit_with_parent(derived);
+        }
+    }
+
+    /// A rank will not use this communicator any more; the last one ends it.
+    fn forget(&mut self, number: usize, rank: u32) {
+        let Some(open) = self.open.get_mut(&number) else { return };
+        open.members[rank as usize] = Member::Gone;
+        if open.members.iter().all(|&member| member == Member::Gone) {
+            self.open.remove(&number);
+        }
+    }
+}
+
+impl OpenRoom {
+    /// The agreement that this is about. Somebody may still be in the one before; older ones are over.
+    fn agreement(&mut self, ask: &Ask) -> &mut Agreement {
+        self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
+        let ranks = self.members.len();
+        let none = || Agreement { ballots: vec![None; ranks], agreed: None };
+        self.agreements.entry((ask.question, ask.number)).or_insert_with(none)
+    }
+}
+
+impl Agreement {
+    /// What was agreed on, once every rank has voted or left.
+    ///
+    /// # Errors
+    /// The ranks that have not.
+    fn decide(&mut self, room: &Room) -> Result<Agreed, Vec<u32>> {
+        if let Some(agreed) = &self.agreed {
+            return Ok(agreed.clone());
+        }
+        let is_here = |rank: &u32| room.exit_of(*rank).is_none();
+        let survivors: Vec<u32> = (0..self.ballots.len() as u32).filter(is_here).collect();
+        let ballot = |rank: &u32| self.ballots[*rank as usize];
+        let awaited: Vec<u32> = survivors.iter().copied().filter(|rank| ballot(rank).is_none()).collect();
+        if !awaited.is_empty() {
+            return Err(awaited);
+        }
+        let ballots = || survivors.iter().filter_map(ballot);
+        let agreed = Agreed {
+            flag: ballots().all(|ballot| ballot.flag),
+            finished_calls: ballots().map(|ballot| ballot.finished_calls).min().unwrap_or(0),
+            survivors: survivors.clone(),
+        };
+        self.agreed = Some(agreed.clone());
+        Ok(agreed)
+    }
+}

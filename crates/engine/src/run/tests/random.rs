@@ -1,0 +1,431 @@
+//! Random schedules that the verifier accepts, run with random counts, many of them zero: nobody may wait for ever, and
+//! the sums must be right. Links hold a header and one element, so there is no more room than the proof asks for.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Place, ReduceOp, Result,
+};
+use unisono_schedule::{
+    Action, Algorithm, Builder, Choice, Collective as Scheduled, Cost, Requires, Schedule, Shape, Slot,
+    verify_schedules,
+};
+
+use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::lock;
+use crate::memory::Memory;
+use crate::plan::header::{CallHeader, HEADER_BYTES};
+use crate::plan::{Plan, PlanKey};
+use crate::reduce::Reducer;
+use crate::run::{Run, Staging, Turn};
+use unisono_backend::{Heard, Waker};
+
+/// Bytes of an element.
+const ELEMENT_BYTES: u64 = 4;
+
+/// Turns of one call, far more than it can need: a call that goes on for ever fails too.
+const TURNS_MAX: usize = 1_000_000;
+
+/// Seeded, so that a failure can be repeated (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Clone)]
+struct Seeded(u64);
+
+impl Seeded {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn shuffle<T>(&mut self, list: &mut [T]) {
+        for end in (1..list.len()).rev() {
+            list.swap(end, self.below(end + 1));
+        }
+    }
+}
+
+const fn like(name: &'static str, collective: Scheduled, scratch_chunks: fn(&Shape) -> u32) -> Algorithm {
+    Algorithm {
+        name,
+        collective,
+        requires: Requires::COMMUTATIVE,
+        chunks: |shape| shape.ranks,
+        scratch_chunks,
+        cost: |_| Cost::FREE,
+        canonical: false,
+        build: |_| {},
+        source: "this test",
+        summary: "random steps",
+    }
+}
+
+/// Reduce-scatters whose partial sums share so few scratch chunks.
+static SHARED: [Algorithm; 3] = [
+    like("one_scratch_chunk", Scheduled::ReduceScatter, |_| 1),
+    like("two_scratch_chunks", Scheduled::ReduceScatter, |_| 2),
+    like("three_scratch_chunks", Scheduled::ReduceScatter, |_| 3),
+];
+
+/// All-reduces by exchanges, which in place receive where they send from.
+static EXCHANGES: Algorithm = like("exchanges", Scheduled::AllReduce, |_| 0);
+
+/// Of one rank: the steps in order, as extent and action.
+type Steps = Vec<(u32, Action)>;
+
+/// The steps as schedules, after each list was disturbed a little, with what shared chunks demand and random waits.
+fn schedules(
+    random: &mut Seeded,
+    algorithm: &Algorithm,
+    shape: &Shape,
+    mut lists: Vec<Steps>,
+) -> Vec<Schedule> {
+    let swaps = random.below(3);
+    let waits = random.below(4);
+    let mut made = Vec::new();
+    for (rank, steps) in (0..).zip(&mut lists) {
+        for _ in 0..swaps.min(steps.len() - 1) {
+            let earlier = random.below(steps.len() - 1);
+            steps.swap(earlier, earlier + 1);
+        }
+        let mut builder = Builder::new(algorithm.collective, shape, rank, (algorithm.chunks)(shape));
+        for _ in 0..(algorithm.scratch_chunks)(shape) {
+            builder.scratch();
+        }
+        for (extent, action) in &*steps {
+            builder.push(*extent, *action);
+        }
+        for _ in 0..waits.min(steps.len() - 1) {
+            let step = 1 + random.below(steps.len() - 1);
+            builder.after(step as u32, random.below(step) as u32);
+        }
+        made.push(builder.finish());
+    }
+    made
+}
+
+/// A reduce-scatter: each extent visits the ranks along a ring, or in an order of its own, and ends at its owner.
+fn shared_scratch(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>) {
+    let algorithm = &SHARED[random.below(SHARED.len())];
+    let shape = Shape::new(3 + random.below(4) as u32);
+    let (ranks, is_ring) = (shape.ranks as usize, random.below(3) > 0);
+    let scratch = (algorithm.scratch_chunks)(&shape) as usize;
+    let paths: Vec<Vec<u32>> = (0..shape.ranks)
+        .map(|owner| {
+            let mut path: Vec<u32> = (1..=shape.ranks).map(|hop| (owner + hop) % shape.ranks).collect();
+            if !is_ring {
+                random.shuffle(&mut path[..ranks - 1]);
+            }
+            path
+        })
+        .collect();
+    let mut hops: Vec<usize> = (0..ranks * (ranks - 1)).collect();
+    if !is_ring {
+        random.shuffle(&mut hops);
+    }
+    let (mut next, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
+    // Where each rank's partial sum of an extent lies, and what each scratch chunk holds.
+    let (mut values, mut held) = (vec![vec![Slot::Input; ranks]; ranks], vec![vec![None; scratch]; ranks]);
+    for nth in hops {
+        let extent = nth % ranks;
+        let (hop, path) = (next[extent], &paths[extent]);
+        next[extent] += 1;
+        let (from, to) = (path[hop] as usize, path[hop + 1] as usize);
+        let completes = hop + 2 == ranks;
+        let free: Vec<usize> = (0..scratch).filter(|chunk| held[to][*chunk].is_none()).collect();
+        let destination = match (completes, free.len()) {
+            (true, _) => Slot::Output,
+            // Nothing is free: the verifier will say so.
+            (false, 0) => Slot::Scratch(0),
+            (false, some) => Slot::Scratch(free[random.below(some)] as u32),
+        };
+        lists[from].push((extent as u32, Action::Send { peer: to as u16, source: values[from][extent] }));
+        let (peer, operand, operand_is_left) = (from as u16, Slot::Input, false);
+        let reduce = Action::RecvReduce { peer, operand, destination, operand_is_left, completes };
+        lists[to].push((extent as u32, reduce));
+        values[to][extent] = destination;
+        if let Slot::Scratch(chunk) = values[from][extent] {
+            held[from][chunk as usize] = None;
+        }
+        if let Slot::Scratch(chunk) = destination {
+            held[to][chunk as usize] = Some(extent);
+        }
+    }
+    let schedules = schedules(random, algorithm, &shape, lists);
+    (algorithm, shape, schedules)
+}
+
+/// An all-reduce: each extent is exchanged over the dimensions of a hypercube in an order of its own.
+fn exchanges(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>) {
+    let dimensions = 1 + random.below(3);
+    let ranks = 1 << dimensions;
+    let shape = Shape::new(ranks as u32);
+    let mut orders: Vec<Vec<usize>> = vec![(0..dimensions).collect(); ranks];
+    orders.iter_mut().for_each(|order| random.shuffle(order));
+    let mut rounds: Vec<usize> = (0..ranks * dimensions).collect();
+    if random.below(2) > 0 {
+        random.shuffle(&mut rounds);
+    }
+    let (mut next, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
+    for nth in rounds {
+        let extent = nth % ranks;
+        let nth = next[extent];
+        next[extent] += 1;
+        for (rank, steps) in lists.iter_mut().enumerate() {
+            let peer = rank ^ 1 << orders[extent][nth];
+            let source = if nth == 0 { Slot::Input } else { Slot::Output };
+            let (operand_is_left, completes) = (rank < peer, nth + 1 == dimensions);
+            let (peer, operand, destination) = (peer as u16, source, Slot::Output);
+            let reduce = Action::RecvReduce { peer, operand, destination, operand_is_left, completes };
+            steps.extend([(extent as u32, Action::Send { peer, source }), (extent as u32, reduce)]);
+        }
+    }
+    let schedules = schedules(random, &EXCHANGES, &shape, lists);
+    (&EXCHANGES, shape, schedules)
+}
+
+/// What is under way, by sender and receiver.
+struct Wires {
+    ranks: usize,
+    bytes: Vec<VecDeque<u8>>,
+    random: Seeded,
+}
+
+/// One rank's links, of which the one last asked for is in use. Each direction holds a header and an element, and each
+/// call moves a random number of bytes.
+struct Narrow {
+    rank: usize,
+    peer: usize,
+    wires: Arc<Mutex<Wires>>,
+}
+
+impl Link for Narrow {
+    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        let wires = &mut *lock(&self.wires);
+        let wire = &mut wires.bytes[self.rank * wires.ranks + self.peer];
+        let room = HEADER_BYTES + ELEMENT_BYTES as usize - wire.len();
+        if room == 0 {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let most = if wires.random.below(2) == 0 { room } else { 1 + wires.random.below(room) };
+        let offered = slices.iter().flat_map(|slice| slice.iter().copied());
+        let before = wire.len();
+        wire.extend(offered.take(most));
+        Ok(wire.len() - before)
+    }
+
+    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let wires = &mut *lock(&self.wires);
+        let wire = &mut wires.bytes[self.peer * wires.ranks + self.rank];
+        if wire.is_empty() {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let most = if wires.random.below(2) == 0 { wire.len() } else { 1 + wires.random.below(wire.len()) };
+        let places = into.iter_mut().flat_map(|slice| slice.iter_mut()).take(most);
+        Ok(places.zip(std::iter::from_fn(|| wire.pop_front())).map(|(place, byte)| *place = byte).count())
+    }
+
+    fn is_delivered(&mut self) -> bool {
+        true
+    }
+}
+
+impl Links for Narrow {
+    type L = Narrow;
+
+    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn is_open(&mut self, _edge: Edge) -> bool {
+        true
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut Narrow {
+        self.peer = edge.peer as usize;
+        self
+    }
+
+    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
+        Wake::Expired
+    }
+
+    fn waker(&self) -> Waker {
+        Arc::new(|| {})
+    }
+
+    fn shut_down(&mut self) {}
+
+    fn close(&mut self) {}
+}
+
+/// One call of random sizes.
+#[derive(Debug)]
+struct Sizes {
+    /// Elements of each extent.
+    lengths: Vec<u64>,
+    in_place: bool,
+    piece_bytes: u64,
+}
+
+impl Sizes {
+    /// All-reduce cuts its vector evenly, so its extents are empty only in short vectors.
+    fn new(random: &mut Seeded, collective: Scheduled, shape: &Shape) -> Sizes {
+        let ranks = shape.ranks as usize;
+        let lengths = match collective {
+            Scheduled::AllReduce => {
+                let count = random.below(6 * ranks);
+                (0..ranks).map(|nth| (count * (nth + 1) / ranks - count * nth / ranks) as u64).collect()
+            }
+            _ => (0..ranks).map(|_| random.below(3).min(1) as u64 * random.below(14) as u64).collect(),
+        };
+        let piece_bytes = ELEMENT_BYTES * (1 + random.below(3)) as u64;
+        Sizes { lengths, in_place: random.below(2) == 0, piece_bytes }
+    }
+
+    fn total(&self) -> u64 {
+        self.lengths.iter().sum()
+    }
+
+    fn value(rank: u32, element: u64) -> u32 {
+        (rank + 1).wrapping_mul(0x9e37_79b9).wrapping_add(element as u32 * 1_000_003)
+    }
+}
+
+struct Participant {
+    run: Run,
+    links: Narrow,
+    input: Vec<u32>,
+    output: Vec<u32>,
+    scratch: Vec<u8>,
+    staging: Staging,
+}
+
+impl Participant {
+    fn new(choice: &Choice, schedule: &Schedule, sizes: &Sizes, wires: &Arc<Mutex<Wires>>) -> Participant {
+        let (rank, ranks) = (schedule.rank, choice.shape.ranks);
+        let input: Vec<u32> = (0..sizes.total()).map(|element| Sizes::value(rank, element)).collect();
+        let place = if sizes.in_place { Place::InPlace } else { Place::Separate };
+        let op = Some(ReduceOp::Sum);
+        let (descriptor, counts, share) = match choice.algorithm.collective {
+            Scheduled::AllReduce => {
+                let plain = Descriptor::new(Collective::AllReduce, DType::U32, sizes.total());
+                (Descriptor { op, place, ..plain }, Counts::Even, sizes.total())
+            }
+            _ => {
+                let share = sizes.lengths[rank as usize];
+                let plain = Descriptor::new(Collective::ReduceScatter, DType::U32, share);
+                let counts = Counts::PerRank(sizes.lengths.clone());
+                (Descriptor { op, place, uneven: true, ..plain }, counts, share)
+            }
+        };
+        let key = PlanKey { descriptor, counts, segment_ends: None };
+        let group = Group::world(rank, ranks);
+        let plan = Arc::new(Plan::new(choice, Arc::new(schedule.clone()), &key, &group, sizes.piece_bytes));
+        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        let output = if sizes.in_place { input.clone() } else { vec![0; share as usize] };
+        Participant {
+            scratch: vec![0; plan.scratch_bytes],
+            run: Run::new(plan, header),
+            links: Narrow { rank: rank as usize, peer: rank as usize, wires: wires.clone() },
+            input: if sizes.in_place { Vec::new() } else { input },
+            output,
+            staging: Staging::new(Heard::new(ranks)),
+        }
+    }
+
+    fn turn(&mut self, sizes: &Sizes) -> bool {
+        let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
+        let mut buffers = match sizes.in_place {
+            true => Buffers::InOut(BufferMut::of(&mut self.output)),
+            false => {
+                Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) }
+            }
+        };
+        let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
+        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
+        self.run.advance(&mut turn).expect("no failure")
+    }
+}
+
+/// Runs one call of all ranks, in random turns, until nothing moves: whether it ended. Then its result is checked.
+fn ends(random: &mut Seeded, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
+    let ranks = choice.shape.ranks;
+    let bytes = vec![VecDeque::new(); (ranks * ranks) as usize];
+    let wires = Wires { ranks: ranks as usize, bytes, random: Seeded(random.next()) };
+    let wires = Arc::new(Mutex::new(wires));
+    let mut parts: Vec<Participant> =
+        schedules.iter().map(|schedule| Participant::new(choice, schedule, sizes, &wires)).collect();
+    for turn in 0.. {
+        assert!(turn < TURNS_MAX, "a call goes on for ever");
+        let moved = parts[random.below(ranks as usize)].turn(sizes);
+        if !moved && !parts.iter_mut().fold(false, |moved, part| part.turn(sizes) | moved) {
+            break;
+        }
+    }
+    if parts.iter().any(|part| !part.run.is_finished()) {
+        return false;
+    }
+    let sum = |element| {
+        (0..ranks).map(|rank| Sizes::value(rank, element)).fold(0, |sum, value| value.wrapping_add(sum))
+    };
+    let sums: Vec<u32> = (0..sizes.total()).map(sum).collect();
+    for (rank, part) in parts.iter().enumerate() {
+        let (start, share) = match choice.algorithm.collective {
+            Scheduled::AllReduce => (0, sizes.total()),
+            _ => (sizes.lengths[..rank].iter().sum(), sizes.lengths[rank]),
+        };
+        let (start, share) = (start as usize, share as usize);
+        let output = if sizes.in_place { &part.output[start..start + share] } else { &part.output[..] };
+        assert_eq!(output, &sums[start..start + share], "rank {rank}, {sizes:?}");
+    }
+    true
+}
+
+/// Every schedule of many that the verifier accepts must end, whatever the sizes.
+fn accepted_schedules_end(seed: u64, make: fn(&mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>)) {
+    const DRAWN: u64 = 2_000;
+    const CALLS: u64 = 4;
+    let (mut accepted, mut hang) = (0, 0);
+    for nth in 0..DRAWN {
+        let mut random = Seeded(seed.wrapping_add(nth << 32));
+        let (algorithm, shape, schedules) = make(&mut random);
+        if verify_schedules(algorithm, &shape, &schedules).is_err() {
+            continue;
+        }
+        accepted += 1;
+        let choice = Choice { algorithm, shape };
+        let mut all_end = true;
+        for _ in 0..CALLS {
+            let sizes = Sizes::new(&mut random, algorithm.collective, &shape);
+            let this_ends = ends(&mut random, &choice, &schedules, &sizes);
+            if !this_ends && hang < 3 {
+                eprintln!("seed {seed:#x}, schedule {nth} hangs: {shape:?}, {sizes:?}");
+            }
+            all_end &= this_ends;
+        }
+        hang += u64::from(!all_end);
+    }
+    eprintln!("seed {seed:#x}: {hang} of {accepted} accepted schedules hang, {DRAWN} drawn");
+    assert!(hang == 0, "seed {seed:#x}: {hang} of {accepted} accepted schedules hang");
+    assert!(accepted > DRAWN / 10, "seed {seed:#x}: only {accepted} of {DRAWN} schedules are accepted");
+}
+
+#[test]
+fn reduce_scatters_with_shared_scratch_end_for_all_counts() {
+    accepted_schedules_end(0x5c4a_7c15, shared_scratch);
+}
+
+#[test]
+fn exchanges_in_place_end_for_all_counts() {
+    accepted_schedules_end(0xe8c4_a96e, exchanges);
+}

@@ -1,0 +1,49 @@
+//! The largest group: every algorithm's numbers, and what one rank does, are computed without overflow.
+
+use unisono_schedule::{Algorithm, Collective, Layout, Parameters, Shape, algorithms, price};
+
+/// The most ranks that `algorithm` supports.
+fn widest(algorithm: &Algorithm) -> Shape {
+    let most = match algorithm.requires.power_of_two {
+        true => 1 << Shape::RANKS_MAX.ilog2(),
+        false => Shape::RANKS_MAX,
+    };
+    let shape = Shape::new(most);
+    assert!(algorithm.supports(&shape) && !algorithm.supports(&Shape::new(Shape::RANKS_MAX + 1)));
+    shape
+}
+
+#[test]
+fn the_extents_of_all_pairs_of_ranks_can_be_numbered() {
+    let shape = Shape::new(Shape::RANKS_MAX);
+    let ranks = u64::from(Shape::RANKS_MAX);
+    let chunks = Layout::chunks_of(Collective::AllToAll, &shape).expect("prescribed");
+    assert_eq!(u64::from(chunks), ranks * ranks);
+    // The last rank's part for itself is the last extent.
+    let layout = Layout::new(Collective::AllToAll, &shape, shape.ranks - 1, chunks);
+    assert_eq!(layout.input_extent(shape.ranks - 1), Some(chunks - 1));
+    assert_eq!(layout.output(chunks - 1), Some(shape.ranks - 1));
+}
+
+#[test]
+fn every_algorithm_has_a_size_and_a_price_for_the_largest_group() {
+    for algorithm in algorithms() {
+        let shape = widest(algorithm);
+        for shape in [shape, shape.with_root(shape.ranks - 1), shape.with_leaders(shape.leaders_max())] {
+            let name = algorithm.qualified_name();
+            assert!((algorithm.chunks)(&shape) > 0, "{name}");
+            assert!((algorithm.scratch_chunks)(&shape) <= shape.ranks * shape.ranks.ilog2(), "{name}");
+            let nanoseconds = price(algorithm, &shape, u64::MAX, &Parameters::default());
+            assert!(nanoseconds > 0, "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_algorithm_builds_a_rank_of_the_largest_group() {
+    for algorithm in algorithms() {
+        let shape = widest(algorithm);
+        let schedule = algorithm.schedule(&shape, shape.ranks - 1);
+        assert!(!schedule.steps.is_empty(), "{}", algorithm.qualified_name());
+    }
+}

@@ -1,0 +1,83 @@
+//! What this rank witnesses of the ends of the other ranks on its host. A rank on another host that names one of them
+//! may as well have been cut off from it; see [`super::super::hosts`].
+
+use std::time::{Duration, Instant};
+
+use super::super::plane::Presence;
+use super::super::slots::Slot;
+use super::super::tasks::{Event, find_absent};
+use super::Driver;
+
+/// A rank's process has ended.
+pub(super) struct ProcessEnd {
+    reason: String,
+    /// Until when its goodbye may come by way of others.
+    goodbye_by: Instant,
+}
+
+impl Driver {
+    /// Begins to watch the processes of this host.
+    pub(super) fn watch_processes(&mut self) {
+        for (peer, watch) in &self.watches {
+            let (peer, watch, events) = (*peer, watch.clone(), self.events.clone());
+            // The loop may have ended before.
+            tokio::spawn(
+                async move { events.send(Event::ProcessEnded { peer, reason: watch.ended().await }) },
+            );
+        }
+    }
+
+    /// The process of a rank on this host has ended. What lies in its control connection goes before, so whoever reads
+    /// that decides at its end, and a rank that has none waits for the goodbye that others may have read.
+    pub(super) fn on_process_ended(&mut self, peer: u32, reason: String, now: Instant) {
+        let slot = Slot::control(peer);
+        let was_read = self.wanted.get(&slot).is_some_and(|wanted| wanted.has_ended());
+        let is_lost = self.plane.presence(peer) == Presence::Lost;
+        let is_reading = self.writers.contains_key(&peer);
+        let grace = if (was_read || is_lost) && !is_reading {
+            Duration::ZERO
+        } else {
+            self.settings.intervals.suspect
+        };
+        self.ended.insert(peer, ProcessEnd { reason, goodbye_by: now + grace });
+        self.judge_ended(now);
+    }
+
+    /// No goodbye of a rank can come any more: if its process has ended, it is gone.
+    pub(super) fn decide(&mut self, peer: u32, now: Instant) {
+        if let Some(end) = self.ended.get_mut(&peer) {
+            end.goodbye_by = now;
+            self.judge_ended(now);
+        }
+    }
+
+    /// Says of those whose process has ended, and of whom no goodbye has come in time, that they are gone.
+    pub(super) fn judge_ended(&mut self, now: Instant) {
+        let due: Vec<u32> =
+            self.ended.iter().filter(|(_, end)| end.goodbye_by <= now).map(|(peer, _)| *peer).collect();
+        for peer in due {
+            if let Some(end) = self.ended.remove(&peer) {
+                self.plane.on_process_gone(peer, end.reason, now);
+            }
+        }
+    }
+
+    /// Somebody has named a rank of this host, and nobody has proven yet that it is gone: this rank finds out.
+    pub(super) fn witness(&mut self, peer: u32) {
+        if !self.plane.needs_proof(peer) {
+            return;
+        }
+        self.decide(peer, Instant::now());
+        if !self.watches.contains_key(&peer) {
+            let address = self.identity.addresses[peer as usize];
+            let (options, patience) = (self.settings.socket_options, self.settings.intervals.suspect);
+            let events = self.events.clone();
+            tokio::spawn(async move {
+                if let Some(reason) = find_absent(address, options, patience).await {
+                    // The loop may have ended before.
+                    let _ = events.send(Event::ProcessEnded { peer, reason });
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which ranks share a host, and whose word about a loss is proof.
+//!
+//! A refused dial or a reset from another host may come from a router that cuts the hosts off from each other; on the
+//! same host it comes from the kernel that has seen the process end. So whoever is named is lost at once, whatever the
+//! evidence, but only the word of a rank on the same host proves that the rank is gone; see [`crate::wire::Fate`].
+
+use std::sync::Arc;
+
+use unisono_communicator::Certainty;
+
+use crate::wire::{News, Topic};
+
+/// The host of every rank of the job.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts(Arc<[u32]>);
+
+impl Hosts {
+    /// `hosts[r]` is the number of the host of rank r.
+    pub(crate) fn new(hosts: Arc<[u32]>) -> Hosts {
+        Hosts(hosts)
+    }
+
+    /// How many ranks there are.
+    pub(crate) fn ranks(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    /// Whether two ranks of the job share a host.
+    pub(crate) fn are_same(&self, one: u32, other: u32) -> bool {
+        let host = |rank: u32| self.0.get(rank as usize);
+        host(one).is_some() && host(one) == host(other)
+    }
+
+    /// The rank that this news proves to be gone.
+    pub(crate) fn proven_gone(&self, news: &News) -> Option<u32> {
+        match news.topic {
+            Topic::Lost { rank, certainty: Certainty::Confirmed, .. } => {
+                self.are_same(news.origin, rank).then_some(rank)
+            }
+            Topic::Goodbye => Some(news.origin),
+            Topic::Lost { certainty: Certainty::Suspected, .. }
+            | Topic::Revoked { .. }
+            | Topic::Closed { .. }
+            | Topic::Ballot { .. }
+            | Topic::Decision { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rank_on_the_same_host_proves_a_loss() {
+        let hosts = Hosts::new([0, 0, 1].into());
+        let lost = |origin, rank, certainty| {
+            let topic = Topic::Lost { rank, certainty, reason: String::new() };
+            hosts.proven_gone(&News { origin, sequence: 1, topic })
+        };
+        assert_eq!(lost(0, 1, Certainty::Confirmed), Some(1));
+        assert_eq!(lost(0, 1, Certainty::Suspected), None);
+        assert_eq!(lost(2, 1, Certainty::Confirmed), None, "the way between may be cut");
+        assert_eq!(lost(7, 8, Certainty::Confirmed), None, "no ranks of the job");
+        assert_eq!(hosts.proven_gone(&News { origin: 2, sequence: 1, topic: Topic::Goodbye }), Some(2));
+    }
+}

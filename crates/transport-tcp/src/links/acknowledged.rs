@@ -1,0 +1,61 @@
+//! Whether everything that was sent on a socket has arrived in the other side's kernel.
+
+#![allow(unsafe_code)]
+
+use std::os::fd::AsFd;
+
+/// Whether the other side's kernel has everything that was sent on a TCP socket, its end among it: the outgoing half
+/// must have been shut down. True as well when the connection is gone, since nothing more can arrive then.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
+    use std::os::fd::AsRawFd;
+    /// What a socket's state is after the other side has acknowledged its end: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE
+    /// (linux/include/net/tcp_states.h).
+    const ACKNOWLEDGED: [u8; 3] = [5, 6, 7];
+    // SAFETY: tcp_info is plain data, for which zeros are a value.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
+    let descriptor = socket.as_fd().as_raw_fd();
+    let place = (&raw mut info).cast();
+    // SAFETY: the descriptor is open as long as it is borrowed; the kernel writes at most `bytes` bytes, which `info`
+    // has.
+    let result =
+        unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut bytes) };
+    // What is no TCP socket has nothing to be acknowledged.
+    result != 0 || ACKNOWLEDGED.contains(&info.tcpi_state)
+}
+
+/// The state of a connection is not to be had here: its end is left to the system.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    #[test]
+    fn an_end_is_acknowledged_when_all_before_it_has_arrived() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let mut ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (theirs, _) = listener.accept().unwrap();
+        assert!(!is_acknowledged(&ours), "it has not ended");
+        ours.set_nonblocking(true).unwrap();
+        // More than the other side's kernel takes while nobody reads there.
+        while ours.write(&[1; 64 * 1024]).is_ok() {}
+        ours.shutdown(Shutdown::Write).unwrap();
+        assert!(!is_acknowledged(&ours), "nobody has read");
+        // The other side goes: what it has not read is lost, and nothing more can arrive.
+        drop(theirs);
+        let until = Instant::now() + Duration::from_secs(30);
+        while !is_acknowledged(&ours) {
+            assert!(Instant::now() < until, "the connection is gone");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

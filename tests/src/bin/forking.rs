@@ -1,0 +1,70 @@
+//! One rank of the test of forks: forks in the middle of a call. The child is refused everything and ends; the parent
+//! goes on as if nothing had been.
+
+#![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "the test reads it")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
+
+/// Long enough on any machine.
+const CHILD_TIME_MAX: Duration = Duration::from_secs(30);
+
+fn main() {
+    let comm = unisono::init().unwrap();
+    if comm.group().rank() != 0 {
+        // The call of rank 0 waits for this one until its child has ended.
+        comm.recv(&mut [0u8], Peer::Rank(0), 0).unwrap();
+        let mut value = [1u32];
+        comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+        assert_eq!(value, [2]);
+        return println!("done");
+    }
+    let work = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+    // SAFETY: the child uses nothing that another thread of the parent may hold: it asks the communicator, which must
+    // refuse it before it takes a lock, writes and exits.
+    let child = unsafe { libc::fork() };
+    match child {
+        -1 => panic!("no fork"),
+        0 => refused_in_child(comm, work.into_work()),
+        child => {
+            await_child(child);
+            comm.send(&[0u8], 1, 0).unwrap();
+            assert_eq!(work.wait().unwrap(), [2]);
+            comm.close().unwrap();
+            println!("done");
+        }
+    }
+}
+
+/// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
+fn refused_in_child(comm: Arc<dyn Communicator>, work: unisono::Work) -> ! {
+    let is_refused = |error: Error| matches!(error, Error::Forked { .. });
+    let checks = [
+        comm.barrier().is_err_and(is_refused),
+        comm.send(&[1u8], 1, 0).is_err_and(is_refused),
+        comm.agree(true).is_err_and(is_refused),
+        comm.shrink().is_err_and(is_refused),
+        comm.close().is_err_and(is_refused),
+        work.is_done(),
+        work.wait().result.is_err_and(is_refused),
+    ];
+    drop(comm);
+    std::process::exit(i32::from(checks.contains(&false)));
+}
+
+fn await_child(child: i32) {
+    let until = Instant::now() + CHILD_TIME_MAX;
+    loop {
+        let mut status = 0;
+        // SAFETY: the status is ours, and the child is this process's own.
+        match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() < until => std::thread::sleep(Duration::from_millis(5)),
+            0 => panic!("the child hangs"),
+            _ => return assert_eq!(status, 0, "the child was not refused everything"),
+        }
+    }
+}
