@@ -95,6 +95,10 @@ impl Link for RecordingLink {
         }
         Ok(received)
     }
+
+    fn is_delivered(&mut self) -> bool {
+        self.links.link(self.edge).is_delivered()
+    }
 }
 
 impl Links for Recording {
@@ -168,6 +172,10 @@ impl Link for Replay {
             received += filled;
         }
         if received == 0 { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(received) }
+    }
+
+    fn is_delivered(&mut self) -> bool {
+        true
     }
 }
 

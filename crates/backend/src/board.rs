@@ -97,6 +97,11 @@ pub struct Board {
     awaited: AtomicU32,
     first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
+    /// Which ranks have closed the communicator, and who wants to know.
+    closed: Box<[AtomicBool]>,
+    close_wakers: Mutex<Vec<Waker>>,
+    /// To which ranks there is a stream for messages.
+    message_streams: Box<[AtomicBool]>,
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
@@ -144,6 +149,9 @@ impl Board {
             awaited: AtomicU32::new(NOBODY),
             first_cause,
             eviction: OnceLock::new(),
+            closed: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
+            close_wakers: Mutex::new(Vec::new()),
+            message_streams: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -329,6 +337,45 @@ impl Board {
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.first_cause.wakers).push(waker.clone());
         if self.is_revoked() {
+            waker();
+        }
+    }
+
+    /// Notes that a rank has closed the communicator, or left it. Wakes who wants to know, if it may have sent messages.
+    pub fn note_closed(&self, rank: u32) {
+        if rank != self.rank {
+            self.set_and_wake(&self.closed, rank);
+        }
+    }
+
+    /// Notes that there is a stream for messages to and from a rank.
+    pub fn note_message_stream(&self, rank: u32) {
+        self.set_and_wake(&self.message_streams, rank);
+    }
+
+    fn set_and_wake(&self, flags: &[AtomicBool], rank: u32) {
+        let Some(flag) = flags.get(rank as usize) else { return };
+        if !flag.swap(true, Ordering::SeqCst) && self.has_unread_end(rank) {
+            let wakers = lock(&self.close_wakers).clone();
+            wakers.iter().for_each(|wake| wake());
+        }
+    }
+
+    /// Whether a rank has closed to which there is a stream for messages.
+    fn has_unread_end(&self, rank: u32) -> bool {
+        let has_stream = &self.message_streams[rank as usize];
+        self.has_closed(rank) && has_stream.load(Ordering::SeqCst)
+    }
+
+    /// Whether a rank has closed the communicator, or left it.
+    pub fn has_closed(&self, rank: u32) -> bool {
+        self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
+    }
+
+    /// Adds somebody to wake when a rank has closed to which there is a stream for messages.
+    pub fn on_close(&self, waker: Waker) {
+        lock(&self.close_wakers).push(waker.clone());
+        if (0..self.closed.len() as u32).any(|rank| self.has_unread_end(rank)) {
             waker();
         }
     }

@@ -16,6 +16,7 @@ use crate::drive::pending::OneCollective;
 use crate::drive::progress::Progress;
 use crate::drive::request::{Request, RequestHandle};
 use crate::links::Links;
+use crate::lock;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
 
@@ -34,6 +35,8 @@ pub struct EngineOptions {
     pub probe_after: Duration,
     /// After how long without progress a line in the log says who is awaited.
     pub warn_after: Duration,
+    /// How long dropping a communicator may wait until what was sent is on its way.
+    pub drop_timeout: Duration,
     /// What the chooser believes of the network and the machine.
     pub parameters: Parameters,
 }
@@ -66,6 +69,7 @@ impl Default for EngineOptions {
             spin: Duration::from_micros(50),
             probe_after: Duration::from_millis(50),
             warn_after: Duration::from_secs(30),
+            drop_timeout: Duration::from_secs(5),
             parameters: Parameters::LOOPBACK,
         }
     }
@@ -100,8 +104,8 @@ impl<L: Links + 'static> EngineCommunicator<L> {
             Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
-        let engine = Engine::new(links, planner, gate.board().heard().clone());
-        Arc::new(EngineCommunicator { shared: Arc::new(Shared::new(gate, options, messages, engine)) })
+        let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
+        Arc::new(EngineCommunicator { shared: Shared::new(gate, options, messages, engine) })
     }
 
     fn run_collective(&self, call: &mut Call<'_>) -> Result<Outcome> {
@@ -220,7 +224,9 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let shrunk = gate.shrink(self.shared.now())?;
         if gate.board().is_revoked() {
             // Nobody may use the streams of an epoch that has ended.
-            self.shared.lock_links().links.close();
+            let mut guard = self.shared.lock_links();
+            guard.links.close();
+            lock(&self.shared.messages).fail(&Error::Closed);
         }
         Ok(shrunk)
     }
@@ -240,9 +246,12 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let _turn = gate.wait_for_turn();
         let mut guard = shared.lock_links();
         let finished = shared.finish_queue(&mut guard).and_then(|()| shared.finish_sends(&mut guard));
+        let finished = finished.and_then(|()| shared.say_goodbye(&mut guard));
         let now = guard.links.now();
         drop(guard);
+        // The others read what was sent when they hear that this rank has closed.
         let closed = gate.close(now);
-        finished.and(closed)
+        finished.and(closed)?;
+        shared.await_goodbyes(&mut shared.lock_links())
     }
 }

@@ -94,6 +94,10 @@ impl Link for Wire {
         let is_pause = self.read == before && !self.is_closed;
         if is_pause { Err(ErrorKind::WouldBlock.into()) } else { Ok(self.read - before) }
     }
+
+    fn is_delivered(&mut self) -> bool {
+        true
+    }
 }
 
 impl Links for Wire {

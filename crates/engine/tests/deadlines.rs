@@ -94,6 +94,8 @@ fn a_receive_without_a_sender_ends() {
     let error = world[0].recv(&mut [0u8; 4], Peer::Rank(1), 3).unwrap_err();
     let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
     assert_eq!(not_arrived[0].rank, 1);
+    // It was asked, and its answer is told.
+    assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet", "{error}");
     let error = world[1].send(&[1u8], 0, 3).unwrap_err();
     assert!(matches!(error, Error::Timeout { reported_by: 0, .. }), "{error}");
 }

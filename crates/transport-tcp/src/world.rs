@@ -235,6 +235,7 @@ fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
         spin: config.spin,
         probe_after: config.probe_delay,
         warn_after: config.warn_after,
+        drop_timeout: config.drop_timeout,
         ..EngineOptions::default()
     }
 }

@@ -2,15 +2,17 @@
 
 use std::panic::Location;
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use unisono_backend::{Board, CallGate, Heard, Peers};
+use unisono_backend::{CallGate, Heard, Peers};
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, ReduceOp,
-    Result, Segments, Site, deadline_after, reserve,
+    Result, Segments, Site, reserve,
 };
 
-use crate::drive::Pause;
+use crate::communicator::EngineOptions;
+use crate::drive::drive_loop::Pause;
+use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::plan::header::CallHeader;
@@ -30,17 +32,16 @@ pub(crate) struct Engine<L> {
 
 impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
-    pub(crate) fn new(links: L, planner: Planner, heard: Heard) -> Engine<L> {
-        Engine { links, planner, pause: Pause::default(), staging: Staging::new(heard), scratch: Vec::new() }
+    pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
+        let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
+        Engine { links, planner, pause, staging, scratch: Vec::new() }
     }
 }
 
 /// A collective that has its number.
 pub(crate) struct ActiveCall {
     pub(crate) number: u64,
-    /// When it first had to wait: a call that never waits reads no clock.
-    waiting_since: Option<Instant>,
-    timeout: Duration,
+    wait: Wait,
     descriptor: Descriptor,
     site: &'static Location<'static>,
     planned: Box<Planned>,
@@ -76,8 +77,7 @@ impl ActiveCall {
         planned.run.reset(header);
         Ok(ActiveCall {
             number,
-            waiting_since: None,
-            timeout: call.options.timeout.unwrap_or(gate.timeout()),
+            wait: Wait::new(call.options.timeout.unwrap_or(gate.timeout())),
             descriptor,
             site: call.site,
             planned,
@@ -123,16 +123,31 @@ impl ActiveCall {
         self.planned.run.is_finished()
     }
 
-    /// Notes that nothing moved at `now`.
+    /// Something of the call has moved.
+    pub(crate) fn moved(&mut self) {
+        self.wait.moved();
+    }
+
+    /// Notes that nothing of the call has moved at `now`, and does what is due.
     ///
     /// # Errors
     /// When that is past the deadline.
-    pub(crate) fn idle<L: Links>(&mut self, links: &mut L, board: &Board, now: Instant) -> Result<()> {
-        let since = *self.waiting_since.get_or_insert(now);
-        if now < deadline_after(since, self.timeout) {
-            Ok(())
-        } else {
-            Err(self.timed_out(links, board, now))
+    pub(crate) fn idle<L: Links>(
+        &mut self,
+        links: &mut L,
+        gate: &CallGate,
+        options: &EngineOptions,
+        now: Instant,
+    ) -> Result<()> {
+        match self.wait.look(now, options) {
+            Due::Nothing => Ok(()),
+            Due::End => Err(self.timed_out(links, gate, now)),
+            Due::Attention(attention) => {
+                let mut awaited = Vec::new();
+                self.awaited(links, &mut awaited);
+                attention.pay(gate, &self.info(), &awaited, self.number);
+                Ok(())
+            }
         }
     }
 
@@ -141,8 +156,7 @@ impl ActiveCall {
         if self.links_open {
             self.planned.run.interest(&mut pause.interest);
         }
-        pause.deadline = self.waiting_since.map(|since| deadline_after(since, self.timeout));
-        pause.number = self.number;
+        pause.end_by(self.wait.next());
         self.awaited(links, &mut pause.awaited);
     }
 
@@ -188,12 +202,12 @@ impl ActiveCall {
         }
     }
 
-    fn timed_out<L: Links>(&self, links: &mut L, board: &Board, now: Instant) -> Error {
-        let mut direct = Vec::new();
+    fn timed_out<L: Links>(&self, links: &mut L, gate: &CallGate, now: Instant) -> Error {
+        let (board, mut direct) = (gate.board(), Vec::new());
         self.awaited(links, &mut direct);
         let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
         let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
-        let waited = self.waiting_since.map_or(Duration::ZERO, |since| now - since);
+        let waited = self.wait.waited(now);
         Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
     }
 }

@@ -1,5 +1,6 @@
 //! Tells of ended requests: wakes their tasks, and the threads that wait while another thread does the work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::task::Waker;
@@ -30,7 +31,7 @@ impl Completions {
     pub(crate) fn notify_if_any(&self) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             let wakers = std::mem::take(&mut *lock(&self.wakers));
-            wakers.into_iter().for_each(Waker::wake);
+            wakers.into_iter().for_each(wake);
             self.signal.notify_all();
         }
     }
@@ -56,5 +57,12 @@ impl Completions {
             drop(self.signal.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner));
         }
         self.listeners.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Calls a waker. One that panics must not take the thread with it that moves everybody's calls.
+fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        tracing::error!("the waker of an asynchronous call has panicked; its task may never be polled again");
     }
 }

@@ -1,4 +1,4 @@
-//! What a holder of the links drives: one blocking collective, or everything asynchronous.
+//! Tasks for the drive loop: one blocking collective, and everything asynchronous.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,35 +31,56 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
     }
 
     fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
-        self.active.idle(&mut engine.links, self.shared.gate.board(), now)
+        self.active.idle(&mut engine.links, &self.shared.gate, &self.shared.options, now)
     }
 
-    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         self.active.pause(&mut engine.links, pause);
-        lock(&self.shared.messages).pause(&mut engine.links, pause);
+        lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
+        true
     }
 }
 
-/// The queue and the messages, until a goal is reached or nothing is left.
+/// The queue and the messages, until a goal is reached or, for some, a time has come.
 pub(crate) struct Pending<'s, L: Links + 'static, G> {
-    pub(crate) shared: &'s Shared<L>,
-    pub(crate) goal: G,
+    shared: &'s Shared<L>,
+    goal: G,
+    until: Option<Instant>,
+    is_late: bool,
 }
 
-impl<L: Links + 'static, G: Fn() -> bool> Task<L> for Pending<'_, L, G> {
+impl<'s, L: Links + 'static, G: FnMut(&mut L) -> bool> Pending<'s, L, G> {
+    /// Until `goal` is reached.
+    pub(crate) fn new(shared: &'s Shared<L>, goal: G) -> Pending<'s, L, G> {
+        Pending { shared, goal, until: None, is_late: false }
+    }
+
+    /// Until `goal` is reached, and at most until `until`.
+    pub(crate) fn until(shared: &'s Shared<L>, goal: G, until: Instant) -> Pending<'s, L, G> {
+        Pending { shared, goal, until: Some(until), is_late: false }
+    }
+}
+
+impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G> {
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
-        if (self.goal)() { Ok(Step::Finished) } else { self.shared.advance_pending(engine) }
+        if self.is_late || (self.goal)(&mut engine.links) {
+            return Ok(Step::Finished);
+        }
+        self.shared.advance_pending(engine)
     }
 
     fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()> {
-        self.shared
-            .with_head(|request| request.active.idle(&mut engine.links, self.shared.gate.board(), now))
-            .unwrap_or(Ok(()))
+        self.is_late = self.until.is_some_and(|until| now >= until);
+        let Shared { gate, options, .. } = self.shared;
+        let idle = |request: &mut ActiveRequest| request.active.idle(&mut engine.links, gate, options, now);
+        self.shared.with_head(idle).unwrap_or(Ok(()))
     }
 
-    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) {
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         self.shared.with_head(|request| request.active.pause(&mut engine.links, pause));
-        lock(&self.shared.messages).pause(&mut engine.links, pause);
+        lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
+        pause.end_by(self.until);
+        !self.is_late
     }
 }
 
@@ -85,7 +106,10 @@ impl<L: Links + 'static> Shared<L> {
         };
         Ok(match (active.is_finished(), moved) {
             (true, _) => Step::Finished,
-            (false, true) => Step::Moved,
+            (false, true) => {
+                active.moved();
+                Step::Moved
+            }
             (false, false) => Step::Idle,
         })
     }
@@ -101,28 +125,28 @@ impl<L: Links + 'static> Shared<L> {
 
     /// The same step with the posted sends and receives moved too.
     pub(crate) fn with_messages(&self, engine: &mut Engine<L>, step: Step) -> Result<Step> {
+        self.hear_of_closing(&mut engine.links);
         if !self.has_messages.load(Ordering::SeqCst) {
             return Ok(step);
         }
         let mut messages = lock(&self.messages);
-        if !messages.is_pending() {
+        if !messages.is_pending() && !messages.is_ending() {
             self.has_messages.store(false, Ordering::SeqCst);
             return Ok(step);
         }
         let moved = messages.advance(&mut engine.links, &mut Borrowed::none())?;
+        messages.look_after_waits(engine.links.now(), &self.gate, &self.options)?;
         Ok(match step {
-            Step::Idle if moved => Step::Moved,
+            Step::Idle if moved => Step::OthersMoved,
             other => other,
         })
     }
 
-    /// One turn of the head of the queue and of the messages. `Finished` when nothing is pending.
+    /// One turn of the head of the queue and of the messages.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
-        let head = self.queue.head();
-        let step = match head {
+        let step = match self.queue.head() {
             Some(request) => self.step_request(&request, engine)?,
-            None if lock(&self.messages).is_pending() => Step::Idle,
-            None => Step::Finished,
+            None => Step::Idle,
         };
         self.with_messages(engine, step)
     }
@@ -139,8 +163,8 @@ impl<L: Links + 'static> Shared<L> {
                 Ok(active) => *state = RequestState::Active(Box::new(ActiveRequest { active, call })),
                 Err(error) => {
                     drop(state);
+                    request.finish(Err(error), Some(call.buffers));
                     self.queue.pop();
-                    request.finish(Err(error), call.buffers);
                     return Ok(Step::Moved);
                 }
             }
@@ -158,8 +182,8 @@ impl<L: Links + 'static> Shared<L> {
         self.gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers.borrow());
         let outcome = active.finish(engine, bytes);
+        request.finish(Ok(outcome), Some(call.buffers));
         self.queue.pop();
-        request.finish(Ok(outcome), call.buffers);
         Ok(Step::Moved)
     }
 
@@ -168,24 +192,27 @@ impl<L: Links + 'static> Shared<L> {
         if self.queue.is_empty() {
             return Ok(());
         }
-        let mut task = Pending { shared: self, goal: || self.queue.is_empty() };
-        guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
-    }
-
-    /// Sees every detached send off: the process may be about to end.
-    pub(crate) fn finish_sends(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
-        let mut task = Pending { shared: self, goal: || !lock(&self.messages).is_sending() };
+        let mut task = Pending::new(self, |_: &mut L| self.queue.is_empty());
         guard.drive(&mut task).map_err(|error| self.gate.settle(guard, error))
     }
 
     /// One turn of everything asynchronous, without waiting.
     pub(crate) fn advance_all(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
-        loop {
+        while self.has_pending() {
             match self.advance_pending(guard) {
-                Ok(Step::Moved) => {}
+                Ok(Step::Moved | Step::OthersMoved) => {}
                 Ok(Step::Finished | Step::Idle) => return Ok(()),
                 Err(error) => return Err(self.gate.settle(guard, error)),
             }
+        }
+        Ok(())
+    }
+
+    /// Moves everything asynchronous until it has ended, `goal` is reached, or another thread wants the links.
+    pub(crate) fn drive_pending(&self, guard: &mut LinksGuard<'_, L>, goal: impl Fn() -> bool) {
+        let goal = |_: &mut L| goal() || self.is_wanted() || !self.has_pending();
+        if let Err(error) = guard.drive(&mut Pending::new(self, goal)) {
+            self.gate.settle(guard, error);
         }
     }
 
@@ -193,12 +220,7 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
         while !goal() {
             match self.try_lock_links() {
-                Some(mut guard) => {
-                    let enough = || goal() || self.is_wanted();
-                    if let Err(error) = guard.drive(&mut Pending { shared: self, goal: enough }) {
-                        self.gate.settle(&mut guard, error);
-                    }
-                }
+                Some(mut guard) => self.drive_pending(&mut guard, &goal),
                 None => {
                     self.completions.listen(|| goal() || (self.is_free() && !self.is_wanted()), LISTEN_MAX)
                 }

@@ -1,17 +1,18 @@
-//! The progress thread: moves asynchronous calls while no other thread does. It starts at the first `submit`.
+//! The progress thread: moves asynchronous calls while no other thread does, and reads the streams of ranks that close.
+//! It starts at the first `submit`, or when a rank closes.
 //!
-//! It never takes the links from anybody: it only tries, and gives it up as soon as another thread wants it. It
+//! It never takes the links from anybody: it only tries, and gives them up as soon as another thread wants them. It
 //! holds the communicator while there is work and no longer, so that detached work goes on when the last handle is
-//! dropped, and a communicator without work is gone at once.
+//! dropped, and a communicator without work is gone at once. A panic inside a call ends that call, not this thread.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use unisono_communicator::Error;
 
 use crate::drive::Shared;
-use crate::drive::pending::Pending;
 use crate::links::Links;
 use crate::lock;
 
@@ -27,6 +28,8 @@ enum Order<L: Links + 'static> {
     Sleep,
     /// This communicator has work.
     Work(Arc<Shared<L>>),
+    /// A rank of this communicator has closed it; if nobody has a handle any more, nothing is to be done.
+    Look(Weak<Shared<L>>),
     /// The communicator is gone.
     End,
 }
@@ -55,19 +58,34 @@ impl<L: Links + 'static> Progress<L> {
     pub(crate) fn notify(shared: &Arc<Shared<L>>) -> Result<(), Error> {
         let progress = &shared.progress;
         progress.tell(Order::Work(shared.clone()));
-        if progress.is_started.swap(true, Ordering::SeqCst) {
-            return Ok(());
-        }
-        let mine = progress.clone();
-        let thread = std::thread::Builder::new().name("unisono-progress".to_owned());
-        match thread.spawn(move || mine.run()) {
-            Ok(_) => Ok(()),
-            Err(error) => {
-                progress.is_started.store(false, Ordering::SeqCst);
-                progress.tell(Order::Sleep);
-                Err(Error::system("cannot start the progress thread", &error))
+        progress.start().inspect_err(|_| progress.tell(Order::Sleep))
+    }
+
+    /// Says that a rank has closed the communicator. Called on the control thread: it takes no handle.
+    pub(crate) fn look_after(self: &Arc<Self>, shared: Weak<Shared<L>>) {
+        let mut order = lock(&self.order);
+        // Other work comes with a look at the streams anyway.
+        if matches!(*order, Order::Sleep) {
+            *order = Order::Look(shared);
+            drop(order);
+            self.signal.notify_one();
+            if let Err(error) = self.start() {
+                tracing::warn!("the messages of a rank that closes stay in its stream: {error}");
             }
         }
+    }
+
+    fn start(self: &Arc<Self>) -> Result<(), Error> {
+        if self.is_started.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let mine = self.clone();
+        let thread = std::thread::Builder::new().name("unisono-progress".to_owned());
+        let started = thread.spawn(move || mine.run());
+        started.map(drop).map_err(|error| {
+            self.is_started.store(false, Ordering::SeqCst);
+            Error::system("cannot start the progress thread", &error)
+        })
     }
 
     /// Ends the thread: the communicator is being dropped.
@@ -90,19 +108,34 @@ impl<L: Links + 'static> Progress<L> {
     }
 
     fn run(&self) {
-        while let Order::Work(shared) = self.next() {
-            std::thread::sleep(HEAD_START);
-            while shared.has_pending() {
-                match shared.try_lock_links() {
-                    Some(mut guard) => {
-                        let goal = || shared.is_wanted();
-                        if let Err(error) = guard.drive(&mut Pending { shared: &shared, goal }) {
-                            shared.gate.settle(&mut guard, error);
-                        }
-                    }
-                    None => std::thread::sleep(STAND_ASIDE),
+        loop {
+            let shared = match self.next() {
+                Order::Work(shared) => Some(shared),
+                Order::Look(shared) => shared.upgrade(),
+                Order::Sleep => None,
+                Order::End => return,
+            };
+            if let Some(shared) = shared {
+                std::thread::sleep(HEAD_START);
+                // The guard of the links has told of the panic, and ended what was pending.
+                let _ = catch_unwind(AssertUnwindSafe(|| work(&shared)));
+            }
+        }
+    }
+}
+
+/// Moves what is pending until it has ended, and reads what closing ranks have sent, for a while.
+fn work<L: Links + 'static>(shared: &Shared<L>) {
+    let until = Instant::now() + shared.options.drop_timeout;
+    while shared.has_pending() || shared.has_closing_lanes() && Instant::now() < until {
+        match shared.try_lock_links() {
+            Some(mut guard) => {
+                shared.drive_pending(&mut guard, || false);
+                if shared.drain_closed_lanes(&mut guard, until).is_err() {
+                    return;
                 }
             }
+            None => std::thread::sleep(STAND_ASIDE),
         }
     }
 }

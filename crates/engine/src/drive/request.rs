@@ -76,25 +76,30 @@ impl Request {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Ends the job.
-    pub(crate) fn finish(&self, result: Result<Outcome>, buffers: OwnedBuffers) {
+    /// Ends the call. Its buffers are lost when a thread panicked with them.
+    pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
         if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
             board.leave_message(*number);
         }
-        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers: Some(buffers) }));
+        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers }));
         self.is_done.store(true, Ordering::Release);
         let waker = lock(&self.waker).take();
         self.completions.announce(waker);
     }
 
-    /// Ends a request with an error, wherever it is.
+    /// Ends a request with an error, unless it has ended. Of a call that a thread had taken out when it panicked, the
+    /// buffers are gone.
     pub(crate) fn fail(&self, error: Error) {
-        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
-        match state {
-            RequestState::Queued(call) => self.finish(Err(error), call.buffers),
-            RequestState::Active(request) => self.finish(Err(error), request.call.buffers),
-            RequestState::Finished(finished) => *lock(&self.state) = RequestState::Finished(finished),
+        if self.is_done() {
+            return;
         }
+        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
+        let buffers = match state {
+            RequestState::Queued(call) => Some(call.buffers),
+            RequestState::Active(request) => Some(request.call.buffers),
+            RequestState::Finished(_) => None,
+        };
+        self.finish(Err(error), buffers);
     }
 
     /// Takes the result, once.
@@ -169,5 +174,29 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
         let mut guard = self.shared.lock_links();
         let _ = self.shared.advance_all(&mut guard);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::Location;
+
+    use unisono_communicator::{CallOptions, Collective, Counts, DType};
+
+    use super::*;
+
+    /// What a thread leaves that panics between taking a call up and putting it back.
+    #[test]
+    fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
+        let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+        let buffers = OwnedBuffers::None;
+        let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
+        let request = Request::new(call, Arc::default());
+        drop(std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None)));
+        request.fail(Error::Closed);
+        assert!(request.is_done());
+        let finished = request.take();
+        assert!(matches!(finished, Some(Finished { result: Err(Error::Closed), buffers: None })));
     }
 }

@@ -12,7 +12,7 @@ use unisono_communicator::Result;
 use super::pipe::PipeLink;
 use super::room::Room;
 use super::world::{THREAD_PANICKED, World};
-use crate::links::{Edge, Interest, Links, Wake};
+use crate::links::{Edge, Interest, Lane, Links, Wake};
 
 /// The pipes of one rank.
 pub struct InProcessLinks {
@@ -36,7 +36,12 @@ impl InProcessLinks {
             return true;
         }
         match self.room.fetch(self.rank, edge, make) {
-            Some(end) => self.open.insert(edge, end).is_none(),
+            Some(end) => {
+                if edge.lane == Lane::PointToPoint {
+                    self.room.note_message_stream(self.rank, edge.peer);
+                }
+                self.open.insert(edge, end).is_none()
+            }
             None => false,
         }
     }

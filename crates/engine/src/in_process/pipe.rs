@@ -98,6 +98,11 @@ impl Link for PipeLink {
         }
         Ok(received)
     }
+
+    /// The pipe outlives this end of it.
+    fn is_delivered(&mut self) -> bool {
+        true
+    }
 }
 
 fn ended(exit: &Exit) -> io::Error {

@@ -76,6 +76,12 @@ pub(super) struct Room {
 }
 
 impl Room {
+    /// Notes that two ranks have a stream for messages.
+    pub(super) fn note_message_stream(&self, rank: u32, peer: u32) {
+        self.boards[rank as usize].note_message_stream(peer);
+        self.boards[peer as usize].note_message_stream(rank);
+    }
+
     /// A communicator of the ranks of `group`.
     pub(super) fn new(number: usize, key: RoomKey, group: &Group) -> Room {
         let ranks = group.size();

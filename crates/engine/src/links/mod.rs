@@ -92,6 +92,9 @@ pub trait Link {
     /// `WouldBlock` when nothing has arrived; `InvalidData` when something was changed on its way, of which nothing is
     /// given; `Ok(0)` and anything else mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Whether everything that was taken from us is where the end of this process cannot lose it.
+    fn is_delivered(&mut self) -> bool;
 }
 
 /// What a sleeping engine waits for on one edge.

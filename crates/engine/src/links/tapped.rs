@@ -83,6 +83,10 @@ impl<K: Links, T: Tap> Link for TappedLink<K, T> {
         self.tap.after(self.edge, Flow::In, received);
         Ok(received)
     }
+
+    fn is_delivered(&mut self) -> bool {
+        self.links.link(self.edge).is_delivered()
+    }
 }
 
 impl<K: Links, T: Tap> Links for Tapped<K, T> {

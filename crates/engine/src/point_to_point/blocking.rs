@@ -11,30 +11,116 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Counts, Descriptor, Error, Outcome,
-    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, deadline_after, zeroed,
+    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, zeroed,
 };
 
+use crate::drive::call::Engine;
 use crate::drive::progress::Progress;
 use crate::drive::request::Request;
-use crate::drive::{LinksGuard, Shared};
+use crate::drive::wait::{Due, Wait};
+use crate::drive::{Pause, Shared, Step, Task};
 use crate::links::Links;
 use crate::lock;
 
 use super::PointToPoint;
-use super::operation::{Borrowed, late};
+use super::operation::{Borrowed, WaitingOperation};
 
 /// Of so many idle turns, one looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
 
-/// Longest sleep without looking, against a wake-up lost in a transport.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// A send or receive on the memory of the caller, who holds the links.
+struct OneMessage<'c, 'm, L: Links + 'static> {
+    shared: &'c Arc<Shared<L>>,
+    borrowed: Borrowed<'m>,
+    wait: Wait,
+    has_begun: bool,
+    /// Since something moved.
+    idle_turns: u32,
+    /// Whether the last turn looked at all streams.
+    was_round: bool,
+}
 
-/// How a turn on borrowed memory ended.
-enum TurnEnd {
-    /// The operation is over.
-    Over,
-    /// Another thread must go on: the operation needs memory of its own.
-    Wanted { started: Instant, deadline: Instant },
+impl<L: Links + 'static> OneMessage<'_, '_, L> {
+    /// Whether somebody else has work for the links: the operation needs memory of its own then.
+    fn must_give_way(&self) -> bool {
+        self.idle_turns > 0 && (self.shared.is_wanted() || !self.shared.queue.is_empty())
+    }
+}
+
+impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
+        if self.must_give_way() {
+            return Ok(Step::Finished);
+        }
+        let (shared, links, borrowed) = (self.shared, &mut engine.links, &mut self.borrowed);
+        shared.hear_of_closing(links);
+        let mut messages = lock(&shared.messages);
+        if !std::mem::replace(&mut self.has_begun, true) {
+            messages.lend(links, borrowed);
+        }
+        self.was_round = self.idle_turns % TURNS_PER_ROUND == TURNS_PER_ROUND - 1
+            || shared.has_messages.load(Ordering::SeqCst);
+        let moved = if self.was_round {
+            let moved = messages.advance(links, borrowed)?;
+            messages.look_after_waits(links.now(), &shared.gate, &shared.options)?;
+            moved
+        } else {
+            messages.advance_borrowed(links, borrowed)?
+        };
+        if borrowed.is_over() {
+            shared.leave_messages(messages, links, borrowed);
+            return Ok(Step::Finished);
+        }
+        drop(messages);
+        shared.gate.check_revoked()?;
+        if !moved {
+            self.idle_turns = self.idle_turns.wrapping_add(1);
+            return Ok(Step::Idle);
+        }
+        self.idle_turns = 0;
+        if std::mem::take(&mut borrowed.has_moved) {
+            self.wait.moved();
+            return Ok(Step::Moved);
+        }
+        Ok(Step::OthersMoved)
+    }
+
+    fn idle(&mut self, _engine: &mut Engine<L>, now: Instant) -> Result<()> {
+        let gate = &self.shared.gate;
+        match self.wait.look(now, &self.shared.options) {
+            Due::Nothing => Ok(()),
+            Due::End => Err(self.waiting().late(gate.board(), now)),
+            Due::Attention(due) => {
+                let number = super::call_asked_about(gate);
+                self.wait.ask_about(number);
+                super::pay(due, gate, &self.waiting(), number);
+                Ok(())
+            }
+        }
+    }
+
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
+        if !self.was_round {
+            // Nobody sleeps who has not looked everywhere.
+            self.idle_turns = TURNS_PER_ROUND - 1;
+            return false;
+        }
+        lock(&self.shared.messages).pause(&mut engine.links, &self.borrowed, pause);
+        pause.end_by(self.wait.next());
+        pause.awaited.extend(self.waiting().awaited());
+        true
+    }
+
+    fn lends_links(&self) -> bool {
+        false
+    }
+}
+
+impl<L: Links + 'static> OneMessage<'_, '_, L> {
+    fn waiting(&self) -> WaitingOperation<'_> {
+        let Borrowed { descriptor, site, .. } = &self.borrowed;
+        WaitingOperation { descriptor, site, wait: &self.wait }
+    }
 }
 
 impl<L: Links + 'static> Shared<L> {
@@ -58,17 +144,26 @@ impl<L: Links + 'static> Shared<L> {
             && self.queue.is_empty()
             && let Some(mut guard) = self.try_lock_links()
         {
-            let mut borrowed = Borrowed::new(descriptor, site, message, room);
-            let (started, deadline) = match self.drive_borrowed(&mut guard, &mut borrowed, timeout) {
-                Ok(TurnEnd::Over) => return borrowed.result.unwrap_or(Err(Error::Closed)),
-                Ok(TurnEnd::Wanted { started, deadline }) => (started, deadline),
-                Err(error) => return Err(self.gate.settle(&mut guard, error)),
+            let mut task = OneMessage {
+                shared: self,
+                borrowed: Borrowed::new(descriptor, site, message, room),
+                wait: Wait::new(timeout),
+                has_begun: false,
+                idle_turns: 0,
+                was_round: false,
             };
+            if let Err(error) = guard.drive(&mut task) {
+                return Err(self.gate.settle(&mut guard, error));
+            }
+            let OneMessage { borrowed, wait, .. } = task;
+            if let Some(result) = borrowed.result {
+                return result;
+            }
             // What has begun cannot go back, and nobody else can go on with it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.completions.clone());
-            lock(&self.messages).own(&borrowed, request.clone(), started, deadline);
+            lock(&self.messages).own(&borrowed, request.clone(), wait);
             self.has_messages.store(true, Ordering::SeqCst);
             drop(guard);
             self.leave_to_progress();
@@ -78,82 +173,6 @@ impl<L: Links + 'static> Shared<L> {
         let request = Request::new(owned, self.completions.clone());
         self.post_message(request.clone(), timeout);
         self.await_request(&request, output)
-    }
-
-    /// Turns of the borrowed operation, and of all other messages, until it is over or the links are wanted.
-    fn drive_borrowed(
-        self: &Arc<Self>,
-        guard: &mut LinksGuard<'_, L>,
-        borrowed: &mut Borrowed<'_>,
-        timeout: Duration,
-    ) -> Result<TurnEnd> {
-        let mut wait = Wait::default();
-        let mut messages = lock(&self.messages);
-        messages.lend(&mut guard.links, borrowed);
-        loop {
-            let is_round = wait.is_round() || self.has_messages.load(Ordering::SeqCst);
-            let links = &mut guard.links;
-            let moved = if is_round {
-                messages.advance(links, borrowed)
-            } else {
-                messages.advance_borrowed(links, borrowed)
-            };
-            let moved = moved?;
-            if borrowed.is_over() {
-                self.leave_messages(messages, links, borrowed);
-                return Ok(TurnEnd::Over);
-            }
-            drop(messages);
-            self.completions.notify_if_any();
-            self.gate.check_revoked()?;
-            if moved {
-                wait.moved();
-            } else if let Some(wanted) =
-                self.wait_borrowed(guard, borrowed, &mut wait, (timeout, is_round))?
-            {
-                return Ok(wanted);
-            }
-            messages = lock(&self.messages);
-        }
-    }
-
-    /// After an idle turn: gives way, spins or sleeps.
-    fn wait_borrowed(
-        &self,
-        guard: &mut LinksGuard<'_, L>,
-        borrowed: &Borrowed<'_>,
-        wait: &mut Wait,
-        (timeout, was_round): (Duration, bool),
-    ) -> Result<Option<TurnEnd>> {
-        let now = guard.links.now();
-        let started = *wait.started.get_or_insert(now);
-        let deadline = deadline_after(started, timeout);
-        if now >= deadline {
-            return Err(late(&borrowed.descriptor, borrowed.site, (self.gate.group().rank(), started, now)));
-        }
-        if self.is_wanted() || !self.queue.is_empty() {
-            return Ok(Some(TurnEnd::Wanted { started, deadline }));
-        }
-        if wait.spins(now, self.options.spin) {
-            std::thread::yield_now();
-        } else if was_round {
-            self.sleep_borrowed(guard, borrowed, deadline.min(now + SLEEP_MAX));
-        } else {
-            wait.ask_for_round();
-        }
-        Ok(None)
-    }
-
-    fn sleep_borrowed(&self, guard: &mut LinksGuard<'_, L>, borrowed: &Borrowed<'_>, until: Instant) {
-        let mut interest = Vec::new();
-        let mut messages = lock(&self.messages);
-        std::mem::swap(&mut interest, &mut messages.interest);
-        messages.push_interest(&mut guard.links, borrowed, &mut interest);
-        let until = messages.owned().map(|owned| owned.deadline).fold(until, Instant::min);
-        drop(messages);
-        guard.links.wait(&interest, until);
-        interest.clear();
-        lock(&self.messages).interest = interest;
     }
 
     /// After a borrowed operation: sees to it that somebody does what is left to do, and that nobody looks for
@@ -221,38 +240,4 @@ fn owned_call(
         user_function: None,
         site,
     })
-}
-
-/// How long a borrowed operation has waited.
-#[derive(Default)]
-struct Wait {
-    /// Its first idle turn: an operation that never waits reads no clock.
-    started: Option<Instant>,
-    idle_since: Option<Instant>,
-    idle_turns: u32,
-}
-
-impl Wait {
-    /// Whether the next turn looks at all streams.
-    fn is_round(&self) -> bool {
-        self.idle_turns % TURNS_PER_ROUND == TURNS_PER_ROUND - 1
-    }
-
-    /// Makes it so: nobody sleeps who has not looked everywhere.
-    fn ask_for_round(&mut self) {
-        self.idle_turns = TURNS_PER_ROUND - 1;
-    }
-
-    /// Something has moved.
-    fn moved(&mut self) {
-        self.idle_since = None;
-        self.idle_turns = 0;
-    }
-
-    /// Counts an idle turn. Whether the caller goes on spinning.
-    fn spins(&mut self, now: Instant, spin: Duration) -> bool {
-        self.idle_turns = self.idle_turns.wrapping_add(1);
-        let since = *self.idle_since.get_or_insert(now);
-        now.saturating_duration_since(since) < spin
-    }
 }

@@ -2,15 +2,17 @@
 //!
 //! | offset | size | field |
 //! | --- | --- | --- |
-//! | 0 | 1 | kind in the low 4 bits: 1 eager, 2 request, 3 grant, 4 data, 5 credit; version of this format above: 3 |
+//! | 0 | 1 | low 4 bits the kind: 1 eager, 2 request, 3 grant, 4 data, 5 credit, 6 goodbye; above, the version: 4 |
 //! | 1 | 3 | dtype of the message: its number, and the bytes of an opaque element (eager, request) |
 //! | 4 | 4 | tag (eager, request) |
 //! | 8 | 8 | the sender's number of the message on this lane (grant and data name the request) |
 //! | 16 | 8 | bytes of the message |
 //! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
 //!
-//! Eager and data frames are followed by the message's bytes. Versions 1 and 2 had nothing above the kind and a dtype
-//! of one byte; version 1 gave credit back only in frames of their own, with the bytes at offset 16.
+//! Eager and data frames are followed by the message's bytes. Behind a goodbye its sender writes nothing more on this
+//! lane; the other side answers with a goodbye of its own. Version 3 had no goodbye. Versions 1 and 2 had nothing above
+//! the kind and a dtype of one byte; version 1 gave credit back only in frames of their own, with the bytes at offset
+//! 16.
 
 use unisono_communicator::{DTYPE_CODE_BYTES, DType};
 
@@ -18,7 +20,7 @@ use unisono_communicator::{DTYPE_CODE_BYTES, DType};
 pub(super) const FRAME_BYTES: usize = 32;
 
 /// The version of the format.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 /// In a frame without a message of its own.
 const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
@@ -36,6 +38,8 @@ pub(super) enum Frame {
     Data { number: u64, bytes: u64 },
     /// Nothing but credit.
     Credit,
+    /// The sender's last frame on this lane.
+    Goodbye,
 }
 
 /// What identifies a message.
@@ -56,6 +60,7 @@ impl Frame {
             Frame::Grant { number } => (3, NO_DTYPE, 0, number, 0),
             Frame::Data { number, bytes } => (4, NO_DTYPE, 0, number, bytes),
             Frame::Credit => (5, NO_DTYPE, 0, 0, 0),
+            Frame::Goodbye => (6, NO_DTYPE, 0, 0, 0),
         };
         let mut header = [0; FRAME_BYTES];
         header[0] = VERSION << 4 | kind;
@@ -83,6 +88,7 @@ impl Frame {
             (VERSION, 3) => Frame::Grant { number },
             (VERSION, 4) => Frame::Data { number, bytes },
             (VERSION, 5) => Frame::Credit,
+            (VERSION, 6) => Frame::Goodbye,
             _ => return None,
         };
         Some((frame, u64_at(24)))
@@ -104,6 +110,7 @@ mod tests {
             (Frame::Grant { number: 3 }, 1 << 33),
             (Frame::Data { number: 9, bytes: 1 << 33 }, 512),
             (Frame::Credit, u64::MAX),
+            (Frame::Goodbye, 7),
         ] {
             assert_eq!(Frame::decode(&frame.encode(credit)), Some((frame, credit)));
         }
@@ -115,7 +122,7 @@ mod tests {
         let mut older = Frame::Credit.encode(64);
         older[0] &= 0xf;
         assert_eq!(Frame::decode(&older), None);
-        let mut unknown = Frame::Credit.encode(64);
+        let mut unknown = Frame::Goodbye.encode(64);
         unknown[0] += 1;
         assert_eq!(Frame::decode(&unknown), None);
     }

@@ -113,7 +113,7 @@ fn is_receive(collective: Collective) -> bool {
 
 /// A frame as the peer could send it, with its payload, which may be too short.
 fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
-    let kind = input.below(6);
+    let kind = input.below(7);
     let (tag, number) = (u32::from(input.below(3)), u64::from(input.below(4)));
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let bytes = match input.below(LONG_ONE_IN) {
@@ -133,13 +133,15 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
         2 => Frame::Request(message),
         3 => Frame::Grant { number },
         4 => Frame::Data { number, bytes },
-        _ => Frame::Credit,
+        5 => Frame::Credit,
+        _ => Frame::Goodbye,
     };
     stream.extend_from_slice(&frame.encode(credit));
     let payload_bytes = match frame {
         Frame::Eager(_) if bytes <= EAGER_BYTES_MAX => bytes,
         Frame::Data { .. } if bytes <= STREAM_BYTES_MAX as u64 => bytes,
-        Frame::Eager(_) | Frame::Data { .. } | Frame::Request(_) | Frame::Grant { .. } | Frame::Credit => 0,
+        Frame::Eager(_) | Frame::Data { .. } | Frame::Request(_) => 0,
+        Frame::Grant { .. } | Frame::Credit | Frame::Goodbye => 0,
     };
     stream.resize(stream.len() + payload_bytes as usize, PAYLOAD);
 }

@@ -1,4 +1,5 @@
-//! One pair's stream of frames: what is on its way out, what is arriving, and the credits of both sides.
+//! One pair's stream of frames: what is on its way out, what is arriving, the credits of both sides, and how the
+//! stream ends.
 
 use std::io::{self, IoSliceMut};
 
@@ -8,7 +9,7 @@ use super::EAGER_BYTES_MAX;
 use super::frame::{Frame, Message};
 use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
-use super::operation::{Borrowed, Operation, Sink};
+use super::operation::{Borrowed, Operation, Owned, Sink};
 use super::outgoing::{Outbox, is_pause};
 
 /// Bytes of short messages that one sender may have in one receiver's queue.
@@ -50,6 +51,14 @@ impl Incoming {
         self.message.bytes - self.received
     }
 
+    /// So many more bytes have come.
+    fn take(&mut self, bytes: usize, borrowed: &mut Borrowed<'_>) {
+        self.received += bytes as u64;
+        if let Into::Sink(Sink::Receive(receive)) = &mut self.into {
+            receive.moved(borrowed);
+        }
+    }
+
     /// Where its next bytes go; `None` when the message has been refused.
     fn room<'r>(&'r mut self, borrowed: &'r mut Borrowed<'_>) -> Option<&'r mut [u8]> {
         let (from, end) = (self.received as usize, self.message.bytes as usize);
@@ -61,6 +70,19 @@ impl Incoming {
     }
 }
 
+/// Where a lane is between its first frame and its last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Frames go both ways.
+    Open,
+    /// What is queued is still written, and a goodbye behind it. Nothing new begins.
+    Draining,
+    /// Nothing more is written: our goodbye is out, or the stream takes no more bytes. What arrives is still read.
+    SaidGoodbye,
+    /// Nothing is written and nothing comes.
+    Closed,
+}
+
 /// What one look at the stream gave.
 pub(super) enum Event {
     /// Nothing has arrived.
@@ -69,12 +91,22 @@ pub(super) enum Event {
     Moved,
     /// A message for which no receive was there when it began.
     Arrived(Arrived),
+    /// The peer's last frame.
+    Goodbye,
 }
 
 /// One side of one pair's stream.
 pub(super) struct Lane {
     peer: u32,
-    is_open: bool,
+    /// Whether the stream is known to be there.
+    is_connected: bool,
+    life: Life,
+    /// Whether the peer's goodbye has been read.
+    has_heard_goodbye: bool,
+    /// The peer has closed the communicator, as the control plane says: its goodbye is on its way.
+    peer_closes: bool,
+    /// What broke the stream.
+    broken: Option<Broken>,
     outbox: Outbox,
     /// Long sends that wait for their grant.
     asking: Vec<(u64, Operation)>,
@@ -87,7 +119,6 @@ pub(super) struct Lane {
     incoming: Option<Incoming>,
     /// Long receives that have been granted.
     granted: Vec<(Message, Sink)>,
-    broken: Option<Broken>,
 }
 
 /// The part of the receiver's queue that a message takes.
@@ -100,7 +131,11 @@ impl Lane {
     pub(super) fn new(peer: u32) -> Lane {
         Lane {
             peer,
-            is_open: false,
+            is_connected: false,
+            life: Life::Open,
+            has_heard_goodbye: false,
+            peer_closes: false,
+            broken: None,
             outbox: Outbox::default(),
             asking: Vec::new(),
             next_number: 0,
@@ -109,37 +144,92 @@ impl Lane {
             input: Input::default(),
             incoming: None,
             granted: Vec::new(),
-            broken: None,
         }
     }
 
-    /// Whether the stream is known to be open. It stays so.
+    /// Whether the stream is known to be there. It stays so.
+    pub(super) fn is_connected(&self) -> bool {
+        self.is_connected
+    }
+
+    /// The stream is there.
+    pub(super) fn set_connected(&mut self) {
+        self.is_connected = true;
+    }
+
+    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether anybody waits or not.
+    pub(super) fn set_peer_closes(&mut self) {
+        self.peer_closes = true;
+    }
+
+    /// Queues a goodbye behind everything else. A stream that never was needs none.
+    pub(super) fn say_goodbye(&mut self) {
+        if self.is_connected && self.life == Life::Open {
+            self.push(Frame::Goodbye, None);
+            self.life = Life::Draining;
+        }
+    }
+
+    /// Whether frames may be written.
+    pub(super) fn writes(&self) -> bool {
+        matches!(self.life, Life::Open | Life::Draining)
+    }
+
+    /// Whether more may arrive.
+    pub(super) fn reads(&self) -> bool {
+        self.life != Life::Closed && !self.has_heard_goodbye
+    }
+
+    /// Whether the stream is read because it ends, whether anybody waits for a message or not.
+    pub(super) fn is_ending(&self) -> bool {
+        self.is_connected && self.reads() && (self.peer_closes || self.life != Life::Open)
+    }
+
+    /// Whether the peer has closed, and its goodbye has not been read.
+    pub(super) fn is_peer_closing(&self) -> bool {
+        self.peer_closes && self.is_connected && self.reads()
+    }
+
+    /// Whether the stream has been used and has not ended for both sides.
+    pub(super) fn is_unanswered(&self) -> bool {
+        self.is_connected && self.life != Life::Closed
+    }
+
+    /// Whether everything of ours, the goodbye behind it, has been written, or never will be.
+    pub(super) fn has_said_goodbye(&self) -> bool {
+        !self.is_connected || !self.writes()
+    }
+
+    /// Whether the lane is open, and nobody has said goodbye.
     pub(super) fn is_open(&self) -> bool {
-        self.is_open
+        self.life == Life::Open
     }
 
-    /// The stream is open.
-    pub(super) fn set_open(&mut self) {
-        self.is_open = true;
+    /// Why an operation of this lane cannot end, if there is such a one. `is_awaited`: a receive waits that only this
+    /// peer can serve.
+    pub(super) fn obstacle(&self, is_awaited: bool) -> Option<Broken> {
+        let stops_sends = match self.life {
+            Life::Open => false,
+            Life::Draining => !self.asking.is_empty(),
+            Life::SaidGoodbye | Life::Closed => self.sends().next().is_some(),
+        };
+        let stops_receives = !self.reads() && (is_awaited || self.receives().next().is_some());
+        let reason = || self.broken.clone().unwrap_or("it closed the communicator".into());
+        (stops_sends || stops_receives).then(reason)
     }
 
-    /// Why the stream has ended, if it has.
-    pub(super) fn broken(&self) -> Option<&Broken> {
-        self.broken.as_ref()
-    }
-
-    /// Nothing can be written any more. What has arrived still counts, so the stream has ended only for who sends.
+    /// Nothing can be written any more. What has arrived is still read, so this is no failure of who only receives.
     pub(super) fn set_unwritable(&mut self, broken: Broken) {
         self.outbox.keep_operations();
-        if self.is_sending() {
-            self.set_broken(broken);
-        }
+        self.broken.get_or_insert(broken);
+        self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
     }
 
     /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
     pub(super) fn set_broken(&mut self, broken: Broken) {
-        self.broken = Some(broken);
         self.outbox.keep_operations();
+        self.broken.get_or_insert(broken);
+        self.life = Life::Closed;
         self.granted.retain(|(_, sink)| sink.receive().is_some());
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
     }
@@ -161,7 +251,10 @@ impl Lane {
         let message =
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
-        if Lane::is_short(bytes) && self.has_room(bytes) {
+        if self.life != Life::Open {
+            // It stays where it is, and the next turn finds that it cannot end.
+            self.asking.push((message.number, operation));
+        } else if Lane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
             self.push(Frame::Eager(message), Some(operation));
         } else {
@@ -173,7 +266,9 @@ impl Lane {
     /// Tells the sender that its request's receive is there.
     pub(super) fn grant(&mut self, message: Message, sink: Sink) {
         self.push(Frame::Grant { number: message.number }, None);
-        self.granted.push((message, sink));
+        if self.reads() || sink.receive().is_some() {
+            self.granted.push((message, sink));
+        }
     }
 
     /// A message has left the queue: its sender will hear of it with the next frame, or once enough is owed.
@@ -184,8 +279,9 @@ impl Lane {
         }
     }
 
+    /// Queues a frame. Behind a goodbye there is none: neither a credit nor a grant.
     fn push(&mut self, frame: Frame, payload: Option<Operation>) {
-        if self.broken.is_some() && payload.is_none() {
+        if self.life != Life::Open && payload.is_none() {
             return;
         }
         self.outbox.push(frame, std::mem::take(&mut self.owed), payload);
@@ -196,9 +292,9 @@ impl Lane {
         !self.outbox.is_empty()
     }
 
-    /// Whether a send, a grant or a credit is not finished.
+    /// Whether a send, or a frame for the peer, is not finished and may be.
     pub(super) fn is_sending(&self) -> bool {
-        !self.outbox.is_empty() || !self.asking.is_empty()
+        self.writes() && (!self.outbox.is_empty() || !self.asking.is_empty())
     }
 
     /// Whether a message that a receive waits for has begun to arrive, or has been granted. What arrives for the queue
@@ -208,12 +304,28 @@ impl Lane {
         self.incoming.as_ref().is_some_and(is_wanted) || !self.granted.is_empty()
     }
 
-    /// The operations in this lane.
-    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
-        let asking = self.asking.iter().map(|(_, operation)| operation);
+    /// The sends in this lane.
+    fn sends(&self) -> impl Iterator<Item = &Operation> {
+        self.outbox.operations().chain(self.asking.iter().map(|(_, operation)| operation))
+    }
+
+    /// The receives in this lane.
+    fn receives(&self) -> impl Iterator<Item = &Operation> {
         let incoming = self.incoming.as_ref().and_then(|incoming| incoming.into.sink());
         let sinks = self.granted.iter().map(|(_, sink)| sink).chain(incoming);
-        self.outbox.operations().chain(asking).chain(sinks.filter_map(Sink::receive))
+        sinks.filter_map(Sink::receive)
+    }
+
+    /// The operations that own their memory, to change.
+    pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
+        let asking = self.asking.iter_mut().map(|(_, operation)| operation);
+        let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
+            Into::Sink(sink) => Some(sink),
+            Into::Queue(_) => None,
+        });
+        let sinks = self.granted.iter_mut().map(|(_, sink)| sink).chain(incoming);
+        let sends = self.outbox.operations_mut().chain(asking);
+        sends.chain(sinks.filter_map(Sink::receive_mut)).filter_map(Operation::owned_mut)
     }
 
     /// Gives every operation up.
@@ -240,14 +352,25 @@ impl Lane {
         untouched.chain(incoming).find(|(operation, _)| operation.owned().is_none())
     }
 
-    /// Writes what fits; true when something was written.
+    /// Writes what fits; true when something moved, be it that nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
         borrowed: &mut Borrowed<'_>,
         stage: &mut Vec<u8>,
-    ) -> Result<bool, Broken> {
-        self.outbox.flush(link, borrowed, stage)
+    ) -> bool {
+        match self.outbox.flush(link, borrowed, stage) {
+            Ok(moved) => {
+                if self.life == Life::Draining && self.outbox.is_empty() {
+                    self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
+                }
+                moved
+            }
+            Err(broken) => {
+                self.set_unwritable(broken);
+                true
+            }
+        }
     }
 
     /// Takes one piece of what has arrived. `receive` finds the receive of a message that begins.
@@ -277,7 +400,7 @@ impl Lane {
                 && let Some(room) = incoming.room(borrowed)
             {
                 let received = link.try_recv(&mut [IoSliceMut::new(room)]);
-                incoming.received += *received.as_ref().unwrap_or(&0) as u64;
+                incoming.take(*received.as_ref().unwrap_or(&0), borrowed);
                 return event_of(received);
             }
             match event_of(self.input.fill(link))? {
@@ -289,7 +412,7 @@ impl Lane {
             Some(room) => self.input.take(room),
             None => self.input.skip(left),
         };
-        incoming.received += taken as u64;
+        incoming.take(taken, borrowed);
         Ok(Event::Moved)
     }
 
@@ -328,6 +451,14 @@ impl Lane {
                 self.incoming = Some(Incoming { message, received: 0, into: Into::Sink(sink) });
             }
             Frame::Credit => {}
+            Frame::Goodbye => {
+                self.has_heard_goodbye = true;
+                self.say_goodbye();
+                if self.life == Life::SaidGoodbye {
+                    self.life = Life::Closed;
+                }
+                return Ok(Event::Goodbye);
+            }
         }
         Ok(Event::Moved)
     }

@@ -64,6 +64,15 @@ impl Matching {
         self.arrived.push_back((source, arrived));
     }
 
+    /// Forgets the long messages of a rank that has said goodbye: it will not send them any more.
+    pub(super) fn forget_requests(&mut self, peer: u32) {
+        let is_request = |arrived: &Arrived| match arrived {
+            Arrived::Request { .. } => true,
+            Arrived::Whole { .. } => false,
+        };
+        self.arrived.retain(|(source, arrived)| *source != peer || !is_request(arrived));
+    }
+
     /// Whether any receive waits.
     pub(super) fn has_receives(&self) -> bool {
         !self.receives.is_empty()
@@ -80,11 +89,6 @@ impl Matching {
     /// Whether a receive waits that only `peer` can serve.
     pub(super) fn awaits_only(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
         self.receives.iter().any(|receive| receive.descriptor(borrowed).peer == Some(Peer::Rank(peer)))
-    }
-
-    /// The receives that wait.
-    pub(super) fn receives(&self) -> impl Iterator<Item = &Operation> {
-        self.receives.iter()
     }
 
     /// The receives that wait, to change.

@@ -7,6 +7,7 @@
 
 mod blocking;
 mod frame;
+mod goodbye;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod hostile;
 mod input;
@@ -18,21 +19,45 @@ mod outgoing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments, deadline_after};
+use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments};
 
+use crate::communicator::EngineOptions;
 use crate::drive::Pause;
 use crate::drive::request::Request;
+use crate::drive::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
 use crate::links::{Broken, Edge, Interest, Lane as StreamLane, Links};
-use unisono_backend::Peers;
+use unisono_backend::{CallGate, Peers};
 
 use lane::{Event, Lane};
 use matching::{Arrived, Matching};
-use operation::{Operation, Owned, Sink};
+use operation::{Operation, Owned, Sink, WaitingOperation};
 
 pub(crate) use operation::Borrowed;
 
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
+
+/// About which call a rank is asked that a message waits for: the collective in progress here, or the next one. Its
+/// answer tells where it is.
+fn call_asked_about(gate: &CallGate) -> u64 {
+    gate.board().finished()
+}
+
+/// Lets the log, and the rank that `waiting` waits for, hear of it. A rank that has closed has nothing more to say: its
+/// stream tells what it has sent.
+fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: u64) {
+    match waiting.awaited() {
+        Some(peer) => {
+            let asks = due.asks && !gate.board().has_closed(peer);
+            Attention { asks, ..due }.pay(gate, waiting, &[peer], number);
+        }
+        None if due.warns => {
+            let rank = gate.group().rank();
+            tracing::warn!(rank, "{waiting} makes no progress: no rank has sent");
+        }
+        None => {}
+    }
+}
 
 /// All sends and receives of one communicator that are not finished.
 pub(crate) struct PointToPoint {
@@ -41,10 +66,10 @@ pub(crate) struct PointToPoint {
     posted: Vec<(Arc<Request>, Duration)>,
     lanes: Vec<Lane>,
     matching: Matching,
+    /// This rank has closed the communicator: nothing new begins.
+    is_closing: bool,
     /// Room in which short frames are put together.
     stage: Vec<u8>,
-    /// Room for the list of what a blocked call sleeps on: at most every rank.
-    interest: Vec<Interest>,
 }
 
 fn edge(peer: u32) -> Edge {
@@ -61,8 +86,8 @@ impl PointToPoint {
             posted: Vec::new(),
             lanes: (0..ranks).map(Lane::new).collect(),
             matching: Matching::default(),
+            is_closing: false,
             stage: Vec::new(),
-            interest: Vec::with_capacity(ranks as usize),
         }
     }
 
@@ -83,6 +108,11 @@ impl PointToPoint {
         self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(Lane::is_sending)
     }
 
+    /// Whether a stream is read to its end although nobody waits for a message.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.lanes.iter().any(Lane::is_ending)
+    }
+
     /// Moves what can move, the borrowed operation among it; true when something did.
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         let mut moved = self.begin_posted(links, borrowed);
@@ -92,7 +122,6 @@ impl PointToPoint {
                 moved |= self.advance_lane(peer, links, borrowed, reads_all)?;
             }
         }
-        self.check_deadlines(links.now())?;
         Ok(moved)
     }
 
@@ -123,18 +152,15 @@ impl PointToPoint {
             (None, Peer::Any) => return self.is_pending(),
         };
         let lane = &mut self.lanes[peer as usize];
-        if lane.wants_to_write()
-            && lane.is_open()
-            && let Err(reason) = lane.flush(links.link(edge(peer)), borrowed, &mut self.stage)
-        {
-            lane.set_unwritable(reason);
+        if lane.wants_to_write() && lane.is_connected() && lane.writes() {
+            lane.flush(links.link(edge(peer)), borrowed, &mut self.stage);
         }
         lane.is_sending() || lane.is_receiving()
     }
 
     /// Gives the borrowed operation memory of its own, in its place: that of a request.
-    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, started: Instant, deadline: Instant) {
-        let Some(mut owned) = Owned::take(request, started, deadline) else { return };
+    fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
+        let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
         let lanes = self.lanes.iter_mut().filter_map(Lane::borrowed_mut);
         let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
@@ -150,7 +176,7 @@ impl PointToPoint {
         }
         let started = links.now();
         for (request, timeout) in std::mem::take(&mut self.posted) {
-            if let Some(owned) = Owned::take(request, started, deadline_after(started, timeout)) {
+            if let Some(owned) = Owned::take(request, Wait::since(started, timeout)) {
                 self.begin(Operation::Owned(owned), links, borrowed);
             }
         }
@@ -158,6 +184,9 @@ impl PointToPoint {
     }
 
     fn begin<L: Links>(&mut self, operation: Operation, links: &mut L, borrowed: &mut Borrowed<'_>) {
+        if self.is_closing {
+            return operation.fail(borrowed, Error::Closed);
+        }
         let descriptor = operation.descriptor(borrowed);
         match (descriptor.collective, descriptor.peer) {
             (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank => {
@@ -166,7 +195,7 @@ impl PointToPoint {
             (Collective::Send, Some(Peer::Rank(peer))) => {
                 let bytes = operation.message(borrowed).len() as u64;
                 let lane = &self.lanes[peer as usize];
-                if Lane::is_short(bytes) && !lane.has_room(bytes) && lane.is_open() {
+                if Lane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
                     // The credit may have come meanwhile.
                     self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
@@ -232,7 +261,11 @@ impl PointToPoint {
     /// Whether bytes from `peer` are of interest.
     fn reads(&self, peer: u32, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
         let lane = &self.lanes[peer as usize];
-        reads_all || lane.is_sending() || lane.is_receiving() || self.matching.awaits(peer, borrowed)
+        reads_all
+            || lane.is_sending()
+            || lane.is_receiving()
+            || lane.is_ending()
+            || self.matching.awaits(peer, borrowed)
     }
 
     fn advance_lane<L: Links>(
@@ -243,23 +276,21 @@ impl PointToPoint {
         reads_all: bool,
     ) -> Result<bool> {
         let lane = &self.lanes[peer as usize];
-        match lane.broken() {
-            Some(broken) if self.awaits_lane(peer, borrowed) => {
-                return Err(broken.clone().error(&self.peers, peer, None));
-            }
-            // A peer that left owes nothing, as long as nobody waits for it alone.
-            Some(_) => return Ok(false),
-            None => {}
+        // A peer that left owes nothing, as long as nobody waits for it alone.
+        if !lane.is_open()
+            && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
+        {
+            return Err(broken.error(&self.peers, peer, None));
         }
         if !self.reads(peer, borrowed, reads_all) {
             return Ok(false);
         }
         let edge = edge(peer);
-        if !lane.is_open() {
+        if !lane.is_connected() {
             if lane.is_sending() && links.open(&[edge])?.is_pending() || !links.is_open(edge) {
                 return Ok(false);
             }
-            self.lanes[peer as usize].set_open();
+            self.lanes[peer as usize].set_connected();
         }
         Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
@@ -272,7 +303,7 @@ impl PointToPoint {
         borrowed: &mut Borrowed<'_>,
     ) -> bool {
         let mut moved = self.write_lane(peer, link, borrowed);
-        if !borrowed.is_over() {
+        if !borrowed.is_over() && self.lanes[peer as usize].reads() {
             match self.read_lane(peer, link, borrowed) {
                 Ok(read) => moved |= read,
                 Err(broken) => {
@@ -295,13 +326,7 @@ impl PointToPoint {
         borrowed: &mut Borrowed<'_>,
     ) -> bool {
         let lane = &mut self.lanes[peer as usize];
-        match lane.flush(link, borrowed, &mut self.stage) {
-            Ok(moved) => moved,
-            Err(reason) => {
-                lane.set_unwritable(reason);
-                true
-            }
-        }
+        lane.writes() && lane.flush(link, borrowed, &mut self.stage)
     }
 
     /// Takes what has arrived, until the borrowed operation is over; true when something has.
@@ -324,6 +349,10 @@ impl PointToPoint {
             match event? {
                 Event::Nothing => return Ok(moved),
                 Event::Moved => {}
+                Event::Goodbye => {
+                    self.matching.forget_requests(peer);
+                    return Ok(true);
+                }
                 Event::Arrived(arrived) => {
                     match self.matching.match_receive(peer, arrived.message(), borrowed) {
                         Some(receive) => self.deliver_arrived(peer, arrived, receive, borrowed),
@@ -335,47 +364,66 @@ impl PointToPoint {
         }
     }
 
-    /// Whether an operation cannot end without this peer; a credit that it will not see does not count.
-    fn awaits_lane(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
-        self.lanes[peer as usize].operations().next().is_some() || self.matching.awaits_only(peer, borrowed)
-    }
-
     /// The operations that own their memory.
-    fn owned(&self) -> impl Iterator<Item = &Owned> {
-        let operations = self.lanes.iter().flat_map(Lane::operations).chain(self.matching.receives());
-        operations.filter_map(Operation::owned)
+    fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
+        let waiting = self.matching.receives_mut().filter_map(Operation::owned_mut);
+        self.lanes.iter_mut().flat_map(Lane::owned_mut).chain(waiting)
     }
 
-    fn check_deadlines(&mut self, now: Instant) -> Result<()> {
-        let mut late = self.owned().filter(|owned| now >= owned.deadline);
-        late.next().map_or(Ok(()), |late| Err(late.late(self.rank, now)))
+    /// Looks after the operations that own their memory, at `now`: asks the ranks that they wait for, warns, and ends
+    /// what is late. However many wait, one line is logged at a time, and few questions are asked.
+    pub(crate) fn look_after_waits(
+        &mut self,
+        now: Instant,
+        gate: &CallGate,
+        options: &EngineOptions,
+    ) -> Result<()> {
+        let number = call_asked_about(gate);
+        let (mut has_warned, mut asked) = (false, Vec::new());
+        for owned in self.owned_mut() {
+            match owned.wait.look(now, options) {
+                Due::Nothing => {}
+                Due::End => return Err(owned.waiting().late(gate.board(), now)),
+                Due::Attention(mut due) => {
+                    owned.wait.ask_about(number);
+                    let awaited = owned.waiting().awaited();
+                    due.asks &= awaited.is_some_and(|peer| !asked.contains(&peer));
+                    due.asks &= asked.len() < ASKED_AT_ONCE_MAX;
+                    due.warns &= !has_warned;
+                    has_warned |= due.warns;
+                    asked.extend(awaited.filter(|_| due.asks));
+                    pay(due, gate, &owned.waiting(), number);
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// What an idle holder of the links waits for on behalf of the messages.
-    pub(crate) fn pause<L: Links>(&mut self, links: &mut L, pause: &mut Pause) {
-        self.push_interest(links, &Borrowed::none(), &mut pause.interest);
-        let deadlines = self.owned().map(|owned| owned.deadline);
-        pause.deadline = deadlines.chain(pause.deadline).min();
+    /// What an idle holder of the links waits for on behalf of the messages, `borrowed` among them.
+    pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
+        self.push_interest(links, borrowed, &mut pause.interest);
+        self.owned_mut().for_each(|owned| pause.end_by(owned.wait.next()));
     }
 
     fn push_interest<L: Links>(&self, links: &mut L, borrowed: &Borrowed<'_>, interest: &mut Vec<Interest>) {
         let reads_all = self.reads_all(borrowed);
         for peer in 0..self.lanes.len() as u32 {
             let lane = &self.lanes[peer as usize];
-            let (readable, writable) = (self.reads(peer, borrowed, reads_all), lane.wants_to_write());
-            let is_of_interest = peer != self.rank && (readable || writable) && lane.broken().is_none();
-            if is_of_interest && links.is_open(edge(peer)) {
+            let readable = lane.reads() && self.reads(peer, borrowed, reads_all);
+            let writable = lane.writes() && lane.wants_to_write();
+            if peer != self.rank && (readable || writable) && links.is_open(edge(peer)) {
                 interest.push(Interest { edge: edge(peer), readable, writable });
             }
         }
     }
 
-    /// Ends every operation with `error`.
+    /// Ends every operation with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
         // A borrowed operation's caller is the one who brings the error.
         let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
         lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));
         self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
+        self.lanes.iter_mut().for_each(|lane| lane.set_broken("the communicator is revoked".into()));
     }
 }

@@ -3,22 +3,28 @@
 //! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
 //! operation gets memory of its own, in the same place, so that another holder can go on with it.
 
+use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
+use unisono_backend::Board;
 use unisono_communicator::{
     Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, Outcome, OwnedBuffers, OwnedCall,
     Peer, Result, Site,
 };
 
 use crate::drive::request::{Request, RequestState};
+use crate::drive::wait::Wait;
 use crate::lock;
 
 use super::frame::Message;
 
 /// The name of what moves messages, in outcomes.
 const ALGORITHM: &str = "point_to_point";
+
+/// Where to read of a panic.
+const LOG: &str = "see the log of this rank";
 
 /// A send or a receive.
 pub(super) enum Operation {
@@ -28,12 +34,13 @@ pub(super) enum Operation {
     Borrowed,
 }
 
-/// An operation with the memory that it owns.
+/// An operation with the memory that it owns. One that is dropped before its end, because a thread panicked with it,
+/// ends its request all the same.
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
-    pub(super) started: Instant,
-    pub(super) deadline: Instant,
+    pub(super) wait: Wait,
+    is_over: bool,
 }
 
 /// The memory of the one borrowed operation, handed over at every turn, and its end.
@@ -44,6 +51,8 @@ pub(crate) struct Borrowed<'m> {
     pub(crate) room: &'m mut [u8],
     /// Set when the operation has ended.
     pub(crate) result: Option<Result<Outcome>>,
+    /// Whether some of its bytes have moved since its caller looked.
+    pub(super) has_moved: bool,
 }
 
 impl<'m> Borrowed<'m> {
@@ -54,7 +63,7 @@ impl<'m> Borrowed<'m> {
         message: &'m [u8],
         room: &'m mut [u8],
     ) -> Borrowed<'m> {
-        Borrowed { descriptor, site, message, room, result: None }
+        Borrowed { descriptor, site, message, room, result: None, has_moved: false }
     }
 
     /// Nothing is borrowed.
@@ -76,10 +85,10 @@ impl<'m> Borrowed<'m> {
 
 impl Owned {
     /// The operation of a request that has not begun; `None` when its call has been taken already.
-    pub(super) fn take(request: Arc<Request>, started: Instant, deadline: Instant) -> Option<Box<Owned>> {
+    pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None));
         match state {
-            RequestState::Queued(call) => Some(Box::new(Owned { request, call, started, deadline })),
+            RequestState::Queued(call) => Some(Box::new(Owned { request, call, wait, is_over: false })),
             RequestState::Active(_) | RequestState::Finished(_) => None,
         }
     }
@@ -92,29 +101,74 @@ impl Owned {
         }
     }
 
-    /// The error of its passed deadline, on rank `rank`.
-    pub(super) fn late(&self, rank: u32, now: Instant) -> Error {
-        late(&self.call.descriptor, self.call.site, (rank, self.started, now))
+    /// What is asked for, and where.
+    pub(super) fn waiting(&self) -> WaitingOperation<'_> {
+        WaitingOperation { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
+    }
+
+    fn end(&mut self, result: Result<Outcome>) {
+        self.is_over = true;
+        let buffers = std::mem::replace(&mut self.call.buffers, OwnedBuffers::None);
+        self.request.finish(result, Some(buffers));
     }
 }
 
-/// The error of an operation on rank `rank` whose deadline has passed.
-pub(super) fn late(
-    descriptor: &Descriptor,
-    site: &'static Location<'static>,
-    (rank, started, now): (u32, Instant, Instant),
-) -> Error {
-    let reported_by = rank;
-    let (rank, status) = match (descriptor.collective, descriptor.peer) {
-        (Collective::Send, Some(Peer::Rank(peer))) => (peer, "has not received"),
-        (_, Some(Peer::Rank(peer))) => (peer, "has not sent"),
-        (_, Some(Peer::Any) | None) => (rank, "waits for any rank, and none has sent"),
-    };
-    let (site, sizes) = (Some(Site::from(site)), None);
-    let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site, sizes };
-    let not_arrived = vec![Awaited { rank, status: status.to_owned() }];
-    let waited = now.saturating_duration_since(started);
-    Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived }
+impl Drop for Owned {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.end(Err(Error::System { what: "a panic inside a call".to_owned(), text: LOG.to_owned() }));
+        }
+    }
+}
+
+/// A send or receive that waits.
+pub(super) struct WaitingOperation<'q> {
+    pub(super) descriptor: &'q Descriptor,
+    pub(super) site: &'static Location<'static>,
+    pub(super) wait: &'q Wait,
+}
+
+impl fmt::Display for WaitingOperation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.descriptor, Site::from(self.site))
+    }
+}
+
+impl WaitingOperation<'_> {
+    /// The only rank that can end the wait.
+    pub(super) fn awaited(&self) -> Option<u32> {
+        match self.descriptor.peer {
+            Some(Peer::Rank(peer)) => Some(peer),
+            Some(Peer::Any) | None => None,
+        }
+    }
+
+    /// The operation as errors name it.
+    fn info(&self) -> CallInfo {
+        let (site, sizes) = (Some(Site::from(self.site)), None);
+        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
+    }
+
+    /// The error of its passed deadline, on the rank of `board`.
+    pub(super) fn late(&self, board: &Board, now: Instant) -> Error {
+        let reported_by = board.rank();
+        let (rank, status) = match (self.descriptor.collective, self.awaited()) {
+            (Collective::Send, Some(peer)) => (peer, self.answered(peer, board, "has not received")),
+            (_, Some(peer)) => (peer, self.answered(peer, board, "has not sent")),
+            (_, None) => (reported_by, "waits for any rank, and none has sent".to_owned()),
+        };
+        let not_arrived = vec![Awaited { rank, status }];
+        let waited = self.wait.waited(now);
+        Error::Timeout { call: Box::new(self.info()), reported_by, waited, not_arrived }
+    }
+
+    /// What the awaited rank has not done, and what it has answered when it was asked.
+    fn answered(&self, peer: u32, board: &Board, missing: &str) -> String {
+        match self.wait.asked_about() {
+            Some(number) => format!("{missing} and {}", board.note_of(peer, number)),
+            None => missing.to_owned(),
+        }
+    }
 }
 
 impl Operation {
@@ -123,6 +177,22 @@ impl Operation {
         match self {
             Operation::Owned(owned) => Some(owned),
             Operation::Borrowed => None,
+        }
+    }
+
+    /// The same, to change.
+    pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
+        match self {
+            Operation::Owned(owned) => Some(owned),
+            Operation::Borrowed => None,
+        }
+    }
+
+    /// Some of its bytes have moved.
+    pub(super) fn moved(&mut self, borrowed: &mut Borrowed<'_>) {
+        match self {
+            Operation::Owned(owned) => owned.wait.moved(),
+            Operation::Borrowed => borrowed.has_moved = true,
         }
     }
 
@@ -168,7 +238,7 @@ impl Operation {
 
     fn end(self, borrowed: &mut Borrowed<'_>, result: Result<Outcome>) {
         match self {
-            Operation::Owned(owned) => owned.request.finish(result, owned.call.buffers),
+            Operation::Owned(mut owned) => owned.end(result),
             Operation::Borrowed => borrowed.result = Some(result),
         }
     }

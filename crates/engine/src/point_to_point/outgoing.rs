@@ -35,8 +35,6 @@ impl Outgoing {
 #[derive(Default)]
 pub(super) struct Outbox {
     frames: VecDeque<Outgoing>,
-    /// How many of the first frames the link has been offered: it may have promised them to the peer.
-    offered: usize,
 }
 
 impl Outbox {
@@ -50,11 +48,10 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// Forgets what only the peer would have wanted.
+    /// The link takes no more: forgets the frames that only the peer would have wanted, and keeps the sends, which
+    /// are to be failed.
     pub(super) fn keep_operations(&mut self) {
-        let offered = self.frames.len().min(self.offered);
-        let unseen = self.frames.split_off(offered);
-        self.frames.extend(unseen.into_iter().filter(|outgoing| outgoing.payload.is_some()));
+        self.frames.retain(|outgoing| outgoing.payload.is_some());
     }
 
     /// The sends whose bytes are on their way.
@@ -81,7 +78,7 @@ impl Outbox {
     ) -> Result<bool, Broken> {
         let mut moved = false;
         while let Some(front) = self.frames.front() {
-            self.offered = self.offered.max(self.fill_stage(borrowed, stage)).max(1);
+            self.fill_stage(borrowed, stage);
             let sent = if stage.is_empty() {
                 let (header, payload) = front.rest(borrowed);
                 send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
@@ -98,18 +95,17 @@ impl Outbox {
         Ok(moved)
     }
 
-    /// Puts the first frames into the stage, as many as fit whole; how many.
-    fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) -> usize {
+    /// Puts the first frames into the stage, as many as fit whole.
+    fn fill_stage(&self, borrowed: &Borrowed<'_>, stage: &mut Vec<u8>) {
         stage.clear();
-        for (index, outgoing) in self.frames.iter().enumerate() {
+        for outgoing in &self.frames {
             let (header, payload) = outgoing.rest(borrowed);
             if stage.len() + header.len() + payload.len() > STAGE_BYTES {
-                return index;
+                return;
             }
             stage.extend_from_slice(header);
             stage.extend_from_slice(payload);
         }
-        self.frames.len()
     }
 
     /// Accounts for `sent` bytes, which end the frames that they complete.
@@ -119,10 +115,12 @@ impl Outbox {
             let rest = header.len() + payload.len();
             if sent < rest {
                 front.sent += sent;
+                if let Some(operation) = &mut front.payload {
+                    operation.moved(borrowed);
+                }
                 return;
             }
             sent -= rest;
-            self.offered = self.offered.saturating_sub(1);
             if let Some(done) = self.frames.pop_front().and_then(|outgoing| outgoing.payload) {
                 let (tag, bytes) = (done.descriptor(borrowed).tag, done.message(borrowed).len() as u64);
                 done.finish(borrowed, None, tag, bytes);

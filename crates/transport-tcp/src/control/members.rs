@@ -15,7 +15,7 @@ use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
 use crate::links::{DataSocket, Delivery};
-use crate::wire::{CommunicatorKey, Fate, News, Topic};
+use crate::wire::{CommunicatorKey, Fate, News, Role, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
@@ -205,6 +205,7 @@ impl LocalCommunicator {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
+                self.board.note_closed(peer);
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
             if !self.board.is_revoked() {
@@ -339,6 +340,9 @@ impl Members {
         let Some(member) = self.get(slot.key) else { return };
         if let Some(peer) = member.group_rank(slot.peer) {
             member.post(Delivery::Socket { peer, role: slot.role, socket });
+            if slot.role == Role::PointToPoint {
+                member.board.note_message_stream(peer);
+            }
         }
     }
 

@@ -14,6 +14,7 @@ mod data_socket;
 pub(crate) mod fuzz;
 mod records;
 mod socket;
+mod unacknowledged;
 mod wake;
 
 use std::sync::Arc;

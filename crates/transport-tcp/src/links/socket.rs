@@ -12,6 +12,7 @@ use unisono_engine::Link;
 
 use super::DataSocket;
 use super::records;
+use super::unacknowledged::unacknowledged_bytes;
 
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;
@@ -126,6 +127,10 @@ impl Link for TcpLink {
                 received
             }
         }
+    }
+
+    fn is_delivered(&mut self) -> bool {
+        unacknowledged_bytes(&*self.sender.socket) == Some(0)
     }
 }
 

@@ -101,6 +101,10 @@ impl Link for SimulatedLink {
         let job = &mut *self.simulated_job.job();
         job.pipes[self.inward].receive(into, &mut job.simulation.random)
     }
+
+    fn is_delivered(&mut self) -> bool {
+        true
+    }
 }
 
 impl SimulatedLinks {

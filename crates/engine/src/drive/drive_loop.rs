@@ -1,0 +1,131 @@
+//! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
+//!
+//! While something moves it does not pause; then it spins, giving way to other processes, and at last it sleeps. The
+//! clock is read only after a turn in which the call itself did not move.
+
+use std::time::{Duration, Instant};
+
+use unisono_backend::IDLE_AFTER_CAUSE_MAX;
+use unisono_communicator::Result;
+
+use crate::drive::LinksGuard;
+use crate::drive::call::Engine;
+use crate::links::{Interest, Links};
+
+/// Longest sleep without looking at the queue, against a wake-up lost in a transport.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// What a turn under the lock on the links came to.
+pub(crate) enum Step {
+    /// The task ends here.
+    Finished,
+    /// The task's own call moved.
+    Moved,
+    /// Only calls of others moved: the task's own waits.
+    OthersMoved,
+    /// Nothing can move until a link or a thread does something.
+    Idle,
+}
+
+/// What a holder of the links drives.
+pub(crate) trait Task<L> {
+    /// Moves what can move, without waiting.
+    fn step(&mut self, engine: &mut Engine<L>) -> Result<Step>;
+
+    /// The task's own call did not move, at `now`: asks, warns, and ends what is late.
+    ///
+    /// # Errors
+    /// When a deadline has passed.
+    fn idle(&mut self, engine: &mut Engine<L>, now: Instant) -> Result<()>;
+
+    /// What to wait for after an idle step, added to an empty pause. False when the task must look once more first.
+    fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool;
+
+    /// Whether another thread may have the links between two steps. A task that may not lend them ends instead.
+    fn lends_links(&self) -> bool {
+        true
+    }
+}
+
+/// What an idle holder waits for.
+#[derive(Default)]
+pub(crate) struct Pause {
+    pub(crate) interest: Vec<Interest>,
+    /// Whom the call waits for, the next one first.
+    pub(crate) awaited: Vec<u32>,
+    /// When something is due.
+    until: Option<Instant>,
+}
+
+impl Pause {
+    /// Room for waiting for all of so many ranks, so that no sleep allocates.
+    pub(crate) fn for_ranks(ranks: u32) -> Pause {
+        let (interest, awaited) = (Vec::with_capacity(ranks as usize), Vec::with_capacity(ranks as usize));
+        Pause { interest, awaited, until: None }
+    }
+
+    /// The pause ends at `due` at the latest, if that is a time.
+    pub(crate) fn end_by(&mut self, due: Option<Instant>) {
+        self.until = self.until.into_iter().chain(due).min();
+    }
+
+    /// The same room, with nothing to wait for.
+    fn emptied(mut self) -> Pause {
+        self.interest.clear();
+        self.awaited.clear();
+        Pause { until: None, ..self }
+    }
+}
+
+impl<L: Links + 'static> LinksGuard<'_, L> {
+    /// Steps a task until it is finished.
+    pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
+        // Since when nothing at all has moved, and since when nothing of the task's own call has.
+        let (mut quiet_since, mut still_since): (Option<Instant>, Option<Instant>) = (None, None);
+        loop {
+            let step = task.step(self)?;
+            self.shared.completions.notify_if_any();
+            let is_quiet = match step {
+                Step::Finished => break,
+                Step::Moved => {
+                    (quiet_since, still_since) = (None, None);
+                    continue;
+                }
+                Step::OthersMoved => false,
+                Step::Idle => true,
+            };
+            let now = self.links.now();
+            task.idle(self, now)?;
+            let still_since = *still_since.get_or_insert(now);
+            if self.shared.gate.must_end(now.saturating_duration_since(still_since)) {
+                self.shared.gate.check_revoked()?;
+            }
+            if self.shared.is_wanted() && task.lends_links() {
+                self.let_others();
+            } else if !is_quiet {
+                quiet_since = None;
+            } else if now.saturating_duration_since(*quiet_since.get_or_insert(now))
+                < self.shared.options.spin
+            {
+                std::thread::yield_now();
+            } else {
+                self.sleep(task, now, still_since);
+            }
+        }
+        self.shared.gate.board().await_rank(None);
+        Ok(())
+    }
+
+    fn sleep(&mut self, task: &mut impl Task<L>, now: Instant, still_since: Instant) {
+        let mut pause = std::mem::take(&mut self.pause).emptied();
+        pause.end_by(Some(now + SLEEP_MAX));
+        if self.shared.gate.board().is_revoked() {
+            pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX));
+        }
+        if task.pause(self, &mut pause) {
+            self.shared.gate.board().await_rank(pause.awaited.first().copied());
+            self.links.wait(&pause.interest, pause.until.unwrap_or(now));
+        }
+        self.pause = pause;
+    }
+}

@@ -1,0 +1,202 @@
+//! How the messages of a communicator end: each side says goodbye behind its last frame and reads on until it has read
+//! the other's.
+//!
+//! A stream that is closed with unread bytes in it is reset, and so is one whose peer still writes to it: either takes
+//! away what the other side has not read yet. So nobody writes behind its goodbye, and who has heard a goodbye answers
+//! with its own at once: then nothing is under way, and either side may end. The control plane tells that a rank has
+//! closed; its streams are then read to their end, also when no thread is inside a call.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use unisono_backend::Board;
+use unisono_communicator::{Awaited, CallInfo, Collective, DType, Descriptor, Error, Result, deadline_after};
+
+use crate::drive::pending::Pending;
+use crate::drive::{LinksGuard, Shared};
+use crate::links::{Link, Links};
+use crate::lock;
+
+use super::lane::Lane;
+use super::{Borrowed, PointToPoint, edge};
+
+/// How long `close` waits for a goodbye when the peer's system has everything that was sent. The peer answers at once,
+/// unless it is inside a function of the user's or has not made its communicator yet.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+
+impl PointToPoint {
+    /// Says goodbye on every stream. What waits for messages of others ends.
+    fn say_goodbye<L: Links>(&mut self, links: &mut L) {
+        self.is_closing = true;
+        self.posted.drain(..).for_each(|(request, _)| request.fail(Error::Closed));
+        let borrowed = &mut Borrowed::none();
+        self.matching.drain().for_each(|receive| receive.fail(borrowed, Error::Closed));
+        for (peer, lane) in (0..).zip(&mut self.lanes) {
+            if peer != self.rank && links.is_open(edge(peer)) {
+                lane.set_connected();
+                lane.say_goodbye();
+            }
+        }
+    }
+
+    /// Whether any stream has been used.
+    fn has_streams(&self) -> bool {
+        self.lanes.iter().any(Lane::is_connected)
+    }
+
+    /// Notes which ranks have closed the communicator.
+    fn hear_of_closing<L: Links>(&mut self, links: &mut L, board: &Board) {
+        for (peer, lane) in (0..).zip(&mut self.lanes) {
+            if peer != self.rank && board.has_closed(peer) && links.is_open(edge(peer)) {
+                lane.set_connected();
+                lane.set_peer_closes();
+                if self.is_closing {
+                    lane.say_goodbye();
+                }
+            }
+        }
+    }
+
+    /// Whether a rank that has closed has not been read to its goodbye.
+    fn awaits_goodbye(&self) -> bool {
+        self.lanes.iter().any(Lane::is_peer_closing)
+    }
+
+    /// Whether everything has been written, goodbyes among it.
+    fn has_said_goodbye(&self) -> bool {
+        self.lanes.iter().all(Lane::has_said_goodbye)
+    }
+
+    /// The ranks to which a message is not on its way yet.
+    fn sent_to(&self) -> Vec<u32> {
+        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_sending());
+        lanes.map(|(peer, _)| peer).collect()
+    }
+
+    /// The ranks that may not have what was sent to them. With `is_kernel_enough`, what the peer's system has counts.
+    fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<u32> {
+        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
+        let mut is_delivered = |peer, lane: &Lane| {
+            let at = edge(peer);
+            is_kernel_enough
+                && lane.has_said_goodbye()
+                && (!links.is_open(at) || links.link(at).is_delivered())
+        };
+        lanes.filter(|(peer, lane)| !is_delivered(*peer, lane)).map(|(peer, _)| peer).collect()
+    }
+}
+
+impl<L: Links + 'static> Shared<L> {
+    /// Has the streams of ranks that close read to their end, whatever the threads of this rank do.
+    pub(crate) fn watch_for_closing(self: &Arc<Self>) {
+        let (weak, progress) = (Arc::downgrade(self), self.progress.clone());
+        let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
+        // On the control thread, which must not come to hold the communicator: its last handle ends that thread.
+        self.gate.board().on_close(Arc::new(move || {
+            news.store(true, Ordering::SeqCst);
+            wake();
+            progress.look_after(weak.clone());
+        }));
+    }
+
+    /// Notes who has closed, if there is news of that.
+    pub(crate) fn hear_of_closing(&self, links: &mut L) {
+        if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
+        {
+            lock(&self.messages).hear_of_closing(links, self.gate.board());
+            self.has_messages.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a rank has closed whose stream has not been read to its end.
+    pub(crate) fn has_closing_lanes(&self) -> bool {
+        self.news_of_closing.load(Ordering::SeqCst) || lock(&self.messages).awaits_goodbye()
+    }
+
+    /// Reads the streams of ranks that have closed, until they have ended, another thread wants the links, or `until`
+    /// has come.
+    pub(crate) fn drain_closed_lanes(&self, guard: &mut LinksGuard<'_, L>, until: Instant) -> Result<()> {
+        let goal = |_: &mut L| {
+            self.is_wanted() || !self.has_closing_lanes() && !self.has_pending() || Instant::now() >= until
+        };
+        guard.drive(&mut Pending::new(self, goal)).map_err(|error| self.gate.settle(guard, error))
+    }
+
+    /// Says goodbye on every stream, and writes what fits.
+    pub(crate) fn say_goodbye(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        // The streams of a revoked communicator may have been closed.
+        self.gate.check_revoked()?;
+        let mut messages = lock(&self.messages);
+        messages.say_goodbye(&mut guard.links);
+        self.has_messages.store(true, Ordering::SeqCst);
+        let written = messages.advance(&mut guard.links, &mut Borrowed::none());
+        drop(messages);
+        written.map(drop).map_err(|error| self.gate.settle(guard, error))
+    }
+
+    /// Sees every detached send off: the process may be about to end.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the ranks that have not received; the first cause.
+    pub(crate) fn finish_sends(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        let (started, until) = (guard.links.now(), self.give_up_at(guard));
+        let goal = |_: &mut L| !lock(&self.messages).is_sending();
+        let driven = guard.drive(&mut Pending::until(self, goal, until));
+        let ranks = lock(&self.messages).sent_to();
+        let is_late = || if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) };
+        driven.and_then(|()| is_late()).map_err(|error| self.gate.settle(guard, error))
+    }
+
+    /// Waits until everything that was sent can be received, whatever becomes of this process.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`] with the ranks that have not taken it; the first cause.
+    pub(crate) fn await_goodbyes(&self, guard: &mut LinksGuard<'_, L>) -> Result<()> {
+        let (started, until) = (guard.links.now(), self.give_up_at(guard));
+        let unanswered = |links: &mut L| {
+            let is_kernel_enough = links.now() >= started + ANSWER_MAX;
+            lock(&self.messages).unanswered(links, is_kernel_enough)
+        };
+        let goal = |links: &mut L| unanswered(links).is_empty();
+        let driven = guard.drive(&mut Pending::until(self, goal, until));
+        driven.map_err(|error| self.gate.settle(guard, error))?;
+        let ranks = unanswered(&mut guard.links);
+        if ranks.is_empty() { Ok(()) } else { Err(self.late(guard, started, ranks)) }
+    }
+
+    /// The failure of a `close` that has waited since `started` for these ranks.
+    fn late(&self, guard: &LinksGuard<'_, L>, started: Instant, ranks: Vec<u32>) -> Error {
+        let awaits = |rank| Awaited { rank, status: "has not taken what was sent to it".to_owned() };
+        Error::Timeout {
+            call: Box::new(CallInfo {
+                number: self.gate.board().entered(),
+                descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
+                algorithm: Some("close".into()),
+                site: None,
+                sizes: None,
+            }),
+            reported_by: self.gate.board().rank(),
+            waited: guard.links.now().saturating_duration_since(started),
+            not_arrived: ranks.into_iter().map(awaits).collect(),
+        }
+    }
+
+    fn give_up_at(&self, guard: &LinksGuard<'_, L>) -> Instant {
+        deadline_after(guard.links.now(), self.gate.timeout())
+    }
+
+    /// Before the streams are dropped: everything that is queued goes to the system, within `drop_timeout`.
+    pub(crate) fn see_off(&self) {
+        if !lock(&self.messages).has_streams() || self.gate.check_revoked().is_err() {
+            return;
+        }
+        let mut guard = self.lock_links();
+        lock(&self.messages).say_goodbye(&mut guard.links);
+        self.has_messages.store(true, Ordering::SeqCst);
+        let until = deadline_after(guard.links.now(), self.options.drop_timeout);
+        let goal = |_: &mut L| lock(&self.messages).has_said_goodbye();
+        // Whoever has dropped the communicator hears of no failure, and the others see for themselves.
+        let _ = guard.drive(&mut Pending::until(self, goal, until));
+    }
+}
