@@ -1,4 +1,4 @@
-//! What one communicator shows to the thread that answers questions about it: the ring of its last calls, whom it
+//! What one communicator shows to the thread that answers questions about it: the ring of its last calls, the rank it
 //! waits for, and whether it is revoked.
 
 use std::panic::Location;
@@ -12,7 +12,7 @@ use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
 
-/// How many calls the ring remembers.
+/// The number of calls that the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
 
 const NOBODY: u32 = u32::MAX;
@@ -35,11 +35,11 @@ pub enum CallStatus {
         /// The last call it entered, if any.
         last: Option<CallInfo>,
     },
-    /// It is inside.
+    /// It is in this call.
     Running {
         /// The call.
         call: CallInfo,
-        /// Whom it waits for, if it waits.
+        /// The rank that it waits for, if it waits.
         awaited: Option<u32>,
     },
     /// It has returned.
@@ -47,25 +47,25 @@ pub enum CallStatus {
         /// The call.
         call: CallInfo,
     },
-    /// Too long ago for the ring.
+    /// The call was too long ago: the ring has forgotten it.
     Forgotten,
 }
 
-/// What a rank says when it closes: equal on all ranks whose calls agreed.
+/// What a rank reports when it closes; equal on all ranks whose calls agreed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHistory {
-    /// How many collectives it has entered.
+    /// The number of collectives that it has entered.
     pub calls: u64,
-    /// The digest of what all of them had in common.
+    /// The digest of what all ranks' calls had in common.
     pub digest: u64,
 }
 
 impl CallHistory {
-    /// Of a rank that has called nothing.
+    /// The history of a rank that has called nothing.
     pub const UNUSED: CallHistory = CallHistory { calls: 0, digest: 0 };
 }
 
-/// Why and by whom a communicator was revoked.
+/// The cause of a revocation and the rank that saw it.
 #[derive(Clone, Debug)]
 pub struct Revocation {
     /// The rank that saw the cause first.
@@ -74,25 +74,26 @@ pub struct Revocation {
     pub cause: Arc<Error>,
 }
 
-/// Why a communicator was revoked, and who is to be woken: of one board, or of all boards of ranks that share memory.
+/// The first cause, and the sleepers to wake when there is one. It belongs to one board, or to all boards of ranks
+/// that are threads of one process.
 #[derive(Default)]
 struct FirstCause {
     revocation: Mutex<Option<Revocation>>,
-    /// Whether there is one: a call looks here at every turn.
+    /// Whether there is a first cause. A running call reads this again and again.
     is_revoked: AtomicBool,
-    /// Whether a caller has been given the first cause. From then on it stays.
+    /// Whether a caller has got the first cause. From then on it does not change.
     is_told: AtomicBool,
     wakers: Mutex<Vec<Waker>>,
 }
 
-/// One communicator's notice board, shared between its callers and the control plane.
+/// The state of one communicator that its callers and the control plane share.
 pub struct Board {
     rank: u32,
     entries: Box<[Mutex<Option<CallEntry>>]>,
     entered: AtomicU64,
-    /// Of what the calls so far had in common with those of the other ranks.
+    /// The digest of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
-    /// How many have returned. They return in the order in which they were entered.
+    /// The number of collectives that have returned. They return in the order in which they were entered.
     left: AtomicU64,
     awaited: AtomicU32,
     first_cause: Arc<FirstCause>,
@@ -105,12 +106,12 @@ pub struct Board {
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
-    /// How often ranks have been asked about a call that makes no progress.
+    /// The number of rounds of questions about calls that make no progress.
     rounds: AtomicU64,
     suspicion: Mutex<Option<Suspicion>>,
 }
 
-/// What a rank has answered about a call.
+/// The answer of a rank about a call.
 #[derive(Clone, Debug)]
 struct Note {
     number: u64,
@@ -119,7 +120,7 @@ struct Note {
     awaited: Option<u32>,
 }
 
-/// A mismatch that a header has shown, until the rank that sent it has described its call.
+/// A mismatch that a header has shown. It is kept until the rank that sent the header has described its call.
 struct Suspicion {
     rank: u32,
     number: u64,
@@ -127,13 +128,13 @@ struct Suspicion {
 }
 
 impl Board {
-    /// The board of rank `rank` of `ranks`.
+    /// The board of `rank` in a communicator of `ranks` ranks.
     pub fn new(rank: u32, ranks: u32) -> Board {
         Board::with_first_cause(rank, ranks, Arc::default())
     }
 
     /// The boards of ranks that are threads of one process, in rank order. They share their first cause: what revokes
-    /// one of them revokes all at once, and nobody sees another cause first.
+    /// one of them revokes all at once, and every rank sees the same cause first.
     pub fn of_threads(ranks: u32) -> Vec<Board> {
         let first_cause = Arc::<FirstCause>::default();
         (0..ranks).map(|rank| Board::with_first_cause(rank, ranks, first_cause.clone())).collect()
@@ -160,7 +161,7 @@ impl Board {
         }
     }
 
-    /// Whose board it is.
+    /// The rank whose board it is.
     pub fn rank(&self) -> u32 {
         self.rank
     }
@@ -181,53 +182,53 @@ impl Board {
         number
     }
 
-    /// Notes the end of a collective.
+    /// Records that a collective has ended.
     pub fn leave(&self, number: u64) {
         self.left.store(number + 1, Ordering::Release);
         self.await_rank(None);
     }
 
-    /// Notes the start of a send or receive, and gives it a number of its own kind.
+    /// Records that a send or receive starts, and returns its number. Messages and collectives are numbered apart.
     pub fn enter_message(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
         self.messages.enter(descriptor, site)
     }
 
-    /// Notes that it has ended well.
+    /// Records that it has ended without an error.
     pub fn leave_message(&self, number: u64) {
         self.messages.leave(number);
     }
 
-    /// The last sends and receives, oldest first, and whether each has ended well.
+    /// The last sends and receives, oldest first, and whether each has ended without an error.
     pub fn messages(&self) -> Vec<(CallInfo, bool)> {
         self.messages.recent()
     }
 
-    /// How many collectives have been entered.
+    /// The number of collectives that have been entered.
     pub fn entered(&self) -> u64 {
         self.entered.load(Ordering::Acquire)
     }
 
-    /// Notes the digest of all calls so far; see [`crate::mix_digest`].
+    /// Records the digest of all calls so far; see [`crate::mix_digest`].
     pub fn set_digest(&self, digest: u64) {
         self.digest.store(digest, Ordering::Release);
     }
 
-    /// What this rank says when it closes.
+    /// What this rank reports when it closes.
     pub fn history(&self) -> CallHistory {
         CallHistory { calls: self.entered(), digest: self.digest.load(Ordering::Acquire) }
     }
 
-    /// In which calls the other ranks were heard of.
+    /// The last call in which something has arrived from each other rank.
     pub fn heard(&self) -> &Heard {
         &self.heard
     }
 
-    /// How many collectives have returned in good order, without a gap.
+    /// The number of collectives that have returned without an error, with no failed one among them.
     pub fn finished(&self) -> u64 {
         self.left.load(Ordering::Acquire)
     }
 
-    /// Notes whom the running call waits for.
+    /// Records the rank that the running call waits for.
     pub fn await_rank(&self, rank: Option<u32>) {
         self.awaited.store(rank.unwrap_or(NOBODY), Ordering::Relaxed);
     }
@@ -248,24 +249,25 @@ impl Board {
         }
     }
 
-    /// One remembered call.
+    /// The call of this number, if the ring remembers it.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
         lock(self.slot(number)).as_ref().filter(|entry| entry.number == number).map(info)
     }
 
-    /// Whom the running call waits for.
+    /// The rank that the running call waits for.
     pub fn awaited(&self) -> Option<u32> {
         Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
     }
 
-    /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. True when it became it.
+    /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. Returns whether it became
+    /// the first cause.
     pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
         self.set_cause(by, cause, |_| false)
     }
 
-    /// The same with a cause that the rank `reporter` of the job reports. It also takes the place of that rank's own
-    /// loss, as long as no caller here has been told of that: a rank that fails, tells why and goes at once is not
-    /// the culprit.
+    /// Like [`Board::revoke`], for a cause that the job rank `reporter` reports. It also replaces the loss of that
+    /// same rank, as long as no caller here has got that error: a rank that fails, reports why and exits at once is
+    /// not the culprit.
     pub fn revoke_reported(&self, by: u32, reporter: u32, cause: Arc<Error>) -> bool {
         self.set_cause(by, cause, |first| first.lost_ranks() == [reporter])
     }
@@ -289,16 +291,17 @@ impl Board {
         wakers.iter().for_each(|wake| wake());
     }
 
-    /// The others go on without this rank: from now on every call says so, whatever it would have said before.
+    /// The other ranks go on without this one: from now on every call returns `error`, whatever it would have
+    /// returned.
     pub fn evict(&self, error: Error) {
         let error = self.eviction.get_or_init(|| error).clone();
         if !self.revoke(self.rank, Arc::new(error)) {
-            // News for those who have heard of another cause before.
+            // Sleepers that know of another cause must hear of this one.
             self.wake();
         }
     }
 
-    /// Why the others go on without this rank, if they do.
+    /// The error that says why the other ranks go on without this one, if they do.
     pub fn eviction(&self) -> Option<&Error> {
         self.eviction.get()
     }
@@ -314,26 +317,27 @@ impl Board {
         if self.is_revoked() { lock(&self.first_cause.revocation).clone() } else { None }
     }
 
-    /// The error of a call that meets a revocation: that of an eviction, else the first cause, as the rank saw it that
-    /// reports it.
+    /// The error of a call on a revoked communicator: that of an eviction, else the first cause, as the rank that
+    /// reports it saw it.
     pub fn revocation_error(&self) -> Option<Error> {
         let revocation = self.revocation()?;
         Some(self.eviction().cloned().unwrap_or_else(|| (*revocation.cause).clone()))
     }
 
-    /// The same for a caller of this rank, who gets it: no other cause takes its place any more.
+    /// Like [`Board::revocation_error`], for a caller of this rank that gets the error. From then on the first cause
+    /// stays.
     pub fn tell_cause(&self) -> Option<Error> {
         if !self.is_revoked() {
             return None;
         }
-        // Under the lock, so that nothing replaces the cause between this and the answer.
+        // Under the lock, so that nothing replaces the cause before the caller gets it.
         let revocation = lock(&self.first_cause.revocation);
         self.first_cause.is_told.store(true, Ordering::SeqCst);
         let cause = revocation.as_ref().map(|revocation| (*revocation.cause).clone());
         self.eviction().cloned().or(cause)
     }
 
-    /// Adds somebody to wake at revocation, and at eviction.
+    /// Adds a waker to be called at revocation and at eviction.
     pub fn on_revoke(&self, waker: Waker) {
         lock(&self.first_cause.wakers).push(waker.clone());
         if self.is_revoked() {
@@ -341,7 +345,8 @@ impl Board {
         }
     }
 
-    /// Notes that a rank has closed the communicator, or left it. Wakes who wants to know, if it may have sent messages.
+    /// Notes that a rank has closed the communicator, or left it, and wakes who wants to know if it may have sent
+    /// messages.
     pub fn note_closed(&self, rank: u32) {
         if rank != self.rank {
             self.set_and_wake(&self.closed, rank);
@@ -385,7 +390,7 @@ impl Board {
         self.rounds.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Remembers what a rank has answered about call `number`, in words, and whom it waits for.
+    /// Records the answer of a rank about call `number`: its status in words, and the rank that it waits for.
     pub(crate) fn note(&self, rank: u32, number: u64, status: String, awaited: Option<u32>) {
         let round = self.rounds.load(Ordering::Relaxed);
         if let Some(note) = lock(&self.notes).get_mut(rank as usize) {
@@ -401,7 +406,7 @@ impl Board {
         rank == self.rank || note.is_some_and(|note| (note.number, note.round) == (number, round))
     }
 
-    /// What a rank has last answered about call `number`.
+    /// The last answer of a rank about call `number`, in words.
     pub fn note_of(&self, rank: u32, number: u64) -> String {
         let notes = lock(&self.notes);
         let note = notes.get(rank as usize).and_then(Option::as_ref);
@@ -409,8 +414,8 @@ impl Board {
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
-    /// The ranks that keep call `number` from its end when it waits for `direct`: those, and whom they wait for in
-    /// turn, as far as they have answered.
+    /// The ranks for which call `number` waits if it waits for `direct`: these, and those for which they wait in turn,
+    /// as far as they have answered.
     pub fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
         let notes = lock(&self.notes);
         let (mut ranks, mut next) = (direct, 0);
@@ -423,12 +428,12 @@ impl Board {
         ranks
     }
 
-    /// Remembers in what call `number` of `rank` differs from ours, as its header tells.
+    /// Records in what call `number` of `rank` differs from ours, according to its header.
     pub(crate) fn suspect(&self, rank: u32, number: u64, difference: &str) {
         *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
     }
 
-    /// In what call `number` of `rank` is known to differ.
+    /// The difference that is known between call `number` of `rank` and ours.
     pub(crate) fn suspicion(&self, rank: u32, number: u64) -> Option<String> {
         let suspicion = lock(&self.suspicion);
         let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
@@ -451,71 +456,5 @@ fn info(entry: &CallEntry) -> CallInfo {
 }
 
 #[cfg(test)]
-mod tests {
-    use unisono_communicator::{Certainty, Collective, DType, Group};
-
-    use super::*;
-    use crate::peers::Peers;
-
-    #[test]
-    fn remembers_the_last_calls_only() {
-        let board = Board::new(0, 2);
-        for count in 0..1500 {
-            let number = board.enter(
-                &Descriptor::new(Collective::Barrier, DType::U8, count),
-                None,
-                None,
-                Location::caller(),
-            );
-            if count != 1499 {
-                board.leave(number);
-            }
-        }
-        assert_eq!(board.status(3), CallStatus::Forgotten);
-        assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
-        assert!(matches!(board.status(1499), CallStatus::Running { awaited: None, .. }));
-        assert!(matches!(board.status(1500), CallStatus::NotYet { last: Some(call) } if call.number == 1499));
-    }
-
-    #[test]
-    fn the_boards_of_threads_have_one_first_cause() {
-        let boards = Board::of_threads(3);
-        let woken = Arc::new(AtomicU32::new(0));
-        for board in &boards {
-            let woken = woken.clone();
-            board.on_revoke(Arc::new(move || {
-                woken.fetch_add(1, Ordering::Relaxed);
-            }));
-        }
-        assert!(boards[2].revoke(2, Arc::new(Error::Closed)));
-        assert!(!boards[0].revoke(0, Arc::new(Error::invalid("x", "later"))));
-        assert_eq!(woken.load(Ordering::Relaxed), 3);
-        assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by == 2)));
-    }
-
-    #[test]
-    fn the_first_cause_stays() {
-        let board = Board::new(1, 2);
-        assert!(board.revoke(0, Arc::new(Error::Closed)));
-        assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
-        assert!(matches!(board.revocation_error(), Some(Error::Closed)));
-    }
-
-    #[test]
-    fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
-        let lost = |rank| {
-            let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(0, 3)));
-            Arc::new(peers.lost(rank, 0, Certainty::Confirmed, "its connection ended".to_owned(), None))
-        };
-        for is_told in [false, true] {
-            let board = Board::new(0, 3);
-            assert!(board.revoke(0, lost(2)));
-            if is_told {
-                assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![2]));
-            }
-            assert!(!board.revoke_reported(1, 1, lost(2)), "nobody has lost rank 1");
-            assert_eq!(board.revoke_reported(2, 2, lost(1)), !is_told);
-            assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
-        }
-    }
-}
+#[path = "board_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! The control plane of a transport, as the engine sees it: spread a first cause, ask a silent rank, say goodbye.
+//! The control plane of a transport, as a backend sees it: it spreads a first cause, asks a silent rank, says goodbye.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,33 +8,33 @@ use unisono_communicator::{Awaited, CallInfo, Collective, Communicator, DType, D
 use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 
-/// How long the error of a call waits for its cause to be handed over; see [`Control::flood`].
+/// How long the error of a call is held back for its cause to be handed over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
 
-/// How many calls before a mismatch its other side is asked for.
+/// After a mismatch, the number of earlier calls about which the other rank is asked.
 const EARLIER_CALLS_ASKED: u64 = 8;
 
-/// What survivors agree about.
+/// What survivors agree on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Question {
-    /// The logical and of their flags.
+    /// The logical AND of their flags.
     Flag,
-    /// Who goes on in a communicator of the next epoch.
+    /// The ranks that go on in a communicator of the next epoch.
     Survivors,
 }
 
 /// This rank's part in an agreement.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// About what.
+    /// What it is about.
     pub question: Question,
     /// Which agreement about that question on this communicator it is, counted from 0.
     pub number: u64,
     /// This rank's flag.
     pub flag: bool,
-    /// How many collectives this rank has finished without a gap.
+    /// The number of collectives that this rank has finished, with no failed one among them.
     pub finished_calls: u64,
-    /// When it gives up.
+    /// When this rank gives up.
     pub deadline: Instant,
 }
 
@@ -43,47 +43,48 @@ pub struct Ask {
 pub struct Agreed {
     /// Whether every survivor's flag was set.
     pub flag: bool,
-    /// The least number of finished collectives.
+    /// The smallest number of finished collectives of any survivor.
     pub finished_calls: u64,
     /// The survivors, as group ranks, ascending.
     pub survivors: Vec<u32>,
 }
 
-/// What the engine asks of the transport's control plane. None of these blocks, except [`Control::close`],
-/// [`Control::agree`] and [`Control::derive`].
+/// What a backend asks of the transport's control plane. None of these methods blocks, except [`Control::flood`],
+/// [`Control::close`], [`Control::agree`] and [`Control::derive`].
 pub trait Control: Send + Sync {
-    /// The first cause was found here: tell every other rank. The board is already revoked. Returns when the cause has
-    /// been handed to the connections to the next ranks, or after [`HANDOVER_MAX`]: whoever gets the error may end the
-    /// process at once, and the others must learn the cause and not blame this rank.
+    /// This rank has found the first cause: tell every other rank. The board is already revoked. Returns when the
+    /// cause has been handed to the connections to the next ranks, or after [`HANDOVER_MAX`]. A caller that gets the
+    /// error may end the process at once, and then the others must know the cause and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
 
     /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone
-    /// blames nobody: whoever is connected to that rank's control plane knows whether it has left, died, or given the
-    /// call up. If it has left, or once it does, the board is revoked with its loss.
+    /// blames no rank: a rank that is connected to the control plane of `peer` knows whether it has left, died, or
+    /// given the call up. If `peer` has left, or as soon as it does, the board is revoked with its loss.
     fn stream_ended(&self, peer: u32);
 
-    /// This rank's call `number` has waited for `awaited` without progress: ask it. The answer comes through
-    /// [`judge_answer`]. Called again with growing pauses while nothing moves.
+    /// Call `number` of this rank has waited for `awaited` without progress: ask that rank. The answer comes through
+    /// [`judge_answer`]. Called again at growing intervals while nothing moves.
     fn ask(&self, awaited: u32, number: u64);
 
-    /// Says goodbye, and learns whether the others say the same, until `deadline`.
+    /// Says goodbye, and waits until `deadline` for the others to say so too.
     ///
     /// # Errors
     /// [`Error::Mismatch`] when a rank closed after another number of calls, or after other calls.
     fn close(&self, ours: CallHistory, deadline: Instant) -> Result<()>;
 
-    /// Agrees with the other survivors of this communicator. Goes on, with the same number, after an error.
+    /// Agrees with the other survivors of this communicator. After an error it can be called again with the same
+    /// number.
     ///
     /// # Errors
-    /// [`Error::Evicted`] when the others have taken this rank for dead, [`Error::NoQuorum`] when it may be the others
-    /// who go on, [`Error::Timeout`] when a rank that lives has not come by the deadline.
+    /// [`Error::Evicted`] when the others have taken this rank for dead, [`Error::NoQuorum`] when the other ranks may
+    /// be the ones that go on, [`Error::Timeout`] when a living rank has not called it by the deadline.
     fn agree(&self, ask: &Ask) -> Result<Agreed>;
 
-    /// The communicator of the survivors (group ranks of this one, ascending), of the next epoch, after the `number`-th
-    /// agreement on them. Needs no message.
+    /// The communicator of the survivors (group ranks of this one, ascending), in the next epoch, after agreement
+    /// `number` on them. Needs no message.
     ///
     /// # Errors
-    /// When the transport cannot.
+    /// When the transport cannot make it.
     fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>>;
 
     /// A new communicator of `ranks` (group ranks of this one, in the new order): the `counter`-th derived from
@@ -93,14 +94,14 @@ pub trait Control: Send + Sync {
     /// When the transport cannot.
     fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
 
-    /// The last handle of the communicator is being dropped by a thread that panics, so this rank is lost to the
-    /// others. Asynchronous calls may keep its streams open for longer.
+    /// The last handle of the communicator is being dropped by a thread that panics, so the other ranks lose this one.
+    /// Asynchronous calls may keep its streams open for longer.
     fn abandon(&self) {}
 }
 
-/// Takes the answer of `rank` to a question about call `number`: notes it for a timeout's text, and finds mismatches
-/// that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one; the caller
-/// revokes with it.
+/// Takes the answer of `rank` to a question about call `number`. Records it for the text of a timeout, and finds
+/// mismatches that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one;
+/// the caller revokes with it.
 pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) -> Option<Error> {
     let awaited = match answer {
         CallStatus::Running { awaited, .. } => *awaited,
@@ -111,7 +112,7 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
     };
-    // A call that has ended meanwhile is compared too: two calls of one number are never allowed to differ.
+    // A call that has ended meanwhile is compared too: two calls of one number may never differ.
     let ours = board.call_info(number)?;
     let Some(seen) = board.suspicion(rank, number) else {
         return mismatch((board.rank(), ours), (rank, theirs.clone()));
@@ -124,8 +125,8 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     Some(described((board.rank(), ours), (rank, theirs.clone()), difference))
 }
 
-/// Who is to be asked next about call `number`, after an answer to a question about it: following whom the ranks wait
-/// for leads to those that keep all others waiting.
+/// The ranks to ask next about call `number`, after an answer to a question about it. Asking a rank, then the rank
+/// that it waits for, and so on leads to the ranks that keep all others waiting.
 pub fn asked_next(board: &Board, number: u64, answer: &CallStatus) -> Option<u32> {
     match answer {
         CallStatus::Running { awaited, .. } => awaited.filter(|&awaited| !board.is_asked(awaited, number)),
@@ -137,13 +138,13 @@ fn described(ours: (u32, CallInfo), theirs: (u32, CallInfo), difference: String)
     Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
-/// After a header has shown a mismatch: asks who sent it for the call and for those before it, of which one may be
-/// where the ranks parted. A header tells neither the place in the program nor the label. The answer that revokes comes
-/// through [`judge_answer`].
+/// After a header has shown a mismatch: asks its sender about the call and about those before it, since the ranks may
+/// have parted earlier. A header contains neither the place in the program nor the label. The answer that revokes
+/// comes through [`judge_answer`].
 pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Error) {
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
-    // Where only earlier calls differ, this one is not to be reported by an answer that was on its way already.
+    // If only earlier calls differ, an answer about this call that is already on its way must not be reported.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
         board.suspect(*rank, ours.number, difference);
     }
@@ -157,7 +158,7 @@ pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, theirs): (u32, CallInf
     Some(described((our_rank, ours), (rank, theirs), difference))
 }
 
-/// The failure of `rank`, which has asked the other survivors for so long in vain; `awaited` have not come.
+/// The failure of `rank`, which has asked the other survivors for this long; the ranks `awaited` have not called.
 pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
     let name = match ask.question {
         Question::Flag => "agree",
@@ -175,7 +176,7 @@ pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Er
     Error::Timeout { call: Box::new(call), reported_by: rank, waited, not_arrived }
 }
 
-/// A person's words for an answer.
+/// An answer in words.
 pub fn status_text(answer: &CallStatus) -> String {
     match answer {
         CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
@@ -189,12 +190,12 @@ pub fn status_text(answer: &CallStatus) -> String {
     }
 }
 
-/// The mismatch of ranks that closed after different numbers of calls, if there is one: our first call that the other
-/// did not make, or its first that we did not. Of ranks that closed after as many calls, but not the same ones, our
-/// last call: what differed, no message has shown.
+/// The mismatch of two ranks that closed after different numbers of calls, if they did: the first call that only one
+/// of them made. If the numbers are equal and the calls are not, our last call, since no message has shown which one
+/// differed.
 ///
-/// A mismatch found elsewhere that has come meanwhile is the answer instead: it makes results worthless that this rank
-/// has, and no later call will tell it. Any other failure is nothing to a rank that has finished.
+/// If another rank's mismatch has arrived meanwhile, that is the answer: it makes results of this rank worthless, and
+/// no later call will report it. Any other failure does not concern a rank that has finished.
 pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
     let found = board.revocation_error();
     if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
@@ -227,7 +228,8 @@ mod tests {
     use super::*;
     use unisono_communicator::{Counts, ReduceOp, Sizes, UserOp};
 
-    /// A call that takes long enough to be asked about must not fail for the name that the answer leaves out.
+    /// A call that takes long enough to be asked about must not fail because the answer leaves out the operator's
+    /// name.
     #[test]
     fn the_name_of_a_user_operator_is_left_to_the_headers() {
         let call = |name, count| {
@@ -245,7 +247,7 @@ mod tests {
         CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None, sizes: None }
     }
 
-    /// They may share no message, so that no header tells.
+    /// They may share no message, so that no header shows it.
     #[test]
     fn two_algorithms_are_a_mismatch() {
         assert!(mismatch((0, gather("ring")), (1, gather("ring"))).is_none());

@@ -1,8 +1,8 @@
-//! In what two calls differ that ought to be equal, in words.
+//! Describes in words how two calls differ that should be equal.
 
 use unisono_communicator::{CallInfo, Descriptor, LengthList, Place, ReduceOp, Sizes};
 
-/// How a difference of earlier calls is named; it is the last in a list of differences.
+/// The name of a difference of earlier calls; it is the last in a list of differences.
 pub const EARLIER_CALLS: &str = "earlier calls";
 
 /// Lists up to this long are shown whole.
@@ -110,12 +110,12 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     (!list.is_empty()).then(|| list.join(", "))
 }
 
-/// Whether a call is in place, as far as ranks compare it.
+/// Whether a call is in place, where ranks compare that.
 fn is_in_place(call: &Descriptor) -> bool {
     call.place == Place::InPlace && !call.collective.is_rooted()
 }
 
-/// The kind of operator: the name of a user's is compared on its own.
+/// The kind of operator. The name of a user operator is compared separately.
 fn op_text(call: &Descriptor) -> &'static str {
     match call.op {
         Some(ReduceOp::User(_)) => "user",

@@ -15,7 +15,7 @@ use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
 use crate::links::{DataSocket, Delivery};
-use crate::wire::{CommunicatorKey, Fate, News, Role, Topic};
+use crate::wire::{CommunicatorKey, ConnectionRole, Fate, News, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
@@ -340,7 +340,7 @@ impl Members {
         let Some(member) = self.get(slot.key) else { return };
         if let Some(peer) = member.group_rank(slot.peer) {
             member.post(Delivery::Socket { peer, role: slot.role, socket });
-            if slot.role == Role::PointToPoint {
+            if slot.role == ConnectionRole::PointToPoint {
                 member.board.note_message_stream(peer);
             }
         }

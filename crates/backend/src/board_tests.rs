@@ -1,0 +1,68 @@
+//! Tests of the board: what is remembered, and which cause is the first.
+
+use unisono_communicator::{Certainty, Collective, DType, Group};
+
+use super::*;
+use crate::peers::Peers;
+
+#[test]
+fn remembers_the_last_calls_only() {
+    let board = Board::new(0, 2);
+    for count in 0..1500 {
+        let number = board.enter(
+            &Descriptor::new(Collective::Barrier, DType::U8, count),
+            None,
+            None,
+            Location::caller(),
+        );
+        if count != 1499 {
+            board.leave(number);
+        }
+    }
+    assert_eq!(board.status(3), CallStatus::Forgotten);
+    assert!(matches!(board.status(1400), CallStatus::Done { call } if call.descriptor.count == 1400));
+    assert!(matches!(board.status(1499), CallStatus::Running { awaited: None, .. }));
+    assert!(matches!(board.status(1500), CallStatus::NotYet { last: Some(call) } if call.number == 1499));
+}
+
+#[test]
+fn the_boards_of_threads_have_one_first_cause() {
+    let boards = Board::of_threads(3);
+    let woken = Arc::new(AtomicU32::new(0));
+    for board in &boards {
+        let woken = woken.clone();
+        board.on_revoke(Arc::new(move || {
+            woken.fetch_add(1, Ordering::Relaxed);
+        }));
+    }
+    assert!(boards[2].revoke(2, Arc::new(Error::Closed)));
+    assert!(!boards[0].revoke(0, Arc::new(Error::invalid("x", "later"))));
+    assert_eq!(woken.load(Ordering::Relaxed), 3);
+    assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by == 2)));
+}
+
+#[test]
+fn the_first_cause_stays() {
+    let board = Board::new(1, 2);
+    assert!(board.revoke(0, Arc::new(Error::Closed)));
+    assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
+    assert!(matches!(board.revocation_error(), Some(Error::Closed)));
+}
+
+#[test]
+fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
+    let lost = |rank| {
+        let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(0, 3)));
+        Arc::new(peers.lost(rank, 0, Certainty::Confirmed, "its connection ended".to_owned(), None))
+    };
+    for is_told in [false, true] {
+        let board = Board::new(0, 3);
+        assert!(board.revoke(0, lost(2)));
+        if is_told {
+            assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![2]));
+        }
+        assert!(!board.revoke_reported(1, 1, lost(2)), "nobody has lost rank 1");
+        assert_eq!(board.revoke_reported(2, 2, lost(1)), !is_told);
+        assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
+    }
+}
