@@ -1,4 +1,5 @@
-//! Messages whose sender has closed and ended before anybody receives them: they arrive.
+//! Messages whose sender has ended before anybody receives them: what `send` has returned from arrives, after `close`
+//! and after a mere drop.
 //!
 //! The sender is a process of its own, and so is the receiver: only then does an end close sockets.
 
@@ -12,6 +13,9 @@ use child::{Rank, say};
 use unisono_communicator::{Collectives, CollectivesAsync, Peer};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
+
+/// How the sender goes.
+const ENDS: [&str; 2] = ["close", "drop"];
 
 /// How many messages of how many `u64`, which the system takes although nobody reads: short ones of which there are so
 /// many that credit comes back, and the longest that is sent without asking.
@@ -28,7 +32,7 @@ fn one_rank() {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(first) = lines.next() else { return };
     let numbers: Vec<usize> = first.split(' ').map(|word| word.parse().unwrap()).collect();
-    let (count, length) = (numbers[0], numbers[1]);
+    let (end, count, length) = (ENDS[numbers[0]], numbers[1], numbers[2]);
     let world = World::join(&Config::from_environment().unwrap()).unwrap();
     let communicator = world.communicator().unwrap();
     communicator.barrier().unwrap();
@@ -36,13 +40,16 @@ fn one_rank() {
         // What the other side has sent must not stay unread in a socket that is closed.
         communicator.recv(&mut [0u64], Peer::Rank(0), 2).unwrap();
         for number in 0..count {
-            if number % 2 == 0 {
+            // A detached send is seen off by `close` alone.
+            if number % 2 == 0 || end == "drop" {
                 communicator.send(&message(number, length), 0, 1).unwrap();
             } else {
                 drop(communicator.send_async(message(number, length), 0, 1));
             }
         }
-        communicator.close().unwrap();
+        if end == "close" {
+            communicator.close().unwrap();
+        }
         drop((communicator, world));
         return say("gone");
     }
@@ -61,13 +68,13 @@ fn one_rank() {
     say("all received");
 }
 
-fn send_and_go((count, length): (usize, usize)) {
-    let job = format!("last-messages-{}-{count}", std::process::id());
+fn send_and_go(end: usize, (count, length): (usize, usize)) {
+    let job = format!("last-messages-{}-{end}-{count}", std::process::id());
     let start = |rank: &str| {
         let settings = [("UNISONO_RANK", rank), ("UNISONO_WORLD_SIZE", "2"), ("UNISONO_JOB", &job)];
-        let name = format!("rank {rank}, {count} messages of {length}");
+        let name = format!("rank {rank}, {count} messages of {length}, {}", ENDS[end]);
         let mut rank = Rank::again(name, "one_rank", &settings);
-        rank.tell(&format!("{count} {length}"));
+        rank.tell(&format!("{end} {count} {length}"));
         rank
     };
     let [mut receiver, sender] = ["0", "1"].map(start);
@@ -76,10 +83,15 @@ fn send_and_go((count, length): (usize, usize)) {
     assert_eq!(sender.hear(), "gone");
     sender.end();
     receiver.tell("receive");
-    assert_eq!(receiver.hear(), "all received", "{count} messages of {length}");
+    assert_eq!(receiver.hear(), "all received", "{count} messages of {length} before a {}", ENDS[end]);
 }
 
 #[test]
 fn what_was_sent_before_a_close_is_received_when_the_sender_has_ended() {
-    MESSAGES.into_iter().for_each(send_and_go);
+    MESSAGES.into_iter().for_each(|messages| send_and_go(0, messages));
+}
+
+#[test]
+fn what_was_sent_before_a_drop_is_received_when_the_sender_has_ended() {
+    MESSAGES.into_iter().for_each(|messages| send_and_go(1, messages));
 }
