@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use unisono_communicator::{CallInfo, Descriptor, Error, Site, Sizes};
 
 use crate::Waker;
+use crate::closings::Closings;
 use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
@@ -98,11 +99,7 @@ pub struct Board {
     awaited: AtomicU32,
     first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
-    /// Which ranks have closed the communicator, and who wants to know.
-    closed: Box<[AtomicBool]>,
-    close_wakers: Mutex<Vec<Waker>>,
-    /// To which ranks there is a stream for messages.
-    message_streams: Box<[AtomicBool]>,
+    closings: Closings,
     heard: Heard,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
@@ -150,9 +147,7 @@ impl Board {
             awaited: AtomicU32::new(NOBODY),
             first_cause,
             eviction: OnceLock::new(),
-            closed: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
-            close_wakers: Mutex::new(Vec::new()),
-            message_streams: (0..ranks).map(|_| AtomicBool::new(false)).collect(),
+            closings: Closings::new(rank, ranks),
             heard: Heard::new(ranks),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
@@ -345,44 +340,9 @@ impl Board {
         }
     }
 
-    /// Notes that a rank has closed the communicator, or left it, and wakes who wants to know if it may have sent
-    /// messages.
-    pub fn note_closed(&self, rank: u32) {
-        if rank != self.rank {
-            self.set_and_wake(&self.closed, rank);
-        }
-    }
-
-    /// Notes that there is a stream for messages to and from a rank.
-    pub fn note_message_stream(&self, rank: u32) {
-        self.set_and_wake(&self.message_streams, rank);
-    }
-
-    fn set_and_wake(&self, flags: &[AtomicBool], rank: u32) {
-        let Some(flag) = flags.get(rank as usize) else { return };
-        if !flag.swap(true, Ordering::SeqCst) && self.has_unread_end(rank) {
-            let wakers = lock(&self.close_wakers).clone();
-            wakers.iter().for_each(|wake| wake());
-        }
-    }
-
-    /// Whether a rank has closed to which there is a stream for messages.
-    fn has_unread_end(&self, rank: u32) -> bool {
-        let has_stream = &self.message_streams[rank as usize];
-        self.has_closed(rank) && has_stream.load(Ordering::SeqCst)
-    }
-
-    /// Whether a rank has closed the communicator, or left it.
-    pub fn has_closed(&self, rank: u32) -> bool {
-        self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
-    }
-
-    /// Adds somebody to wake when a rank has closed to which there is a stream for messages.
-    pub fn on_close(&self, waker: Waker) {
-        lock(&self.close_wakers).push(waker.clone());
-        if (0..self.closed.len() as u32).any(|rank| self.has_unread_end(rank)) {
-            waker();
-        }
+    /// Which ranks have closed the communicator.
+    pub fn closings(&self) -> &Closings {
+        &self.closings
     }
 
     /// Ranks are about to be asked again about a call.

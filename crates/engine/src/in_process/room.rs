@@ -78,8 +78,8 @@ pub(super) struct Room {
 impl Room {
     /// Notes that two ranks have a stream for messages.
     pub(super) fn note_message_stream(&self, rank: u32, peer: u32) {
-        self.boards[rank as usize].note_message_stream(peer);
-        self.boards[peer as usize].note_message_stream(rank);
+        self.boards[rank as usize].closings().note_message_stream(peer);
+        self.boards[peer as usize].closings().note_message_stream(rank);
     }
 
     /// A communicator of the ranks of `group`.

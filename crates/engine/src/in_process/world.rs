@@ -112,7 +112,7 @@ impl World {
     /// Says goodbye, and learns whether the others say the same. Ranks that have left say nothing any more.
     pub(super) fn close(&self, room: &Room, rank: u32, ours: CallHistory, deadline: Instant) -> Result<()> {
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
-        room.boards.iter().for_each(|board| board.note_closed(rank));
+        room.boards.iter().for_each(|board| board.closings().note_closed(rank));
         let mut rooms = lock(&self.rooms);
         rooms.open(room.number).goodbyes[rank as usize] = Some(ours);
         rooms.exit(room.number, rank, None);

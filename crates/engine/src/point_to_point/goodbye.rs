@@ -48,7 +48,7 @@ impl PointToPoint {
     /// Notes which ranks have closed the communicator.
     fn hear_of_closing<L: Links>(&mut self, links: &mut L, board: &Board) {
         for (peer, lane) in (0..).zip(&mut self.lanes) {
-            if peer != self.rank && board.has_closed(peer) && links.is_open(edge(peer)) {
+            if peer != self.rank && board.closings().has_closed(peer) && links.is_open(edge(peer)) {
                 lane.set_connected();
                 lane.set_peer_closes();
                 if self.is_closing {
@@ -93,7 +93,7 @@ impl<L: Links + 'static> Shared<L> {
         let (weak, progress) = (Arc::downgrade(self), self.progress.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
         // On the control thread, which must not come to hold the communicator: its last handle ends that thread.
-        self.gate.board().on_close(Arc::new(move || {
+        self.gate.board().closings().on_close(Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
             progress.look_after(weak.clone());

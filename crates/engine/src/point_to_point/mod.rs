@@ -48,7 +48,7 @@ fn call_asked_about(gate: &CallGate) -> u64 {
 fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: u64) {
     match waiting.awaited() {
         Some(peer) => {
-            let asks = due.asks && !gate.board().has_closed(peer);
+            let asks = due.asks && !gate.board().closings().has_closed(peer);
             Attention { asks, ..due }.pay(gate, waiting, &[peer], number);
         }
         None if due.warns => {

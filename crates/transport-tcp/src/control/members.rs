@@ -205,7 +205,7 @@ impl LocalCommunicator {
             if peer != self.group.rank() {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
-                self.board.note_closed(peer);
+                self.board.closings().note_closed(peer);
             }
             // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
             if !self.board.is_revoked() {
@@ -341,7 +341,7 @@ impl Members {
         if let Some(peer) = member.group_rank(slot.peer) {
             member.post(Delivery::Socket { peer, role: slot.role, socket });
             if slot.role == ConnectionRole::PointToPoint {
-                member.board.note_message_stream(peer);
+                member.board.closings().note_message_stream(peer);
             }
         }
     }

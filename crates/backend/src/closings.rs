@@ -1,0 +1,92 @@
+//! Which ranks have closed a communicator, and who must know of that because they may have sent messages.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::Waker;
+use crate::lock;
+
+/// Which ranks have closed a communicator.
+pub struct Closings {
+    rank: u32,
+    closed: Box<[AtomicBool]>,
+    /// To which ranks there is a stream for messages.
+    message_streams: Box<[AtomicBool]>,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Closings {
+    /// On rank `rank` of `ranks`, of which none has closed.
+    pub(crate) fn new(rank: u32, ranks: u32) -> Closings {
+        let none = || (0..ranks).map(|_| AtomicBool::new(false)).collect();
+        Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
+    }
+
+    /// Notes that a rank has closed the communicator, or left it. Wakes who wants to know, if it may have sent
+    /// messages.
+    pub fn note_closed(&self, rank: u32) {
+        if rank != self.rank {
+            self.set_and_wake(&self.closed, rank);
+        }
+    }
+
+    /// Notes that there is a stream for messages to and from a rank.
+    pub fn note_message_stream(&self, rank: u32) {
+        self.set_and_wake(&self.message_streams, rank);
+    }
+
+    /// Whether a rank has closed the communicator, or left it.
+    pub fn has_closed(&self, rank: u32) -> bool {
+        self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
+    }
+
+    /// Adds somebody to wake when a rank has closed to which there is a stream for messages.
+    pub fn on_close(&self, waker: Waker) {
+        lock(&self.wakers).push(waker.clone());
+        if (0..self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
+            waker();
+        }
+    }
+
+    fn set_and_wake(&self, flags: &[AtomicBool], rank: u32) {
+        let Some(flag) = flags.get(rank as usize) else { return };
+        if !flag.swap(true, Ordering::SeqCst) && self.may_have_sent(rank) {
+            let wakers = lock(&self.wakers).clone();
+            wakers.iter().for_each(|wake| wake());
+        }
+    }
+
+    /// Whether a rank has closed to which there is a stream for messages.
+    fn may_have_sent(&self, rank: u32) -> bool {
+        self.has_closed(rank) && self.message_streams[rank as usize].load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    #[test]
+    fn who_wants_to_know_is_woken_once_and_only_for_ranks_that_may_have_sent() {
+        let closings = Closings::new(0, 3);
+        let woken = Arc::new(AtomicU32::new(0));
+        let count = woken.clone();
+        closings.on_close(Arc::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        }));
+        closings.note_closed(0);
+        closings.note_closed(1);
+        assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
+        // Its stream comes behind the news.
+        closings.note_message_stream(1);
+        closings.note_message_stream(2);
+        assert_eq!(woken.load(Ordering::SeqCst), 1);
+        closings.note_closed(2);
+        closings.note_closed(2);
+        assert_eq!(woken.load(Ordering::SeqCst), 2);
+        assert!(closings.has_closed(1) && !closings.has_closed(0));
+    }
+}
