@@ -11,7 +11,7 @@ use std::time::Duration;
 use unisono_communicator::Error;
 use unisono_engine::EngineOptions;
 
-use super::simulation::departure::{Departure, Way};
+use super::simulation::departure::{EarlyDeparture, Way};
 use super::simulation::job::{CutLink, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
@@ -170,7 +170,7 @@ impl Case {
                 self.victims.insert(victim);
                 let step = random.below(self.program.steps);
                 let way = Way::ALL[random.below(Way::ALL.len() as u64) as usize];
-                self.program.departure = Some(Departure { rank: victim, step, way });
+                self.program.departure = Some(EarlyDeparture { rank: victim, step, way });
             }
         }
     }

@@ -1,15 +1,25 @@
 //! What must hold when one rank goes, in whatever way, and every other rank that gets an error ends at once.
 
+use std::time::Duration;
+
+use unisono_backend::IDLE_AFTER_CAUSE_MAX;
 use unisono_communicator::{Awaited, Error};
 
-use super::super::simulation::departure::{Departure, Way};
+use super::super::simulation::departure::{EarlyDeparture, Way};
 use super::super::simulation::program::Moment;
 use super::{Case, Stories, culprits, errors};
 
+/// How long nothing may move in a call after a failure, on the fastest clock.
+const STILL_MIN: Duration = Duration::from_nanos(IDLE_AFTER_CAUSE_MAX.as_nanos() as u64 * 98 / 100);
+
 impl Case {
     /// Why a rank must not get such an error: all get the same kind, about the rank that has gone and no other.
-    pub(super) fn wrong_error_of_departure(&self, departure: Departure, error: &Error) -> Option<String> {
-        let Departure { step, way, .. } = departure;
+    pub(super) fn wrong_error_of_departure(
+        &self,
+        departure: EarlyDeparture,
+        error: &Error,
+    ) -> Option<String> {
+        let EarlyDeparture { step, way, .. } = departure;
         match error {
             Error::PeerLost { evidence, .. } if way != Way::Silence => {
                 let blamed = culprits(error);
@@ -31,7 +41,7 @@ impl Case {
 
     /// A call of which all other ranks have had their result has had all its bytes; and who has closed early is told
     /// at most that others have closed after more calls.
-    pub(super) fn check_departure(&self, departure: Departure, stories: &Stories) {
+    pub(super) fn check_departure(&self, departure: EarlyDeparture, stories: &Stories) {
         if departure.way == Way::Silence {
             self.check_timeouts(departure.rank, stories);
         }
@@ -45,10 +55,12 @@ impl Case {
                     Moment::Failed { error: Error::Mismatch { .. }, .. } => {
                         self.fails(&format!("rank {rank} has a mismatch and has not closed"), stories);
                     }
-                    // One that was refused at once has taken no part: its communicator was revoked before.
+                    // One that was refused at once has taken no part: its communicator was revoked before. One in
+                    // which nothing has moved for long does not go on after a failure.
                     Moment::Failed { step, waited, .. }
                         if departure.way != Way::Death
                             && !waited.is_zero()
+                            && *waited < STILL_MIN
                             && others().all(|(_, story)| has_done(story, *step)) =>
                     {
                         self.fails(&format!("rank {rank} fails in {step}, which had all its bytes"), stories);

@@ -47,7 +47,7 @@ impl Way {
 
 /// Which rank goes, before which call, and how.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Departure {
+pub(in super::super) struct EarlyDeparture {
     pub(in super::super) rank: u32,
     pub(in super::super) step: u64,
     pub(in super::super) way: Way,
@@ -57,7 +57,7 @@ impl Program {
     /// What one rank of the job does when some rank goes.
     pub(in super::super) fn run_with_departure(
         &self,
-        departure: Departure,
+        departure: EarlyDeparture,
         simulated_job: &Arc<SimulatedJob>,
         rank: u32,
     ) -> Vec<Moment> {

@@ -8,7 +8,7 @@ use unisono_communicator::{
     CallOptions, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
 };
 
-use super::departure::Departure;
+use super::departure::EarlyDeparture;
 use super::job::SimulatedJob;
 use super::links::create;
 use super::{Random, WORLD};
@@ -23,7 +23,7 @@ pub(in super::super) struct Program {
     pub(in super::super) steps: u64,
     pub(in super::super) hosts: Vec<u32>,
     pub(in super::super) deviation: Option<Deviation>,
-    pub(in super::super) departure: Option<Departure>,
+    pub(in super::super) departure: Option<EarlyDeparture>,
 }
 
 /// One call of one rank that is not the call of the others.
