@@ -225,6 +225,11 @@ impl Simulation {
         self.nodes[rank as usize].as_ref().is_none_or(|node| node.plane.is_connected())
     }
 
+    /// Whether a rank that lives has ever heard another one.
+    fn has_heard(&self, rank: u32, other: u32) -> bool {
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(other))
+    }
+
     /// The clock of a rank that lives.
     pub(super) fn clock(&self, rank: u32) -> Clock {
         self.nodes[rank as usize].as_ref().map_or(Clock::exact(self.start), |node| node.clock)
@@ -333,8 +338,7 @@ impl Simulation {
 
     fn connect(&mut self, rank: u32, peer: u32) {
         // The goodbye of a rank that has never spoken with this one may still come by way of others.
-        let was_heard = self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(peer));
-        let wait = if was_heard { MS } else { INTERVALS.suspect };
+        let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
         match &self.nodes[peer as usize] {
             _ if self.is_refused(rank, peer) => {
                 self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))

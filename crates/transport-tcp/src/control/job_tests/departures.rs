@@ -95,8 +95,8 @@ impl Case {
                 let missing: Vec<u32> =
                     not_arrived.iter().filter(has_not_called).map(|one| one.rank).collect();
                 let was_waiting = |missing: &u32| {
-                    let is_earlier = |moment: &Moment| matches!(moment, Moment::Failed { step, .. } if *step < call.number);
-                    stories.get(missing).is_some_and(|story| story.iter().any(is_earlier))
+                    let last = stories.get(missing).and_then(|story| story.last());
+                    matches!(last, Some(Moment::Failed { step, .. }) if *step < call.number)
                 };
                 if missing.is_empty() || !missing.iter().all(|one| *one == late || was_waiting(one)) {
                     self.fails(&format!("rank {rank}: {error}: {missing:?} have not called"), stories);
