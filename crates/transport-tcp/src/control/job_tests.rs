@@ -2,6 +2,8 @@
 //!
 //! `UNISONO_TEST_SEED` repeats one seed of every test, `UNISONO_TEST_CASES` sets how many seeds each test runs.
 
+mod departures;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use unisono_communicator::Error;
 use unisono_engine::EngineOptions;
 
+use super::simulation::departure::{EarlyDeparture, Way};
 use super::simulation::job::{CutLink, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
@@ -52,6 +55,8 @@ enum Trouble {
     Deviation,
     /// Control connections end on their way, and perhaps one rank dies.
     Interruptions,
+    /// One rank goes in one of the ways in which ranks go, and whoever gets an error ends at once.
+    Departure,
 }
 
 /// One seed: what is done, what goes wrong, and what comes of it.
@@ -77,6 +82,9 @@ impl Case {
                 let below = 1 + random.below(u64::from(size) - 1) as u32;
                 (0..size).map(|rank| u32::from(rank >= below)).collect()
             }
+            Trouble::Departure if random.below(2) == 0 => {
+                (0..size).map(|rank| u32::from(rank * 2 >= size)).collect()
+            }
             _ => vec![0; size as usize],
         };
         let options = EngineOptions {
@@ -86,7 +94,7 @@ impl Case {
             ..EngineOptions::default()
         };
         let steps = 2 + random.below(5);
-        let program = Program { seed: mixed(seed, 7), steps, hosts, deviation: None };
+        let program = Program { seed: mixed(seed, 7), steps, hosts, deviation: None, departure: None };
         let simulated_job = SimulatedJob::new(&program.hosts, mixed(seed, 8), options);
         let mut case = Case { trouble, seed, program, victims: BTreeSet::new(), is_short: false };
         case.plan_trouble(&simulated_job, &mut random);
@@ -158,6 +166,12 @@ impl Case {
                     job.simulation.schedule(victim, early, Outside::Crash);
                 }
             }
+            Trouble::Departure => {
+                self.victims.insert(victim);
+                let step = random.below(self.program.steps);
+                let way = Way::ALL[random.below(Way::ALL.len() as u64) as usize];
+                self.program.departure = Some(EarlyDeparture { rank: victim, step, way });
+            }
         }
     }
 
@@ -201,6 +215,11 @@ impl Case {
                 self.check_times(stories);
                 self.check_all_survive(simulated_job, stories);
             }
+            Trouble::Departure => {
+                self.check_times(stories);
+                let departure = self.program.departure;
+                departure.into_iter().for_each(|departure| self.check_departure(departure, stories));
+            }
             Trouble::Stop | Trouble::CutHosts | Trouble::ResetHosts => {}
         }
     }
@@ -208,6 +227,9 @@ impl Case {
     /// Why a rank must not get such an error.
     fn wrong_error(&self, rank: u32, error: &Error) -> Option<String> {
         let host = |rank: u32| self.program.hosts[rank as usize];
+        if let Some(departure) = self.program.departure {
+            return self.wrong_error_of_departure(departure, error);
+        }
         match (self.trouble, error.root_cause()) {
             (Trouble::Calm, _) => Some("nothing was wrong".to_owned()),
             (Trouble::CutHosts, _) if self.is_short => Some("the cut was short".to_owned()),
@@ -254,7 +276,7 @@ impl Case {
                     *epoch == own_epoch && *step <= std::mem::replace(&mut next, *step)
                 }
                 Moment::Closed(_) => next == self.program.steps,
-                Moment::Ended(_) => true,
+                Moment::Ended(_) | Moment::Departed(_) => true,
             };
             if !is_in_order {
                 self.fails(&format!("rank {rank}: {moment:?} at step {next}"), stories);
@@ -281,10 +303,17 @@ impl Case {
     /// Nobody finds out by its own deadline what another rank has found out before.
     fn check_times(&self, stories: &Stories) {
         let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
+        // Who does not call for long does not find out before it calls.
+        let late = self.program.departure.filter(|departure| departure.way == Way::Silence);
+        let is_on_time = |entry: &(&u32, &Vec<Moment>)| late.is_none_or(|late| late.rank != *entry.0);
         let failures = || {
-            stories.values().flatten().filter_map(|moment| match moment {
+            stories.iter().filter(is_on_time).flat_map(|(_, story)| story).filter_map(|moment| match moment {
                 Moment::Failed { epoch, at, .. } => Some((*epoch, *at)),
-                Moment::Done { .. } | Moment::Shrunk { .. } | Moment::Ended(_) | Moment::Closed(_) => None,
+                Moment::Done { .. }
+                | Moment::Shrunk { .. }
+                | Moment::Ended(_)
+                | Moment::Closed(_)
+                | Moment::Departed(_) => None,
             })
         };
         for (epoch, at) in failures() {
@@ -317,7 +346,11 @@ impl Case {
             let is_too_late = |moment: &&Moment| match moment {
                 Moment::Done { step, .. } if *step == deviation.step && *rank == deviation.rank => false,
                 Moment::Done { step, .. } => *step >= deviation.step && self.program.needs_everybody(*step),
-                Moment::Failed { .. } | Moment::Shrunk { .. } | Moment::Ended(_) | Moment::Closed(_) => false,
+                Moment::Failed { .. }
+                | Moment::Shrunk { .. }
+                | Moment::Ended(_)
+                | Moment::Closed(_)
+                | Moment::Departed(_) => false,
             };
             if let Some(moment) = story.iter().find(is_too_late) {
                 self.fails(&format!("rank {rank} goes on: {moment:?}"), stories);
@@ -332,7 +365,7 @@ type Stories = BTreeMap<u32, Vec<Moment>>;
 fn errors(story: &[Moment]) -> impl Iterator<Item = &Error> {
     story.iter().filter_map(|moment| match moment {
         Moment::Failed { error, .. } | Moment::Ended(error) | Moment::Closed(Err(error)) => Some(error),
-        Moment::Done { .. } | Moment::Shrunk { .. } | Moment::Closed(Ok(())) => None,
+        Moment::Done { .. } | Moment::Shrunk { .. } | Moment::Departed(_) | Moment::Closed(Ok(())) => None,
     })
 }
 
@@ -411,6 +444,11 @@ fn every_rank_hears_of_a_mismatch() {
 #[test]
 fn control_connections_that_end_on_their_way_cost_nothing() {
     run(Trouble::Interruptions);
+}
+
+#[test]
+fn a_departure_is_told_alike_also_when_everybody_ends_at_once() {
+    run(Trouble::Departure);
 }
 
 /// Beyond the seeds that every run tries.

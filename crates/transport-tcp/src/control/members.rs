@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_backend::{
-    Ask, Board, CallHistory, CallStatus, Peers, Waker, asked_next, closing_error, judge_answer,
+    Ask, Board, CallHistory, CallStatus, Peers, Revocation, Waker, asked_next, closing_error, judge_answer,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group};
 
@@ -130,6 +130,12 @@ impl LocalCommunicator {
     /// Revokes with a cause found by the rank of the job `origin`.
     fn revoke(&self, origin: u32, cause: Error) {
         let by = self.group_rank(origin).unwrap_or(self.group.rank());
+        // Who has told its own failure is its culprit, whatever it tells later: it may be alive, and lose others that
+        // have left because of it.
+        let has_told_of_itself = |first: Revocation| first.by == by && first.cause.lost_ranks() == [origin];
+        if self.board.revocation().is_some_and(has_told_of_itself) {
+            return;
+        }
         if self.board.revoke_reported(by, origin, Arc::new(cause)) {
             (self.waker)();
         }

@@ -74,6 +74,23 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
     assert_eq!((culprits[0].rank, reported_by, call.map(|call| call.number)), (6, 3, Some(0)));
 }
 
+/// A rank whose thread has panicked may live, and name others that leave because of that.
+#[test]
+fn who_has_told_its_own_failure_takes_nothing_back() {
+    for tells_itself in [true, false] {
+        let (mut members, board, _inbox) = members();
+        if tells_itself {
+            let cause = member().0.gone(2, Certainty::Confirmed, "its thread panicked".to_owned());
+            members.happened(&news(6, Topic::Revoked { key: KEY, cause }), Instant::now());
+        } else {
+            members.happened(&news(2, lost(6)), Instant::now());
+        }
+        members.happened(&news(6, lost(2)), Instant::now());
+        let blamed = board.revocation_error().map(|error| error.lost_ranks());
+        assert_eq!(blamed, Some(vec![if tells_itself { 6 } else { 2 }]));
+    }
+}
+
 #[test]
 fn who_has_closed_may_go() {
     let (mut members, board, _inbox) = members();

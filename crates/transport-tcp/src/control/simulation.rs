@@ -2,6 +2,7 @@
 //! ranks that die or stop, and cuts between them. The same seed gives the same run. `job` adds the engine.
 
 mod clock;
+pub(super) mod departure;
 mod driver;
 mod faults;
 pub(super) mod job;
@@ -219,6 +220,16 @@ impl Simulation {
         self.nodes[rank as usize].as_ref().is_some_and(|node| node.members.get(key).is_some())
     }
 
+    /// Whether a rank has every connection that it wants, or has died.
+    pub(super) fn is_connected(&self, rank: u32) -> bool {
+        self.nodes[rank as usize].as_ref().is_none_or(|node| node.plane.is_connected())
+    }
+
+    /// Whether a rank that lives has ever heard another one.
+    fn has_heard(&self, rank: u32, other: u32) -> bool {
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(other))
+    }
+
     /// The clock of a rank that lives.
     pub(super) fn clock(&self, rank: u32) -> Clock {
         self.nodes[rank as usize].as_ref().map_or(Clock::exact(self.start), |node| node.clock)
@@ -326,9 +337,11 @@ impl Simulation {
     }
 
     fn connect(&mut self, rank: u32, peer: u32) {
+        // The goodbye of a rank that has never spoken with this one may still come by way of others.
+        let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
         match &self.nodes[peer as usize] {
             _ if self.is_refused(rank, peer) => {
-                self.push(rank, MS, SimulatedEvent::Absent(peer, Certainty::Confirmed))
+                self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))
             }
             None => {}
             // Whoever takes us for dead does not answer.

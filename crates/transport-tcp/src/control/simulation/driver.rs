@@ -17,6 +17,9 @@ use crate::control::plane::Presence;
 use crate::control::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, Topic};
 
+/// How long a rank that leaves waits for its first connections, as over sockets.
+const CONNECTED_WAIT: Duration = Duration::from_secs(5);
+
 /// A connection that is wanted, from the rank at which it happens to `peer`.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Dial {
@@ -31,6 +34,10 @@ impl Job {
     pub(super) fn on_command(&mut self, rank: u32, command: Command) {
         if let Command::Ask { key, awaited, number } = command {
             return self.simulation.ask(rank, (key, awaited, number));
+        }
+        if let Command::Leave = command {
+            let by = self.simulation.now + CONNECTED_WAIT;
+            return self.leave(rank, by);
         }
         self.simulation.with_node(rank, |plane, members, now| match command {
             Command::Register(member) => {
@@ -50,6 +57,26 @@ impl Job {
             }
             Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave => vec![],
         });
+    }
+
+    /// A rank leaves its world, once its first connections are there or that takes too long: it says what has become of
+    /// its communicators, and goodbye; everything that it has sent arrives, and then the ends of its streams.
+    pub(super) fn leave(&mut self, rank: u32, by: Instant) {
+        if !self.simulation.is_connected(rank) && self.simulation.now < by {
+            return self.simulation.schedule(rank, MS, Outside::Leave { by });
+        }
+        self.simulation.with_node(rank, |_, members, _| {
+            let closed = members.leave_all();
+            closed.into_iter().chain([Topic::Goodbye])
+        });
+        for index in 0..self.pipes.len() {
+            if self.pipes[index].from == rank {
+                self.end(index);
+            } else if self.pipes[index].to == rank {
+                self.pipes[index].is_refused = true;
+            }
+        }
+        self.simulation.kill(rank);
     }
 
     /// The two directions of a connection as `rank` sees them, outwards and inwards, if it is there.

@@ -40,11 +40,11 @@ impl Simulation {
         for link in cut {
             let peer = if link.0 == rank { link.1 } else { link.0 };
             self.deliver(rank, peer, SimulatedEvent::Reset(rank));
-            if self.hosts.are_same(rank, peer) {
+            if self.hosts.are_same(rank, peer) && self.has_heard(peer, rank) {
                 self.deliver(rank, peer, SimulatedEvent::ProcessEnded(rank));
             }
         }
-        // Who has no connection to it gives its goodbye time to come by way of others.
+        // Who has never heard it on a connection gives its goodbye time to come by way of others.
         for peer in (0..self.size()).filter(|&peer| peer != rank) {
             if self.hosts.are_same(rank, peer) {
                 self.push(peer, INTERVALS.suspect, SimulatedEvent::ProcessEnded(rank));

@@ -17,7 +17,7 @@ use unisono_engine::EngineOptions;
 
 use super::driver::Dial;
 use super::pipe::Pipe;
-use super::{Cut, Simulation};
+use super::{Cut, MS, Simulation};
 use crate::control::Command;
 use crate::wire::CommunicatorKey;
 
@@ -46,13 +46,15 @@ pub(in super::super) enum Outside {
     Stop(Duration),
     /// The ranks below this one are cut off from the others for a while.
     Cut { below: u32, span: Duration, cut: Cut },
+    /// A rank leaves its world, without some of its connections at that time.
+    Leave { by: Instant },
     /// One of the control connections ends on its way.
     Break { number: u64 },
 }
 
 impl Outside {
     pub(super) fn needs_its_rank(&self) -> bool {
-        matches!(self, Outside::Command(_) | Outside::Dial(_))
+        matches!(self, Outside::Command(_) | Outside::Dial(_) | Outside::Leave { .. })
     }
 }
 
@@ -233,6 +235,20 @@ impl SimulatedJob {
         self.pause(rank, Wait::Nap(until));
     }
 
+    /// A rank does something else for so long.
+    pub(in super::super) fn sleep(&self, rank: u32, span: Duration) {
+        let until = self.job().simulation.now + span;
+        self.pause(rank, Wait::Nap(until));
+    }
+
+    /// A rank leaves its world, and has said goodbye when this returns.
+    pub(super) fn leave(&self, rank: u32) {
+        self.job().command(rank, Command::Leave);
+        while self.job().simulation.is_alive(rank) {
+            self.sleep(rank, MS);
+        }
+    }
+
     /// Before a rank uses a link: others may come between, and it may die here.
     pub(super) fn before_use(&self, rank: u32) {
         let mut job = self.job();
@@ -370,6 +386,7 @@ impl Job {
         match outside {
             Outside::Command(command) => self.on_command(rank, command),
             Outside::Dial(dial) => self.on_dial(rank, dial),
+            Outside::Leave { by } => self.leave(rank, by),
             Outside::Arrived { pipe, bytes } => self.pipes[pipe].arrive(bytes),
             Outside::Ended { pipe, is_reset } => {
                 let pipe = &mut self.pipes[pipe];

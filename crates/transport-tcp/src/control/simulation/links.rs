@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::{Receiver, bounded, unbounded};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
+use crossbeam::channel::{Receiver, TryRecvError, bounded, unbounded};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, Waker};
 use unisono_communicator::{Communicator, Error, Group, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
@@ -243,9 +243,14 @@ impl SimulatedControl {
 
 impl Control for SimulatedControl {
     fn flood(&self, cause: Arc<Error>) {
-        // Commands reach the control plane at once here, and nobody waits.
-        let (handed_over, _) = bounded(0);
+        let (handed_over, waiting) = bounded(0);
         self.send(Command::Flood { key: self.key, cause, handed_over });
+        // The thread of a rank that has died waits for nothing.
+        if !std::thread::panicking() {
+            let until = self.simulated_job.job().simulation.now + HANDOVER_MAX;
+            let is_handed_over = move || matches!(waiting.try_recv(), Err(TryRecvError::Disconnected));
+            self.simulated_job.pause(self.rank, Wait::Answer(Box::new(is_handed_over), until));
+        }
     }
 
     fn stream_ended(&self, peer: u32) {
@@ -281,6 +286,7 @@ impl Control for SimulatedControl {
 
 impl Drop for SimulatedControl {
     fn drop(&mut self) {
-        self.send(Command::Unregister { key: self.key, ours: self.board.history(), panicked: false });
+        let panicked = std::thread::panicking();
+        self.send(Command::Unregister { key: self.key, ours: self.board.history(), panicked });
     }
 }

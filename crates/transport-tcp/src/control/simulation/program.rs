@@ -8,6 +8,7 @@ use unisono_communicator::{
     CallOptions, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
 };
 
+use super::departure::EarlyDeparture;
 use super::job::SimulatedJob;
 use super::links::create;
 use super::{Random, WORLD};
@@ -22,6 +23,7 @@ pub(in super::super) struct Program {
     pub(in super::super) steps: u64,
     pub(in super::super) hosts: Vec<u32>,
     pub(in super::super) deviation: Option<Deviation>,
+    pub(in super::super) departure: Option<EarlyDeparture>,
 }
 
 /// One call of one rank that is not the call of the others.
@@ -47,14 +49,16 @@ pub(in super::super) enum Other {
 pub(in super::super) enum Moment {
     /// A call has returned, and these were the right bits.
     Done { step: u64, is_right: bool },
-    /// A call has failed, so long after the start.
-    Failed { epoch: u32, step: u64, at: Duration, error: Error },
+    /// A call has failed, so long after the start of the job and its own.
+    Failed { epoch: u32, step: u64, at: Duration, waited: Duration, error: Error },
     /// The survivors, as ranks of the job, go on from that step.
     Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
     /// Nobody goes on here.
     Ended(Error),
     /// All calls are made.
     Closed(Result<()>),
+    /// It has gone before that, with this from `close` if it has called that.
+    Departed(Result<()>),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +185,9 @@ impl Program {
 
     /// What one rank of the job does, from the first call to the last.
     pub(in super::super) fn run(&self, simulated_job: &Arc<SimulatedJob>, rank: u32) -> Vec<Moment> {
+        if let Some(departure) = self.departure {
+            return self.run_with_departure(departure, simulated_job, rank);
+        }
         let mut story = Vec::new();
         let size = self.hosts.len() as u32;
         let group = Group::new(rank, (0..size).collect(), self.hosts.as_slice().into(), 0);
@@ -222,19 +229,34 @@ impl Program {
         let rank = group.global_ranks()[group.rank() as usize];
         for number in from..self.steps {
             simulated_job.nap(rank, Duration::from_millis(2));
-            let step = self.step(number, group.global_ranks(), rank);
-            match step.call(communicator) {
-                Ok(is_right) => story.push(Moment::Done { step: number, is_right }),
-                Err(error) => {
-                    let cause = error.root_cause().clone();
-                    let at = simulated_job.elapsed();
-                    story.push(Moment::Failed { epoch: group.epoch(), step: number, at, error });
-                    return Some(cause);
-                }
+            let (moment, failure) = self.make(simulated_job, communicator, number);
+            story.push(moment);
+            if failure.is_some() {
+                return failure;
             }
         }
         story.push(Moment::Closed(communicator.close()));
         None
+    }
+
+    /// Makes one call: what has come of it, and its first cause when it has failed.
+    pub(super) fn make(
+        &self,
+        simulated_job: &SimulatedJob,
+        communicator: &dyn Communicator,
+        number: u64,
+    ) -> (Moment, Option<Error>) {
+        let group = communicator.group();
+        let rank = group.global_ranks()[group.rank() as usize];
+        let start = simulated_job.elapsed();
+        match self.step(number, group.global_ranks(), rank).call(communicator) {
+            Ok(is_right) => (Moment::Done { step: number, is_right }, None),
+            Err(error) => {
+                let (cause, at) = (error.root_cause().clone(), simulated_job.elapsed());
+                let (epoch, waited) = (group.epoch(), at - start);
+                (Moment::Failed { epoch, step: number, at, waited, error }, Some(cause))
+            }
+        }
     }
 }
 
