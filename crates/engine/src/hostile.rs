@@ -172,7 +172,7 @@ struct Recorded {
 }
 
 /// One rank of a call of two.
-struct Rank {
+struct FuzzedRank {
     run: Run,
     wire: Wire,
     input: Vec<u32>,
@@ -180,9 +180,9 @@ struct Rank {
     scratch: Vec<u8>,
 }
 
-impl Rank {
-    fn new(plan: &Arc<Plan>, header: CallHeader, factor: u32, count: usize, wire: Wire) -> Rank {
-        Rank {
+impl FuzzedRank {
+    fn new(plan: &Arc<Plan>, header: CallHeader, factor: u32, count: usize, wire: Wire) -> FuzzedRank {
+        FuzzedRank {
             scratch: vec![0; plan.scratch_bytes],
             run: Run::new(plan.clone(), header),
             wire,
@@ -214,7 +214,7 @@ fn record(algorithm: &'static Algorithm, count: usize, staging: &mut Staging) ->
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
-        Rank::new(&plan, header, rank + 1, count, Wire::new(Vec::new(), usize::MAX))
+        FuzzedRank::new(&plan, header, rank + 1, count, Wire::new(Vec::new(), usize::MAX))
     });
     let mut moved = true;
     while moved {
@@ -254,7 +254,7 @@ fn call(input: &mut Input<'_>) {
         input.edit(&mut stream);
         let same_bytes = common_bytes(&stream, genuine);
         let has_header = stream.len() >= HEADER_BYTES;
-        let mut rank = Rank::new(&recorded.plan, recorded.header, 1, count, Wire::new(stream, piece));
+        let mut rank = FuzzedRank::new(&recorded.plan, recorded.header, 1, count, Wire::new(stream, piece));
         let has_failed = loop {
             match rank.turn(staging) {
                 Ok(true) => {}

@@ -11,9 +11,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/backend/src/fork.rs",
     "crates/engine/src/reduce/dispatch.rs",
     "crates/engine/src/memory/stream.rs",
-    "crates/transport-tcp/src/links/unacknowledged.rs",
+    "crates/transport-tcp/src/links/acknowledgement.rs",
     "crates/transport-tcp/src/exit.rs",
-    "crates/transport-tcp/src/links/acknowledged.rs",
     "tests/src/bin/forking.rs",
 ];
 

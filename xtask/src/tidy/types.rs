@@ -5,9 +5,6 @@ use std::collections::HashMap;
 use super::tokens::Token;
 use super::{Source, Violation};
 
-/// Crates that still hold types of one name. A crate that has none any more must leave this table.
-const NOT_YET_CLEAN: &[&str] = &["crates/engine/src"];
-
 const RULE: &str = "type name";
 
 /// Where a type is declared: struct, enum, union, trait or alias; a type of a trait or an impl belongs to that one.
@@ -71,30 +68,17 @@ fn is_directly_in(tokens: &[Token], bodies: &[usize], index: usize) -> bool {
 
 /// Every name that a crate declares twice. `paths` are all files of the repository.
 pub(super) fn check(paths: &[String], declarations: &[Declaration]) -> Vec<Violation> {
-    judge(paths, declarations, NOT_YET_CLEAN)
-}
-
-fn judge(paths: &[String], declarations: &[Declaration], not_yet_clean: &[&str]) -> Vec<Violation> {
     let packages: Vec<&str> = paths.iter().filter_map(|path| path.strip_suffix("Cargo.toml")).collect();
     let mut first: HashMap<(&str, &str), &Declaration> = HashMap::new();
     let mut violations = Vec::new();
-    let mut excused: Vec<&str> = Vec::new();
     for again in declarations {
         let place = crate_of(&packages, &again.path);
         let Some(earlier) = first.get(&(place, again.name.as_str())) else {
             first.insert((place, &again.name), again);
             continue;
         };
-        if not_yet_clean.contains(&place) {
-            excused.push(place);
-            continue;
-        }
         let text = format!("{} is declared at {}:{} too", again.name, earlier.path, earlier.line);
         violations.push(Violation { path: again.path.clone(), line: again.line, rule: RULE, text });
-    }
-    for place in not_yet_clean.iter().filter(|place| !excused.contains(place)) {
-        let text = "no two types have one name: take this crate out of NOT_YET_CLEAN".to_owned();
-        violations.push(Violation { path: (*place).to_owned(), line: 1, rule: RULE, text });
     }
     violations
 }
@@ -125,10 +109,10 @@ mod tests {
     }
 
     /// What the rule says of these files, where `a`, and `a/b` inside it, are packages.
-    fn said(files: &[(&str, &str)], not_yet_clean: &[&str]) -> Vec<String> {
+    fn said(files: &[(&str, &str)]) -> Vec<String> {
         let paths = ["Cargo.toml", "a/Cargo.toml", "a/b/Cargo.toml"].map(str::to_owned);
         let all: Vec<_> = files.iter().flat_map(|(path, text)| declared(path, text)).collect();
-        judge(&paths, &all, not_yet_clean).iter().map(Violation::to_string).collect()
+        check(&paths, &all).iter().map(Violation::to_string).collect()
     }
 
     #[test]
@@ -151,9 +135,9 @@ mod tests {
     #[test]
     fn two_types_of_one_name_are_found_in_a_crate_and_both_places_are_named() {
         let files = [("a/src/x.rs", "struct A;"), ("a/src/y/z.rs", "\nenum A {}")];
-        assert_eq!(said(&files, &[]), ["a/src/y/z.rs:2: type name: A is declared at a/src/x.rs:1 too"]);
+        assert_eq!(said(&files), ["a/src/y/z.rs:2: type name: A is declared at a/src/x.rs:1 too"]);
         let tests = [("a/src/x.rs", "struct A;\n#[cfg(test)]\nmod tests { type A = u8; }")];
-        assert_eq!(said(&tests, &[]), ["a/src/x.rs:3: type name: A is declared at a/src/x.rs:1 too"]);
+        assert_eq!(said(&tests), ["a/src/x.rs:3: type name: A is declared at a/src/x.rs:1 too"]);
     }
 
     #[test]
@@ -161,16 +145,8 @@ mod tests {
         let text = "struct A;";
         let places =
             ["a/src/lib.rs", "a/b/src/lib.rs", "a/tests/x.rs", "a/tests/y/main.rs", "a/benches/x.rs"];
-        assert_eq!(said(&places.map(|place| (place, text)), &[]), [""; 0]);
+        assert_eq!(said(&places.map(|place| (place, text))), [""; 0]);
         let one_target = [("a/tests/y/main.rs", text), ("a/tests/y/more.rs", text)];
-        assert_eq!(said(&one_target, &[]).len(), 1);
-    }
-
-    #[test]
-    fn a_crate_on_the_table_is_excused_until_it_is_clean() {
-        let files = [("a/src/x.rs", "struct A;"), ("a/src/y.rs", "struct A;")];
-        assert_eq!(said(&files, &["a/src"]), [""; 0]);
-        let clean = said(&files[..1], &["a/src"]);
-        assert!(clean[0].contains("NOT_YET_CLEAN"), "{clean:?}");
+        assert_eq!(said(&one_target).len(), 1);
     }
 }

@@ -23,7 +23,7 @@ const HEAD_START: Duration = Duration::from_micros(200);
 const STAND_ASIDE: Duration = Duration::from_millis(1);
 
 /// What the thread is told.
-enum Order<L: Links + 'static> {
+enum ThreadCommand<L: Links + 'static> {
     /// Nothing to do.
     Sleep,
     /// This communicator has work.
@@ -37,7 +37,7 @@ enum Order<L: Links + 'static> {
 /// State of a communicator's progress thread, which outlives neither the communicator nor its work.
 pub(crate) struct Progress<L: Links + 'static> {
     is_started: AtomicBool,
-    order: Mutex<Order<L>>,
+    order: Mutex<ThreadCommand<L>>,
     signal: Condvar,
 }
 
@@ -46,7 +46,7 @@ impl<L: Links + 'static> Progress<L> {
     pub(crate) fn new() -> Arc<Progress<L>> {
         Arc::new(Progress {
             is_started: AtomicBool::new(false),
-            order: Mutex::new(Order::Sleep),
+            order: Mutex::new(ThreadCommand::Sleep),
             signal: Condvar::new(),
         })
     }
@@ -57,16 +57,16 @@ impl<L: Links + 'static> Progress<L> {
     /// When the system has no room for another thread.
     pub(crate) fn notify(shared: &Arc<Shared<L>>) -> Result<(), Error> {
         let progress = &shared.progress;
-        progress.tell(Order::Work(shared.clone()));
-        progress.start().inspect_err(|_| progress.tell(Order::Sleep))
+        progress.tell(ThreadCommand::Work(shared.clone()));
+        progress.start().inspect_err(|_| progress.tell(ThreadCommand::Sleep))
     }
 
     /// Says that a rank has closed the communicator. Called on the control thread: it takes no handle.
     pub(crate) fn look_after(self: &Arc<Self>, shared: Weak<Shared<L>>) {
         let mut order = lock(&self.order);
         // Other work comes with a look at the streams anyway.
-        if matches!(*order, Order::Sleep) {
-            *order = Order::Look(shared);
+        if matches!(*order, ThreadCommand::Sleep) {
+            *order = ThreadCommand::Look(shared);
             drop(order);
             self.signal.notify_one();
             if let Err(error) = self.start() {
@@ -90,30 +90,30 @@ impl<L: Links + 'static> Progress<L> {
 
     /// Ends the thread: the communicator is being dropped.
     pub(crate) fn end(&self) {
-        self.tell(Order::End);
+        self.tell(ThreadCommand::End);
     }
 
-    fn tell(&self, order: Order<L>) {
+    fn tell(&self, order: ThreadCommand<L>) {
         // What was there before is dropped after the lock: it may be the last handle of the communicator.
         let before = std::mem::replace(&mut *lock(&self.order), order);
         self.signal.notify_one();
         drop(before);
     }
 
-    fn next(&self) -> Order<L> {
+    fn next(&self) -> ThreadCommand<L> {
         let order = lock(&self.order);
-        let sleeps = |order: &mut Order<L>| matches!(order, Order::Sleep);
+        let sleeps = |order: &mut ThreadCommand<L>| matches!(order, ThreadCommand::Sleep);
         let mut order = self.signal.wait_while(order, sleeps).unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *order, Order::Sleep)
+        std::mem::replace(&mut *order, ThreadCommand::Sleep)
     }
 
     fn run(&self) {
         loop {
             let shared = match self.next() {
-                Order::Work(shared) => Some(shared),
-                Order::Look(shared) => shared.upgrade(),
-                Order::Sleep => None,
-                Order::End => return,
+                ThreadCommand::Work(shared) => Some(shared),
+                ThreadCommand::Look(shared) => shared.upgrade(),
+                ThreadCommand::Sleep => None,
+                ThreadCommand::End => return,
             };
             if let Some(shared) = shared {
                 std::thread::sleep(HEAD_START);

@@ -31,7 +31,7 @@ pub(crate) struct Span {
 
 /// How a step combines.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
+pub(crate) struct ReduceOrder {
     /// Whether the local operand stands left of what arrives.
     pub(crate) operand_is_left: bool,
     /// Whether the result holds every contribution.
@@ -146,13 +146,13 @@ impl<'a, 'b> Memory<'a, 'b> {
         mut operand: Span,
         mut destination: Span,
         mut incoming: &[u8],
-        order: Order,
+        order: ReduceOrder,
         store: Store,
     ) -> Result<(), Panicked> {
         while !incoming.is_empty() {
             let run = self.common_run(operand, destination, incoming.len());
             let (now, later) = incoming.split_at(run);
-            let Order { operand_is_left, completes } = order;
+            let ReduceOrder { operand_is_left, completes } = order;
             if let Some((source, target)) = self.split(operand, destination, run) {
                 match store {
                     Store::Streamed if reducer.takes_blocks() => {
@@ -209,13 +209,13 @@ fn reduce_streamed(
     target: &mut [u8],
     operand: &[u8],
     incoming: &[u8],
-    order: Order,
+    order: ReduceOrder,
 ) -> Result<(), Panicked> {
     let mut block = [0; BLOCK_BYTES];
     let operands = operand.chunks(BLOCK_BYTES).zip(incoming.chunks(BLOCK_BYTES));
     for (target, (operand, incoming)) in target.chunks_mut(BLOCK_BYTES).zip(operands) {
         let block = &mut block[..target.len()];
-        let Order { operand_is_left, completes } = order;
+        let ReduceOrder { operand_is_left, completes } = order;
         reducer.reduce(block, Some(operand), incoming, operand_is_left, completes)?;
         stream::copy(target, block);
     }
@@ -269,7 +269,7 @@ mod tests {
 
     use super::*;
 
-    const ORDER: Order = Order { operand_is_left: true, completes: true };
+    const ORDER: ReduceOrder = ReduceOrder { operand_is_left: true, completes: true };
 
     /// Reduces 36,036 bytes into an output of three segments.
     fn reduced(reducer: &Reducer, store: Store) -> Vec<u8> {

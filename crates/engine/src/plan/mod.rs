@@ -15,7 +15,7 @@ use unisono_schedule::{Action, Choice, Schedule, Slot};
 use names::intern;
 
 use crate::links::{Edge, Lane};
-use crate::memory::{Order, Region, Span, Store};
+use crate::memory::{ReduceOrder, Region, Span, Store};
 use crate::plan::header::{HASH_START, hash_name, hash_word};
 use crate::plan::layout::{Layout, vector_elements};
 
@@ -37,7 +37,7 @@ const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
 pub(crate) enum Work {
     Send { source: Located },
     Recv { destination: Located },
-    RecvReduce { operand: Located, destination: Located, order: Order },
+    RecvReduce { operand: Located, destination: Located, order: ReduceOrder },
     Copy { source: Located, destination: Located },
 }
 
@@ -248,7 +248,7 @@ impl Binder {
                 (Work::Recv { destination: locate(destination) }, Some(destination))
             }
             Action::RecvReduce { operand, destination, operand_is_left, completes, .. } => {
-                let order = Order { operand_is_left, completes };
+                let order = ReduceOrder { operand_is_left, completes };
                 let (operand, target) = (locate(operand), locate(destination));
                 (Work::RecvReduce { operand, destination: target, order }, Some(destination))
             }

@@ -18,7 +18,7 @@ use crate::drive::{LinksGuard, Shared};
 use crate::links::{Link, Links};
 use crate::lock;
 
-use super::lane::Lane;
+use super::lane::PeerLane;
 use super::{Borrowed, PointToPoint, edge};
 
 /// How long `close` waits for a goodbye when the peer's system has everything that was sent. The peer answers at once,
@@ -42,7 +42,7 @@ impl PointToPoint {
 
     /// Whether any stream has been used.
     fn has_streams(&self) -> bool {
-        self.lanes.iter().any(Lane::is_connected)
+        self.lanes.iter().any(PeerLane::is_connected)
     }
 
     /// Notes which ranks have closed the communicator.
@@ -60,12 +60,12 @@ impl PointToPoint {
 
     /// Whether a rank that has closed has not been read to its goodbye.
     fn awaits_goodbye(&self) -> bool {
-        self.lanes.iter().any(Lane::is_peer_closing)
+        self.lanes.iter().any(PeerLane::is_peer_closing)
     }
 
     /// Whether everything has been written, goodbyes among it.
     fn has_said_goodbye(&self) -> bool {
-        self.lanes.iter().all(Lane::has_said_goodbye)
+        self.lanes.iter().all(PeerLane::has_said_goodbye)
     }
 
     /// The ranks to which a message is not on its way yet.
@@ -77,7 +77,7 @@ impl PointToPoint {
     /// The ranks that may not have what was sent to them. With `is_kernel_enough`, what the peer's system has counts.
     fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<u32> {
         let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
-        let mut is_delivered = |peer, lane: &Lane| {
+        let mut is_delivered = |peer, lane: &PeerLane| {
             let at = edge(peer);
             is_kernel_enough
                 && lane.has_said_goodbye()

@@ -96,7 +96,7 @@ pub(super) enum Event {
 }
 
 /// One side of one pair's stream.
-pub(super) struct Lane {
+pub(super) struct PeerLane {
     peer: u32,
     /// Whether the stream is known to be there.
     is_connected: bool,
@@ -126,10 +126,10 @@ fn queued_bytes(bytes: u64) -> u64 {
     bytes.max(QUEUED_BYTES_MIN)
 }
 
-impl Lane {
+impl PeerLane {
     /// Our side of the stream to `peer`.
-    pub(super) fn new(peer: u32) -> Lane {
-        Lane {
+    pub(super) fn new(peer: u32) -> PeerLane {
+        PeerLane {
             peer,
             is_connected: false,
             life: Life::Open,
@@ -254,7 +254,7 @@ impl Lane {
         if self.life != Life::Open {
             // It stays where it is, and the next turn finds that it cannot end.
             self.asking.push((message.number, operation));
-        } else if Lane::is_short(bytes) && self.has_room(bytes) {
+        } else if PeerLane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
             self.push(Frame::Eager(message), Some(operation));
         } else {
@@ -423,7 +423,7 @@ impl Lane {
         mut receive: impl FnMut(&Message, &mut Borrowed<'_>) -> Option<Sink>,
     ) -> Result<Event, Broken> {
         match frame {
-            Frame::Eager(message) if !Lane::is_short(message.bytes) => {
+            Frame::Eager(message) if !PeerLane::is_short(message.bytes) => {
                 return Err(Broken::Lost(format!("an eager message of {} bytes", message.bytes)));
             }
             Frame::Eager(message) => {

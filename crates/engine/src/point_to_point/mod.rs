@@ -25,10 +25,10 @@ use crate::communicator::EngineOptions;
 use crate::drive::Pause;
 use crate::drive::request::Request;
 use crate::drive::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
-use crate::links::{Broken, Edge, Interest, Lane as StreamLane, Links};
+use crate::links::{Broken, Edge, Interest, Lane, Links};
 use unisono_backend::{CallGate, Peers};
 
-use lane::{Event, Lane};
+use lane::{Event, PeerLane};
 use matching::{Arrived, Matching};
 use operation::{Operation, Owned, Sink, WaitingOperation};
 
@@ -64,7 +64,7 @@ pub(crate) struct PointToPoint {
     rank: u32,
     peers: Peers,
     posted: Vec<(Arc<Request>, Duration)>,
-    lanes: Vec<Lane>,
+    lanes: Vec<PeerLane>,
     matching: Matching,
     /// This rank has closed the communicator: nothing new begins.
     is_closing: bool,
@@ -73,7 +73,7 @@ pub(crate) struct PointToPoint {
 }
 
 fn edge(peer: u32) -> Edge {
-    Edge { peer, lane: StreamLane::PointToPoint }
+    Edge { peer, lane: Lane::PointToPoint }
 }
 
 impl PointToPoint {
@@ -84,7 +84,7 @@ impl PointToPoint {
             rank,
             peers,
             posted: Vec::new(),
-            lanes: (0..ranks).map(Lane::new).collect(),
+            lanes: (0..ranks).map(PeerLane::new).collect(),
             matching: Matching::default(),
             is_closing: false,
             stage: Vec::new(),
@@ -98,19 +98,19 @@ impl PointToPoint {
 
     /// Whether an operation is not finished.
     pub(crate) fn is_pending(&self) -> bool {
-        let is_busy = |lane: &Lane| lane.is_sending() || lane.is_receiving();
+        let is_busy = |lane: &PeerLane| lane.is_sending() || lane.is_receiving();
         !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
     }
 
     /// Whether a message of ours is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
         let is_send = |request: &Request| request.descriptor.collective == Collective::Send;
-        self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(Lane::is_sending)
+        self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
     /// Whether a stream is read to its end although nobody waits for a message.
     pub(crate) fn is_ending(&self) -> bool {
-        self.lanes.iter().any(Lane::is_ending)
+        self.lanes.iter().any(PeerLane::is_ending)
     }
 
     /// Moves what can move, the borrowed operation among it; true when something did.
@@ -162,7 +162,7 @@ impl PointToPoint {
     fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
-        let lanes = self.lanes.iter_mut().filter_map(Lane::borrowed_mut);
+        let lanes = self.lanes.iter_mut().filter_map(PeerLane::borrowed_mut);
         let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
         if let Some((place, received)) = places.next() {
             owned.room()[..received].copy_from_slice(&borrowed.room[..received]);
@@ -195,7 +195,7 @@ impl PointToPoint {
             (Collective::Send, Some(Peer::Rank(peer))) => {
                 let bytes = operation.message(borrowed).len() as u64;
                 let lane = &self.lanes[peer as usize];
-                if Lane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
+                if PeerLane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
                     // The credit may have come meanwhile.
                     self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
@@ -255,7 +255,7 @@ impl PointToPoint {
     /// Whether every open stream is read, also those from which nobody waits for anything: a blocked call serves all
     /// ranks, and ranks whose streams are full must not wait for each other.
     fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
-        borrowed.is_some() || self.lanes.iter().any(Lane::wants_to_write)
+        borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
     }
 
     /// Whether bytes from `peer` are of interest.
@@ -367,7 +367,7 @@ impl PointToPoint {
     /// The operations that own their memory.
     fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
         let waiting = self.matching.receives_mut().filter_map(Operation::owned_mut);
-        self.lanes.iter_mut().flat_map(Lane::owned_mut).chain(waiting)
+        self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
     /// Looks after the operations that own their memory, at `now`: asks the ranks that they wait for, warns, and ends
@@ -421,7 +421,7 @@ impl PointToPoint {
     pub(crate) fn fail(&mut self, error: &Error) {
         // A borrowed operation's caller is the one who brings the error.
         let borrowed = &mut Borrowed::none();
-        let lanes = self.lanes.iter_mut().flat_map(Lane::drain);
+        let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
         lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));
         self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
         self.lanes.iter_mut().for_each(|lane| lane.set_broken("the communicator is revoked".into()));

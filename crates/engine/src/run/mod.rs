@@ -33,7 +33,7 @@ const STAGE_BYTES: usize = 256 * 1024;
 // What is reduced moves in whole elements: the longest one must fit behind a header, or a call would stand still.
 const _: () = assert!(HEADER_BYTES + OPAQUE_BYTES_MAX <= STAGE_BYTES);
 
-/// Parts that one system call may move.
+/// GatherList that one system call may move.
 const PARTS_MAX: usize = 32;
 
 /// Why a run cannot go on.
@@ -130,7 +130,7 @@ pub(crate) struct Staging {
     /// Bytes that have arrived and are not yet stored, or that leave together.
     stage: Vec<u8>,
     /// What the next system call moves.
-    parts: Parts,
+    parts: GatherList,
     /// Where it is noted whose headers have come.
     heard: Heard,
 }
@@ -138,18 +138,18 @@ pub(crate) struct Staging {
 impl Staging {
     /// A staging for any run.
     pub(crate) fn new(heard: Heard) -> Staging {
-        let parts = Parts { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
+        let parts = GatherList { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
         Staging { stage: vec![0; STAGE_BYTES], parts, heard }
     }
 }
 
 /// The parts of one system call, in stream order.
-struct Parts {
+struct GatherList {
     list: Vec<Part>,
     bytes: u64,
 }
 
-impl Parts {
+impl GatherList {
     fn clear(&mut self) {
         self.list.clear();
         self.bytes = 0;

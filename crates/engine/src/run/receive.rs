@@ -11,7 +11,7 @@ use unisono_backend::Heard;
 
 use super::limit::{Next, Part};
 use super::ready::Mover;
-use super::{Cursor, Failure, PARTS_MAX, Parts, Staging, State, Turn};
+use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
 
 /// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
@@ -37,7 +37,7 @@ impl State {
     }
 
     /// Lists what may be stored now and fits the stage; false when that is nothing.
-    fn gather_receives(&mut self, plan: &Plan, link: usize, parts: &mut Parts) -> bool {
+    fn gather_receives(&mut self, plan: &Plan, link: usize, parts: &mut GatherList) -> bool {
         parts.clear();
         let room = (super::STAGE_BYTES - HEADER_BYTES) as u64;
         let direction = &plan.links[link].recv;
@@ -172,7 +172,7 @@ impl State {
         &mut self,
         plan: &Plan,
         link: usize,
-        parts: &Parts,
+        parts: &GatherList,
         mut bytes: &[u8],
         memory: &mut Memory<'_, '_>,
         reducer: &Reducer,

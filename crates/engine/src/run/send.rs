@@ -9,7 +9,7 @@ use crate::plan::{Plan, Work};
 
 use super::limit::Next;
 use super::ready::Mover;
-use super::{Cursor, Failure, PARTS_MAX, Parts, Staging, State, Turn};
+use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
 
 /// Bytes of one send call; more per call measured no better.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
@@ -50,7 +50,7 @@ impl State {
     }
 
     /// Lists what may be sent now; false when that is nothing.
-    fn gather_sends(&mut self, plan: &Plan, link: usize, parts: &mut Parts) -> bool {
+    fn gather_sends(&mut self, plan: &Plan, link: usize, parts: &mut GatherList) -> bool {
         parts.clear();
         let direction = &plan.links[link].send;
         let header_is_sent = self.links[link].header_sent == HEADER_BYTES;
@@ -111,7 +111,7 @@ impl State {
         links.link(plan_link.edge).try_send(&[IoSlice::new(&stage[..room])])
     }
 
-    fn commit_send(&mut self, plan: &Plan, link: usize, parts: &Parts, sent: usize) {
+    fn commit_send(&mut self, plan: &Plan, link: usize, parts: &GatherList, sent: usize) {
         let state = &mut self.links[link];
         let header = sent.min(HEADER_BYTES - state.header_sent);
         state.header_sent += header;
@@ -137,7 +137,7 @@ impl State {
 /// The header and as many runs as there are slices; how many that are, and their bytes.
 fn fill_slices<'m>(
     plan: &Plan,
-    parts: &Parts,
+    parts: &GatherList,
     memory: &'m Memory<'_, '_>,
     header: &'m [u8],
     slices: &mut [IoSlice<'m>; SLICES_MAX],
@@ -154,7 +154,7 @@ fn fill_slices<'m>(
 }
 
 /// The header and the runs, one after the other, as far as they fit.
-fn fill_stage(plan: &Plan, parts: &Parts, memory: &Memory<'_, '_>, header: &[u8], stage: &mut [u8]) {
+fn fill_stage(plan: &Plan, parts: &GatherList, memory: &Memory<'_, '_>, header: &[u8], stage: &mut [u8]) {
     let (first, mut left) = stage.split_at_mut(header.len());
     first.copy_from_slice(header);
     for_each_run(plan, parts, memory, |run| {
@@ -170,7 +170,7 @@ fn fill_stage(plan: &Plan, parts: &Parts, memory: &Memory<'_, '_>, header: &[u8]
 /// The user's own bytes of every part, in contiguous runs, as long as `take` wants more.
 fn for_each_run<'m>(
     plan: &Plan,
-    parts: &Parts,
+    parts: &GatherList,
     memory: &'m Memory<'_, '_>,
     mut take: impl FnMut(&'m [u8]) -> bool,
 ) {

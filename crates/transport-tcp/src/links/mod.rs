@@ -8,13 +8,13 @@
 //!
 //! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
 
-mod acknowledged;
+mod acknowledgement;
 mod data_socket;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod records;
 mod socket;
-mod unacknowledged;
+
 mod wake;
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 
-pub(crate) use acknowledged::is_acknowledged;
+pub(crate) use acknowledgement::is_acknowledged;
 pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
 pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};

@@ -11,8 +11,8 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use unisono_engine::Link;
 
 use super::DataSocket;
+use super::acknowledgement::unacknowledged_bytes;
 use super::records;
-use super::unacknowledged::unacknowledged_bytes;
 
 /// Connections the kernel completes for us before the control thread has accepted them.
 pub(crate) const LISTEN_BACKLOG: i32 = 4096;

@@ -87,7 +87,7 @@ impl Links for Lockstep {
 }
 
 /// One rank of a test.
-struct Rank {
+struct TestRank {
     run: Run,
     links: Lockstep,
     input: Vec<u32>,
@@ -96,8 +96,8 @@ struct Rank {
     staging: Staging,
 }
 
-impl Rank {
-    fn new(algorithm: &'static Algorithm, rank: u32, ranks: u32, count: usize, pipes: &Pipes) -> Rank {
+impl TestRank {
+    fn new(algorithm: &'static Algorithm, rank: u32, ranks: u32, count: usize, pipes: &Pipes) -> TestRank {
         let descriptor = Descriptor {
             op: Some(ReduceOp::Sum),
             ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
@@ -107,7 +107,7 @@ impl Rank {
         let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, ranks), 8));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
-        Rank {
+        TestRank {
             scratch: vec![0; plan.scratch_bytes],
             run: Run::new(plan, header),
             links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
@@ -130,7 +130,8 @@ impl Rank {
 /// Runs an all-reduce of two ranks until nothing moves, and checks that it is over and right.
 fn check(algorithm: &'static Algorithm, count: usize) {
     let pipes = Pipes::default();
-    let mut ranks: Vec<Rank> = (0..2).map(|rank| Rank::new(algorithm, rank, 2, count, &pipes)).collect();
+    let mut ranks: Vec<TestRank> =
+        (0..2).map(|rank| TestRank::new(algorithm, rank, 2, count, &pipes)).collect();
     while ranks.iter_mut().fold(false, |moved, rank| rank.turn() | moved) {}
     for (rank, state) in ranks.iter().enumerate() {
         assert!(state.run.is_finished(), "rank {rank} of {}, {count} elements", algorithm.name);
@@ -139,7 +140,7 @@ fn check(algorithm: &'static Algorithm, count: usize) {
     }
 }
 
-/// Rank 0 answers a chunk that may be empty before it comes to one that is not.
+/// TestRank 0 answers a chunk that may be empty before it comes to one that is not.
 static EMPTY_FIRST: Algorithm = Algorithm {
     name: "empty_first",
     collective: unisono_schedule::Collective::AllReduce,
