@@ -1,79 +1,23 @@
 //! The communicator over any links: admits calls, gives them their order, drives them.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
-    Buffers, CALL_TIMEOUT_DEFAULT, Call, Communicator, Descriptor, Error, Finished, Group, Outcome,
-    OwnedCall, Result, Shrunk, Work,
+    Call, Communicator, Descriptor, Error, Finished, Group, Outcome, OwnedCall, Result, Shrunk, Work,
 };
-use unisono_schedule::{Choice, Parameters, algorithms};
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
+use crate::drive::handle::RequestHandle;
 use crate::drive::pending::OneCollective;
 use crate::drive::progress::Progress;
-use crate::drive::request::{Request, RequestHandle};
+use crate::drive::request::Request;
 use crate::links::Links;
 use crate::lock;
+use crate::options::EngineOptions;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
-
-/// Settings of one communicator; equal on all its ranks.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Default deadline of a call.
-    pub timeout: Duration,
-    /// Algorithm for the collectives that have one of this name; the chooser's pick when `None`.
-    pub algorithm: Option<Arc<str>>,
-    /// Piece size; [`crate::PIECE_BYTES`] shared among the scratch chunks when `None`. For tests.
-    pub piece_bytes: Option<u64>,
-    /// How long an idle call spins, yielding, before it sleeps.
-    pub spin: Duration,
-    /// After how long without progress the awaited rank is asked.
-    pub probe_after: Duration,
-    /// After how long without progress a line in the log says who is awaited.
-    pub warn_after: Duration,
-    /// How long dropping a communicator may wait until what was sent is on its way.
-    pub drop_timeout: Duration,
-    /// What the chooser believes of the network and the machine.
-    pub parameters: Parameters,
-}
-
-impl EngineOptions {
-    /// Refuses what could only be ignored.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for an algorithm that no collective has.
-    pub fn check(&self) -> Result<()> {
-        match &self.algorithm {
-            Some(name) if !Choice::is_known(name) => {
-                let mut names: Vec<_> = algorithms().iter().map(|algorithm| algorithm.name).collect();
-                names.sort_unstable();
-                names.dedup();
-                let names = names.join(", ");
-                Err(Error::invalid("algorithm", format!("{name:?}, but there are: {names}, leaders:L")))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            timeout: CALL_TIMEOUT_DEFAULT,
-            algorithm: None,
-            piece_bytes: None,
-            spin: Duration::from_micros(50),
-            probe_after: Duration::from_millis(50),
-            warn_after: Duration::from_secs(30),
-            drop_timeout: Duration::from_secs(5),
-            parameters: Parameters::LOOPBACK,
-        }
-    }
-}
 
 /// What a transport hands over for one communicator.
 pub struct Parts<L> {
@@ -130,13 +74,6 @@ impl<L: Links + 'static> Drop for EngineCommunicator<L> {
         if std::thread::panicking() {
             self.shared.gate.control().abandon();
         }
-    }
-}
-
-pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
-    match buffers {
-        Buffers::InOut(buffer) => buffer.bytes() as u64,
-        Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
     }
 }
 

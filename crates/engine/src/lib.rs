@@ -13,6 +13,7 @@ pub mod hostile;
 pub mod in_process;
 mod links;
 mod memory;
+mod options;
 mod plan;
 mod point_to_point;
 mod reduce;
@@ -20,11 +21,12 @@ mod run;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use communicator::{EngineCommunicator, EngineOptions, Parts};
+pub use communicator::{EngineCommunicator, Parts};
 pub use links::faulty::{FaultPlan, Faults, Faulty};
 pub use links::tapped::{Flow, Tap, Tapped, TappedLink};
 pub use links::traced::{TRACE_EVENTS_MAX, Trace, TraceEvent, Traced};
 pub use links::{Edge, Interest, Lane, Link, Links, Wake};
+pub use options::EngineOptions;
 pub use plan::header::{HEADER_BYTES, HEADER_VERSION, header_digest};
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
 pub use unisono_schedule::Parameters;

@@ -10,11 +10,11 @@ use unisono_communicator::{
     Result, Segments, Site, reserve,
 };
 
-use crate::communicator::EngineOptions;
-use crate::drive::drive_loop::Pause;
+use crate::drive::pause::Pause;
 use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
+use crate::options::EngineOptions;
 use crate::plan::header::CallHeader;
 use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
@@ -209,6 +209,14 @@ impl ActiveCall {
         let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
         let waited = self.wait.waited(now);
         Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
+    }
+}
+
+/// The bytes of the larger of a call's buffers.
+pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
+    match buffers {
+        Buffers::InOut(buffer) => buffer.bytes() as u64,
+        Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
     }
 }
 

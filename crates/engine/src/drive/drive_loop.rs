@@ -10,7 +10,8 @@ use unisono_communicator::Result;
 
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
-use crate::links::{Interest, Links};
+use crate::drive::pause::Pause;
+use crate::links::Links;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -44,36 +45,6 @@ pub(crate) trait Task<L> {
     /// Whether another thread may have the links between two steps. A task that may not lend them ends instead.
     fn lends_links(&self) -> bool {
         true
-    }
-}
-
-/// What an idle holder waits for.
-#[derive(Default)]
-pub(crate) struct Pause {
-    pub(crate) interest: Vec<Interest>,
-    /// Whom the call waits for, the next one first.
-    pub(crate) awaited: Vec<u32>,
-    /// When something is due.
-    until: Option<Instant>,
-}
-
-impl Pause {
-    /// Room for waiting for all of so many ranks, so that no sleep allocates.
-    pub(crate) fn for_ranks(ranks: u32) -> Pause {
-        let (interest, awaited) = (Vec::with_capacity(ranks as usize), Vec::with_capacity(ranks as usize));
-        Pause { interest, awaited, until: None }
-    }
-
-    /// The pause ends at `due` at the latest, if that is a time.
-    pub(crate) fn end_by(&mut self, due: Option<Instant>) {
-        self.until = self.until.into_iter().chain(due).min();
-    }
-
-    /// The same room, with nothing to wait for.
-    fn emptied(mut self) -> Pause {
-        self.interest.clear();
-        self.awaited.clear();
-        Pause { until: None, ..self }
     }
 }
 

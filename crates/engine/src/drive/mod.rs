@@ -11,7 +11,9 @@
 pub(crate) mod call;
 pub(crate) mod completion;
 pub(crate) mod drive_loop;
+pub(crate) mod handle;
 pub(crate) mod links_lock;
+pub(crate) mod pause;
 pub(crate) mod pending;
 pub(crate) mod progress;
 pub(crate) mod queue;
@@ -25,17 +27,18 @@ use std::time::Instant;
 use unisono_backend::{CallGate, Failing, Waker};
 use unisono_communicator::Error;
 
-use crate::communicator::EngineOptions;
 use crate::drive::call::Engine;
 use crate::drive::completion::Completions;
 use crate::drive::progress::Progress;
 use crate::drive::queue::Queue;
 use crate::links::Links;
 use crate::lock;
+use crate::options::EngineOptions;
 use crate::point_to_point::PointToPoint;
 
-pub(crate) use drive_loop::{Pause, Step, Task};
+pub(crate) use drive_loop::{Step, Task};
 pub(crate) use links_lock::LinksGuard;
+pub(crate) use pause::Pause;
 
 /// What all handles and threads of one communicator share.
 pub(crate) struct Shared<L: Links + 'static> {

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Buffers, Result};
 
-use crate::communicator::buffers_bytes;
-use crate::drive::call::{ActiveCall, Engine};
+use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
 use crate::drive::request::{ActiveRequest, Request, RequestState};
 use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
 use crate::links::Links;

@@ -5,13 +5,11 @@ use std::sync::{Arc, Mutex};
 use std::task;
 
 use unisono_communicator::{
-    CallInfo, Descriptor, Error, Finished, Outcome, OwnedBuffers, OwnedCall, Result, Site, WorkSource,
+    CallInfo, Descriptor, Error, Finished, Outcome, OwnedBuffers, OwnedCall, Result, Site,
 };
 
-use crate::drive::Shared;
 use crate::drive::call::ActiveCall;
 use crate::drive::completion::Completions;
-use crate::links::Links;
 use crate::lock;
 use unisono_backend::Board;
 
@@ -110,70 +108,19 @@ impl Request {
         }
     }
 
-    fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(self.site.clone()), None);
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
-    }
-}
-
-/// The caller's handle of a request.
-pub(crate) struct RequestHandle<L: Links + 'static> {
-    pub(crate) request: Arc<Request>,
-    pub(crate) shared: Arc<Shared<L>>,
-}
-
-impl<L: Links + 'static> RequestHandle<L> {
-    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
-    /// child's, or runs a user's function inside a call.
-    fn refusal(&self) -> Option<Error> {
-        if self.request.is_done() {
-            return None;
-        }
-        self.shared.gate.check_caller(&self.request.descriptor).err()
-    }
-}
-
-impl<L: Links + 'static> WorkSource for RequestHandle<L> {
-    fn is_done(&self) -> bool {
-        if self.refusal().is_some() {
-            return true;
-        }
-        if !self.request.is_done()
-            && let Some(mut guard) = self.shared.try_lock_links()
-        {
-            // The error, if there is one, has ended every request.
-            let _ = self.shared.advance_all(&mut guard);
-        }
-        self.request.is_done()
-    }
-
-    fn wait(&self) {
-        if !self.request.is_done() && self.refusal().is_none() {
-            self.shared.wait_for(|| self.request.is_done());
-        }
-    }
-
-    fn register(&self, waker: &task::Waker) {
-        *lock(&self.request.waker) = Some(waker.clone());
+    /// Wakes a task at the end.
+    pub(crate) fn register(&self, waker: &task::Waker) {
+        *lock(&self.waker) = Some(waker.clone());
         // The end may have come between the caller's last question and this registration.
-        if self.request.is_done() {
+        if self.is_done() {
             waker.wake_by_ref();
         }
     }
 
-    fn take(&self) -> Option<Finished> {
-        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
-        self.request.take().or_else(refused)
-    }
-
-    fn cancel(&self) {
-        if self.request.is_done() || self.refusal().is_some() {
-            return;
-        }
-        let by = self.shared.gate.group().rank();
-        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
-        let mut guard = self.shared.lock_links();
-        let _ = self.shared.advance_all(&mut guard);
+    /// The call as errors name it.
+    pub(crate) fn info(&self) -> CallInfo {
+        let (site, sizes) = (Some(self.site.clone()), None);
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
     }
 }
 

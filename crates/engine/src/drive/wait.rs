@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::CallGate;
 use unisono_communicator::deadline_after;
 
-use crate::communicator::EngineOptions;
+use crate::options::EngineOptions;
 
 /// Shortest pause before the second question about one call; the pauses double.
 const ASK_PAUSE_MIN: Duration = Duration::from_millis(100);

@@ -9,8 +9,9 @@ use unisono_communicator::{Certainty, Communicator, Error, Group, Result};
 use super::links::InProcessLinks;
 use super::room::{Origin, Room, RoomKey};
 use super::world::World;
-use crate::communicator::{EngineCommunicator, EngineOptions, Parts};
+use crate::communicator::{EngineCommunicator, Parts};
 use crate::links::Links;
+use crate::options::EngineOptions;
 
 /// One rank's communicator, which it has come for: that of `key`, with its links wrapped.
 pub(super) fn communicator<L: Links + 'static>(

@@ -41,7 +41,7 @@ use crate::links::Links;
 use room::RoomKey;
 use world::World;
 
-pub use crate::communicator::EngineOptions;
+pub use crate::options::EngineOptions;
 pub use links::InProcessLinks;
 pub use pipe::PipeLink;
 pub use run::{run, run_with};

@@ -9,7 +9,7 @@ use unisono_communicator::Communicator;
 
 use super::world::World;
 use super::{InProcessCommunicator, options_for, world_and_communicators};
-use crate::communicator::EngineOptions;
+use crate::options::EngineOptions;
 
 /// What a thread that panicked leaves.
 type Panic = Box<dyn Any + Send>;

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments};
 
-use crate::communicator::EngineOptions;
 use crate::drive::Pause;
 use crate::drive::request::Request;
 use crate::drive::wait::{ASKED_AT_ONCE_MAX, Attention, Due, Wait};
 use crate::links::{Broken, Edge, Interest, Lane, Links};
+use crate::options::EngineOptions;
 use unisono_backend::{CallGate, Peers};
 
 use lane::{Event, PeerLane};

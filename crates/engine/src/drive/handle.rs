@@ -1,0 +1,67 @@
+//! The caller's handle of an asynchronous call: asks, waits, cancels, and drives the links while it waits.
+
+use std::sync::Arc;
+use std::task;
+
+use unisono_communicator::{Error, Finished, WorkSource};
+
+use crate::drive::Shared;
+use crate::drive::request::Request;
+use crate::links::Links;
+
+/// The caller's handle of a request.
+pub(crate) struct RequestHandle<L: Links + 'static> {
+    pub(crate) request: Arc<Request>,
+    pub(crate) shared: Arc<Shared<L>>,
+}
+
+impl<L: Links + 'static> RequestHandle<L> {
+    /// Why this thread must not move the communicator's links on behalf of a call that has not ended: it is a forked
+    /// child's, or runs a user's function inside a call.
+    fn refusal(&self) -> Option<Error> {
+        if self.request.is_done() {
+            return None;
+        }
+        self.shared.gate.check_caller(&self.request.descriptor).err()
+    }
+}
+
+impl<L: Links + 'static> WorkSource for RequestHandle<L> {
+    fn is_done(&self) -> bool {
+        if self.refusal().is_some() {
+            return true;
+        }
+        if !self.request.is_done()
+            && let Some(mut guard) = self.shared.try_lock_links()
+        {
+            // The error, if there is one, has ended every request.
+            let _ = self.shared.advance_all(&mut guard);
+        }
+        self.request.is_done()
+    }
+
+    fn wait(&self) {
+        if !self.request.is_done() && self.refusal().is_none() {
+            self.shared.wait_for(|| self.request.is_done());
+        }
+    }
+
+    fn register(&self, waker: &task::Waker) {
+        self.request.register(waker);
+    }
+
+    fn take(&self) -> Option<Finished> {
+        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
+        self.request.take().or_else(refused)
+    }
+
+    fn cancel(&self) {
+        if self.request.is_done() || self.refusal().is_some() {
+            return;
+        }
+        let by = self.shared.gate.group().rank();
+        self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
+        let mut guard = self.shared.lock_links();
+        let _ = self.shared.advance_all(&mut guard);
+    }
+}

@@ -1,0 +1,35 @@
+//! What an idle call waits for, gathered by everything that is in progress.
+
+use std::time::Instant;
+
+use crate::links::Interest;
+
+/// What an idle holder waits for.
+#[derive(Default)]
+pub(crate) struct Pause {
+    pub(crate) interest: Vec<Interest>,
+    /// Whom the call waits for, the next one first.
+    pub(crate) awaited: Vec<u32>,
+    /// When something is due.
+    pub(super) until: Option<Instant>,
+}
+
+impl Pause {
+    /// Room for waiting for all of so many ranks, so that no sleep allocates.
+    pub(crate) fn for_ranks(ranks: u32) -> Pause {
+        let (interest, awaited) = (Vec::with_capacity(ranks as usize), Vec::with_capacity(ranks as usize));
+        Pause { interest, awaited, until: None }
+    }
+
+    /// The pause ends at `due` at the latest, if that is a time.
+    pub(crate) fn end_by(&mut self, due: Option<Instant>) {
+        self.until = self.until.into_iter().chain(due).min();
+    }
+
+    /// The same room, with nothing to wait for.
+    pub(super) fn emptied(mut self) -> Pause {
+        self.interest.clear();
+        self.awaited.clear();
+        Pause { until: None, ..self }
+    }
+}
