@@ -1,7 +1,9 @@
-//! Sends and receives below their surface: lent memory that must be handed over, few bytes at a time, credits.
+//! Sends and receives below their surface: borrowed memory that must be handed over, few bytes at a time, credits.
+
+mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp, Work};
@@ -10,27 +12,13 @@ use unisono_engine::{
     Traced, in_process,
 };
 
-/// No test takes longer, however busy the machine is.
-const TEST_TIME_MAX: Duration = Duration::from_secs(120);
+use support::watched;
 
 /// Size of a frame header on the point-to-point lane.
 const FRAME_BYTES: usize = 32;
 
 /// Messages of at most 256 bytes that a receiver's queue takes from one sender.
 const QUEUED_MESSAGES_MAX: usize = 4096;
-
-/// Runs `body`, and fails when it does not return.
-fn watched(body: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        body();
-        let _ = done.send(());
-    });
-    match finished.recv_timeout(TEST_TIME_MAX) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().expect("the body"),
-    }
-}
 
 /// Lets so many bytes of messages pass, and tells when its rank goes to sleep.
 #[derive(Default)]
@@ -73,7 +61,7 @@ fn message(seed: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|index| index.wrapping_mul(2_654_435_761).wrapping_add(seed)).collect()
 }
 
-/// Both threads stand in the middle of one long message, on lent memory, when other threads need the links for a
+/// Both threads stand in the middle of one long message, on borrowed memory, when other threads need the links for a
 /// collective: it must end while the message stands still, and the message must arrive whole afterwards.
 #[test]
 fn lent_memory_is_handed_over_in_the_middle_of_a_message() {

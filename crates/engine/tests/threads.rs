@@ -1,26 +1,13 @@
-//! Several threads and one communicator: the baton goes round, and nobody waits for a thread that waits for him.
+//! Several threads and one communicator: the links go round, and nobody waits for a thread that waits for it.
 
-use std::sync::mpsc;
+mod support;
+
 use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
 use unisono_engine::in_process;
 
-/// No test takes longer, however busy the machine is.
-const TEST_TIME_MAX: Duration = Duration::from_secs(60);
-
-/// Runs `body`, and fails when it does not return.
-fn watched(body: impl FnOnce() + Send + 'static) {
-    let (done, finished) = mpsc::channel();
-    let thread = std::thread::spawn(move || {
-        body();
-        let _ = done.send(());
-    });
-    match finished.recv_timeout(TEST_TIME_MAX) {
-        Err(mpsc::RecvTimeoutError::Timeout) => panic!("hangs"),
-        Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => thread.join().expect("the body"),
-    }
-}
+use support::watched;
 
 #[test]
 fn a_thread_in_recv_does_not_stop_a_collective_that_the_sender_needs_first() {
