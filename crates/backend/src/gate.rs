@@ -176,6 +176,7 @@ impl CallGate {
     /// bytes that the failed rank had already sent, and a call that gets all its bytes must not fail. So after a
     /// failure elsewhere a call goes on until a stream that it waits for ends, or until no byte has moved for
     /// [`IDLE_AFTER_CAUSE_MAX`]. A failure of this rank itself ends its calls at once.
+    #[inline]
     pub fn must_end(&self, idle: Duration) -> bool {
         let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
         self.board.is_revoked()

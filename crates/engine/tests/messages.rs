@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp, Work};

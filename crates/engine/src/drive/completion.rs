@@ -28,6 +28,7 @@ impl Completions {
     }
 
     /// Rings if a request has ended since the last ring.
+    #[inline]
     pub(crate) fn notify_if_any(&self) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
             let wakers = std::mem::take(&mut *lock(&self.wakers));

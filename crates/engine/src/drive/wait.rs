@@ -84,6 +84,7 @@ impl Wait {
     }
 
     /// Notes that nothing of the call has moved at `now`, and says what is due.
+    #[inline]
     pub(crate) fn look(&mut self, now: Instant, options: &EngineOptions) -> Due {
         let started = *self.started.get_or_insert(now);
         let still_since = *self.still_since.get_or_insert(now);

@@ -72,7 +72,6 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
             return Ok(Step::Finished);
         }
         drop(messages);
-        shared.gate.check_revoked()?;
         if !moved {
             self.idle_turns = self.idle_turns.wrapping_add(1);
             return Ok(Step::Idle);

@@ -101,6 +101,7 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// Notes who has closed, if there is news of that.
+    #[inline]
     pub(crate) fn hear_of_closing(&self, links: &mut L) {
         if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
         {
