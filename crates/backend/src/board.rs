@@ -94,8 +94,10 @@ pub struct Board {
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
-    /// The number of collectives that have returned. They return in the order in which they were entered.
-    left: AtomicU64,
+    /// How many have returned. They return in the order in which they were entered.
+    returned: AtomicU64,
+    /// How many are finished: a call on a device returns when it is enqueued.
+    finished: AtomicU64,
     awaited: AtomicU32,
     first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
@@ -143,7 +145,8 @@ impl Board {
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
             entered: AtomicU64::new(0),
             digest: AtomicU64::new(0),
-            left: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
             first_cause,
             eviction: OnceLock::new(),
@@ -177,10 +180,26 @@ impl Board {
         number
     }
 
-    /// Records that a collective has ended.
+    /// Records that a collective has returned, its data moved.
     pub fn leave(&self, number: u64) {
-        self.left.store(number + 1, Ordering::Release);
+        self.leave_enqueued(number);
+        self.finish(number);
+    }
+
+    /// Records that a collective has returned and is only enqueued on a device: in stream order, the data moves later.
+    pub fn leave_enqueued(&self, number: u64) {
+        self.returned.store(number + 1, Ordering::Release);
         self.await_rank(None);
+    }
+
+    /// Records that the data of an enqueued collective, and of all before it, has moved.
+    pub fn finish(&self, number: u64) {
+        self.finished.store(number + 1, Ordering::Release);
+    }
+
+    /// The number of collectives that have returned without an error; those on a device may not be finished.
+    pub fn returned(&self) -> u64 {
+        self.returned.load(Ordering::Acquire)
     }
 
     /// Records that a send or receive starts, and returns its number. Messages and collectives are numbered apart.
@@ -218,9 +237,9 @@ impl Board {
         &self.heard
     }
 
-    /// The number of collectives that have returned without an error, with no failed one among them.
+    /// The number of collectives that are finished, with no failed one among them: what survivors compare.
     pub fn finished(&self) -> u64 {
-        self.left.load(Ordering::Acquire)
+        self.finished.load(Ordering::Acquire)
     }
 
     /// Records the rank that the running call waits for.
@@ -237,9 +256,7 @@ impl Board {
         let entry = lock(self.slot(number)).clone();
         match entry.filter(|entry| entry.number == number) {
             None => CallStatus::Forgotten,
-            Some(entry) if number < self.left.load(Ordering::Acquire) => {
-                CallStatus::Done { call: info(&entry) }
-            }
+            Some(entry) if number < self.finished() => CallStatus::Done { call: info(&entry) },
             Some(entry) => CallStatus::Running { call: info(&entry), awaited: self.awaited() },
         }
     }

@@ -66,3 +66,21 @@ fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
         assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
     }
 }
+
+#[test]
+fn an_enqueued_call_has_returned_and_is_not_finished() {
+    let board = Board::new(0, 2);
+    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    for number in 0..2 {
+        assert_eq!(board.enter(&barrier, None, None, Location::caller()), number);
+        board.leave_enqueued(number);
+    }
+    assert_eq!((board.entered(), board.returned(), board.finished()), (2, 2, 0));
+    assert!(matches!(board.status(0), CallStatus::Running { .. }));
+    board.finish(0);
+    assert_eq!((board.returned(), board.finished()), (2, 1));
+    assert!(matches!(
+        (board.status(0), board.status(1)),
+        (CallStatus::Done { .. }, CallStatus::Running { .. })
+    ));
+}
