@@ -4,6 +4,6 @@
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     // Of the kinds of input, each crate has its own.
-    unisono_engine::hostile::frame(bytes);
+    unisono_engine::fuzz::frame(bytes);
     unisono_transport_tcp::fuzz::frame(bytes);
 });

@@ -9,7 +9,7 @@
 mod communicator;
 mod drive;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub mod fuzz;
 pub mod in_process;
 mod links;
 mod memory;

@@ -19,10 +19,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 pub use crate::control::fuzz::control;
 pub use crate::handshake::fuzz::handshake;
 pub use crate::links::fuzz::frame;
-pub use crate::rendezvous::hostile::store;
-
-// The store's target still uses the older name.
-pub(crate) use BufferedSocket as Arrived;
+pub use crate::rendezvous::fuzz::store;
 
 /// A socket on which everything has arrived that ever will, and that gives so many bytes at a time.
 pub(crate) struct BufferedSocket<'a> {

@@ -37,7 +37,3 @@ mod world;
 pub use communicator::{BACKEND, TcpCommunicator};
 pub use links::{TcpLink, TcpLinks};
 pub use world::World;
-
-// The store's target still uses the older name.
-#[cfg(any(test, fuzzing))]
-use fuzz as hostile;

@@ -7,9 +7,9 @@
 
 mod blocking;
 mod frame;
-mod goodbye;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod goodbye;
 mod input;
 mod lane;
 mod matching;

@@ -145,7 +145,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
         }
         if !retry.pause() {
             return Err(match last {
-                Setback::Stranger(error) | Setback::Final(error) => error,
+                Setback::Unauthenticated(error) | Setback::Final(error) => error,
                 Setback::Absent(text) => given_up(&path.display().to_string(), rank.timeout, None, &text),
                 Setback::Broken(text) => {
                     given_up(&path.display().to_string(), rank.timeout, Some(&text), &text)

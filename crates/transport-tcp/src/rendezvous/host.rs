@@ -18,8 +18,8 @@ use crate::config::RANKS_MAX;
 use crate::handshake::{Acceptor, Authenticated, Expected, JobId, Purpose, RANK_STORE};
 use crate::secret::Secret;
 
-/// How many strangers may be within their handshake beside all ranks at once.
-const STRANGERS_MAX: usize = 256;
+/// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
+const UNAUTHENTICATED_MAX: usize = 256;
 
 /// How long an answer may take to be fetched, also when the host is dropped meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -128,7 +128,7 @@ fn lock(store: &Shared) -> MutexGuard<'_, Store> {
 async fn serve(listener: tokio::net::TcpListener, config: StoreConfig, mut stopped: oneshot::Receiver<()>) {
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
     let expected = Expected { purposes: &[Purpose::Store], job, world_size, rank: RANK_STORE };
-    let pending_max = world_size as usize + STRANGERS_MAX;
+    let pending_max = world_size as usize + UNAUTHENTICATED_MAX;
     let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
     let store =
         Arc::new(Mutex::new(Store { roster: Roster::new(world_size), round: watch::Sender::new(None) }));

@@ -57,7 +57,7 @@ pub(super) enum Setback {
     /// Somebody listened, but the connection broke.
     Broken(String),
     /// Whoever listens there is not our store.
-    Stranger(Error),
+    Unauthenticated(Error),
     /// The store has said no.
     Final(Error),
 }
@@ -74,7 +74,7 @@ pub fn join(config: &JoinConfig) -> Result<Membership> {
     loop {
         let text = match attempt(config, deadline) {
             Ok(membership) => return Ok(membership),
-            Err(Setback::Stranger(error) | Setback::Final(error)) => return Err(error),
+            Err(Setback::Unauthenticated(error) | Setback::Final(error)) => return Err(error),
             Err(Setback::Absent(text)) => text,
             Err(Setback::Broken(text)) => {
                 met = Some(text.clone());
@@ -187,7 +187,7 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
         Ok(_store) => {}
         Err(refusal) if refusal.is_transient() => return Err(Setback::Broken(refusal.to_string())),
         Err(refusal @ (Refusal::Secret | Refusal::Protocol)) => {
-            return Err(Setback::Stranger(refusal.into()));
+            return Err(Setback::Unauthenticated(refusal.into()));
         }
         Err(refusal) => return Err(Setback::Final(refusal.into())),
     }

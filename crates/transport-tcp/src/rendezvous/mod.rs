@@ -18,9 +18,9 @@
 mod address;
 mod cpus;
 mod file;
-mod host;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
+mod host;
 mod join;
 mod key;
 mod message;

@@ -163,18 +163,18 @@ fn who_does_not_belong_is_refused_with_the_reason_and_the_others_meet() {
 }
 
 #[test]
-fn strangers_and_half_open_handshakes_delay_nobody() {
+fn unauthenticated_and_half_open_handshakes_delay_nobody() {
     watched(|| {
         let store = store(2, loopback(0));
         let dial = || TcpStream::connect(store.address()).unwrap();
         // More than may be within their handshake at once, so that the oldest have to give way.
-        let mut strangers: Vec<TcpStream> = (0..300).map(|_| dial()).collect();
-        for (index, stranger) in strangers.iter_mut().enumerate() {
+        let mut unauthenticated: Vec<TcpStream> = (0..300).map(|_| dial()).collect();
+        for (index, connection) in unauthenticated.iter_mut().enumerate() {
             // Some say nothing, some one byte that could be right, some junk; a closed one cannot be written to.
             let _ = match index % 3 {
                 0 => Ok(()),
-                1 => stranger.write_all(&[0x9b]),
-                _ => stranger.write_all(&[index as u8; 200]),
+                1 => connection.write_all(&[0x9b]),
+                _ => connection.write_all(&[index as u8; 200]),
             };
         }
         let begin = Instant::now();

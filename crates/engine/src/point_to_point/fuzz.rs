@@ -12,8 +12,8 @@ use super::frame::{FRAME_BYTES, Frame, Message};
 use super::{Borrowed, EAGER_BYTES_MAX, PointToPoint};
 use crate::drive::completion::Completions;
 use crate::drive::request::Request;
-use crate::hostile::input::Input;
-use crate::hostile::{LONG_ONE_IN, Wire};
+use crate::fuzz::input::Input;
+use crate::fuzz::{LONG_ONE_IN, Wire};
 use unisono_backend::Board;
 use unisono_backend::Peers;
 

@@ -14,9 +14,9 @@ use super::plan::{Meeting, meeting};
 use super::roster::{Arrived, ConnectionId, Roster};
 use super::stream::read_message;
 use crate::config::{Config, KNOBS, RANKS_MAX};
+use crate::fuzz::input::Input;
+use crate::fuzz::{BufferedSocket, now};
 use crate::handshake::JobId;
-use crate::hostile::input::Input;
-use crate::hostile::{self, now};
 use crate::secret::{SECRET_BYTES, Secret};
 
 const LENGTH_BYTES: usize = 4;
@@ -49,7 +49,7 @@ pub fn store(bytes: &[u8]) {
 fn message(input: &mut Input<'_>, bytes_max: usize) -> Option<Vec<u8>> {
     let piece = 1 + usize::from(input.u8());
     let bytes = input.rest();
-    let mut socket = hostile::Arrived { rest: bytes, piece };
+    let mut socket = BufferedSocket { rest: bytes, piece };
     let read = now(read_message(&mut socket, bytes_max));
     let length = bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
     if length.is_some_and(|length| length > bytes_max) {

@@ -23,7 +23,7 @@ use crate::links::{Edge, Interest, Link, Links, Wake};
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference, header_digest};
 use crate::plan::{Plan, PlanKey};
-use crate::point_to_point::hostile;
+use crate::point_to_point::fuzz;
 use crate::reduce::Reducer;
 use crate::run::{Failure, Run, Staging, Turn};
 use input::{Input, common_bytes};
@@ -46,8 +46,8 @@ pub fn frame(bytes: &[u8]) {
     match input.below(KINDS) {
         0 => headers(&mut input),
         1 => call(&mut input),
-        2 => hostile::frames(&mut input),
-        3 => hostile::messages(&mut input),
+        2 => fuzz::frames(&mut input),
+        3 => fuzz::messages(&mut input),
         _ => {}
     }
 }
@@ -279,7 +279,7 @@ fn call(input: &mut Input<'_>) {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn hostile_frames_do_no_harm() {
+    fn fuzzed_frames_do_no_harm() {
         super::replay::replay("frame", super::frame);
     }
 }
