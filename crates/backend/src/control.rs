@@ -177,7 +177,7 @@ pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Er
 }
 
 /// An answer in words.
-pub fn status_text(answer: &CallStatus) -> String {
+fn status_text(answer: &CallStatus) -> String {
     match answer {
         CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None } => "has not called anything yet".to_owned(),

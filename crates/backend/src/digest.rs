@@ -2,7 +2,7 @@
 //! when they close, so that calls which share no message (two broadcasts from different roots) are found out.
 
 /// The digest of `words`, in order. Every call computes it, so it takes one multiplication per word.
-pub const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
+const DIGEST_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The digest of `words`, in order. One multiplication for a word: this is in the path of every call.
 #[inline]

@@ -31,10 +31,10 @@ pub use board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus, Revocation};
 pub use closings::Closings;
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, judge_answer, mismatch,
-    not_agreed, status_text,
+    not_agreed,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
-pub use digest::{DIGEST_START, mix_digest};
+pub use digest::mix_digest;
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
 pub use peers::{Heard, Peers};
 

@@ -41,6 +41,14 @@ pub(crate) struct Network {
     guard: Child,
 }
 
+/// Says that a test is left out for want of `name`, which is a failure where `UNISONO_REQUIRE` lists it.
+#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
+pub(crate) fn skip(name: &str, reason: &str) {
+    let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|one| one == name), "{name}: {reason}");
+    eprintln!("SKIP {name}: {reason}");
+}
+
 impl Network {
     /// Makes so many hosts. An error says why this machine cannot.
     pub(crate) fn new(hosts: usize) -> io::Result<Network> {
@@ -64,14 +72,11 @@ impl Network {
     }
 
     /// `None`, and a line that says why, where this machine cannot; a failure where `namespaces` is required.
-    #[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
     pub(crate) fn or_skip(hosts: usize) -> Option<Network> {
         match Network::new(hosts) {
             Ok(network) => Some(network),
             Err(reason) => {
-                let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
-                assert!(!required.split(',').any(|name| name == "namespaces"), "namespaces: {reason}");
-                eprintln!("SKIP namespaces: {reason}");
+                skip("namespaces", &reason.to_string());
                 None
             }
         }
