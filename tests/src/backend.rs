@@ -9,7 +9,7 @@ use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::{Checksum, Prices};
+use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -172,7 +172,7 @@ impl TcpJob {
             addresses: listeners.iter().map(|listener| listener.local_addr().unwrap()).collect(),
             hosts: vec![0; ranks as usize],
             processes: Vec::new(),
-            parameters: Prices::from_config(&config).unwrap().encode(),
+            job_settings: JobSettings::from_config(&config).unwrap().encode(),
             cores: Vec::new(),
         };
         let listeners = listeners.into_iter().map(|listener| Mutex::new(Some(listener))).collect();

@@ -45,7 +45,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     pub fn new(parts: Parts<L>) -> Arc<EngineCommunicator<L>> {
         let Parts { group, links, control, board, options, backend } = parts;
         let planner =
-            Planner::new(&group, &options.parameters, options.algorithm.clone(), options.piece_bytes);
+            Planner::new(&group, &options.cost_model, options.algorithm.clone(), options.piece_bytes);
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());

@@ -29,7 +29,7 @@ pub use links::{Edge, Interest, Lane, Link, Links, Wake};
 pub use options::EngineOptions;
 pub use plan::header::{HEADER_BYTES, HEADER_VERSION, header_digest};
 pub use plan::{LARGE_CALL_BYTES_MIN, PIECE_BYTES, PIECE_BYTES_MAX};
-pub use unisono_schedule::Parameters;
+pub use unisono_schedule::CostModel;
 
 /// A lock whose holder may have panicked: what it guards is valid at every step.
 #[inline]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Error, Result};
-use unisono_schedule::{Choice, Parameters, algorithms};
+use unisono_schedule::{Choice, CostModel, algorithms};
 
 /// Settings of one communicator; equal on all its ranks.
 #[derive(Clone, Debug)]
@@ -23,8 +23,8 @@ pub struct EngineOptions {
     pub warn_after: Duration,
     /// How long dropping a communicator may wait until what was sent is on its way.
     pub drop_timeout: Duration,
-    /// What the chooser believes of the network and the machine.
-    pub parameters: Parameters,
+    /// Predicts the time of every algorithm, for the choice of the fastest.
+    pub cost_model: CostModel,
 }
 
 impl EngineOptions {
@@ -56,7 +56,7 @@ impl Default for EngineOptions {
             probe_after: Duration::from_millis(50),
             warn_after: Duration::from_secs(30),
             drop_timeout: Duration::from_secs(5),
-            parameters: Parameters::LOOPBACK,
+            cost_model: CostModel::LOOPBACK,
         }
     }
 }

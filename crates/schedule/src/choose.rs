@@ -3,8 +3,8 @@
 
 use std::sync::OnceLock;
 
-use crate::price::{bends, price_of};
-use crate::{Algorithm, Collective, Cost, Parameters, Shape, algorithms};
+use crate::cost_model::bends;
+use crate::{Algorithm, Collective, Cost, CostModel, Shape, algorithms};
 
 /// Break points are searched up to this many bytes; above, the last algorithm is used.
 const BYTES_MAX: u64 = 1 << 40;
@@ -76,13 +76,13 @@ pub type BreakPoint = (u64, &'static Algorithm);
 
 /// The cheapest algorithm of each collective by size, for one group.
 ///
-/// The choice is a pure function of the shape and the parameters, in integer arithmetic: ranks that agree on these
-/// make the same choices. The first choice of a kind computes some hundred prices; every later one searches a short
+/// The choice is a pure function of the shape and the cost model, in integer arithmetic: ranks that agree on these make
+/// the same choices. The first choice of a kind computes some hundred predictions; every later one searches a short
 /// list.
 ///
 /// ```
-/// use unisono_schedule::{Admit, Chooser, Collective, Parameters, Shape};
-/// let chooser = Chooser::new(&Shape::new(8), &Parameters::LOOPBACK);
+/// use unisono_schedule::{Admit, Chooser, Collective, CostModel, Shape};
+/// let chooser = Chooser::new(&Shape::new(8), &CostModel::LOOPBACK);
 /// let small = chooser.choose(Collective::AllReduce, 64, &Admit::ANY).unwrap();
 /// assert_eq!(small.name, "recursive_doubling");
 /// let canonical = Admit { canonical_only: true, ..Admit::ANY };
@@ -91,12 +91,12 @@ pub type BreakPoint = (u64, &'static Algorithm);
 #[derive(Clone, Debug)]
 pub struct Chooser {
     shape: Shape,
-    parameters: Parameters,
+    model: CostModel,
     /// By collective and [`Admit::index`]. Each table is made when it is first needed, since most groups use few.
     tables: Vec<OnceLock<Vec<BreakPoint>>>,
 }
 
-/// A candidate with the figures that determine its price.
+/// A candidate with the figures that determine its predicted time.
 struct Candidate {
     algorithm: &'static Algorithm,
     cost: Cost,
@@ -105,9 +105,9 @@ struct Candidate {
 
 impl Chooser {
     /// The chooser of a group. It computes nothing yet.
-    pub fn new(shape: &Shape, parameters: &Parameters) -> Self {
+    pub fn new(shape: &Shape, model: &CostModel) -> Self {
         let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
-        Self { shape: *shape, parameters: *parameters, tables }
+        Self { shape: *shape, model: *model, tables }
     }
 
     /// The cheapest admitted algorithm for a call; `None` if none is admitted.
@@ -132,7 +132,7 @@ impl Chooser {
         let admitted = algorithms().iter().filter(is_admitted);
         let candidates: Vec<Candidate> =
             admitted.map(|algorithm| Candidate::new(algorithm, &self.shape)).collect();
-        table(&candidates, &self.shape, &self.parameters)
+        table(&candidates, &self.shape, &self.model)
     }
 }
 
@@ -143,27 +143,27 @@ impl Candidate {
 }
 
 /// The index of the cheapest; among equally cheap ones the first.
-fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, parameters: &Parameters) -> usize {
-    let prices = candidates.iter().map(|one| price_of(&one.cost, shape, one.width, bytes, parameters));
-    prices.enumerate().min_by_key(|(index, price)| (*price, *index)).map_or(0, |(index, _)| index)
+fn cheapest(candidates: &[Candidate], shape: &Shape, bytes: u64, model: &CostModel) -> usize {
+    let predicted = candidates.iter().map(|one| model.predicted_ns_of(&one.cost, shape, one.width, bytes));
+    predicted.enumerate().min_by_key(|(index, ns)| (*ns, *index)).map_or(0, |(index, _)| index)
 }
 
-fn table(candidates: &[Candidate], shape: &Shape, parameters: &Parameters) -> Vec<BreakPoint> {
+fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<BreakPoint> {
     if candidates.is_empty() {
         return Vec::new();
     }
-    let winner = |bytes: u64| cheapest(candidates, shape, bytes, parameters);
+    let winner = |bytes: u64| cheapest(candidates, shape, bytes, model);
     let (mut from, mut best) = (0, winner(0));
     let mut made = vec![(0, candidates[best].algorithm)];
     let powers = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
-    let bends = candidates.iter().flat_map(|one| bends(&one.cost, shape, one.width, parameters));
+    let bends = candidates.iter().flat_map(|one| bends(&one.cost, shape, one.width, model));
     let mut sizes: Vec<u64> = powers.chain(bends.flat_map(|bend| [bend, bend.saturating_add(1)])).collect();
     sizes.retain(|size| *size <= BYTES_MAX);
     sizes.sort_unstable();
     for size in sizes {
         while winner(size) != best {
-            // Between two bends prices are straight lines, so an algorithm that was overtaken there does not become
-            // the cheapest again.
+            // Between two bends predicted times are straight lines, so an algorithm that was overtaken there does not
+            // become the cheapest again.
             let (mut same, mut other) = (from, size);
             while same + 1 < other {
                 let middle = same.midpoint(other);
@@ -181,7 +181,6 @@ fn table(candidates: &[Candidate], shape: &Shape, parameters: &Parameters) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::price;
 
     /// The requirements with this [`Admit::index`].
     fn admit(index: usize) -> Admit {
@@ -193,28 +192,28 @@ mod tests {
         }
     }
 
-    fn groups() -> Vec<(Shape, Parameters)> {
+    fn groups() -> Vec<(Shape, CostModel)> {
         let shapes = [1, 2, 3, 4, 5, 7, 8, 12, 16, 33, 64, 128];
         let cores = [1, 2, 128];
         let both = shapes.iter().flat_map(|ranks| cores.iter().map(move |cores| (*ranks, *cores)));
         both.map(|(ranks, cores)| {
-            let parameters = Parameters::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
-            (Shape::new(ranks), parameters)
+            let model = CostModel::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
+            (Shape::new(ranks), model)
         })
         .collect()
     }
 
     #[test]
     fn the_choice_is_the_cheapest_at_every_size() {
-        for (shape, parameters) in groups() {
-            let chooser = Chooser::new(&shape, &parameters);
+        for (shape, model) in groups() {
+            let chooser = Chooser::new(&shape, &model);
             for collective in Collective::ALL {
                 for bytes in (0..36).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3, 10 << bit]) {
                     let chosen = chooser.choose(collective, bytes, &Admit::ANY).unwrap();
-                    let prices = algorithms().iter().filter(|one| one.collective == collective);
-                    let least = prices.map(|one| price(one, &shape, bytes, &parameters)).min().unwrap();
-                    // Prices are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
-                    let chosen = price(chosen, &shape, bytes, &parameters);
+                    let same = algorithms().iter().filter(|one| one.collective == collective);
+                    let least = same.map(|one| model.predicted_ns(one, &shape, bytes)).min().unwrap();
+                    // Predictions are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
+                    let chosen = model.predicted_ns(chosen, &shape, bytes);
                     assert!(chosen <= least + 1, "{collective} of {bytes} bytes, {shape:?}");
                 }
             }
@@ -223,7 +222,7 @@ mod tests {
 
     #[test]
     fn every_call_has_an_algorithm_that_it_admits() {
-        let chooser = Chooser::new(&Shape::new(6), &Parameters::LOOPBACK);
+        let chooser = Chooser::new(&Shape::new(6), &CostModel::LOOPBACK);
         for index in 0..Admit::COMBINATIONS {
             let admit = admit(index);
             assert_eq!(admit.index(), index);
@@ -242,17 +241,17 @@ mod tests {
     #[test]
     fn large_vectors_move_few_bytes_and_crowded_cores_few_messages() {
         let shape = Shape::new(8);
-        let roomy = Chooser::new(&shape, &Parameters::LOOPBACK);
+        let roomy = Chooser::new(&shape, &CostModel::LOOPBACK);
         let large = roomy.choose(Collective::AllReduce, 1 << 28, &Admit::ANY).unwrap();
         assert!((large.cost)(&shape).sent == crate::Fraction::new(7, 4), "{}", large.name);
-        let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 1);
+        let crowded = CostModel::LOOPBACK.with_ranks_on_cores(8, 1);
         let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, &Admit::ANY).unwrap();
         let fewest = algorithms().iter().filter(|one| one.collective == Collective::AllReduce);
         let fewest = fewest.map(|one| (one.cost)(&shape).all.messages).min();
         assert_eq!(Some((chosen.cost)(&shape).all.messages), fewest, "{}", chosen.name);
     }
 
-    /// What the chosen algorithm costs. Which algorithm that is, depends on the parameters.
+    /// What the chosen algorithm costs. Which algorithm that is, depends on the cost model.
     fn chosen(chooser: &Chooser, collective: Collective, shape: &Shape, bytes: u64) -> Cost {
         (chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost)(shape)
     }
@@ -261,7 +260,7 @@ mod tests {
     fn short_vectors_take_few_rounds_and_long_ones_few_bytes() {
         for ranks in [3, 6, 8, 12] {
             let (shape, rounds) = (Shape::new(ranks), u64::from(ranks.next_power_of_two().ilog2()));
-            let chooser = Chooser::new(&shape, &Parameters::LOOPBACK);
+            let chooser = Chooser::new(&shape, &CostModel::LOOPBACK);
             let cost = |collective, bytes| chosen(&chooser, collective, &shape, bytes);
             assert!(cost(Collective::AllReduce, 8).rounds <= rounds, "{ranks} ranks");
             assert!(cost(Collective::Broadcast, 8).rounds <= rounds, "{ranks} ranks");
@@ -275,8 +274,7 @@ mod tests {
     /// MiB on the one with the fewest bytes.
     #[test]
     fn ranks_that_share_cores_send_few_messages() {
-        let (shape, crowded) =
-            (Shape::new(8).with_leaders(2), Parameters::LOOPBACK.with_ranks_on_cores(8, 2));
+        let (shape, crowded) = (Shape::new(8).with_leaders(2), CostModel::LOOPBACK.with_ranks_on_cores(8, 2));
         let chooser = Chooser::new(&shape, &crowded);
         let cost = |bytes| chosen(&chooser, Collective::AllReduce, &shape, bytes);
         assert_eq!([64, 16 << 10].map(|bytes| cost(bytes).all.messages), [2 * (8 - 1); 2]);

@@ -2,7 +2,7 @@
 //!
 //! An [`Algorithm`] is a pure function of (rank, [`Shape`]) to a [`Schedule`]: a list of `Send`, `Recv`, `RecvReduce`
 //! and `Copy` steps over chunks. A schedule contains no bytes, element types, clocks or sockets. One engine runs it on
-//! any link, [`verify()`] proves it right, [`price()`] estimates its time, `Display` prints it.
+//! any link, [`verify()`] proves it right, a [`CostModel`] predicts its time, `Display` prints it.
 //!
 //! # Chunks and extents
 //! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is filled in
@@ -26,10 +26,10 @@ mod canonical;
 mod choice;
 mod choose;
 mod collective;
+mod cost_model;
 mod fraction;
 mod hazards;
 mod layout;
-mod price;
 mod rooted;
 mod schedule;
 mod shape;
@@ -43,9 +43,9 @@ pub use canonical::{Fold, ReductionTree, canonical_tree};
 pub use choice::{Choice, UnknownChoice};
 pub use choose::{Admit, BreakPoint, Chooser};
 pub use collective::{Collective, UnknownCollective};
+pub use cost_model::CostModel;
 pub use fraction::Fraction;
 pub use layout::Layout;
-pub use price::{Parameters, price};
 pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step};

@@ -1,6 +1,6 @@
 //! The largest group: every algorithm's numbers, and what one rank does, are computed without overflow.
 
-use unisono_schedule::{Algorithm, Collective, Layout, Parameters, Shape, algorithms, price};
+use unisono_schedule::{Algorithm, Collective, CostModel, Layout, Shape, algorithms};
 
 /// The most ranks that `algorithm` supports.
 fn widest(algorithm: &Algorithm) -> Shape {
@@ -26,14 +26,14 @@ fn the_extents_of_all_pairs_of_ranks_can_be_numbered() {
 }
 
 #[test]
-fn every_algorithm_has_a_size_and_a_price_for_the_largest_group() {
+fn every_algorithm_has_a_size_and_a_predicted_time_for_the_largest_group() {
     for algorithm in algorithms() {
         let shape = widest(algorithm);
         for shape in [shape, shape.with_root(shape.ranks - 1), shape.with_leaders(shape.leaders_max())] {
             let name = algorithm.qualified_name();
             assert!((algorithm.chunks)(&shape) > 0, "{name}");
             assert!((algorithm.scratch_chunks)(&shape) <= shape.ranks * shape.ranks.ilog2(), "{name}");
-            let nanoseconds = price(algorithm, &shape, u64::MAX, &Parameters::default());
+            let nanoseconds = CostModel::default().predicted_ns(algorithm, &shape, u64::MAX);
             assert!(nanoseconds > 0, "{name}");
         }
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use unisono_communicator::{Error, Result};
 
 use crate::environment::{self, Placement};
-use crate::prices::Checksum;
+use crate::job_settings::Checksum;
 use crate::secret::SecretSource;
 
 /// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
@@ -74,7 +74,8 @@ pub const KNOBS: &[Knob] = &[
     knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"], "what tells hosts apart, instead of host name and boot id"),
     knob("UNISONO_BACKEND", "auto, tcp, nccl, ccl or hccl", "auto", &[], "who does the work"),
     knob("UNISONO_ALGORITHM", "name", "", &[], "the algorithm of every call that has it, instead of the cheapest"),
-    knob("UNISONO_PRICES", "text", "", &[], "what calibration printed; rank 0's is used by all"),
+    knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],
+        "parameters of the cost model, as unisono calibrate prints them; rank 0's are used by all"),
     knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
     knob("UNISONO_WARN_AFTER_S", "s", "30", &[], "a call that takes longer logs whom it waits for"),
     knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
@@ -152,8 +153,8 @@ pub struct Config {
     pub backend: String,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
-    /// Prices as calibration printed them.
-    pub prices: Option<String>,
+    /// Parameters of the cost model, as `unisono calibrate` prints them.
+    pub cost_model: Option<String>,
     /// Deadline of a call.
     pub call_timeout: Duration,
     /// When a call starts to complain.
@@ -229,7 +230,7 @@ impl Config {
             host_id: source.text("UNISONO_HOST_ID"),
             backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
             algorithm: source.text("UNISONO_ALGORITHM"),
-            prices: source.text("UNISONO_PRICES"),
+            cost_model: source.text("UNISONO_COST_MODEL"),
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,

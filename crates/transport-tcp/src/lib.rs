@@ -9,7 +9,7 @@
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
-//! | [`prices`] | what the chooser believes of the network and the machine |
+//! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
 //! | `links` | the data sockets of a communicator, as the engine's links |
@@ -27,8 +27,8 @@ pub mod flight;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod handshake;
+pub mod job_settings;
 mod links;
-pub mod prices;
 pub mod rendezvous;
 pub mod secret;
 mod wire;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Communicator, Error, Group, Result};
-use unisono_engine::{EngineOptions, PIECE_BYTES, Parameters};
+use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
@@ -14,8 +14,8 @@ use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pen
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{EarlyAcceptor, EarlyListener};
+use crate::job_settings::JobSettings;
 use crate::links::{self, SocketOptions};
-use crate::prices::Prices;
 use crate::rendezvous::{Membership, listen_address, rendezvous};
 use crate::wire::CommunicatorKey;
 
@@ -43,7 +43,7 @@ pub struct World {
 struct WorldShared {
     group: Group,
     options: EngineOptions,
-    prices: Prices,
+    job_settings: JobSettings,
     /// As counted when the ranks met, by the number of the host.
     cores: Vec<u32>,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
@@ -62,10 +62,10 @@ impl World {
     pub fn join(config: &Config) -> Result<World> {
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
-        let parameters = Prices::from_config(config)?.encode();
+        let job_settings = JobSettings::from_config(config)?.encode();
         let accepted_max = pending_max(config.placement.world_size());
         let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
-        let membership = rendezvous(config, address, parameters)?;
+        let membership = rendezvous(config, address, job_settings)?;
         World::begin(membership, acceptor.stop(), config)
     }
 
@@ -79,20 +79,20 @@ impl World {
     }
 
     /// Starts the control plane of a job whose ranks have found each other in some way. `listener` is from
-    /// [`World::listen`], at the address that the others know; the parameters of the membership are
-    /// [`Prices::encode`]d.
+    /// [`World::listen`], at the address that the others know; the job settings of the membership are
+    /// [`JobSettings::encode`]d.
     ///
     /// # Errors
-    /// [`Error::Refused`] for parameters that are not prices, [`Error::InvalidArgument`] for an algorithm that no
+    /// [`Error::Refused`] for job settings that cannot be decoded, [`Error::InvalidArgument`] for an algorithm that no
     /// collective has, [`Error::System`] when no thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
         World::begin(membership, listener.into(), config)
     }
 
     fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, processes, parameters, cores } =
+        let Membership { rank, world_size, job, secret, addresses, hosts, processes, job_settings, cores } =
             membership;
-        let prices = Prices::decode(&parameters)?;
+        let job_settings = JobSettings::decode(&job_settings)?;
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
@@ -104,7 +104,7 @@ impl World {
             drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
         };
-        let options = engine_options(config, prices.piece_bytes());
+        let options = engine_options(config, job_settings.piece_bytes());
         options.check()?;
         let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
@@ -112,7 +112,7 @@ impl World {
         let shared = WorldShared {
             group,
             options,
-            prices,
+            job_settings,
             cores,
             whole: Mutex::new(None),
             commands: thread.commands(),
@@ -203,22 +203,22 @@ impl World {
     /// Which streams to the ranks of a group carry checksums.
     pub(crate) fn checked(&self, group: &Group) -> Vec<bool> {
         let own = group.hosts()[group.rank() as usize];
-        group.hosts().iter().map(|host| self.shared.prices.checksum().applies(*host != own)).collect()
+        group.hosts().iter().map(|host| self.shared.job_settings.checksum().applies(*host != own)).collect()
     }
 
     /// How many cores the ranks of a host have together, as the chooser of algorithms counts them.
     pub fn cores(&self, host: u32) -> u64 {
-        self.shared.prices.cores(host, &self.shared.cores)
+        self.shared.job_settings.cores(host, &self.shared.cores)
     }
 
-    /// What the chooser believes of one of its groups; the same on every rank.
-    pub fn parameters(&self, group: &Group) -> Parameters {
-        self.shared.prices.parameters(group, &self.shared.cores)
+    /// The cost model of one of its groups; the same on every rank.
+    pub fn cost_model(&self, group: &Group) -> CostModel {
+        self.shared.job_settings.cost_model(group, &self.shared.cores)
     }
 
     /// The settings of the engine of one of its groups.
     pub(crate) fn options(&self, group: &Group) -> EngineOptions {
-        EngineOptions { parameters: self.parameters(group), ..self.shared.options.clone() }
+        EngineOptions { cost_model: self.cost_model(group), ..self.shared.options.clone() }
     }
 }
 

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -63,7 +63,7 @@ fn one_rank() {
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
         world_size: ranks,
-        parameters: Prices::default().encode(),
+        job_settings: JobSettings::default().encode(),
         cores: Vec::new(),
     };
     let world = World::start(members, listener, &config).unwrap();

@@ -1,4 +1,4 @@
-//! `unisono algo`: lists, shows, proves and prices the algorithms.
+//! `unisono algo`: lists, shows and proves the algorithms, and predicts their times.
 
 mod price;
 

@@ -20,7 +20,7 @@ pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
 /// The most ranks that a schedule is shown or verified for: the work grows with their square.
 const SCHEDULE_RANKS_MAX: u32 = 1024;
 /// The most ranks for which a cost is predicted: an all-to-all between more has more parts than a step can name.
-const PRICED_RANKS_MAX: u32 = 1 << 15;
+const PREDICTED_RANKS_MAX: u32 = 1 << 15;
 
 /// Collective communication between the ranks of a job: try it, launch it, measure it, show its algorithms.
 #[derive(Debug, Parser)]
@@ -38,9 +38,9 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
-    /// Measures the parameters of the cost model, and prints them for UNISONO_PRICES.
+    /// Measures the parameters of the cost model, and prints them for UNISONO_COST_MODEL.
     Calibrate(CalibrateArguments),
-    /// Lists, shows, proves and prices the algorithms.
+    /// Lists, shows and proves the algorithms, and predicts their times.
     Algo {
         #[command(subcommand)]
         command: AlgoCommands,
@@ -187,7 +187,7 @@ pub(crate) enum AlgoCommands {
     },
     /// What a call is expected to take, and which algorithm the library would choose.
     ///
-    /// Uses the parameters of this machine, or of UNISONO_PRICES. Any of alpha, beta and gamma describes another
+    /// Uses the parameters of this machine, or of UNISONO_COST_MODEL. Any of alpha, beta and gamma describes another
     /// network: then only rounds, bytes on the link and reductions count, and processor time does not.
     Price(PriceArguments),
 }
@@ -201,7 +201,7 @@ pub(crate) struct PriceArguments {
     #[arg(long)]
     pub(crate) all: bool,
     /// The number of ranks.
-    #[arg(long, short = 'n', value_parser = ranks_up_to(PRICED_RANKS_MAX))]
+    #[arg(long, short = 'n', value_parser = ranks_up_to(PREDICTED_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Bytes of the larger of a rank's two buffers, with K, M or G.
     #[arg(long, value_parser = parse_size, allow_hyphen_values = true)]

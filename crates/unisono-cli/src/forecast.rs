@@ -1,17 +1,17 @@
 //! What the library expects of a call: the cost of every algorithm in a group, and which one it would choose.
 
 use unisono::Group;
-use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, Parameters, Shape, algorithms, price};
+use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, CostModel, Shape, algorithms};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 
 use crate::problem::Result;
 
 /// The cost model of one group and the choices that follow, computed as its ranks compute them.
 pub(crate) struct Forecast {
     pub(crate) shape: Shape,
-    pub(crate) parameters: Parameters,
+    pub(crate) cost_model: CostModel,
     chooser: Chooser,
     /// The algorithm that the settings force for all calls that have it.
     forced: Option<String>,
@@ -21,22 +21,22 @@ impl Forecast {
     /// For `group`: with what the job of this process uses, if it has joined one, else with this process's settings.
     pub(crate) fn of_group(group: &Group) -> Result<Forecast> {
         let config = Config::from_environment()?;
-        let parameters = match World::joined().first() {
-            Some(world) => world.parameters(group),
-            None => Prices::from_config(&config)?.parameters(group, &[]),
+        let cost_model = match World::joined().first() {
+            Some(world) => world.cost_model(group),
+            None => JobSettings::from_config(&config)?.cost_model(group, &[]),
         };
-        let forecast = Forecast::new(parameters.shape(group.hosts()), parameters);
+        let forecast = Forecast::new(cost_model.shape(group.hosts()), cost_model);
         Ok(Forecast { forced: config.algorithm, ..forecast })
     }
 
     /// For any group, without a forced algorithm.
-    pub(crate) fn new(shape: Shape, parameters: Parameters) -> Forecast {
-        Forecast { shape, parameters, chooser: Chooser::new(&shape, &parameters), forced: None }
+    pub(crate) fn new(shape: Shape, cost_model: CostModel) -> Forecast {
+        Forecast { shape, cost_model, chooser: Chooser::new(&shape, &cost_model), forced: None }
     }
 
     /// The expected microseconds of a call with `bytes` in the larger of a rank's two buffers.
     pub(crate) fn microseconds(&self, choice: &Choice, bytes: u64) -> f64 {
-        price(choice.algorithm, &choice.shape, bytes, &self.parameters) as f64 / 1e3
+        self.cost_model.predicted_ns(choice.algorithm, &choice.shape, bytes) as f64 / 1e3
     }
 
     /// An algorithm in this group.
@@ -83,8 +83,8 @@ mod tests {
     ///   unisono bench all_reduce,reduce_scatter,all_gather,all_to_all,broadcast,reduce,gather,scatter -n $n \
     ///     --sizes 64,16K,1M,16M --algorithm all --json > rows-$n.json
     /// done
-    /// UNISONO_ROWS=rows-2.json:rows-4.json:rows-8.json UNISONO_PRICES=latency_ns=5000 \
-    ///   cargo test -p unisono-cli --bin unisono -- --ignored --nocapture prices_choose_well
+    /// UNISONO_ROWS=rows-2.json:rows-4.json:rows-8.json UNISONO_COST_MODEL=latency_ns=5000 \
+    ///   cargo test -p unisono-cli --bin unisono -- --ignored --nocapture predictions_choose_well
     /// ```
     ///
     /// For each cell of collective, bytes and ranks it prints the best algorithm, the choice and their ratio, then
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     #[ignore = "needs rows of the bench; see above"]
     #[expect(clippy::disallowed_methods, reason = "files for one test, no knob of the library")]
-    fn prices_choose_well() {
+    fn predictions_choose_well() {
         let paths = std::env::var("UNISONO_ROWS").expect("UNISONO_ROWS names files with rows of the bench");
         let mut cells: BTreeMap<(String, u32, u64), Vec<Row>> = BTreeMap::new();
         for path in paths.split(':') {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use unisono::{Collectives, Communicator, Config, Error, Result, TypedWork, World};
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -98,7 +98,7 @@ pub(crate) fn join(input: &mut StdinLock<'_>, checksums: bool) -> std::result::R
         addresses,
         world_size,
         processes: Vec::new(),
-        parameters: Prices::from_config(&config)?.encode(),
+        job_settings: JobSettings::from_config(&config)?.encode(),
         cores: Vec::new(),
     };
     Ok(World::start(members, listener, &config)?)

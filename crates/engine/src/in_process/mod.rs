@@ -34,7 +34,7 @@ mod world;
 use std::sync::Arc;
 
 use unisono_communicator::Group;
-use unisono_schedule::Parameters;
+use unisono_schedule::CostModel;
 
 use crate::communicator::EngineCommunicator;
 use crate::links::Links;
@@ -81,8 +81,8 @@ pub fn world_of<L: Links + 'static>(
 /// What suits so many ranks on this machine.
 fn options_for(ranks: u32) -> EngineOptions {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-    let parameters = Parameters::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
-    EngineOptions { parameters, ..EngineOptions::default() }
+    let cost_model = CostModel::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);
+    EngineOptions { cost_model, ..EngineOptions::default() }
 }
 
 fn world_and_communicators<L: Links + 'static>(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use unisono_communicator::{
     CallOptions, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result, UserFunction,
 };
-use unisono_schedule::{Admit, Choice, Chooser, Parameters, Schedule, Shape, UnknownChoice};
+use unisono_schedule::{Admit, Choice, Chooser, CostModel, Schedule, Shape, UnknownChoice};
 
 use crate::plan::header::CallHeader;
 use crate::plan::layout::vector_elements;
@@ -83,15 +83,15 @@ impl Planner {
     /// A planner for one group.
     pub(crate) fn new(
         group: &Group,
-        parameters: &Parameters,
+        cost_model: &CostModel,
         forced: Option<Arc<str>>,
         piece_bytes: Option<u64>,
     ) -> Planner {
-        let shape = parameters.shape(group.hosts());
+        let shape = cost_model.shape(group.hosts());
         Planner {
             group: group.clone(),
             shape,
-            chooser: Chooser::new(&shape, parameters),
+            chooser: Chooser::new(&shape, cost_model),
             forced,
             piece_bytes,
             schedules: Vec::new(),

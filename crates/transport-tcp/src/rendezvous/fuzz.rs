@@ -118,7 +118,7 @@ fn config(world_size: u32) -> JoinConfig {
         world_size,
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
         host: [0; 16],
-        parameters: Vec::new(),
+        job_settings: Vec::new(),
         timeout: Duration::ZERO,
         handshake_timeout: Duration::ZERO,
     }
@@ -164,12 +164,12 @@ fn arrive(
 ) {
     let wait_ms = if input.below(8) == 0 { input.u64() } else { u64::from(input.u8()) * 100 };
     let address = SocketAddr::from((input.array::<4>(), input.u16()));
-    let parameters = input.array::<2>().to_vec();
+    let job_settings = input.array::<2>().to_vec();
     let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
     let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
     let (host, cpus) = ([input.below(3); HOST_ID_BYTES], Cpus::own());
-    let arrival = Arrival { address, host, process, wait_ms, parameters, cpus };
+    let arrival = Arrival { address, host, process, wait_ms, job_settings, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);

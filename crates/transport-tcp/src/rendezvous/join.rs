@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Result};
 use super::Membership;
 use super::cpus::Cpus;
 use super::key::own_process;
-use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, PARAMETERS_BYTES_MAX};
+use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, JOB_SETTINGS_BYTES_MAX};
 use super::stream::{read_message, runtime, write_message};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
 use crate::links::is_shortage;
@@ -41,8 +41,8 @@ pub struct JoinConfig {
     pub listen: SocketAddr,
     /// The host we are on.
     pub host: HostId,
-    /// What all ranks get to know if we are rank 0, at most [`PARAMETERS_BYTES_MAX`] bytes.
-    pub parameters: Vec<u8>,
+    /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
+    pub job_settings: Vec<u8>,
     /// How long to wait for the store and the other ranks.
     pub timeout: Duration,
     /// Deadline of one handshake.
@@ -120,9 +120,9 @@ impl Retry {
 
 /// One attempt, which waits for the other ranks once it has reached the store.
 pub(super) fn attempt(config: &JoinConfig, deadline: Instant) -> Result<Membership, Setback> {
-    if config.parameters.len() > PARAMETERS_BYTES_MAX {
-        let problem = format!("{} bytes are more than {PARAMETERS_BYTES_MAX}", config.parameters.len());
-        return Err(Setback::Final(Error::invalid("parameters", problem)));
+    if config.job_settings.len() > JOB_SETTINGS_BYTES_MAX {
+        let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
+        return Err(Setback::Final(Error::invalid("job_settings", problem)));
     }
     let addresses: Vec<SocketAddr> = match config.store.to_socket_addrs() {
         Ok(addresses) => addresses.collect(),
@@ -197,7 +197,7 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
         host: config.host,
         process: own_process(),
         wait_ms: left.as_millis() as u64,
-        parameters: config.parameters.clone(),
+        job_settings: config.job_settings.clone(),
         cpus: Cpus::own(),
     };
     let asked = async {
@@ -215,7 +215,7 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, processes, parameters, cores }
+        Answer::Welcome { job, addresses, hosts, processes, job_settings, cores }
             if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
                 && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
@@ -227,7 +227,7 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
                 addresses,
                 hosts,
                 processes,
-                parameters,
+                job_settings,
                 cores,
             })
         }

@@ -14,8 +14,8 @@ use crate::handshake::JobId;
 /// Length of what identifies a host.
 pub const HOST_ID_BYTES: usize = 16;
 
-/// The most bytes that rank 0 may distribute with the addresses.
-pub const PARAMETERS_BYTES_MAX: usize = 4096;
+/// The most bytes of the settings that rank 0 distributes with the addresses.
+pub const JOB_SETTINGS_BYTES_MAX: usize = 4096;
 
 /// The most bytes of the name of a host that travel; Linux allows no longer one.
 pub const HOST_NAME_BYTES_MAX: usize = 64;
@@ -24,11 +24,11 @@ pub const HOST_NAME_BYTES_MAX: usize = 64;
 const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX + 1 + 8 + 8;
 
 /// The most bytes of an arrival.
-pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + PARAMETERS_BYTES_MAX + CPUS_BYTES_MAX;
+pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize =
-    64 + PARAMETERS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
+    64 + JOB_SETTINGS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
 
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
@@ -68,7 +68,7 @@ pub(super) struct Arrival {
     /// How long it will wait, from now.
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
-    pub(super) parameters: Vec<u8>,
+    pub(super) job_settings: Vec<u8>,
     /// Which CPUs it may run on.
     pub(super) cpus: Cpus,
 }
@@ -78,7 +78,7 @@ impl Arrival {
         let mut writer = Writer::new();
         writer.address(self.address).array(&self.host);
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.parameters);
+        writer.u64(self.wait_ms).bytes(&self.job_settings);
         self.cpus.write(&mut writer);
         writer.finish()
     }
@@ -90,7 +90,7 @@ impl Arrival {
             host: reader.array()?,
             process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
-            parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+            job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
             cpus: Cpus::read(&mut reader)?,
         };
         reader.finish()?;
@@ -128,8 +128,8 @@ pub(super) enum Answer {
         hosts: Vec<u32>,
         /// Which process each rank is.
         processes: Vec<RankProcess>,
-        /// Rank 0's.
-        parameters: Vec<u8>,
+        /// Those of rank 0.
+        job_settings: Vec<u8>,
         /// How many cores the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
     },
@@ -151,14 +151,14 @@ impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Answer::Welcome { job, addresses, hosts, processes, parameters, cores } => {
+            Answer::Welcome { job, addresses, hosts, processes, job_settings, cores } => {
                 writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
                 for address in addresses {
                     writer.address(*address);
                 }
                 writer.u32_list(hosts).u32(processes.len() as u32);
                 processes.iter().for_each(|process| write_process(&mut writer, process));
-                writer.bytes(parameters).u32_list(cores)
+                writer.bytes(job_settings).u32_list(cores)
             }
             Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
@@ -181,7 +181,7 @@ impl Answer {
                     let count = reader.length(ranks_max, 9)?;
                     (0..count).map(|_| read_process(&mut reader)).collect::<Result<_, _>>()?
                 },
-                parameters: reader.bytes(PARAMETERS_BYTES_MAX)?.to_vec(),
+                job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
                 cores: reader.u32_list(ranks_max)?,
             },
             MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
@@ -213,7 +213,7 @@ mod tests {
             host: [3; HOST_ID_BYTES],
             process: process(),
             wait_ms: 300_000,
-            parameters: vec![1, 2, 3],
+            job_settings: vec![1, 2, 3],
             cpus: bound_to(9),
         }
     }
@@ -226,7 +226,7 @@ mod tests {
                 addresses,
                 hosts: vec![0, 1],
                 processes: vec![process(); 2],
-                parameters: vec![9; 5],
+                job_settings: vec![9; 5],
                 cores: vec![8, 3],
             },
             Answer::Missing { impatient: 0, ranks: vec![1, 3] },
@@ -250,15 +250,16 @@ mod tests {
 
     #[test]
     fn the_largest_messages_fit_their_caps() {
-        let parameters = vec![0; PARAMETERS_BYTES_MAX];
-        let widest = Arrival { parameters: parameters.clone(), cpus: largest(), ..arrival() };
+        let job_settings = vec![0; JOB_SETTINGS_BYTES_MAX];
+        let widest = Arrival { job_settings: job_settings.clone(), cpus: largest(), ..arrival() };
         assert!(widest.encode().len() <= ARRIVAL_BYTES_MAX);
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
         let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
         let processes = vec![process(); RANKS_MAX as usize];
         let cores = hosts.clone();
-        let welcome = Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, parameters, cores };
+        let welcome =
+            Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, job_settings, cores };
         assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
         let reason = "x".repeat(10 * REASON_BYTES_MAX);
         let cut = Answer::decode(&Answer::Refused { reason }.encode());

@@ -40,7 +40,7 @@ pub use join::{JoinConfig, join};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use message::{
-    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, PARAMETERS_BYTES_MAX, ProcessBirth, RankProcess,
+    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
 };
 pub use plan::store_job;
 
@@ -68,21 +68,21 @@ pub struct Membership {
     pub hosts: Vec<u32>,
     /// Which process each rank is; empty when nobody knows.
     pub processes: Vec<RankProcess>,
-    /// What rank 0 distributed.
-    pub parameters: Vec<u8>,
+    /// The settings that rank 0 distributed, encoded.
+    pub job_settings: Vec<u8>,
     /// How many cores the ranks of each host may use together, by the number of the host; of a host that is not in the
     /// list nobody knows.
     pub cores: Vec<u32>,
 }
 
 /// Meets the other ranks in the way that the settings say. `listen` is where this process already accepts
-/// connections, on the address that [`listen_address`] gave; `parameters` reach every rank if we are rank 0.
+/// connections, on the address that [`listen_address`] gave; `job_settings` reach every rank if we are rank 0.
 ///
 /// # Errors
 /// [`unisono_communicator::Error::Rendezvous`] when not all ranks come in time, with those that are missing;
 /// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
 /// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
-pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> Result<Membership> {
+pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
     let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
         store,
         secret,
@@ -91,7 +91,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
         world_size: config.placement.world_size(),
         listen,
         host: key::host_id(config),
-        parameters: parameters.clone(),
+        job_settings: job_settings.clone(),
         timeout: config.join_timeout,
         handshake_timeout: config.handshake_timeout,
     };
@@ -104,7 +104,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, parameters: Vec<u8>) -> R
             addresses: vec![listen],
             hosts: vec![0],
             processes: vec![own_process()],
-            parameters,
+            job_settings,
             cores: vec![Cpus::cores_of([&Cpus::own()])],
         }),
         Meeting::SameHost => {

@@ -114,7 +114,7 @@ fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
         addresses: arrivals.iter().map(|arrival| arrival.address).collect(),
         hosts,
         processes: arrivals.iter().map(|arrival| arrival.process.clone()).collect(),
-        parameters: arrivals.first().map(|zero| zero.parameters.clone()).unwrap_or_default(),
+        job_settings: arrivals.first().map(|zero| zero.job_settings.clone()).unwrap_or_default(),
         cores: cpus.into_iter().map(Cpus::cores_of).collect(),
     }
 }
@@ -136,8 +136,8 @@ mod tests {
 
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        let (parameters, cpus) = (vec![port as u8], bound_to(usize::from(port)));
-        Arrival { address, host: [host; 16], process: process(), wait_ms, parameters, cpus }
+        let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
+        Arrival { address, host: [host; 16], process: process(), wait_ms, job_settings, cpus }
     }
 
     fn from(connection: ConnectionId) -> (ConnectionId, SocketAddr) {
@@ -158,8 +158,11 @@ mod tests {
             };
             let addresses = (0..4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
             let (hosts, cores) = (vec![0, 1, 0, 0], vec![3, 1]);
-            let (processes, parameters) = (vec![process(); 4], vec![0]);
-            assert_eq!(answer, Answer::Welcome { job: JOB, addresses, hosts, processes, parameters, cores });
+            let (processes, job_settings) = (vec![process(); 4], vec![0]);
+            assert_eq!(
+                answer,
+                Answer::Welcome { job: JOB, addresses, hosts, processes, job_settings, cores }
+            );
             assert_eq!(roster.on_time(now + Duration::from_secs(9)), None, "nobody waits any longer");
         }
     }

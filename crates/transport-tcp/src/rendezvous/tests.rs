@@ -60,7 +60,7 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
         world_size,
         listen: loopback(1000 + rank as u16),
         host: [rank as u8 / 2; HOST_ID_BYTES],
-        parameters: vec![rank as u8; 3],
+        job_settings: vec![rank as u8; 3],
         timeout: PATIENT,
         handshake_timeout: HANDSHAKE,
     }
@@ -81,7 +81,7 @@ fn all_met(joining: impl IntoIterator<Item = Joining>) -> JobId {
     ranks.sort_unstable();
     assert_eq!(ranks, (0..world_size).collect::<Vec<_>>());
     for one in &members {
-        assert_eq!((one.job, one.parameters.as_slice()), (members[0].job, &[0, 0, 0][..]));
+        assert_eq!((one.job, one.job_settings.as_slice()), (members[0].job, &[0, 0, 0][..]));
         let addresses: Vec<SocketAddr> = (0..world_size).map(|rank| loopback(1000 + rank as u16)).collect();
         assert_eq!(one.addresses, addresses);
         assert_eq!(one.hosts, (0..world_size).map(|rank| rank / 2).collect::<Vec<_>>());
@@ -156,8 +156,8 @@ fn who_does_not_belong_is_refused_with_the_reason_and_the_others_meet() {
         let other_secret = Secret::take(&mut [2; SECRET_BYTES]);
         refused(joining(JoinConfig { secret: other_secret, ..fine(2) }), "different secrets");
         refused(joining(fine(3)), "rank 3 may not dial");
-        let too_long = join(&JoinConfig { parameters: vec![0; PARAMETERS_BYTES_MAX + 1], ..fine(2) });
-        assert!(matches!(too_long, Err(Error::InvalidArgument { argument: "parameters", .. })));
+        let too_long = join(&JoinConfig { job_settings: vec![0; JOB_SETTINGS_BYTES_MAX + 1], ..fine(2) });
+        assert!(matches!(too_long, Err(Error::InvalidArgument { argument: "job_settings", .. })));
         all_met(waiting.into_iter().chain([joining(fine(2))]));
     });
 }
@@ -326,7 +326,7 @@ fn the_settings_lead_to_the_same_meeting() {
                 let [one, zero] = ranks.map(|rank| rank.join().unwrap());
                 assert_eq!((one.rank, zero.rank, one.job), (1, 0, zero.job), "{way:?}");
                 assert_eq!((&one.addresses, &one.hosts), (&zero.addresses, &vec![0, 0]));
-                assert_eq!(one.parameters, b"of rank 0");
+                assert_eq!(one.job_settings, b"of rank 0");
                 assert_eq!(one.secret.expose(), zero.secret.expose());
             });
         }
@@ -368,8 +368,8 @@ fn by_settings(variables: &[(&str, &str)]) -> Membership {
 fn meet_as_a_world_would(config: &Config) -> Membership {
     let listener = TcpListener::bind((listen_address(config).unwrap(), 0)).unwrap();
     let listen = listener.local_addr().unwrap();
-    let parameters = format!("of rank {}", config.placement.rank()).into_bytes();
-    let membership = rendezvous(config, listen, parameters).unwrap();
+    let job_settings = format!("of rank {}", config.placement.rank()).into_bytes();
+    let membership = rendezvous(config, listen, job_settings).unwrap();
     assert_eq!(membership.addresses[membership.rank as usize], listen);
     membership
 }
@@ -380,7 +380,7 @@ fn meet_as_a_world_would(config: &Config) -> Membership {
 fn one_rank_process() {
     let config = Config::from_environment().unwrap();
     let membership = watched(move || meet_as_a_world_would(&config));
-    assert_eq!((membership.world_size, membership.parameters.as_slice()), (3, &b"of rank 0"[..]));
+    assert_eq!((membership.world_size, membership.job_settings.as_slice()), (3, &b"of rank 0"[..]));
     assert_eq!(membership.hosts, [0, 0, 0]);
 }
 
@@ -423,7 +423,7 @@ fn one_bound_process() {
         let world = World::join(&config).unwrap();
         let cores = cpus.len() as u64;
         assert_eq!(world.cores(0), cores);
-        let crowd = |group: &Group| world.parameters(group).ranks_per_core_thousandths;
+        let crowd = |group: &Group| world.cost_model(group).ranks_per_core_thousandths;
         assert_eq!(crowd(world.group()), 2000 / cores);
         let alone = world.group().subgroup(&[world.group().rank()], 0).unwrap();
         assert_eq!(crowd(&alone), 1000 / cores);

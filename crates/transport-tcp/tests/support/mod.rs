@@ -11,7 +11,7 @@ use unisono_communicator::Communicator;
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -39,7 +39,7 @@ pub(crate) fn listeners(ranks: u32, config: &Config) -> (Vec<TcpListener>, Membe
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
         world_size: ranks,
-        parameters: Prices::from_config(config).expect("good prices").encode(),
+        job_settings: JobSettings::from_config(config).expect("good settings").encode(),
         cores: Vec::new(),
     };
     (listeners, members)

@@ -1,10 +1,10 @@
-//! `unisono algo price`: what algorithms are expected to cost, and which one the library would choose.
+//! `unisono algo price`: what time algorithms are expected to take, and which one the library would choose.
 
 use serde::Serialize;
 use unisono::Group;
-use unisono_schedule::{Admit, Choice, Parameters};
+use unisono_schedule::{Admit, Choice, CostModel};
 use unisono_transport_tcp::config::Config;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::fitting;
 use crate::arguments::PriceArguments;
@@ -14,7 +14,7 @@ use crate::problem::Result;
 
 /// One algorithm; messages and bytes are those of the rank that has the most.
 #[derive(Serialize)]
-struct Priced {
+struct Prediction {
     collective: &'static str,
     name: String,
     ranks: u32,
@@ -30,12 +30,12 @@ struct Priced {
     chosen: bool,
 }
 
-impl Priced {
-    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Priced {
+impl Prediction {
+    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Prediction {
         let Choice { algorithm, shape } = choice;
         let cost = (algorithm.cost)(shape);
         let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
-        Priced {
+        Prediction {
             collective: algorithm.collective.name(),
             name: choice.to_string(),
             ranks: forecast.shape.ranks,
@@ -51,7 +51,7 @@ impl Priced {
     }
 
     fn line(&self) -> String {
-        let Priced { rounds, messages, sent_bytes, reduced_bytes, predicted_us, .. } = self;
+        let Prediction { rounds, messages, sent_bytes, reduced_bytes, predicted_us, .. } = self;
         let name = format!("{}/{}", self.collective, self.name);
         let mark = if self.chosen { "  chosen" } else { "" };
         format!(
@@ -64,32 +64,34 @@ impl Priced {
 pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
     let &PriceArguments { ranks, bytes, json, .. } = arguments;
     let name = arguments.name.as_deref();
-    let parameters = parameters(arguments)?;
+    let model = cost_model(arguments)?;
     let hosts = vec![0; ranks as usize];
-    let forecast = Forecast::new(parameters.shape(&hosts), parameters);
+    let forecast = Forecast::new(model.shape(&hosts), model);
     let fitting = fitting(name, &forecast.shape)?;
-    let priced: Vec<Priced> = fitting.iter().map(|choice| Priced::new(choice, bytes, &forecast)).collect();
+    let predictions: Vec<Prediction> =
+        fitting.iter().map(|choice| Prediction::new(choice, bytes, &forecast)).collect();
     if json {
-        return print::document(&priced);
+        return print::document(&predictions);
     }
-    print::line(&assumptions(&parameters, ranks))?;
+    print::line(&assumptions(&model, ranks))?;
     print::line(&format!(
         "#{:<33} {:>6} {:>8} {:>14} {:>14} {:>14}",
         "algorithm", "rounds", "messages", "sent (B)", "reduced (B)", "predicted (us)"
     ))?;
-    priced.iter().try_for_each(|one| print::line(&one.line()))
+    predictions.iter().try_for_each(|one| print::line(&one.line()))
 }
 
-/// The parameters of this machine, or of the network that the arguments describe.
-fn parameters(arguments: &PriceArguments) -> Result<Parameters> {
+/// The cost model of this machine, or of the network that the arguments describe.
+fn cost_model(arguments: &PriceArguments) -> Result<CostModel> {
     let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-    let here = Prices::from_config(&Config::from_environment()?)?.parameters(&Group::world(0, ranks), &[]);
+    let here =
+        JobSettings::from_config(&Config::from_environment()?)?.cost_model(&Group::world(0, ranks), &[]);
     if alpha_us.is_none() && beta_gb_per_s.is_none() && gamma_gb_per_s.is_none() {
         return Ok(here);
     }
     // A GB/s is 1,000,000 fs per byte.
     let fs_per_byte = |gb_per_s: f64| (1e6 / gb_per_s).round() as u64;
-    Ok(Parameters {
+    Ok(CostModel {
         latency_ns: alpha_us.map_or(here.latency_ns, |alpha| (alpha * 1e3).round() as u64),
         wire_fs_per_byte: beta_gb_per_s.map_or(here.wire_fs_per_byte, fs_per_byte),
         reduce_fs_per_byte: gamma_gb_per_s.map_or(here.reduce_fs_per_byte, fs_per_byte),
@@ -97,18 +99,18 @@ fn parameters(arguments: &PriceArguments) -> Result<Parameters> {
     })
 }
 
-fn assumptions(parameters: &Parameters, ranks: u32) -> String {
+fn assumptions(model: &CostModel, ranks: u32) -> String {
     let gb_per_s = |fs_per_byte: u64| 1e6 / fs_per_byte as f64;
-    let alpha = parameters.latency_ns as f64 / 1e3;
-    let beta = gb_per_s(parameters.wire_fs_per_byte);
-    let gamma = gb_per_s(parameters.reduce_fs_per_byte);
-    let processor = match (parameters.cpu_per_message_ns, parameters.cpu_fs_per_byte) {
+    let alpha = model.latency_ns as f64 / 1e3;
+    let beta = gb_per_s(model.wire_fs_per_byte);
+    let gamma = gb_per_s(model.reduce_fs_per_byte);
+    let processor = match (model.cpu_per_message_ns, model.cpu_fs_per_byte) {
         (0, 0) => "processor time not counted".to_owned(),
         (message, byte) => format!(
             "processor {:.2} us per message and {:.2} GB/s, {:.2} ranks per core",
             message as f64 / 1e3,
             gb_per_s(byte),
-            parameters.ranks_per_core_thousandths.max(1_000) as f64 / 1e3
+            model.ranks_per_core_thousandths.max(1_000) as f64 / 1e3
         ),
     };
     format!(

@@ -1,7 +1,7 @@
 //! From measured times to the parameters of the cost model, and how these are printed.
 
 use serde::Serialize;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 
 use super::probe::Probe;
 use crate::bench::timing::Timing;
@@ -45,7 +45,7 @@ pub(crate) struct Samples {
 
 /// One parameter, with the 10th and the 90th percentile of the blocks that it is computed from.
 #[derive(Clone, Debug, Serialize)]
-struct Price {
+struct Parameter {
     name: &'static str,
     median: u64,
     p10: u64,
@@ -54,12 +54,12 @@ struct Price {
     how: &'static str,
 }
 
-impl Price {
+impl Parameter {
     /// The seconds of `timing` times `scale`, minus `subtrahend`; never below 0.
-    fn new(name: &'static str, how: &'static str, timing: &Timing, scale: f64, subtrahend: f64) -> Price {
+    fn new(name: &'static str, how: &'static str, timing: &Timing, scale: f64, subtrahend: f64) -> Parameter {
         let [median, p10, p90] = [50, 10, 90]
             .map(|percent| (timing.percentile(percent) * scale - subtrahend).max(0.0).round() as u64);
-        Price { name, median, p10, p90, how }
+        Parameter { name, median, p10, p90, how }
     }
 }
 
@@ -74,20 +74,24 @@ pub(crate) struct Calibration {
     beta_gb_per_s: f64,
     /// The rate at which arriving data is summed; `None` when that took no longer than storing it.
     gamma_gb_per_s: Option<f64>,
-    prices: Vec<Price>,
-    /// The value of UNISONO_PRICES.
+    parameters: Vec<Parameter>,
+    /// The value of UNISONO_COST_MODEL.
     line: String,
 }
 
 impl Calibration {
     pub(crate) fn new(samples: Samples, cores: u64) -> Result<Calibration> {
-        let prices = prices(&samples, cores);
-        let text: Vec<_> = prices.iter().map(|price| format!("{}={}", price.name, price.median)).collect();
+        let parameters = parameters(&samples, cores);
+        let text: Vec<_> =
+            parameters.iter().map(|parameter| format!("{}={}", parameter.name, parameter.median)).collect();
         let text = format!("{},cores={cores}", text.join(","));
         // Parsed as its reader will parse it; a parameter that was not measured has its default, and is printed too.
-        let line =
-            text.parse::<Prices>().map_err(|problem| Problem::failed("the measured prices", problem))?;
-        let median = |name| prices.iter().find(|price| price.name == name).map_or(0, |price| price.median);
+        let line = text
+            .parse::<JobSettings>()
+            .map_err(|problem| Problem::failed("the measured parameters", problem))?;
+        let median = |name| {
+            parameters.iter().find(|parameter| parameter.name == name).map_or(0, |parameter| parameter.median)
+        };
         let gb_per_s = |fs_per_byte: u64| Some(1e6 / fs_per_byte as f64).filter(|rate| rate.is_finite());
         Ok(Calibration {
             pairs: samples.pairs,
@@ -95,7 +99,7 @@ impl Calibration {
             beta_gb_per_s: gb_per_s(median("wire_fs_per_byte").max(median("network_fs_per_byte")))
                 .unwrap_or(0.0),
             gamma_gb_per_s: gb_per_s(median("reduce_fs_per_byte")),
-            prices,
+            parameters,
             line: line.to_string(),
         })
     }
@@ -106,70 +110,70 @@ impl Calibration {
             self.gamma_gb_per_s.map_or("too fast to measure".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
         let mut text = format!(
             "# {} pair(s) of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
-            self.pairs, self.alpha_us, self.beta_gb_per_s, "price", "median", "p10", "p90", "how"
+            self.pairs, self.alpha_us, self.beta_gb_per_s, "parameter", "median", "p10", "p90", "how"
         );
-        for Price { name, median, p10, p90, how } in &self.prices {
+        for Parameter { name, median, p10, p90, how } in &self.parameters {
             text += &format!("{name:<22} {median:>10} {p10:>10} {p90:>10}  {how}\n");
         }
-        text + &format!("UNISONO_PRICES={}", self.line)
+        text + &format!("UNISONO_COST_MODEL={}", self.line)
     }
 }
 
-fn prices(samples: &Samples, cores: u64) -> Vec<Price> {
-    let mut prices = Vec::new();
+fn parameters(samples: &Samples, cores: u64) -> Vec<Parameter> {
+    let mut parameters = Vec::new();
     let link = |pool: &Pool, names: [&'static str; 2]| {
         let of = |probe| pool.of(&Probe::ALL, probe);
         let how = "half the round trip of 4 bytes, both ranks waiting";
-        let latency = of(Probe::Turns).map(|turns| Price::new(names[0], how, &turns, NANOSECONDS, 0.0));
+        let latency = of(Probe::Turns).map(|turns| Parameter::new(names[0], how, &turns, NANOSECONDS, 0.0));
         let how = "4 MiB one way; not faster than the slower end copies";
         let per_byte = FEMTOSECONDS / Probe::OneWay.bytes();
-        let wire = of(Probe::OneWay).map(|one_way| Price::new(names[1], how, &one_way, per_byte, 0.0));
+        let wire = of(Probe::OneWay).map(|one_way| Parameter::new(names[1], how, &one_way, per_byte, 0.0));
         latency.into_iter().chain(wire)
     };
-    prices.extend(link(&samples.local, ["latency_ns", "wire_fs_per_byte"]));
-    prices.extend(link(&samples.remote, ["network_latency_ns", "network_fs_per_byte"]));
+    parameters.extend(link(&samples.local, ["latency_ns", "wire_fs_per_byte"]));
+    parameters.extend(link(&samples.remote, ["network_latency_ns", "network_fs_per_byte"]));
     let is_local = !samples.local.seconds.is_empty();
     let pool = if is_local { &samples.local } else { &samples.remote };
     // Two ranks on a host with one core take turns, so each has only half of the time.
     let ranks_per_core = if is_local && cores == 1 { 2.0 } else { 1.0 };
-    prices.extend(reduction(pool));
-    prices.extend(processor(pool, &samples.on_one_core, ranks_per_core));
-    prices
+    parameters.extend(reduction(pool));
+    parameters.extend(processor(pool, &samples.on_one_core, ranks_per_core));
+    parameters
 }
 
-fn reduction(pool: &Pool) -> Option<Price> {
+fn reduction(pool: &Pool) -> Option<Parameter> {
     let (summed, stored) = (pool.of(&Probe::ALL, Probe::Summed)?, pool.of(&Probe::ALL, Probe::OneWay)?);
     let per_byte = FEMTOSECONDS / Probe::Summed.bytes();
     let how = "4 MiB one way, time of summing f32 minus time of storing; p10 and p90 of the sums";
-    Some(Price::new("reduce_fs_per_byte", how, &summed, per_byte, stored.median() * per_byte))
+    Some(Parameter::new("reduce_fs_per_byte", how, &summed, per_byte, stored.median() * per_byte))
 }
 
 /// The processor time of messages and bytes at either end, and the cost of two ranks on one core.
-fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Price> {
+fn processor(pool: &Pool, on_one_core: &Pool, ranks_per_core: f64) -> Vec<Parameter> {
     let on_one_core = |probe| on_one_core.of(&Probe::ON_ONE_CORE, probe);
     let (message, byte, switch) = ("cpu_per_message_ns", "cpu_fs_per_byte", "switch_ns");
-    let mut prices = Vec::new();
+    let mut parameters = Vec::new();
     match (on_one_core(Probe::Stream), pool.of(&Probe::ALL, Probe::Stream)) {
         (Some(stream), _) => {
             let how = "4 bytes one way without answers, both ranks on one core; half of it";
-            prices.push(Price::new(message, how, &stream, NANOSECONDS / 2.0, 0.0));
+            parameters.push(Parameter::new(message, how, &stream, NANOSECONDS / 2.0, 0.0));
         }
         (None, Some(stream)) => {
             let how = "4 bytes one way without answers; the slower end";
-            prices.push(Price::new(message, how, &stream, NANOSECONDS / ranks_per_core, 0.0));
+            parameters.push(Parameter::new(message, how, &stream, NANOSECONDS / ranks_per_core, 0.0));
         }
         (None, None) => {}
     }
     if let Some(both_ways) = pool.of(&Probe::ALL, Probe::BothWays) {
         let how = "4 MiB both ways at once; per byte sent or received";
         let scale = FEMTOSECONDS / Probe::BothWays.bytes() / 2.0 / ranks_per_core;
-        prices.push(Price::new(byte, how, &both_ways, scale, 0.0));
+        parameters.push(Parameter::new(byte, how, &both_ways, scale, 0.0));
     }
     if let (Some(turns), Some(stream)) = (on_one_core(Probe::Turns), on_one_core(Probe::Stream)) {
         let how = "both ranks on one core: half a round trip, minus the cost of a message";
-        prices.push(Price::new(switch, how, &turns, NANOSECONDS, stream.median() * NANOSECONDS));
+        parameters.push(Parameter::new(switch, how, &turns, NANOSECONDS, stream.median() * NANOSECONDS));
     }
-    prices
+    parameters
 }
 
 #[cfg(test)]
@@ -193,12 +197,12 @@ mod tests {
         Samples { pairs: 1, local: link(), ..Samples::default() }
     }
 
-    fn price<'a>(calibration: &'a Calibration, name: &str) -> Option<&'a Price> {
-        calibration.prices.iter().find(|price| price.name == name)
+    fn parameter<'a>(calibration: &'a Calibration, name: &str) -> Option<&'a Parameter> {
+        calibration.parameters.iter().find(|parameter| parameter.name == name)
     }
 
     #[test]
-    fn every_price_is_its_definition() {
+    fn every_parameter_is_its_definition() {
         let calibration =
             Calibration::new(Samples { on_one_core: pool(&[7e-6, 4e-6]), ..samples() }, 2).unwrap();
         let link = ["latency_ns=5000", "wire_fs_per_byte=100000", "reduce_fs_per_byte=25000"];
@@ -209,17 +213,17 @@ mod tests {
         }
         assert_eq!((calibration.alpha_us, calibration.beta_gb_per_s), (5.0, 10.0));
         assert_eq!(calibration.gamma_gb_per_s, Some(40.0));
-        let latency = price(&calibration, "latency_ns").unwrap();
+        let latency = parameter(&calibration, "latency_ns").unwrap();
         assert_eq!((latency.p10, latency.median, latency.p90), (4500, 5000, 7500));
-        let parsed: Prices = calibration.line.parse().unwrap();
+        let parsed: JobSettings = calibration.line.parse().unwrap();
         assert_eq!(parsed.to_string(), calibration.line);
-        assert!(calibration.table().ends_with(&format!("\nUNISONO_PRICES={}", calibration.line)));
+        assert!(calibration.table().ends_with(&format!("\nUNISONO_COST_MODEL={}", calibration.line)));
     }
 
     #[test]
     fn on_one_core_each_end_has_half_of_the_time() {
         let calibration = Calibration::new(samples(), 1).unwrap();
-        let median = |name| price(&calibration, name).map(|price| price.median);
+        let median = |name| parameter(&calibration, name).map(|parameter| parameter.median);
         assert_eq!((median("cpu_per_message_ns"), median("cpu_fs_per_byte")), (Some(1500), Some(50_000)));
         assert_eq!(median("switch_ns"), None);
         assert!(calibration.line.contains("switch_ns="), "the default: {}", calibration.line);
@@ -229,7 +233,7 @@ mod tests {
     fn between_hosts_the_network_is_measured_and_loopback_is_not() {
         let remote = Samples { pairs: 1, remote: link(), ..Samples::default() };
         let calibration = Calibration::new(remote, 1).unwrap();
-        let median = |name| price(&calibration, name).map(|price| price.median);
+        let median = |name| parameter(&calibration, name).map(|parameter| parameter.median);
         assert_eq!((median("network_latency_ns"), median("latency_ns")), (Some(5000), None));
         assert_eq!(
             (median("network_fs_per_byte"), median("cpu_per_message_ns")),

@@ -1,4 +1,4 @@
-//! `unisono calibrate`: measures the parameters of the cost model, and prints a line for `UNISONO_PRICES`.
+//! `unisono calibrate`: measures the parameters of the cost model, and prints a line for `UNISONO_COST_MODEL`.
 //!
 //! Rank 0 times the same few calls with each other rank in turn, while the remaining ranks sleep. Nothing is fitted to
 //! whole algorithms: every parameter is one measured figure, or the difference of two.
@@ -13,7 +13,7 @@ use unisono::{Collectives, Communicator};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 
 use crate::arguments::CalibrateArguments;
 use crate::print;
@@ -54,7 +54,7 @@ fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
     }
     let cores = match World::joined().first() {
         Some(world) => world.cores(0),
-        None => Prices::from_config(&Config::from_environment()?)?.cores(0, &[]),
+        None => JobSettings::from_config(&Config::from_environment()?)?.cores(0, &[]),
     };
     let calibration = Calibration::new(samples, cores)?;
     if json { print::document(&calibration) } else { print::line(&calibration.table()) }

@@ -55,11 +55,11 @@ fn a_person_reads_one_line_per_step_and_per_proof() {
 const ALL_REDUCE_4_RANKS: [&str; 7] = ["algo", "price", "--all", "--ranks", "4", "--bytes", "1M"];
 
 #[test]
-fn the_price_of_a_described_network_is_the_textbooks() {
+fn the_prediction_for_a_described_network_is_the_textbooks() {
     let network = ["--alpha-us", "10", "--beta-gb-per-s", "12.5", "--gamma-gb-per-s", "40", "--json"];
-    let priced = json(&[&ALL_REDUCE_4_RANKS[..], &network].concat());
+    let predicted = json(&[&ALL_REDUCE_4_RANKS[..], &network].concat());
     let of = |collective: &str, name: &str| {
-        let mut rows = priced.as_array().unwrap().iter();
+        let mut rows = predicted.as_array().unwrap().iter();
         rows.find(|row| row["collective"] == collective && row["name"] == name).unwrap()
     };
     let (bytes, close) = (f64::from(1 << 20), |a: f64, b: f64| (a - b).abs() <= 0.01);
@@ -76,8 +76,8 @@ fn the_price_of_a_described_network_is_the_textbooks() {
 fn of_each_collective_the_cheapest_is_chosen() {
     for ranks in ["1", "4", "7", "64"] {
         for bytes in ["0", "64", "16K", "1M", "1G"] {
-            let priced = json(&["algo", "price", "--all", "--ranks", ranks, "--bytes", bytes, "--json"]);
-            let rows = priced.as_array().unwrap();
+            let predicted = json(&["algo", "price", "--all", "--ranks", ranks, "--bytes", bytes, "--json"]);
+            let rows = predicted.as_array().unwrap();
             for collective in rows.iter().map(|row| &row["collective"]) {
                 let same = || rows.iter().filter(|row| &row["collective"] == collective);
                 let chosen: Vec<_> = same().filter(|row| row["chosen"] == true).collect();
@@ -92,7 +92,7 @@ fn of_each_collective_the_cheapest_is_chosen() {
 }
 
 #[test]
-fn a_person_reads_a_table_of_prices() {
+fn a_person_reads_a_table_of_predictions() {
     let done = unisono(&ALL_REDUCE_4_RANKS);
     assert!(done.status.success(), "{}", done.err);
     assert!(done.out.contains("predicted (us)") && done.out.contains("alpha"), "{}", done.out);

@@ -1,4 +1,4 @@
-//! `unisono calibrate`: what it prints is what `UNISONO_PRICES` takes.
+//! `unisono calibrate`: what it prints is what `UNISONO_COST_MODEL` takes.
 
 use std::process::Command;
 
@@ -6,30 +6,30 @@ use serde_json::Value;
 
 use crate::support::unisono;
 
-/// The bench's prediction under these prices.
-fn predicted_us(prices: &str, name: &str, bytes: &str) -> f64 {
-    let priced = Command::new(env!("CARGO_BIN_EXE_unisono"))
+/// What `unisono algo price` predicts with this cost model.
+fn predicted_us(cost_model: &str, name: &str, bytes: &str) -> f64 {
+    let predicted = Command::new(env!("CARGO_BIN_EXE_unisono"))
         .args(["algo", "price", name, "--ranks", "2", "--bytes", bytes, "--json"])
-        .env("UNISONO_PRICES", prices)
+        .env("UNISONO_COST_MODEL", cost_model)
         .output()
         .unwrap();
-    assert!(priced.status.success(), "{prices}: {}", String::from_utf8_lossy(&priced.stderr));
-    let priced: Value = serde_json::from_slice(&priced.stdout).unwrap();
-    priced[0]["predicted_us"].as_f64().unwrap()
+    assert!(predicted.status.success(), "{cost_model}: {}", String::from_utf8_lossy(&predicted.stderr));
+    let predicted: Value = serde_json::from_slice(&predicted.stdout).unwrap();
+    predicted[0]["predicted_us"].as_f64().unwrap()
 }
 
 #[test]
-fn what_is_measured_has_its_spread_and_becomes_the_price() {
+fn what_is_measured_has_its_spread_and_becomes_the_cost_model() {
     let done = unisono(&["calibrate", "-n", "3", "--json"]);
     assert!(done.status.success(), "{}", done.err);
     let document: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(document["pairs"], 2);
-    let prices = document["prices"].as_array().unwrap();
+    let parameters = document["parameters"].as_array().unwrap();
     let line = document["line"].as_str().unwrap();
-    for price in prices {
-        let number = |field: &str| price[field].as_u64().unwrap();
-        assert!(number("p10") <= number("median") && number("median") <= number("p90"), "{price}");
-        let said = format!("{}={}", price["name"].as_str().unwrap(), number("median"));
+    for parameter in parameters {
+        let number = |field: &str| parameter[field].as_u64().unwrap();
+        assert!(number("p10") <= number("median") && number("median") <= number("p90"), "{parameter}");
+        let said = format!("{}={}", parameter["name"].as_str().unwrap(), number("median"));
         assert!(line.split(',').any(|part| part == said), "{said} in {line}");
     }
     let alpha_us = document["alpha_us"].as_f64().unwrap();
@@ -43,6 +43,6 @@ fn what_is_measured_has_its_spread_and_becomes_the_price() {
 fn the_last_line_is_for_the_shell() {
     let done = unisono(&["calibrate"]);
     assert!(done.status.success() && done.out.contains("alpha") && done.out.contains("p90"), "{}", done.err);
-    let prices = done.out.lines().last().unwrap().strip_prefix("UNISONO_PRICES=").unwrap();
-    assert!(predicted_us(prices, "all_reduce/ring", "1M") > 0.0);
+    let cost_model = done.out.lines().last().unwrap().strip_prefix("UNISONO_COST_MODEL=").unwrap();
+    assert!(predicted_us(cost_model, "all_reduce/ring", "1M") > 0.0);
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use unisono::{CallOptions, Collectives, Communicator, Error, ReduceOp, World};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::handshake::JobId;
-use unisono_transport_tcp::prices::Prices;
+use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
@@ -39,7 +39,7 @@ fn job(ranks: u32, flight: Option<&Path>, body: impl Fn(&World, &dyn Communicato
         addresses: listeners.iter().map(|one| one.local_addr().unwrap()).collect(),
         hosts: vec![0; ranks as usize],
         processes: Vec::new(),
-        parameters: Prices::from_config(&config).unwrap().encode(),
+        job_settings: JobSettings::from_config(&config).unwrap().encode(),
         cores: Vec::new(),
     };
     let (done, all_done) = channel();

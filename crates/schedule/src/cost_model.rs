@@ -1,15 +1,16 @@
-//! Estimates the time of a call, in closed form and in integer nanoseconds, so that all ranks get the same result.
+//! The cost model: predicts the time of a call in closed form and in integer nanoseconds, so that all ranks get the
+//! same result.
 
 use crate::{Algorithm, Cost, Fraction, Shape};
 
 /// Femtoseconds in a nanosecond.
 const FEMTOSECONDS: u128 = 1_000_000;
 
-/// The figures of a network and of the ranks' cores.
+/// The parameters of the cost model: the figures of a network and of the ranks' cores.
 ///
 /// Times per byte are in femtoseconds: 1,000,000 of them is 1 GB/s, and 400 GB/s is still a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Parameters {
+pub struct CostModel {
     /// The latency in nanoseconds: from the call that sends to the return of the call that receives, with both ranks
     /// waiting.
     pub latency_ns: u64,
@@ -36,7 +37,7 @@ pub struct Parameters {
     pub piece_bytes: u64,
 }
 
-impl Parameters {
+impl CostModel {
     /// TCP over loopback, as `unisono calibrate` measured it on two idle cores of an Intel Xeon with AVX-512; between
     /// hosts, typical figures of 10 Gbit/s.
     pub const LOOPBACK: Self = Self {
@@ -56,7 +57,7 @@ impl Parameters {
     /// The same link with `ranks` ranks on a host of `cores` cores.
     ///
     /// ```
-    /// let crowded = unisono_schedule::Parameters::LOOPBACK.with_ranks_on_cores(6, 4);
+    /// let crowded = unisono_schedule::CostModel::LOOPBACK.with_ranks_on_cores(6, 4);
     /// assert_eq!(crowded.ranks_per_core_thousandths, 1_500);
     /// ```
     #[must_use]
@@ -69,12 +70,12 @@ impl Parameters {
     /// processor time is free, and peers do not disturb each other.
     ///
     /// ```
-    /// use unisono_schedule::{Parameters, Shape, find_by_name, price};
-    /// let textbook = Parameters { latency_ns: 1000, wire_fs_per_byte: 1_000_000, ..Parameters::LOOPBACK.textbook() };
-    /// let textbook = Parameters { reduce_fs_per_byte: 100_000, ..textbook };
+    /// use unisono_schedule::{CostModel, Shape, find_by_name};
+    /// let textbook = CostModel { latency_ns: 1000, wire_fs_per_byte: 1_000_000, ..CostModel::LOOPBACK.textbook() };
+    /// let textbook = CostModel { reduce_fs_per_byte: 100_000, ..textbook };
     /// let ring = find_by_name("all_reduce/ring").unwrap();
     /// // 6 rounds, 6/4 of the vector on the link, 3/4 reduced.
-    /// assert_eq!(price(ring, &Shape::new(4), 4000, &textbook), 6 * 1000 + 6000 + 300);
+    /// assert_eq!(textbook.predicted_ns(ring, &Shape::new(4), 4000), 6 * 1000 + 6000 + 300);
     /// ```
     #[must_use]
     pub const fn textbook(self) -> Self {
@@ -92,7 +93,7 @@ impl Parameters {
     /// more leaders would only take turns on them.
     ///
     /// ```
-    /// let two_cores = unisono_schedule::Parameters::LOOPBACK.with_ranks_on_cores(4, 2);
+    /// let two_cores = unisono_schedule::CostModel::LOOPBACK.with_ranks_on_cores(4, 2);
     /// let shape = two_cores.shape(&[0, 0, 0, 0]);
     /// assert_eq!((shape.ranks, shape.hosts, shape.leaders), (4, 1, 2));
     /// ```
@@ -106,88 +107,90 @@ impl Parameters {
         let leaders = cores.clamp(1, fullest) as u32;
         Shape { hosts: runs.len().max(1) as u32, leaders, ..Shape::new(hosts.len() as u32) }
     }
+
+    /// The expected time of one call, in nanoseconds.
+    ///
+    /// `bytes` is the full vector: the larger of one rank's input and output. With r ranks per core, at least 1, a
+    /// core's work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
+    ///
+    /// ```text
+    /// max(rounds * latency, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
+    ///   + max(wire * max(sent, received, rounds * one piece, what leaves a host),
+    ///         cpu per byte * work(sent + received))
+    ///     * (1 + per peer * (peers beyond 2))
+    ///   + reduce * work(reduced)
+    /// ```
+    ///
+    /// * A latency contains one send and one receive. While a message is on its way, a core either waits for it or
+    ///   handles other messages. Hence the first maximum.
+    /// * Where ranks share a core, a rank whose message has arrived waits in every round until the other ranks have had
+    ///   their turn. So the number of messages matters first, then the number of rounds.
+    /// * The link and the processor work at the same time. Hence the second maximum. Reductions run in the caller's
+    ///   thread. Hence the sum. In a pipeline of many rounds, each rank passes at least one piece to the next.
+    /// * Between hosts, the figures of the network count, and the ranks of a host share its interface. A rank with two
+    ///   peers talks to its neighbours only, so one rank of a host talks to another host. With more peers, they may be
+    ///   anywhere.
+    ///
+    /// ```
+    /// use unisono_schedule::{CostModel, Shape, find_by_name};
+    /// let (shape, loopback) = (Shape::new(8), CostModel::LOOPBACK);
+    /// let of = |name, bytes| loopback.predicted_ns(find_by_name(name).unwrap(), &shape, bytes);
+    /// assert!(of("all_reduce/recursive_doubling", 1 << 10) < of("all_reduce/ring", 1 << 10));
+    /// assert!(of("all_reduce/recursive_doubling", 1 << 26) > of("all_reduce/ring", 1 << 26));
+    /// ```
+    #[must_use]
+    pub fn predicted_ns(&self, algorithm: &Algorithm, shape: &Shape, bytes: u64) -> u64 {
+        self.predicted_ns_of(&(algorithm.cost)(shape), shape, algorithm.width(shape), bytes)
+    }
+
+    /// As [`CostModel::predicted_ns`], for a cost and the number of chunks in the full vector.
+    pub(crate) fn predicted_ns_of(&self, cost: &Cost, shape: &Shape, width: u32, bytes: u64) -> u64 {
+        let (latency, wire) = link(shape, self);
+        let crowding = u128::from(self.ranks_per_core_thousandths.max(1_000));
+        let rounds = u128::from(cost.rounds);
+        // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
+        let ends = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
+        let handled = u128::from(self.cpu_per_message_ns) * work(shape, self, ends) / 1_000;
+        let turns = rounds * (crowding - 1_000) * u128::from(self.switch_ns) / 1_000;
+        let started = (rounds * latency).max(handled + turns);
+
+        let piece = self.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
+        let passed_on = wire * rounds * u128::from(piece);
+        let moved = per_byte(cost, shape, self, bytes).into_iter().fold(passed_on, u128::max);
+        let peers = u128::from(cost.peers.saturating_sub(2)) * u128::from(self.per_peer_thousandths);
+        let moved = moved.saturating_mul(1_000 + peers) / 1_000;
+        let reduced = (cost.reduced.of(bytes).into(), cost.all.reduced.of(bytes).into());
+        let summed = u128::from(self.reduce_fs_per_byte) * work(shape, self, reduced);
+        u64::try_from(started + (moved + summed) / FEMTOSECONDS).unwrap_or(u64::MAX)
+    }
 }
 
-impl Default for Parameters {
+impl Default for CostModel {
     fn default() -> Self {
         Self::LOOPBACK
     }
 }
 
-/// The expected time of one call, in nanoseconds.
-///
-/// `bytes` is the full vector: the larger of one rank's input and output. With r ranks per core, at least 1, a core's
-/// work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
-///
-/// ```text
-/// max(rounds * latency, cpu per message * work(messages sent and received) + rounds * (r - 1) * switch)
-///   + max(wire * max(sent, received, rounds * one piece, what leaves a host), cpu per byte * work(sent + received))
-///     * (1 + per peer * (peers beyond 2))
-///   + reduce * work(reduced)
-/// ```
-///
-/// * A latency contains one send and one receive. While a message is on its way, a core either waits for it or handles
-///   other messages. Hence the first maximum.
-/// * Where ranks share a core, a rank whose message has arrived waits in every round until the other ranks have had
-///   their turn. So the number of messages matters first, then the number of rounds.
-/// * The link and the processor work at the same time. Hence the second maximum. Reductions run in the caller's
-///   thread. Hence the sum. In a pipeline of many rounds, each rank passes at least one piece to the next.
-/// * Between hosts, the figures of the network count, and the ranks of a host share its interface. A rank with two
-///   peers talks to its neighbours only, so one rank of a host talks to another host. With more peers, they may be
-///   anywhere.
-///
-/// ```
-/// use unisono_schedule::{Parameters, Shape, find_by_name, price};
-/// let (shape, loopback) = (Shape::new(8), Parameters::LOOPBACK);
-/// let of = |name, bytes| price(find_by_name(name).unwrap(), &shape, bytes, &loopback);
-/// assert!(of("all_reduce/recursive_doubling", 1 << 10) < of("all_reduce/ring", 1 << 10));
-/// assert!(of("all_reduce/recursive_doubling", 1 << 26) > of("all_reduce/ring", 1 << 26));
-/// ```
-pub fn price(algorithm: &Algorithm, shape: &Shape, bytes: u64, parameters: &Parameters) -> u64 {
-    price_of(&(algorithm.cost)(shape), shape, algorithm.width(shape), bytes, parameters)
-}
-
-/// As [`price`], for a cost and the number of chunks in the full vector.
-pub(crate) fn price_of(cost: &Cost, shape: &Shape, width: u32, bytes: u64, parameters: &Parameters) -> u64 {
-    let (latency, wire) = link(shape, parameters);
-    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
-    let rounds = u128::from(cost.rounds);
-    // In thousandths, since the mean of all ranks need not be whole. Every message has two ends.
-    let ends = (u128::from(cost.messages) * 1_000, 2_000 * u128::from(cost.all.messages));
-    let handled = u128::from(parameters.cpu_per_message_ns) * work(shape, parameters, ends) / 1_000;
-    let turns = rounds * (crowding - 1_000) * u128::from(parameters.switch_ns) / 1_000;
-    let started = (rounds * latency).max(handled + turns);
-
-    let piece = parameters.piece_bytes.min(bytes.div_ceil(u64::from(width.max(1))));
-    let passed_on = wire * rounds * u128::from(piece);
-    let moved = per_byte(cost, shape, parameters, bytes).into_iter().fold(passed_on, u128::max);
-    let peers = u128::from(cost.peers.saturating_sub(2)) * u128::from(parameters.per_peer_thousandths);
-    let moved = moved.saturating_mul(1_000 + peers) / 1_000;
-    let reduced = (cost.reduced.of(bytes).into(), cost.all.reduced.of(bytes).into());
-    let summed = u128::from(parameters.reduce_fs_per_byte) * work(shape, parameters, reduced);
-    u64::try_from(started + (moved + summed) / FEMTOSECONDS).unwrap_or(u64::MAX)
-}
-
 /// Latency and femtoseconds per byte of the slowest link.
-fn link(shape: &Shape, parameters: &Parameters) -> (u128, u128) {
-    let local = (parameters.latency_ns, parameters.wire_fs_per_byte);
-    let network = (parameters.network_latency_ns.max(local.0), parameters.network_fs_per_byte.max(local.1));
+fn link(shape: &Shape, model: &CostModel) -> (u128, u128) {
+    let local = (model.latency_ns, model.wire_fs_per_byte);
+    let network = (model.network_latency_ns.max(local.0), model.network_fs_per_byte.max(local.1));
     let (latency, wire) = if shape.hosts > 1 { network } else { local };
     (latency.into(), wire.into())
 }
 
 /// The work of a core, when the busiest rank and all ranks together do this much.
-fn work(shape: &Shape, parameters: &Parameters, (busiest, all): (u128, u128)) -> u128 {
-    let crowding = u128::from(parameters.ranks_per_core_thousandths.max(1_000));
+fn work(shape: &Shape, model: &CostModel, (busiest, all): (u128, u128)) -> u128 {
+    let crowding = u128::from(model.ranks_per_core_thousandths.max(1_000));
     busiest.max(all * crowding / (1_000 * u128::from(shape.ranks)))
 }
 
 /// The times of which the longest counts, in femtoseconds. All of them are proportional to the bytes.
-fn per_byte(cost: &Cost, shape: &Shape, parameters: &Parameters, bytes: u64) -> [u128; 4] {
+fn per_byte(cost: &Cost, shape: &Shape, model: &CostModel, bytes: u64) -> [u128; 4] {
     let of = |part: Fraction| u128::from(part.of(bytes));
     let [sent, received, all] = [cost.sent, cost.received, cost.all.sent].map(of);
-    let (_, wire) = link(shape, parameters);
-    let copied = u128::from(parameters.cpu_fs_per_byte) * work(shape, parameters, (sent + received, 2 * all));
+    let (_, wire) = link(shape, model);
+    let copied = u128::from(model.cpu_fs_per_byte) * work(shape, model, (sent + received, 2 * all));
     let (ranks, hosts) = (u128::from(shape.ranks), u128::from(shape.hosts));
     let on_host = ranks.div_ceil(hosts);
     let leaves_host = match (shape.hosts, cost.peers) {
@@ -198,16 +201,16 @@ fn per_byte(cost: &Cost, shape: &Shape, parameters: &Parameters, bytes: u64) -> 
     [wire * sent, wire * received, wire * leaves_host, copied]
 }
 
-/// The sizes in bytes at which the slope of [`price_of`] changes: where pieces stop growing and where one side of a
-/// maximum overtakes the other. In between it is a straight line, apart from rounding.
-pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, parameters: &Parameters) -> Vec<u64> {
+/// The sizes in bytes at which the slope of [`CostModel::predicted_ns`] changes: where pieces stop growing and where
+/// one side of a maximum overtakes the other. In between it is a straight line, apart from rounding.
+pub(crate) fn bends(cost: &Cost, shape: &Shape, width: u32, model: &CostModel) -> Vec<u64> {
     const UNIT: u64 = 1 << 32;
-    let (_, wire) = link(shape, parameters);
-    let unit_of_pieces = u128::from(cost.rounds) * u128::from(parameters.piece_bytes) * u128::from(UNIT);
+    let (_, wire) = link(shape, model);
+    let unit_of_pieces = u128::from(cost.rounds) * u128::from(model.piece_bytes) * u128::from(UNIT);
     let passed_on = wire.saturating_mul(unit_of_pieces);
     let overtakes = |per_unit: u128| passed_on.checked_div(per_unit).and_then(|at| u64::try_from(at).ok());
-    let whole_pieces = parameters.piece_bytes.checked_mul(u64::from(width.max(1)));
-    let found = per_byte(cost, shape, parameters, UNIT).into_iter().filter_map(overtakes);
+    let whole_pieces = model.piece_bytes.checked_mul(u64::from(width.max(1)));
+    let found = per_byte(cost, shape, model, UNIT).into_iter().filter_map(overtakes);
     found.chain(whole_pieces).collect()
 }
 
@@ -216,45 +219,45 @@ mod tests {
     use super::*;
     use crate::find_by_name;
 
-    fn of(name: &str, shape: &Shape, bytes: u64, parameters: &Parameters) -> u64 {
-        price(find_by_name(name).unwrap(), shape, bytes, parameters)
+    fn of(name: &str, shape: &Shape, bytes: u64, model: &CostModel) -> u64 {
+        model.predicted_ns(find_by_name(name).unwrap(), shape, bytes)
     }
 
     #[test]
     fn ranks_of_a_core_wait_for_their_turn_in_every_round() {
         let shape = Shape::new(8);
-        let crowded = Parameters::LOOPBACK.with_ranks_on_cores(8, 2);
+        let crowded = CostModel::LOOPBACK.with_ranks_on_cores(8, 2);
         // All have 7 messages, so that only the rounds differ: 1, 2 and 3.
         let names = ["gather/k_nomial_8", "gather/k_nomial_4", "gather/binomial"];
-        let prices = names.map(|name| of(name, &shape, 0, &crowded));
-        assert_eq!([prices[1] - prices[0], prices[2] - prices[1]], [3 * crowded.switch_ns; 2]);
-        assert_eq!(prices[0], 7 * crowded.cpu_per_message_ns + 3 * crowded.switch_ns);
+        let predicted = names.map(|name| of(name, &shape, 0, &crowded));
+        assert_eq!([predicted[1] - predicted[0], predicted[2] - predicted[1]], [3 * crowded.switch_ns; 2]);
+        assert_eq!(predicted[0], 7 * crowded.cpu_per_message_ns + 3 * crowded.switch_ns);
     }
 
     #[test]
     fn between_hosts_the_network_counts_and_neighbours_are_cheap() {
-        let parameters = Parameters::LOOPBACK;
+        let model = CostModel::LOOPBACK;
         let (one, two) = (Shape::new(8), Shape { hosts: 2, ..Shape::new(8) });
-        let ring = |shape, bytes| of("all_gather/ring", shape, bytes, &parameters);
-        assert_eq!(ring(&two, 0), 7 * parameters.network_latency_ns);
-        assert_eq!(ring(&one, 0), 14 * parameters.cpu_per_message_ns.max(parameters.latency_ns / 2));
+        let ring = |shape, bytes| of("all_gather/ring", shape, bytes, &model);
+        assert_eq!(ring(&two, 0), 7 * model.network_latency_ns);
+        assert_eq!(ring(&one, 0), 14 * model.cpu_per_message_ns.max(model.latency_ns / 2));
         // Every rank sends 7/8 in both algorithms. In the ring one rank of each host sends it to the other host; in
         // the direct exchange each of four ranks sends 4/7 of it there.
         let bytes = 1 << 30;
-        let network = |sent: u64| sent * parameters.network_fs_per_byte / 1_000_000;
+        let network = |sent: u64| sent * model.network_fs_per_byte / 1_000_000;
         let sent = bytes / 8 * 7;
         assert_eq!(ring(&two, bytes) - ring(&two, 0), network(sent));
-        let peers = 1.0 + 5.0 * parameters.per_peer_thousandths as f64 / 1e3;
-        let direct = |bytes| of("all_gather/direct", &two, bytes, &parameters);
+        let peers = 1.0 + 5.0 * model.per_peer_thousandths as f64 / 1e3;
+        let direct = |bytes| of("all_gather/direct", &two, bytes, &model);
         let expected = network(4 * sent / 7 * 4) as f64 * peers;
         assert!(((direct(bytes) - direct(0)) as f64 / expected - 1.0).abs() < 1e-6);
-        assert_eq!(ring(&one, bytes) - ring(&one, 0), 2 * sent * parameters.cpu_fs_per_byte / 1_000_000);
+        assert_eq!(ring(&one, bytes) - ring(&one, 0), 2 * sent * model.cpu_fs_per_byte / 1_000_000);
     }
 
     #[test]
     fn absurd_figures_do_not_overflow() {
         let most = 1_000_000_000_000;
-        let parameters = Parameters {
+        let model = CostModel {
             latency_ns: most,
             wire_fs_per_byte: most,
             network_latency_ns: most,
@@ -271,8 +274,8 @@ mod tests {
             for hosts in [1, 2, 1 << 14] {
                 let shape = Shape { hosts, ..Shape::new(1 << 14) };
                 let (cost, width) = ((algorithm.cost)(&shape), algorithm.width(&shape));
-                assert!(price_of(&cost, &shape, width, u64::MAX, &parameters) > 0);
-                bends(&cost, &shape, width, &parameters);
+                assert!(model.predicted_ns_of(&cost, &shape, width, u64::MAX) > 0);
+                bends(&cost, &shape, width, &model);
             }
         }
     }
