@@ -16,7 +16,7 @@ use dialling::Wanted;
 use witness::ProcessEnd;
 
 use super::hosts::Hosts;
-use super::members::{Failure, LocalCommunicator, Members};
+use super::local_communicators::{Failure, LocalCommunicator, LocalCommunicators};
 use super::plane::{Action, Plane, Presence};
 use super::process_watch::ProcessWatch;
 use super::slots::{Placed, Slot, Slots};
@@ -41,7 +41,7 @@ struct Driver {
     identity: Identity,
     settings: Settings,
     plane: Plane,
-    members: Members,
+    communicators: LocalCommunicators,
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
     control_connections: BTreeMap<u32, ControlConnection>,
@@ -78,7 +78,7 @@ pub(super) async fn run(
     accepted.into_iter().for_each(|connection| acceptor.admit(connection));
     let mut driver = Driver {
         plane: Plane::new(rank, hosts.clone(), settings.intervals, Instant::now()),
-        members: Members::new(hosts.clone()),
+        communicators: LocalCommunicators::new(hosts.clone()),
         watches: ProcessWatch::open_all(rank, &hosts, &identity.processes).into_iter().collect(),
         ended: BTreeMap::new(),
         slots: Slots::new(rank),
@@ -120,7 +120,7 @@ pub(super) async fn run(
 
 impl Driver {
     fn due(&self) -> Instant {
-        self.members.due().map_or(self.plane.due(), |due| due.min(self.plane.due()))
+        self.communicators.due().map_or(self.plane.due(), |due| due.min(self.plane.due()))
     }
 
     fn on_time(&mut self) {
@@ -129,7 +129,7 @@ impl Driver {
             self.plane.on_tick(now);
             self.slots.retain_parked(|stream| !has_ended(stream));
         }
-        self.members.on_time(now);
+        self.communicators.on_time(now);
         self.judge_ended(now);
     }
 
@@ -141,19 +141,20 @@ impl Driver {
 
     fn on_command(&mut self, command: Command) {
         match command {
-            Command::Register(member) => self.register(*member),
+            Command::Register(communicator) => self.register(*communicator),
             Command::Unregister { key, ours, panicked } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
                 // The other side parks a connection of a communicator that it has dropped too, until it ends.
                 let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
-                let topics = self.members.leave(key, ours, panicked);
+                let topics = self.communicators.leave(key, ours, panicked);
                 self.publish(topics);
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
-                    let global = self.members.get(key).and_then(|member| member.global_rank(peer));
+                    let global =
+                        self.communicators.get(key).and_then(|communicator| communicator.global_rank(peer));
                     global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
@@ -167,42 +168,43 @@ impl Driver {
                 }
             }
             Command::StreamEnded { key, peer } => {
-                let topic = self.members.stream_ended(key, peer);
+                let topic = self.communicators.stream_ended(key, peer);
                 self.publish(topic);
             }
             Command::Linger { sockets } => self.linger(sockets),
             Command::Ask { key, awaited, number } => self.ask(key, awaited, number),
             Command::Agree { key, ask, answer } => {
-                let topics = self.members.agree(key, ask, answer, Instant::now());
+                let topics = self.communicators.agree(key, ask, answer, Instant::now());
                 self.publish(topics);
             }
             Command::Close { key, ours, deadline, answer } => {
-                let topic = self.members.close(key, ours, (Instant::now(), deadline), answer);
+                let topic = self.communicators.close(key, ours, (Instant::now(), deadline), answer);
                 self.publish(topic);
             }
             Command::Leave => {}
         }
     }
 
-    fn register(&mut self, member: LocalCommunicator) {
-        let key = member.key();
-        let topics = self.members.add(member, &self.plane.news_about(key), Instant::now());
+    fn register(&mut self, communicator: LocalCommunicator) {
+        let key = communicator.key();
+        let topics = self.communicators.add(communicator, &self.plane.news_about(key), Instant::now());
         self.publish(topics);
         for (slot, placed) in self.slots.create(key) {
             let number = self.count_connection();
             self.on_placed((slot, number), placed);
         }
         for slot in self.slots.parked() {
-            let topics = self.members.find_conflict(slot);
+            let topics = self.communicators.find_conflict(slot);
             self.publish(topics);
         }
     }
 
     fn ask(&mut self, key: CommunicatorKey, awaited: u32, number: u64) {
-        let topic = self.members.before_asking(key, awaited, number);
+        let topic = self.communicators.before_asking(key, awaited, number);
         if topic.is_some() {
             self.publish(topic);
-        } else if let Some(peer) = self.members.get(key).and_then(|member| member.global_rank(awaited))
+        } else if let Some(peer) =
+            self.communicators.get(key).and_then(|communicator| communicator.global_rank(awaited))
             && self.plane.presence(peer) == Presence::Live
         {
             self.plane.ask(peer, key, number);
@@ -254,7 +256,7 @@ impl Driver {
             TaskResult::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
             // Nobody is left here who would need it.
             TaskResult::Dialled { slot, result: Ok(_) }
-                if slot.role != ConnectionRole::Control && self.members.get(slot.key).is_none() => {}
+                if slot.role != ConnectionRole::Control && self.communicators.get(slot.key).is_none() => {}
             TaskResult::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
             TaskResult::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
             TaskResult::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
@@ -310,8 +312,8 @@ impl Driver {
             // Whoever was taken for dead takes part in nothing new.
             return;
         }
-        if slot.role != ConnectionRole::Control && self.members.get(slot.key).is_none() {
-            let topics = self.members.find_conflict(slot);
+        if slot.role != ConnectionRole::Control && self.communicators.get(slot.key).is_none() {
+            let topics = self.communicators.find_conflict(slot);
             self.publish(topics);
         }
         let number = self.count_connection();
@@ -368,7 +370,7 @@ impl Driver {
                 let socket = DataSocket::new(slot.peer, socket.into());
                 self.delivered.retain(|one| one.strong_count() > 0);
                 self.delivered.push(Arc::downgrade(&socket));
-                self.members.deliver(slot, socket);
+                self.communicators.deliver(slot, socket);
             }
             Err(error) => self.fail(slot, Failure::Error(Error::system("cannot take over a socket", &error))),
         }
@@ -402,7 +404,7 @@ impl Driver {
             Action::Connect(peer) => self.want(Slot::control(peer), None),
             Action::Send(peer, message) => self.send(peer, &message),
             Action::Happened(news) => {
-                let topics = self.members.happened(&news, Instant::now());
+                let topics = self.communicators.happened(&news, Instant::now());
                 self.publish(topics);
                 if let Topic::Lost { rank, .. } = news.topic {
                     // Who is taken for dead itself makes no new connections.
@@ -413,13 +415,13 @@ impl Driver {
                 }
             }
             Action::Asked { from, key, number } => {
-                let status = self.members.status(key, number);
+                let status = self.communicators.status(key, number);
                 self.send(from, &Message::Answer { key, number, status });
             }
             Action::Answered { from, key, number, status } => {
-                let topic = self.members.answered(from, key, number, &status);
+                let topic = self.communicators.answered(from, key, number, &status);
                 self.publish(topic);
-                if let Some(next) = self.members.asked_next(key, number, &status) {
+                if let Some(next) = self.communicators.asked_next(key, number, &status) {
                     self.ask(key, next, number);
                 }
             }
@@ -438,7 +440,7 @@ impl Driver {
     /// Says goodbye, and waits until that and everything else that was sent has arrived, as long as that may take: a
     /// process that ends with unread bytes in a socket takes back what has not.
     async fn leave(mut self) {
-        let closed = self.members.leave_all();
+        let closed = self.communicators.leave_all();
         self.publish(closed);
         self.publish([Topic::Goodbye]);
         self.act();

@@ -8,7 +8,7 @@ use unisono_backend::{Agreed, Ask, Board, CallHistory, Question};
 use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
 
 use super::hosts::Hosts;
-use super::members::{LocalCommunicator, Members};
+use super::local_communicators::{LocalCommunicator, LocalCommunicators};
 use super::plane::{Action, Intervals, Plane, Presence};
 use super::tasks::{End, read_message};
 use crate::fuzz::input::Input;
@@ -51,7 +51,7 @@ pub fn control(bytes: &[u8]) {
 struct FuzzedNode {
     now: Instant,
     plane: Plane,
-    members: Members,
+    communicators: LocalCommunicators,
     board: Arc<Board>,
     _inbox: Receiver<links::Delivery>,
     connected: [bool; SIZE as usize],
@@ -72,12 +72,16 @@ impl FuzzedNode {
         let group = Group::new(RANK, (0..SIZE).collect(), [0, 0, 0, 1, 1].into(), 0);
         let (outbox, inbox) = unbounded();
         let hosts = Hosts::new([0, 0, 0, 1, 1].into());
-        let mut members = Members::new(hosts.clone());
-        members.add(LocalCommunicator::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))), &[], now);
+        let mut communicators = LocalCommunicators::new(hosts.clone());
+        communicators.add(
+            LocalCommunicator::new(WORLD, group, board.clone(), (outbox, Arc::new(|| {}))),
+            &[],
+            now,
+        );
         FuzzedNode {
             now,
             plane: Plane::new(RANK, hosts, INTERVALS, now),
-            members,
+            communicators,
             board,
             _inbox: inbox,
             connected: [false; SIZE as usize],
@@ -172,7 +176,7 @@ impl FuzzedNode {
         if self.plane.due() <= self.now {
             self.plane.on_tick(self.now);
         }
-        self.members.on_time(self.now);
+        self.communicators.on_time(self.now);
     }
 
     /// What the caller of this rank does.
@@ -187,7 +191,7 @@ impl FuzzedNode {
             1 => self.board.leave(self.board.entered().saturating_sub(1)),
             2 if self.plane.presence(peer) == Presence::Live => {
                 let number = self.board.entered().saturating_sub(1);
-                match self.members.before_asking(WORLD, peer, number) {
+                match self.communicators.before_asking(WORLD, peer, number) {
                     Some(topic) => self.plane.publish(topic, self.now),
                     None => self.plane.ask(peer, WORLD, number),
                 }
@@ -198,7 +202,7 @@ impl FuzzedNode {
                 let (answer, closing) = bounded(1);
                 let deadline = self.now + PATIENCE;
                 let ours = self.board.history();
-                let topic = self.members.close(WORLD, ours, (self.now, deadline), answer);
+                let topic = self.communicators.close(WORLD, ours, (self.now, deadline), answer);
                 self.closing = Some(closing);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
@@ -215,7 +219,7 @@ impl FuzzedNode {
             let flag = input.below(2) > 0;
             let ask =
                 Ask { question, number: *number, flag, finished_calls: self.board.finished(), deadline };
-            let topics = self.members.agree(WORLD, ask, answer, self.now);
+            let topics = self.communicators.agree(WORLD, ask, answer, self.now);
             topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
         }
     }
@@ -246,16 +250,16 @@ impl FuzzedNode {
                 assert!(news.origin < SIZE, "news of {}", news.origin);
                 let heard = &mut self.heard[news.origin as usize];
                 assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
-                let topics = self.members.happened(&news, self.now);
+                let topics = self.communicators.happened(&news, self.now);
                 topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
             Action::Asked { from, key, number } => {
                 assert!(from < SIZE && from != RANK);
-                let status = self.members.status(key, number);
+                let status = self.communicators.status(key, number);
                 check_sent(&Message::Answer { key, number, status });
             }
             Action::Answered { from, key, number, status } => {
-                let topic = self.members.answered(from, key, number, &status);
+                let topic = self.communicators.answered(from, key, number, &status);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
         }

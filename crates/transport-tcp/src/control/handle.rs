@@ -8,7 +8,7 @@ use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on
 use unisono_communicator::{Communicator, Error, Group, Result};
 
 use super::Command;
-use super::members::ID_LIST_BITS;
+use super::local_communicators::ID_LIST_BITS;
 use crate::communicator;
 use crate::wire::CommunicatorKey;
 use crate::world::World;
@@ -126,7 +126,7 @@ pub(super) enum Origin {
     Shrink(u64),
 }
 
-/// The key of a communicator that every member works out for itself. The low bits depend on the ranks, the others on
+/// The key of a communicator that every rank computes for itself. The low bits depend on the ranks, the others on
 /// how it came about, so that two sides that called with different lists meet and notice.
 pub(super) fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[u32]) -> CommunicatorKey {
     let (kind, counter, epoch) = match origin {

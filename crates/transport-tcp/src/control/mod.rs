@@ -6,7 +6,7 @@
 //! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
 //! | `hosts` | who shares a host, and whose word proves a loss |
 //! | `slots` | which of two simultaneous connections is the one |
-//! | `members` | the communicators of this rank: what news means to each |
+//! | `local_communicators` | the communicators of this rank: what news means to each |
 //! | `agreement`, `survival` | how survivors agree on a flag and on who is left |
 //! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
 //! | `handle` | what the engine holds |
@@ -21,7 +21,7 @@ mod handle;
 mod hosts;
 #[cfg(test)]
 mod job_tests;
-mod members;
+mod local_communicators;
 mod plane;
 #[cfg(test)]
 mod plane_tests;
@@ -53,7 +53,7 @@ use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
 pub(crate) use handle::TcpControl;
-pub(crate) use members::LocalCommunicator;
+pub(crate) use local_communicators::LocalCommunicator;
 pub(crate) use plane::Intervals;
 
 /// How many unauthenticated connections may be within their handshake beside those of the job itself.

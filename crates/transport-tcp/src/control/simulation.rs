@@ -23,7 +23,7 @@ use unisono_backend::{Agreed, Ask, Board, CallStatus};
 use unisono_communicator::{Certainty, Group, Result};
 
 use super::hosts::Hosts;
-use super::members::{LocalCommunicator, Members};
+use super::local_communicators::{LocalCommunicator, LocalCommunicators};
 use super::plane::{Action, Intervals, Plane, Presence};
 use crate::links::Delivery;
 use crate::wire::{CommunicatorKey, Message, News, Topic};
@@ -83,7 +83,7 @@ impl SimulatedEvent {
 /// One rank.
 struct SimulatedRank {
     plane: Plane,
-    members: Members,
+    communicators: LocalCommunicators,
     clock: Clock,
 }
 
@@ -93,7 +93,7 @@ pub(super) struct Simulation {
     start: Instant,
     hosts: Hosts,
     nodes: Vec<Option<SimulatedRank>>,
-    /// Kept open, for members without an engine.
+    /// Kept open, for communicators without an engine.
     inboxes: Vec<Receiver<Delivery>>,
     /// Who does nothing until when.
     stopped: BTreeMap<u32, Instant>,
@@ -128,8 +128,8 @@ impl Simulation {
             let group = Group::new(rank, (0..size).collect(), hosts.into(), 0);
             let (outbox, inbox) = unbounded();
             let board = Arc::new(Board::new(rank, size));
-            let member = LocalCommunicator::new(WORLD, group, board, (outbox, Arc::new(|| {})));
-            node.members.add(member, &[], now);
+            let communicator = LocalCommunicator::new(WORLD, group, board, (outbox, Arc::new(|| {})));
+            node.communicators.add(communicator, &[], now);
             simulation.inboxes.push(inbox);
         }
         simulation
@@ -199,12 +199,12 @@ impl Simulation {
     pub(super) fn with_node<T: IntoIterator<Item = Topic>>(
         &mut self,
         rank: u32,
-        body: impl FnOnce(&mut Plane, &mut Members, Instant) -> T,
+        body: impl FnOnce(&mut Plane, &mut LocalCommunicators, Instant) -> T,
     ) {
         let now = self.now;
-        if let Some(SimulatedRank { plane, members, clock, .. }) = &mut self.nodes[rank as usize] {
+        if let Some(SimulatedRank { plane, communicators, clock, .. }) = &mut self.nodes[rank as usize] {
             let shown = clock.shows(now);
-            let topics = body(plane, members, shown);
+            let topics = body(plane, communicators, shown);
             topics.into_iter().for_each(|topic| plane.publish(topic, shown));
         }
         self.act(rank);
@@ -217,7 +217,7 @@ impl Simulation {
 
     /// Whether a rank lives and has such a communicator.
     pub(super) fn has_member(&self, rank: u32, key: CommunicatorKey) -> bool {
-        self.nodes[rank as usize].as_ref().is_some_and(|node| node.members.get(key).is_some())
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.communicators.get(key).is_some())
     }
 
     /// Whether a rank has every connection that it wants, or has died.
@@ -245,7 +245,7 @@ impl Simulation {
         let (answer, answered) = bounded(1);
         let now = self.now;
         if let Some(node) = &mut self.nodes[rank as usize] {
-            let topics = node.members.agree(WORLD, ask, answer, now);
+            let topics = node.communicators.agree(WORLD, ask, answer, now);
             topics.into_iter().for_each(|topic| node.plane.publish(topic, now));
         }
         self.act(rank);
@@ -254,10 +254,11 @@ impl Simulation {
 
     /// A rank asks another one of a communicator, by its group rank, about its call, as `Driver::ask` does.
     pub(super) fn ask(&mut self, rank: u32, (key, awaited, number): (CommunicatorKey, u32, u64)) {
-        self.with_node(rank, |plane, members, _| {
-            let topic = members.before_asking(key, awaited, number);
+        self.with_node(rank, |plane, communicators, _| {
+            let topic = communicators.before_asking(key, awaited, number);
             if topic.is_none()
-                && let Some(peer) = members.get(key).and_then(|member| member.global_rank(awaited))
+                && let Some(peer) =
+                    communicators.get(key).and_then(|communicator| communicator.global_rank(awaited))
                 && plane.presence(peer) == Presence::Live
             {
                 plane.ask(peer, key, number);
@@ -314,7 +315,7 @@ impl Simulation {
                 self.send(rank, peer, message);
             }
             Action::Happened(news) => {
-                self.with_node(rank, |_, members, now| members.happened(&news, now));
+                self.with_node(rank, |_, communicators, now| communicators.happened(&news, now));
                 if let Topic::Lost { rank: lost, .. } = news.topic {
                     self.witness(rank, lost);
                 }
@@ -322,13 +323,16 @@ impl Simulation {
             }
             Action::Asked { from, key, number } => {
                 let Some(node) = &self.nodes[rank as usize] else { return };
-                let status = node.members.status(key, number);
+                let status = node.communicators.status(key, number);
                 self.send(rank, from, Message::Answer { key, number, status });
             }
             Action::Answered { from, key, number, status } => {
-                self.with_node(rank, |_, members, _| members.answered(from, key, number, &status));
+                self.with_node(rank, |_, communicators, _| {
+                    communicators.answered(from, key, number, &status)
+                });
                 let node = self.nodes[rank as usize].as_ref();
-                if let Some(next) = node.and_then(|node| node.members.asked_next(key, number, &status)) {
+                if let Some(next) = node.and_then(|node| node.communicators.asked_next(key, number, &status))
+                {
                     self.ask(rank, (key, next, number));
                 }
                 self.answers.push((rank, from, status));
@@ -411,7 +415,7 @@ impl Simulation {
             SimulatedEvent::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
             SimulatedEvent::Tick => {
                 plane.on_tick(at);
-                node.members.on_time(at);
+                node.communicators.on_time(at);
                 let due = node.clock.when(plane.due());
                 self.push(rank, due - self.now, SimulatedEvent::Tick);
             }
@@ -445,6 +449,6 @@ impl Simulation {
 impl SimulatedRank {
     fn new(rank: u32, hosts: &Hosts, clock: Clock) -> SimulatedRank {
         let plane = Plane::new(rank, hosts.clone(), INTERVALS, clock.shows(clock.start));
-        SimulatedRank { plane, members: Members::new(hosts.clone()), clock }
+        SimulatedRank { plane, communicators: LocalCommunicators::new(hosts.clone()), clock }
     }
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Certainty, Error};
 
-use super::super::members::Failure;
+use super::super::local_communicators::Failure;
 use super::super::plane::Presence;
 use super::super::slots::Slot;
 use super::super::tasks::{DialFailure, Dialler};
@@ -150,7 +150,7 @@ impl Driver {
         }
         self.wanted.remove(&slot);
         if slot.role != ConnectionRole::Control {
-            return self.members.deliver_failure(slot, failure);
+            return self.communicators.deliver_failure(slot, failure);
         }
         let (certainty, reason) = match failure {
             Failure::Gone(certainty, reason) => (certainty, reason),

@@ -12,7 +12,7 @@ use super::job::{CutLink, Job, Outside};
 use super::pipe::Pipe;
 use super::{INTERVALS, MS};
 use crate::control::Command;
-use crate::control::members::Failure;
+use crate::control::local_communicators::Failure;
 use crate::control::plane::Presence;
 use crate::control::slots::Slot;
 use crate::wire::{CommunicatorKey, ConnectionRole, Topic};
@@ -39,21 +39,21 @@ impl Job {
             let by = self.simulation.now + CONNECTED_WAIT;
             return self.leave(rank, by);
         }
-        self.simulation.with_node(rank, |plane, members, now| match command {
-            Command::Register(member) => {
-                let news = plane.news_about(member.key());
-                members.add(*member, &news, now)
+        self.simulation.with_node(rank, |plane, communicators, now| match command {
+            Command::Register(communicator) => {
+                let news = plane.news_about(communicator.key());
+                communicators.add(*communicator, &news, now)
             }
             Command::Unregister { key, ours, panicked } => {
-                members.leave(key, ours, panicked).into_iter().collect()
+                communicators.leave(key, ours, panicked).into_iter().collect()
             }
-            Command::StreamEnded { key, peer } => members.stream_ended(key, peer).into_iter().collect(),
+            Command::StreamEnded { key, peer } => communicators.stream_ended(key, peer).into_iter().collect(),
             Command::Flood { key, cause, .. } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
             }
-            Command::Agree { key, ask, answer } => members.agree(key, ask, answer, now),
+            Command::Agree { key, ask, answer } => communicators.agree(key, ask, answer, now),
             Command::Close { key, ours, deadline, answer } => {
-                members.close(key, ours, (now, deadline), answer).into_iter().collect()
+                communicators.close(key, ours, (now, deadline), answer).into_iter().collect()
             }
             Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave => vec![],
         });
@@ -65,8 +65,8 @@ impl Job {
         if !self.simulation.is_connected(rank) && self.simulation.now < by {
             return self.simulation.schedule(rank, MS, Outside::Leave { by });
         }
-        self.simulation.with_node(rank, |_, members, _| {
-            let closed = members.leave_all();
+        self.simulation.with_node(rank, |_, communicators, _| {
+            let closed = communicators.leave_all();
             closed.into_iter().chain([Topic::Goodbye])
         });
         for index in 0..self.pipes.len() {
@@ -107,8 +107,8 @@ impl Job {
         let gone = |job: &mut Job, reason: &str| {
             let slot = Slot { key, role: ConnectionRole::First, peer };
             let failure = Failure::Gone(Certainty::Confirmed, reason.to_owned());
-            job.simulation.with_node(rank, |_, members, _| {
-                members.deliver_failure(slot, failure);
+            job.simulation.with_node(rank, |_, communicators, _| {
+                communicators.deliver_failure(slot, failure);
                 None
             });
         };

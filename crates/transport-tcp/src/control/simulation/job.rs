@@ -1,9 +1,9 @@
 //! A whole job with its engines: every rank's program runs in a thread of its own, but only one of them at a time,
 //! until it has to wait. Who goes on is drawn at random among those who can; when nobody can, time passes.
 //!
-//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`)
-//! and the whole control plane (`Plane` and `Members`: floods, detector, agreement). Not inside are sockets, handshakes
-//! and the table of slots, the records of checksums, the progress thread, and sends and receives.
+//! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`) and the
+//! whole control plane (`Plane` and `LocalCommunicators`: floods, detector, agreement). Not inside are sockets,
+//! handshakes and the table of slots, the records of checksums, the progress thread, and sends and receives.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;

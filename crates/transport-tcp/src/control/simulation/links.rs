@@ -33,8 +33,8 @@ pub(in super::super) fn create(
     let (outbox, inbox) = unbounded();
     let mut job = simulated_job.job();
     let waker = job.waker(rank);
-    let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, waker.clone()));
-    job.command(rank, Command::Register(Box::new(member)));
+    let communicator = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, waker.clone()));
+    job.command(rank, Command::Register(Box::new(communicator)));
     drop(job);
     let links = SimulatedLinks {
         simulated_job: simulated_job.clone(),

@@ -272,31 +272,36 @@ fn left_after(calls: u64) -> String {
 }
 
 /// All communicators of this rank.
-pub(crate) struct Members {
+pub(crate) struct LocalCommunicators {
     hosts: Hosts,
-    members: BTreeMap<CommunicatorKey, LocalCommunicator>,
+    communicators: BTreeMap<CommunicatorKey, LocalCommunicator>,
 }
 
-impl Members {
+impl LocalCommunicators {
     /// None yet, in a job on these hosts.
-    pub(crate) fn new(hosts: Hosts) -> Members {
-        Members { hosts, members: BTreeMap::new() }
+    pub(crate) fn new(hosts: Hosts) -> LocalCommunicators {
+        LocalCommunicators { hosts, communicators: BTreeMap::new() }
     }
 
     /// Adds one, and tells it what has happened before. What is to be published in turn.
-    pub(crate) fn add(&mut self, mut member: LocalCommunicator, news: &[News], now: Instant) -> Vec<Topic> {
-        let topics = news.iter().flat_map(|news| member.happened(news, &self.hosts, now)).collect();
-        self.members.insert(member.key, member);
+    pub(crate) fn add(
+        &mut self,
+        mut communicator: LocalCommunicator,
+        news: &[News],
+        now: Instant,
+    ) -> Vec<Topic> {
+        let topics = news.iter().flat_map(|news| communicator.happened(news, &self.hosts, now)).collect();
+        self.communicators.insert(communicator.key, communicator);
         topics
     }
 
     /// Takes one out that has made these calls. What is to be published: a rank that drops a communicator while its
     /// thread panics has not left but failed.
     pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory, panicked: bool) -> Option<Topic> {
-        let member = self.members.remove(&key).filter(|member| !member.is_told)?;
-        if panicked && !member.board.is_revoked() {
-            let own = member.group.rank();
-            let cause = member.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
+        let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told)?;
+        if panicked && !communicator.board.is_revoked() {
+            let own = communicator.group.rank();
+            let cause = communicator.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
             return Some(Topic::Revoked { key, cause });
         }
         Some(Topic::Closed { key, history: ours, by_close: false })
@@ -304,29 +309,32 @@ impl Members {
 
     /// The process ends without having dropped these: what they have come to is to be published.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
-        let leave = |member: &mut LocalCommunicator| {
-            let is_first = !std::mem::replace(&mut member.is_told, true);
-            let history = member.board.history();
-            is_first.then_some(Topic::Closed { key: member.key, history, by_close: false })
+        let leave = |communicator: &mut LocalCommunicator| {
+            let is_first = !std::mem::replace(&mut communicator.is_told, true);
+            let history = communicator.board.history();
+            is_first.then_some(Topic::Closed { key: communicator.key, history, by_close: false })
         };
-        self.members.values_mut().filter_map(leave).collect()
+        self.communicators.values_mut().filter_map(leave).collect()
     }
 
     /// The stream from a rank has ended in the middle of a call. The loss to publish if it is known that it has left.
     pub(crate) fn stream_ended(&mut self, key: CommunicatorKey, peer: u32) -> Option<Topic> {
-        let member = self.members.get_mut(&key)?;
-        *member.ended_streams.get_mut(peer as usize)? = true;
-        member.left_too_early(peer)
+        let communicator = self.communicators.get_mut(&key)?;
+        *communicator.ended_streams.get_mut(peer as usize)? = true;
+        communicator.left_too_early(peer)
     }
 
     /// One of them.
     pub(crate) fn get(&self, key: CommunicatorKey) -> Option<&LocalCommunicator> {
-        self.members.get(&key)
+        self.communicators.get(&key)
     }
 
     /// Tells all of them what has happened. What is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
-        self.members.values_mut().flat_map(|member| member.happened(news, &self.hosts, now)).collect()
+        self.communicators
+            .values_mut()
+            .flat_map(|communicator| communicator.happened(news, &self.hosts, now))
+            .collect()
     }
 
     /// Starts this rank's part in an agreement. What is to be published.
@@ -337,27 +345,27 @@ impl Members {
         answer: AgreeAnswer,
         now: Instant,
     ) -> Vec<Topic> {
-        let member = self.members.get_mut(&key);
-        member.map(|member| member.survival.ask(ask, answer, now)).unwrap_or_default()
+        let communicator = self.communicators.get_mut(&key);
+        communicator.map(|communicator| communicator.survival.ask(ask, answer, now)).unwrap_or_default()
     }
 
     /// Hands over a socket. A communicator that has gone meanwhile needs none.
     pub(crate) fn deliver(&self, slot: Slot, socket: Arc<DataSocket>) {
-        let Some(member) = self.get(slot.key) else { return };
-        if let Some(peer) = member.group_rank(slot.peer) {
-            member.post(Delivery::Socket { peer, role: slot.role, socket });
+        let Some(communicator) = self.get(slot.key) else { return };
+        if let Some(peer) = communicator.group_rank(slot.peer) {
+            communicator.post(Delivery::Socket { peer, role: slot.role, socket });
             if slot.role == ConnectionRole::PointToPoint {
-                member.board.closings().note_message_stream(peer);
+                communicator.board.closings().note_message_stream(peer);
             }
         }
     }
 
     /// Says that a socket will never come.
     pub(crate) fn deliver_failure(&self, slot: Slot, failure: Failure) {
-        let Some(member) = self.get(slot.key) else { return };
-        let Some(peer) = member.group_rank(slot.peer) else { return };
-        member.post(Delivery::Failed(match failure {
-            Failure::Gone(certainty, reason) => member.gone(peer, certainty, reason),
+        let Some(communicator) = self.get(slot.key) else { return };
+        let Some(peer) = communicator.group_rank(slot.peer) else { return };
+        communicator.post(Delivery::Failed(match failure {
+            Failure::Gone(certainty, reason) => communicator.gone(peer, certainty, reason),
             Failure::Error(error) => error,
         }));
     }
@@ -370,22 +378,23 @@ impl Members {
         (now, deadline): (Instant, Instant),
         answer: CloseAnswer,
     ) -> Option<Topic> {
-        let member = self.members.get_mut(&key)?;
-        let is_first = !std::mem::replace(&mut member.is_told, true);
-        member.closing = Some(Closing { ours, deadline, answer });
-        member.finish_closing(now);
+        let communicator = self.communicators.get_mut(&key)?;
+        let is_first = !std::mem::replace(&mut communicator.is_told, true);
+        communicator.closing = Some(Closing { ours, deadline, answer });
+        communicator.finish_closing(now);
         is_first.then_some(Topic::Closed { key, history: ours, by_close: true })
     }
 
     /// Before asking `awaited` about call `number`: what needs no question.
     pub(crate) fn before_asking(&self, key: CommunicatorKey, awaited: u32, number: u64) -> Option<Topic> {
-        let member = self.get(key)?;
-        member.awaited_has_closed(awaited, number).and_then(|cause| member.find(cause))
+        let communicator = self.get(key)?;
+        communicator.awaited_has_closed(awaited, number).and_then(|cause| communicator.find(cause))
     }
 
     /// What this rank answers about its call.
     pub(crate) fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
-        self.get(key).map_or(CallStatus::NotYet { last: None }, |member| member.board.status(number))
+        self.get(key)
+            .map_or(CallStatus::NotYet { last: None }, |communicator| communicator.board.status(number))
     }
 
     /// The answer of a rank of the job to our question.
@@ -396,9 +405,9 @@ impl Members {
         number: u64,
         status: &CallStatus,
     ) -> Option<Topic> {
-        let member = self.get(key)?;
-        let cause = judge_answer(&member.board, member.group_rank(from)?, number, status)?;
-        member.find(cause)
+        let communicator = self.get(key)?;
+        let cause = judge_answer(&communicator.board, communicator.group_rank(from)?, number, status)?;
+        communicator.find(cause)
     }
 
     /// Who is to be asked next after that answer.
@@ -410,37 +419,37 @@ impl Members {
     /// the two sides called with different lists. Revokes ours; the causes of both are to be published.
     pub(crate) fn find_conflict(&self, slot: Slot) -> Vec<Topic> {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
-        let conflict = self.members.values().find(|member| {
-            let is_other = member.key.id != slot.key.id && origin(member.key) == origin(slot.key);
-            is_other && member.group_rank(slot.peer).is_some() && !member.board.is_revoked()
+        let conflict = self.communicators.values().find(|communicator| {
+            let is_other = communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key);
+            is_other && communicator.group_rank(slot.peer).is_some() && !communicator.board.is_revoked()
         });
-        let Some(member) = conflict else { return Vec::new() };
-        let ranks = member.group.global_ranks();
+        let Some(communicator) = conflict else { return Vec::new() };
+        let ranks = communicator.group.global_ranks();
         let problem = format!(
             "the ranks asked for different groups: rank {} of the job for {ranks:?}, rank {} for others",
-            ranks[member.group.rank() as usize],
+            ranks[communicator.group.rank() as usize],
             slot.peer
         );
         let theirs = Topic::Revoked { key: slot.key, cause: Error::Refused { problem: problem.clone() } };
-        member.find(Error::Refused { problem }).into_iter().chain([theirs]).collect()
+        communicator.find(Error::Refused { problem }).into_iter().chain([theirs]).collect()
     }
 
-    /// When [`Members::on_time`] is due, if ever.
+    /// When [`LocalCommunicators::on_time`] is due, if ever.
     pub(crate) fn due(&self) -> Option<Instant> {
-        let closings = self.members.values().filter_map(|member| member.closing.as_ref());
-        let agreements = self.members.values().filter_map(|member| member.survival.due());
+        let closings = self.communicators.values().filter_map(|communicator| communicator.closing.as_ref());
+        let agreements = self.communicators.values().filter_map(|communicator| communicator.survival.due());
         closings.map(|closing| closing.deadline).chain(agreements).min()
     }
 
     /// Answers those who have waited long enough.
     pub(crate) fn on_time(&mut self, now: Instant) {
-        for member in self.members.values_mut() {
-            member.finish_closing(now);
-            member.survival.answer(now);
+        for communicator in self.communicators.values_mut() {
+            communicator.finish_closing(now);
+            communicator.survival.answer(now);
         }
     }
 }
 
 #[cfg(test)]
-#[path = "members_tests.rs"]
+#[path = "local_communicators_tests.rs"]
 mod tests;

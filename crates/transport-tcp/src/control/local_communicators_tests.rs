@@ -12,7 +12,7 @@ use crate::wire::ConnectionRole;
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
-fn member() -> (LocalCommunicator, Arc<Board>, Receiver<Delivery>) {
+fn local_communicator() -> (LocalCommunicator, Arc<Board>, Receiver<Delivery>) {
     let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
     let board = Arc::new(Board::new(1, 3));
     let (outbox, inbox) = unbounded();
@@ -24,11 +24,11 @@ fn hosts() -> Hosts {
     Hosts::new([0, 0, 0, 0, 1, 1, 1].into())
 }
 
-fn members() -> (Members, Arc<Board>, Receiver<Delivery>) {
-    let (member, board, inbox) = member();
-    let mut members = Members::new(hosts());
-    members.add(member, &[], Instant::now());
-    (members, board, inbox)
+fn local_communicators() -> (LocalCommunicators, Arc<Board>, Receiver<Delivery>) {
+    let (communicator, board, inbox) = local_communicator();
+    let mut communicators = LocalCommunicators::new(hosts());
+    communicators.add(communicator, &[], Instant::now());
+    (communicators, board, inbox)
 }
 
 fn news(origin: u32, topic: Topic) -> News {
@@ -43,9 +43,9 @@ fn history(calls: u64) -> CallHistory {
     CallHistory { calls, digest: calls }
 }
 
-fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
+fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<()>> {
     let (answer, answered) = bounded(1);
-    let topic = members.close(
+    let topic = communicators.close(
         KEY,
         history(calls),
         (Instant::now(), Instant::now() + Duration::from_secs(60)),
@@ -53,7 +53,7 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
     );
     assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
     // The news of a rank comes back to itself.
-    members.happened(
+    communicators.happened(
         &news(4, Topic::Closed { key: KEY, history: history(calls), by_close: true }),
         Instant::now(),
     );
@@ -62,12 +62,12 @@ fn close(members: &mut Members, calls: u64) -> Receiver<Result<()>> {
 
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
-    let (mut members, board, _inbox) = members();
+    let (mut communicators, board, _inbox) = local_communicators();
     board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Location::caller());
-    members.happened(&news(3, lost(5)), Instant::now());
+    communicators.happened(&news(3, lost(5)), Instant::now());
     assert!(!board.is_revoked(), "not a member");
-    members.happened(&news(3, lost(6)), Instant::now());
-    members.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
+    communicators.happened(&news(3, lost(6)), Instant::now());
+    communicators.happened(&news(2, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
     let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.revocation_error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
@@ -78,14 +78,15 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
 #[test]
 fn who_has_told_its_own_failure_takes_nothing_back() {
     for tells_itself in [true, false] {
-        let (mut members, board, _inbox) = members();
+        let (mut communicators, board, _inbox) = local_communicators();
         if tells_itself {
-            let cause = member().0.gone(2, Certainty::Confirmed, "its thread panicked".to_owned());
-            members.happened(&news(6, Topic::Revoked { key: KEY, cause }), Instant::now());
+            let cause =
+                local_communicator().0.gone(2, Certainty::Confirmed, "its thread panicked".to_owned());
+            communicators.happened(&news(6, Topic::Revoked { key: KEY, cause }), Instant::now());
         } else {
-            members.happened(&news(2, lost(6)), Instant::now());
+            communicators.happened(&news(2, lost(6)), Instant::now());
         }
-        members.happened(&news(6, lost(2)), Instant::now());
+        communicators.happened(&news(6, lost(2)), Instant::now());
         let blamed = board.revocation_error().map(|error| error.lost_ranks());
         assert_eq!(blamed, Some(vec![if tells_itself { 6 } else { 2 }]));
     }
@@ -93,24 +94,24 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
 
 #[test]
 fn who_has_closed_may_go() {
-    let (mut members, board, _inbox) = members();
-    members
+    let (mut communicators, board, _inbox) = local_communicators();
+    communicators
         .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
-    members.happened(&news(2, lost(6)), Instant::now());
+    communicators.happened(&news(2, lost(6)), Instant::now());
     assert!(!board.is_revoked());
-    assert!(members.before_asking(KEY, 2, 1).is_none(), "it has done that call");
+    assert!(communicators.before_asking(KEY, 2, 1).is_none(), "it has done that call");
     let Some(Topic::Revoked { cause: Error::PeerLost { culprits, evidence, .. }, .. }) =
-        members.before_asking(KEY, 2, 2)
+        communicators.before_asking(KEY, 2, 2)
     else {
         panic!("it will never make that call")
     };
     assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
-    assert!(members.before_asking(KEY, 2, 2).is_none(), "told once");
+    assert!(communicators.before_asking(KEY, 2, 2).is_none(), "told once");
 }
 
 #[test]
 fn closing_waits_for_all_and_compares() {
-    let (mut equal, _board, _inbox) = members();
+    let (mut equal, _board, _inbox) = local_communicators();
     let answered = close(&mut equal, 3);
     equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
@@ -118,14 +119,14 @@ fn closing_waits_for_all_and_compares() {
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
     assert!(equal.leave(KEY, history(3), true).is_none(), "the goodbye has been said");
 
-    let (mut unequal, _board, _inbox) = members();
+    let (mut unequal, _board, _inbox) = local_communicators();
     unequal
         .happened(&news(6, Topic::Closed { key: KEY, history: history(4), by_close: true }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0 == 2));
 
-    let (mut early, _board, _inbox) = members();
+    let (mut early, _board, _inbox) = local_communicators();
     early
         .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: false }), Instant::now());
     let answered = close(&mut early, 3);
@@ -135,7 +136,7 @@ fn closing_waits_for_all_and_compares() {
     };
     assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
 
-    let (mut untold, _board, _inbox) = members();
+    let (mut untold, _board, _inbox) = local_communicators();
     assert!(
         matches!(untold.leave(KEY, history(3), false), Some(Topic::Closed { .. })),
         "nobody has been told"
@@ -145,19 +146,19 @@ fn closing_waits_for_all_and_compares() {
 /// Its last call had to send only, so it has finished; others have failed in theirs, and go on without it.
 #[test]
 fn the_goodbye_of_who_has_failed_is_not_compared() {
-    let (mut members, board, _inbox) = members();
-    let answered = close(&mut members, 3);
-    members.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    members
+    let (mut communicators, board, _inbox) = local_communicators();
+    let answered = close(&mut communicators, 3);
+    communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
+    communicators
         .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
 }
 
 #[test]
 fn what_came_before_the_communicator_counts() {
-    let (member, board, _inbox) = member();
-    Members::new(hosts()).add(
-        member,
+    let (communicator, board, _inbox) = local_communicator();
+    LocalCommunicators::new(hosts()).add(
+        communicator,
         &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
         Instant::now(),
     );
@@ -167,12 +168,12 @@ fn what_came_before_the_communicator_counts() {
 
 #[test]
 fn mail_names_group_ranks() {
-    let (members, _board, inbox) = members();
+    let (communicators, _board, inbox) = local_communicators();
     let slot = Slot { key: KEY, role: ConnectionRole::First, peer: 6 };
     let failure = Failure::Gone(Certainty::Suspected, "no answer".into());
-    members.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
+    communicators.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
     assert!(inbox.is_empty(), "not a member");
-    members.deliver_failure(slot, failure);
+    communicators.deliver_failure(slot, failure);
     let Ok(Delivery::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {
         panic!("no failure")
     };
@@ -181,13 +182,13 @@ fn mail_names_group_ranks() {
 
 #[test]
 fn other_lists_of_the_same_origin_are_a_conflict() {
-    let (members, board, _inbox) = members();
+    let (communicators, board, _inbox) = local_communicators();
     let other_list =
         Slot { key: CommunicatorKey { id: KEY.id + 1, ..KEY }, role: ConnectionRole::First, peer: 6 };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
-    assert!(members.find_conflict(other_origin).is_empty());
-    assert!(members.find_conflict(Slot { peer: 3, ..other_list }).is_empty(), "a group of others");
-    let keys: Vec<_> = members.find_conflict(other_list).iter().map(Topic::key).collect();
+    assert!(communicators.find_conflict(other_origin).is_empty());
+    assert!(communicators.find_conflict(Slot { peer: 3, ..other_list }).is_empty(), "a group of others");
+    let keys: Vec<_> = communicators.find_conflict(other_list).iter().map(Topic::key).collect();
     assert_eq!(keys, [Some(KEY), Some(other_list.key)]);
     assert!(matches!(board.revocation_error(), Some(Error::Refused { .. })));
 }
