@@ -201,7 +201,7 @@ fn store(ranks: u32, directory: &Path) -> (StoreHost, String) {
 
 #[test]
 fn a_wrong_secret_and_a_wrong_world_size_are_refused_and_harm_nobody() {
-    watchdog(SECONDS_MAX, "strangers", || {
+    watchdog(SECONDS_MAX, "refused processes", || {
         let job = Job::new(2);
         let (store, secret) = store(2, job.directory.path());
         let address = store.address().to_string();
@@ -211,12 +211,12 @@ fn a_wrong_secret_and_a_wrong_world_size_are_refused_and_harm_nobody() {
         let hurry = ("UNISONO_JOIN_TIMEOUT_S", "3");
 
         let first = job.start("mixed", 0, &at_store);
-        let strange = [at_store[0], ("UNISONO_SECRET_FILE", other.to_str().unwrap()), hurry];
-        let stranger = job.start("mixed", 1, &strange).line();
-        assert!(stranger.contains("secret"), "{stranger}");
+        let wrong_secret = [at_store[0], ("UNISONO_SECRET_FILE", other.to_str().unwrap()), hurry];
+        let refusal = job.start("mixed", 1, &wrong_secret).line();
+        assert!(refusal.contains("secret"), "{refusal}");
         let larger = Job { ranks: 3, directory: tempfile::tempdir().unwrap() };
-        let stranger = larger.start("mixed", 2, &[at_store[0], at_store[1], hurry]).line();
-        assert!(stranger.contains("world size") || stranger.contains("ranks"), "{stranger}");
+        let refusal = larger.start("mixed", 2, &[at_store[0], at_store[1], hurry]).line();
+        assert!(refusal.contains("world size") || refusal.contains("ranks"), "{refusal}");
 
         let second = job.start("mixed", 1, &at_store);
         for rank in [first, second] {

@@ -1,4 +1,5 @@
-//! What hostile bytes do to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and the same as a plain test.
+//! What arbitrary bytes from a peer do to the engine's receivers: a target for cargo-fuzz (`fuzz/`), and the same as a
+//! plain test.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 

@@ -17,30 +17,30 @@ use unisono_communicator::{Collectives, CollectivesAsync, Error, Peer, ReduceOp,
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, in_process};
 
-/// Notes that it was called, or panics.
+/// A waker that records that it was called, and may panic.
 #[derive(Default)]
-struct Bell {
+struct RecordingWaker {
     panics: bool,
-    is_rung: AtomicBool,
+    was_called: AtomicBool,
 }
 
-impl Wake for Bell {
-    fn wake(self: Arc<Bell>) {
-        self.is_rung.store(true, Ordering::SeqCst);
+impl Wake for RecordingWaker {
+    fn wake(self: Arc<RecordingWaker>) {
+        self.was_called.store(true, Ordering::SeqCst);
         assert!(!self.panics, "a waker that panics");
     }
 }
 
-/// Registers a bell with a work, and leaves the work alone.
-fn listen(work: &mut Work, panics: bool) -> Arc<Bell> {
-    let bell = Arc::new(Bell { panics, ..Bell::default() });
-    let waker = Waker::from(bell.clone());
+/// Registers a waker with a work, and does not wait for the work.
+fn listen(work: &mut Work, panics: bool) -> Arc<RecordingWaker> {
+    let recording = Arc::new(RecordingWaker { panics, ..RecordingWaker::default() });
+    let waker = Waker::from(recording.clone());
     assert!(Pin::new(work).poll(&mut Context::from_waker(&waker)).is_pending());
-    bell
+    recording
 }
 
-fn await_bell(bell: &Bell) {
-    while !bell.is_rung.load(Ordering::SeqCst) {
+fn await_call(waker: &RecordingWaker) {
+    while !waker.was_called.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -52,15 +52,15 @@ fn a_waker_that_panics_stops_nobody_else() {
         for _ in 0..3 {
             let mut works: Vec<Work> =
                 (0..3).map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work()).collect();
-            let bells: Vec<_> = works.iter_mut().map(|work| listen(work, true)).collect();
+            let wakers: Vec<_> = works.iter_mut().map(|work| listen(work, true)).collect();
             let mut last = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
-            let last_bell = listen(&mut last, false);
+            let last_waker = listen(&mut last, false);
             for _ in 0..4 {
                 world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
             }
             // Nobody waits for the works of rank 0: its progress thread must live to move them.
-            bells.iter().for_each(|bell| await_bell(bell));
-            await_bell(&last_bell);
+            wakers.iter().for_each(|waker| await_call(waker));
+            await_call(&last_waker);
             works.into_iter().chain([last]).for_each(|work| assert!(work.wait().result.is_ok()));
         }
     });
@@ -126,16 +126,16 @@ fn a_panic_on_the_progress_thread_ends_what_is_pending() {
         let (panics, world) = fragile_world();
         let submit = || world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
         let mut first = submit();
-        let first_bell = listen(&mut first, false);
+        let first_waker = listen(&mut first, false);
         let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1)];
-        let bells: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
+        let wakers: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
         // The first is in progress; the next one meets the panic.
         panics.store(true, Ordering::SeqCst);
         world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
-        await_bell(&first_bell);
+        await_call(&first_waker);
         assert!(first.wait().result.is_ok());
-        for (work, bell) in works.into_iter().zip(bells) {
-            await_bell(&bell);
+        for (work, waker) in works.into_iter().zip(wakers) {
+            await_call(&waker);
             assert_told(&work.wait().result);
         }
         assert!(world[0].barrier().is_err());

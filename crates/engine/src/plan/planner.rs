@@ -27,7 +27,7 @@ struct KeptSchedule {
     schedule: Arc<Schedule>,
 }
 
-/// What a run was planned for; two calls with equal wishes can use the same run.
+/// What a run was planned for; two calls for which all of this is equal can use the same run.
 #[derive(Clone, PartialEq)]
 struct PlanRequest {
     descriptor: Descriptor,
@@ -103,7 +103,7 @@ impl Planner {
     /// call, in bytes.
     ///
     /// # Errors
-    /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the wishes.
+    /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the call.
     pub(crate) fn take(
         &mut self,
         descriptor: &Descriptor,

@@ -1,4 +1,4 @@
-//! Hostile bytes on the point-to-point lane: a part of the fuzz target `frame`.
+//! Arbitrary bytes on the point-to-point lane: a part of the fuzz target `frame`.
 
 use std::panic::Location;
 use std::sync::{Arc, LazyLock};

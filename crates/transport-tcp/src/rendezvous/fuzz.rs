@@ -1,4 +1,4 @@
-//! Hostile bytes on both sides of the store: a target for cargo-fuzz.
+//! Arbitrary bytes on both sides of the store: a target for cargo-fuzz.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};

@@ -192,9 +192,9 @@ fn registered_schedules_run_in_lockstep() {
 #[test]
 fn a_piece_is_whole_elements_whatever_was_asked_for() {
     for element_bytes in [1, 4, 12, 4097, unisono_communicator::OPAQUE_BYTES_MAX as u64] {
-        for wish in [None, Some(1), Some(1000), Some(65_536), Some(u64::MAX)] {
+        for asked in [None, Some(1), Some(1000), Some(65_536), Some(u64::MAX)] {
             for scratch_chunks in [0, 1, 7, u32::MAX] {
-                let piece = crate::plan::piece_bytes(wish, scratch_chunks, element_bytes);
+                let piece = crate::plan::piece_bytes(asked, scratch_chunks, element_bytes);
                 assert!(piece >= element_bytes && piece.is_multiple_of(element_bytes));
             }
         }
