@@ -1,16 +1,17 @@
 //! How the survivors of a communicator agree: on a flag, on who is left, on the calls that all of them have finished.
 //! Pure: ballots and news in, ballots and decisions out.
 //!
-//! Every rank publishes a ballot for the set of ranks that it takes for gone, and another one whenever that set
-//! grows. A rank that holds ballots for its own set from everybody outside that set decides, and publishes the
-//! decision; whoever hears a decision before it has decided takes it over, and publishes it too.
+//! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one whenever that set grows.
+//! A rank that holds ballots for its own set from every rank outside that set decides, and publishes the decision. A
+//! rank that receives a decision before it has decided adopts it, and publishes it too.
 //!
-//! Why no two survivors decide differently, if news of an origin that a rank takes for gone is not heard by it (the
-//! plane sees to that), and sets only grow: say B decides for set L by ballots. Every rank X outside L has then
-//! published a ballot for L. If X had taken over another decision before, it would not have voted, and B not decided.
-//! If X takes over a decision afterwards, it is of a rank Y outside X's set, so outside L; Y too had voted for L, and
-//! can only have decided for a larger set by the ballot of B, who votes no more. So X decides for L. Ranks inside L
-//! are gone, and who is not but is taken for it is told so, and has no say any more.
+//! Why no two survivors decide differently. It holds that sets only grow, and that a rank ignores news whose origin it
+//! counts as gone (the plane sees to that). Say B decides for set L by ballots. Then every rank X outside L has
+//! published a ballot for L. If X had adopted another decision before, it would not have published that ballot, and B
+//! would not have decided. If X adopts a decision afterwards, it is the decision of a rank Y outside X's set, so
+//! outside L. Y too has published a ballot for L, so Y has decided for L or for a larger set. For a larger set it
+//! needed another ballot of B, but B has decided and publishes no more. So X decides for L. A rank inside L is gone; or
+//! it lives, is told that it counts as gone, and takes part no more.
 //!
 //! Source: reduced from T. Herault et al., "Practical scalable consensus for pseudo-synchronous distributed systems"
 //! (SC 2015), with floods in place of its tree: fewer rounds, more messages, for jobs of up to some thousand ranks.
@@ -27,15 +28,15 @@ impl Ballot {
         (0u32..).zip(&self.fates).filter(move |(_, fate)| **fate == wanted).map(|(rank, _)| rank)
     }
 
-    /// Whether two ballots take the same ranks for gone, however surely.
+    /// Whether two ballots count the same ranks as gone, with or without proof.
     fn has_same_live(&self, other: &Ballot) -> bool {
         self.fates.len() == other.fates.len()
             && self.fates.iter().zip(&other.fates).all(|(a, b)| (*a == Fate::Live) == (*b == Fate::Live))
     }
 
-    /// The ranks that may be cut off, if there are so many that they may be the ones who go on: as many as the
-    /// survivors, of whom those with the lowest rank of all stay. A cut separates hosts, so a lost rank on the host of
-    /// a survivor is stopped, not cut off.
+    /// The lost ranks that may live on the other side of a network partition, if that side may go on instead of this
+    /// one: they are more than the survivors, or as many, and the lowest rank is among them. A partition separates
+    /// hosts, so a lost rank on the host of a survivor has stopped.
     pub(crate) fn rivals(&self, hosts: &[u32]) -> Option<Vec<u32>> {
         let survivors = self.survivors();
         let may_be_cut_off = |lost: &u32| {
@@ -61,7 +62,7 @@ pub(crate) enum Publish {
 /// One agreement between the ranks of one communicator, seen from one of them.
 #[derive(Debug)]
 pub(crate) struct Agreement {
-    /// What we say, once this rank has been asked.
+    /// The flag of this rank and the number of its finished calls, once its caller has asked.
     own: Option<(bool, u64)>,
     /// The last ballot of every rank, ours included.
     ballots: Vec<Option<Ballot>>,
@@ -82,7 +83,7 @@ impl Agreement {
         }
     }
 
-    /// This rank takes part from now on. What it has said once stays.
+    /// This rank takes part from now on. Its first flag and number stay.
     pub(crate) fn join(&mut self, flag: bool, finished_calls: u64) {
         self.own.get_or_insert((flag, finished_calls));
     }
@@ -101,7 +102,7 @@ impl Agreement {
         }
     }
 
-    /// What is to be published now that `fates` are what we know.
+    /// What is to be published, given these `fates`.
     pub(crate) fn step(&mut self, fates: &[Fate]) -> Vec<Publish> {
         let mut published = Vec::new();
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
@@ -113,7 +114,7 @@ impl Agreement {
             }
             self.decision = self.decided();
         }
-        // Also one that was taken over, and before this rank is asked: others may wait for our ballot.
+        // A decision that was adopted too, and before this rank's caller asks: others may wait for our ballot.
         if let Some(decision) = self.decision.as_ref().filter(|_| !self.is_published) {
             self.is_published = true;
             published.push(Publish::Decision(decision.clone()));
@@ -133,8 +134,8 @@ impl Agreement {
         live.filter(is_missing).collect()
     }
 
-    /// All ballots for our own set together, once everybody outside it has cast one. The same on every rank that
-    /// decides for this set: nobody casts two ballots for one set.
+    /// The combined ballots for our own set, once every rank outside it has published one. Every rank that decides for
+    /// this set gets the same: no rank publishes two ballots for one set.
     fn decided(&self) -> Option<Ballot> {
         let ours = self.ballots[self.rank as usize].as_ref()?;
         let mut all = ours.clone();
@@ -142,7 +143,7 @@ impl Agreement {
             let ballot = self.ballots[rank as usize].as_ref().filter(|ballot| ballot.has_same_live(ours))?;
             all.flag &= ballot.flag;
             all.finished_calls = all.finished_calls.min(ballot.finished_calls);
-            // Somebody who knows that a rank is gone knows more than one who misses it.
+            // A rank that has proof that another is gone knows more than a rank that only misses it.
             for (fate, theirs) in all.fates.iter_mut().zip(&ballot.fates) {
                 if *theirs == Fate::Gone {
                     *fate = Fate::Gone;

@@ -1,4 +1,4 @@
-//! Who has been silent for too long. A state machine of (beats, time) with the clock injected.
+//! Which ranks have been silent for too long: a state machine of heartbeats and time, which is passed in.
 
 use std::time::{Duration, Instant};
 
@@ -11,19 +11,20 @@ pub(crate) struct Silence {
     pub(crate) silent: Duration,
 }
 
-/// By how many times its own lateness a watcher is more patient: a rank that beats has several chances to be late.
+/// A watcher extends its patience by so many times its own lateness: a rank that sends heartbeats may be late more than
+/// once.
 const PATIENCE_PER_LATENESS: u32 = 4;
 
 /// Watches the ranks that beat for us.
 ///
-/// A watcher that was itself held up (a stopped process, a busy machine) has not listened meanwhile: by how much its
-/// own tick is late, everybody's deadline is extended. And where one's own ticks are late, those of others are: for as
-/// long as they are, silence counts for less.
+/// A watcher that was itself held up (a stopped process, a busy machine) has not listened meanwhile, so it extends
+/// every deadline by the lateness of its own tick. Where its own ticks are late, the heartbeats of others probably are
+/// too: as long as that lasts, it is more patient.
 #[derive(Clone, Debug)]
 pub(crate) struct Detector {
     period: Duration,
     patience: Duration,
-    /// The largest lateness of late, at most one patience. It fades by an eighth with every tick.
+    /// The largest recent lateness, at most one patience. It fades by an eighth with every tick.
     lateness: Duration,
     due: Instant,
     watched: Vec<(u32, Instant)>,
@@ -46,7 +47,7 @@ impl Detector {
         self.watched = ranks.into_iter().map(|rank| (rank, heard(rank))).collect();
     }
 
-    /// Anything at all came from a rank.
+    /// Something has come from a rank.
     pub(crate) fn heard(&mut self, rank: u32, now: Instant) {
         if let Some(entry) = self.watched.iter_mut().find(|entry| entry.0 == rank) {
             entry.1 = now;

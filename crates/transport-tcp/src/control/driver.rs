@@ -30,10 +30,10 @@ use crate::wire::{CommunicatorKey, ConnectionRole, Message, Topic, encode};
 
 /// The writing side of a control connection, which ends when this is dropped.
 struct ControlConnection {
-    /// Tells it from those before it between the same ranks.
+    /// Distinguishes it from earlier connections between the same ranks.
     number: u64,
     frames: UnboundedSender<Outgoing>,
-    /// The other side dials again, and has said nothing since.
+    /// The other side has dialled again, and nothing has come on this connection since.
     is_doubted: bool,
 }
 
@@ -48,11 +48,11 @@ struct Driver {
     /// The processes on this host that are watched, and those that have ended.
     watches: BTreeMap<u32, ProcessWatch>,
     ended: BTreeMap<u32, ProcessEnd>,
-    /// How many connections have been proven.
+    /// How many connections have been authenticated.
     connections: u64,
     /// The data sockets that communicators have, or have had.
     delivered: Vec<Weak<DataSocket>>,
-    /// Sockets that nobody needs but for what was sent on them.
+    /// Sockets that no communicator needs any more, kept until what was sent on them is acknowledged.
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
     tasks: JoinSet<TaskResult>,
@@ -97,8 +97,8 @@ pub(super) async fn run(
     driver.watch_processes();
     driver.act();
     let mut leave_by: Option<Instant> = None;
-    // A goodbye reaches everybody once the first connections are there; somebody who is in a hurry waits for them as
-    // long as a connection may take: who goes without a word is taken for dead by those who still dial.
+    // A goodbye reaches all ranks once the first connections exist. A rank that leaves at once waits for them, as long
+    // as a connection may take: the ranks that still dial it would count it as lost if it left without a goodbye.
     while leave_by.is_none_or(|leave_by| !driver.plane.is_connected() && Instant::now() < leave_by) {
         let due = leave_by.map_or(driver.due(), |leave_by| leave_by.min(driver.due()));
         tokio::select! {
@@ -145,7 +145,8 @@ impl Driver {
             Command::Unregister { key, ours, panicked } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
-                // The other side parks a connection of a communicator that it has dropped too, until it ends.
+                // The other side parks a connection of a communicator, also of one that it has dropped, until the
+                // connection ends.
                 let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
                 let topics = self.communicators.leave(key, ours, panicked);
@@ -163,7 +164,7 @@ impl Driver {
                 self.act();
                 for connection in self.control_connections.values() {
                     let marker = Outgoing { bytes: Vec::new(), handed_over: Some(handed_over.clone()) };
-                    // A connection that has ended takes nothing over.
+                    // The writing task of a connection that has ended takes nothing any more.
                     let _ = connection.frames.send(marker);
                 }
             }
@@ -226,8 +227,9 @@ impl Driver {
         self.on_proven(slot, stream);
     }
 
-    /// A rank dials that has its control connection as far as we know. Either dials have crossed, or it has seen an end
-    /// of which nothing comes here: a word of ours will bring it, or else its next dial is the end.
+    /// A rank dials although its control connection exists as far as this rank knows. Either both have dialled at once,
+    /// or the other rank has seen the connection end and this one has not. A message on the connection makes its end
+    /// visible here; without that, the next dial of the other rank counts as the end.
     fn doubt(&mut self, peer: u32) {
         let Some(connection) = self.control_connections.get_mut(&peer) else { return };
         if std::mem::replace(&mut connection.is_doubted, true) {
@@ -254,19 +256,19 @@ impl Driver {
                 }
             }
             TaskResult::ProcessEnded { peer, reason } => self.on_process_ended(peer, reason, now),
-            // Nobody is left here who would need it.
+            // The communicator is gone: nothing needs this connection.
             TaskResult::Dialled { slot, result: Ok(_) }
                 if slot.role != ConnectionRole::Control && self.communicators.get(slot.key).is_none() => {}
             TaskResult::Dialled { slot, result: Ok(stream) } => self.on_proven(slot, stream),
             TaskResult::Dialled { slot, result: Err(failure) } => self.on_dial_failed(slot, failure),
             TaskResult::Judged { slot, number, result: Ok((stream, verdict)) } => match verdict {
-                // It has taken long, and the lower rank has given it up since.
+                // This verdict is late: the lower rank has given the connection up, and a later one exists.
                 Verdict::Keep if self.has_later_control(slot, number) => {}
                 Verdict::Keep => {
                     let placed = self.slots.place(slot, stream, true);
                     self.on_placed((slot, number), placed);
                 }
-                // The other side may have one that has ended here.
+                // The other side may still have the connection that has ended here.
                 Verdict::Drop if slot.role == ConnectionRole::Control => {
                     self.retry(slot, "it has another connection".to_owned());
                 }
@@ -306,10 +308,10 @@ impl Driver {
         }
     }
 
-    /// A connection whose other side is proven, whoever dialled.
+    /// An authenticated connection, whichever side has dialled.
     fn on_proven(&mut self, slot: Slot, stream: TcpStream) {
         if self.plane.presence(slot.peer) == Presence::Lost {
-            // Whoever was taken for dead takes part in nothing new.
+            // A rank that counts as lost gets no new connections.
             return;
         }
         if slot.role != ConnectionRole::Control && self.communicators.get(slot.key).is_none() {
@@ -332,7 +334,7 @@ impl Driver {
         self.connections
     }
 
-    /// Whether the control connection to a rank has come after that of this number.
+    /// Whether the control connection to a rank is later than the one of this number.
     fn has_later_control(&self, slot: Slot, number: u64) -> bool {
         slot.role == ConnectionRole::Control
             && self.control_connections.get(&slot.peer).is_some_and(|connection| connection.number > number)
@@ -343,7 +345,7 @@ impl Driver {
             Placed::Keep(stream) => {
                 drop(self.tasks.spawn(keep((slot, number), stream, self.attempt_timeout(slot))))
             }
-            // A fresh connection has room for a verdict; should it not, closing says the same less politely.
+            // A new connection has room for a verdict. If it had none, closing it would tell the other side the same.
             Placed::Drop(stream) => drop(stream.try_write(&Verdict::Drop.encode())),
             Placed::Deliver(stream) => self.deliver((slot, number), stream),
             Placed::Parked => {}
@@ -376,8 +378,8 @@ impl Driver {
         }
     }
 
-    /// Sets the congestion control of a data socket within this host. The first refusal decides for all: whether it
-    /// is allowed does not change.
+    /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
+    /// whether it is allowed does not change.
     fn tune(&mut self, peer: u32, stream: &TcpStream) {
         let host = |rank: u32| self.identity.hosts[rank as usize];
         if host(peer) == host(self.identity.rank)
@@ -388,7 +390,7 @@ impl Driver {
         }
     }
 
-    /// Does what the plane wants, until it wants nothing more.
+    /// Carries out the actions of the plane, until there are none left.
     fn act(&mut self) {
         loop {
             let actions = self.plane.take_actions();
@@ -407,9 +409,10 @@ impl Driver {
                 let topics = self.communicators.happened(&news, Instant::now());
                 self.publish(topics);
                 if let Topic::Lost { rank, .. } = news.topic {
-                    // Who is taken for dead itself makes no new connections.
+                    // A rank that counts as lost itself makes no new connections.
                     self.wanted.retain(|slot, _| slot.peer != rank && rank != self.identity.rank);
-                    // It has been sent that as its last message; more would pile up for somebody who does not read.
+                    // The news of its loss was the last message to that rank. More would pile up, since it may not
+                    // read.
                     self.control_connections.remove(&rank);
                     self.witness(rank);
                 }
@@ -437,8 +440,9 @@ impl Driver {
         }
     }
 
-    /// Says goodbye, and waits until that and everything else that was sent has arrived, as long as that may take: a
-    /// process that ends with unread bytes in a socket takes back what has not.
+    /// Says goodbye, and waits until that and everything else that was sent has arrived, at most for the drop timeout.
+    /// When a process ends with unread bytes in a socket, the kernel resets the connection, and what has not arrived is
+    /// lost.
     async fn leave(mut self) {
         let closed = self.communicators.leave_all();
         self.publish(closed);

@@ -1,14 +1,14 @@
-//! News that every rank must learn, each piece taken once and passed on once.
+//! News that every rank must learn. Each rank accepts each piece once and forwards it once.
 //!
-//! Connections keep their order and everybody passes news on in the order of arrival, so the news of one origin
-//! arrives in the order of its sequence whatever way it takes: a sequence that is not higher than the highest seen is
-//! a repetition. What came last is kept, for connections and communicators that are made later.
+//! A connection keeps the order of its messages, and every rank forwards news in the order of arrival. So the news of
+//! one origin arrives in the order of its sequence, whatever path it takes: a sequence that is not higher than the
+//! highest so far is a repetition. The latest news is kept for connections and communicators that are made later.
 
 use std::collections::VecDeque;
 
 use crate::wire::{CommunicatorKey, News, Topic};
 
-/// How much news about communicators is kept; what has become of ranks is kept for good.
+/// How much news about communicators is kept; news about the end of ranks is always kept.
 const KEPT_MAX: usize = 1024;
 
 /// What a rank knows of the news so far.
@@ -33,7 +33,7 @@ impl Flood {
         news
     }
 
-    /// Whether news is new here: then it is to be passed on.
+    /// Whether news is new to this rank, which then forwards it.
     pub(crate) fn accept(&mut self, news: &News) -> bool {
         match self.highest.get_mut(news.origin as usize) {
             Some(highest) if *highest < news.sequence => *highest = news.sequence,

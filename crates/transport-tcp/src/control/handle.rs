@@ -1,4 +1,4 @@
-//! What the engine of one communicator holds of the control plane.
+//! The handle of the control plane that the engine of one communicator holds.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,14 +13,14 @@ use crate::communicator;
 use crate::wire::CommunicatorKey;
 use crate::world::World;
 
-/// How long a goodbye waits for those of the others.
+/// How long a goodbye waits for the goodbyes of the other ranks.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
-/// How long beyond that its answer may take to come from the control thread.
+/// How much longer than its deadline an answer of the control thread may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
-/// The control plane of one communicator. The communicator goes when this is dropped, and the world stays as long as
-/// one of its communicators does.
+/// The control plane of one communicator. Dropping it removes the communicator from the control thread. The world lives
+/// as long as one of its communicators.
 pub(crate) struct TcpControl {
     world: World,
     key: CommunicatorKey,
@@ -41,7 +41,7 @@ impl TcpControl {
     fn flood_about(&self, key: CommunicatorKey, cause: Arc<Error>) {
         let (handed_over, waiting) = crossbeam::channel::bounded(0);
         self.send(Command::Flood { key, cause, handed_over });
-        // Nothing is ever sent: the end of the other side tells.
+        // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
         let _ = waiting.recv_timeout(HANDOVER_MAX);
     }
 
@@ -54,7 +54,7 @@ impl TcpControl {
         match communicator::create(&self.world, key, group) {
             Ok(derived) => Ok(Some(derived)),
             Err(error) => {
-                // The others have made it, or will, and would wait for us.
+                // The other ranks have made the communicator, or will make it, and would wait for this rank.
                 let error = on_rank(error, rank);
                 self.flood_about(key, Arc::new(error.clone()));
                 Err(error)
@@ -63,8 +63,8 @@ impl TcpControl {
     }
 }
 
-/// The answer of the control thread, which comes by the deadline, or a little later. That little counts from now: a
-/// process that was stopped meanwhile is not to find both times over before its control thread has had a turn.
+/// The answer of the control thread, which comes by the deadline, or a little later. The extra time counts from this
+/// call on: when a process was stopped and goes on, its control thread must get a turn before both times are over.
 fn await_answer<T>(answered: &Receiver<Result<T>>, deadline: Instant) -> Result<T> {
     let late = |_| answered.recv_timeout(ANSWER_WAIT);
     answered.recv_deadline(deadline).or_else(late).unwrap_or_else(|error| Err(no_answer(error)))

@@ -1,8 +1,8 @@
-//! Which ranks share a host, and whose word about a loss is proof.
+//! Which ranks share a host, and whose report of a loss is proof.
 //!
-//! A refused dial or a reset from another host may come from a router that cuts the hosts off from each other; on the
-//! same host it comes from the kernel that has seen the process end. So whoever is named is lost at once, whatever the
-//! evidence, but only the word of a rank on the same host proves that the rank is gone; see [`crate::wire::Fate`].
+//! A refused dial or a reset may come from a router that separates two hosts. On the same host it comes from the
+//! kernel, which has seen the process end. So a rank that is reported as lost is lost at once, whatever the evidence,
+//! but only the report of a rank on the same host proves that it is gone; see [`crate::wire::Fate`].
 
 use std::sync::Arc;
 

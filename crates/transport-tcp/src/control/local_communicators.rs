@@ -23,7 +23,7 @@ pub(crate) const ID_LIST_BITS: u32 = 16;
 /// How a rank has left a communicator.
 #[derive(Clone, Copy)]
 struct Departure {
-    /// After these calls.
+    /// How many calls it has made, and which.
     history: CallHistory,
     /// It has called `close`; else it has dropped its communicator, or its process has ended.
     by_close: bool,
@@ -35,9 +35,9 @@ struct Closing {
     answer: CloseAnswer,
 }
 
-/// Why a connection that is wanted will never be.
+/// Why a wanted connection will never exist.
 pub(crate) enum Failure {
-    /// The other side is not there, this surely.
+    /// The other side is gone, with this certainty.
     Gone(Certainty, String),
     /// Anything else.
     Error(Error),
@@ -51,9 +51,9 @@ pub(crate) struct LocalCommunicator {
     board: Arc<Board>,
     inbox: Sender<Delivery>,
     waker: Waker,
-    /// Who takes no part any more, after which calls.
+    /// Per group rank: whether it takes no part any more, and after which calls.
     closed: Vec<Option<Departure>>,
-    /// Whose streams have ended in the middle of a call of ours.
+    /// Per group rank: whether its stream has ended in the middle of a call of this rank.
     ended_streams: Vec<bool>,
     is_told: bool,
     closing: Option<Closing>,
@@ -130,8 +130,8 @@ impl LocalCommunicator {
     /// Revokes with a cause found by the rank of the job `origin`.
     fn revoke(&self, origin: u32, cause: Error) {
         let by = self.group_rank(origin).unwrap_or(self.group.rank());
-        // Who has told its own failure is its culprit, whatever it tells later: it may be alive, and lose others that
-        // have left because of it.
+        // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
+        // other ranks that have left because of its failure.
         let has_told_of_itself = |first: Revocation| first.by == by && first.cause.lost_ranks() == [origin];
         if self.board.revocation().is_some_and(has_told_of_itself) {
             return;
@@ -141,14 +141,14 @@ impl LocalCommunicator {
         }
     }
 
-    /// Revokes with a cause found here; the topic to publish if it is the first.
+    /// Revokes with a cause found here; returns the topic to publish if it is the first cause.
     fn find(&self, cause: Error) -> Option<Topic> {
         let is_first = self.board.revoke(self.group.rank(), Arc::new(cause.clone()));
         (self.waker)();
         is_first.then_some(Topic::Revoked { key: self.key, cause })
     }
 
-    /// What news means here; what is to be published in turn.
+    /// Applies news to this communicator; returns what is to be published in turn.
     fn happened(&mut self, news: &News, hosts: &Hosts, now: Instant) -> Vec<Topic> {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
@@ -167,7 +167,7 @@ impl LocalCommunicator {
                 let early = self.note_closed(news.origin, departure, now);
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
-            // Who leaves has closed everything it had, so this one it never had.
+            // A rank closes its communicators before it leaves the job, so it never made this one.
             Topic::Goodbye => {
                 let departure = Departure { history: CallHistory::UNUSED, by_close: false };
                 let early = self.note_closed(news.origin, departure, now);
@@ -189,7 +189,7 @@ impl LocalCommunicator {
     }
 
     fn lost(&mut self, peer: u32, (noticed_by, now): (u32, Instant), certainty: Certainty, reason: String) {
-        // Who has closed owes nothing; a call that still waits for it learns that by asking.
+        // A rank that has closed is no loss; a call that still waits for it learns that by asking.
         if self.closed[peer as usize].is_none() {
             let cause = self.peer_lost(peer, noticed_by, certainty, reason);
             self.revoke(noticed_by, cause);
@@ -203,8 +203,8 @@ impl LocalCommunicator {
         self.finish_closing(now);
     }
 
-    /// Another rank takes no part any more. It takes nothing back that it has sent, so calls go on; the loss to publish
-    /// if one of ours has met the end of its stream.
+    /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the loss to publish
+    /// if a call of this rank has met the end of its stream.
     fn note_closed(&mut self, origin: u32, departure: Departure, now: Instant) -> Option<Topic> {
         let mut early = None;
         if let Some(peer) = self.group_rank(origin) {
@@ -213,7 +213,7 @@ impl LocalCommunicator {
                 self.survival.note(peer, Fate::Gone);
                 self.board.closings().note_closed(peer);
             }
-            // Who closes behind a failure has stopped where it was: that its calls are fewer says nothing about them.
+            // A rank that closes after a failure may have made fewer calls. That is no mismatch.
             if !self.board.is_revoked() {
                 self.closed[peer as usize].get_or_insert(departure);
             }
@@ -223,13 +223,13 @@ impl LocalCommunicator {
         early
     }
 
-    /// The loss of a rank that has left in good order, while a call of ours needs more of it than it has sent.
+    /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
     fn left_too_early(&self, peer: u32) -> Option<Topic> {
         let closed = self.closed[peer as usize].filter(|_| self.ended_streams[peer as usize])?;
         self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.history.calls)))
     }
 
-    /// Answers a waiting `close` once everybody has closed, or its time is up.
+    /// Answers a waiting `close` once all ranks have closed, or its time is up.
     fn finish_closing(&mut self, now: Instant) {
         let is_complete = self.closed.iter().all(Option::is_some) || self.board.is_revoked();
         if let Some(closing) = self.closing.take_if(|closing| is_complete || closing.deadline <= now) {
@@ -239,8 +239,8 @@ impl LocalCommunicator {
         }
     }
 
-    /// What a rank learns that closes after these calls. Only those who have closed too are held to have made the same
-    /// calls; who has left otherwise, after fewer, has left too early.
+    /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
+    /// rank that has left in another way, after fewer calls, has left too early.
     fn closing_error(&self, ours: CallHistory) -> Option<Error> {
         let by_close = |one: &Option<Departure>| one.filter(|one| one.by_close).map(|one| one.history);
         let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
@@ -263,7 +263,7 @@ impl LocalCommunicator {
     }
 }
 
-/// How the loss of a rank is told that has left in good order after so many calls.
+/// The reason that is given for the loss of a rank that has left in good order after so many calls.
 fn left_after(calls: u64) -> String {
     match calls.checked_sub(1) {
         Some(last) => format!("it left after call {last}"),
@@ -283,7 +283,7 @@ impl LocalCommunicators {
         LocalCommunicators { hosts, communicators: BTreeMap::new() }
     }
 
-    /// Adds one, and tells it what has happened before. What is to be published in turn.
+    /// Adds one, and applies what has happened before. Returns what is to be published in turn.
     pub(crate) fn add(
         &mut self,
         mut communicator: LocalCommunicator,
@@ -295,8 +295,8 @@ impl LocalCommunicators {
         topics
     }
 
-    /// Takes one out that has made these calls. What is to be published: a rank that drops a communicator while its
-    /// thread panics has not left but failed.
+    /// Removes one that has made these calls. Returns what is to be published: a rank that drops a communicator while
+    /// its thread panics has not left but failed.
     pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory, panicked: bool) -> Option<Topic> {
         let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told)?;
         if panicked && !communicator.board.is_revoked() {
@@ -307,7 +307,7 @@ impl LocalCommunicators {
         Some(Topic::Closed { key, history: ours, by_close: false })
     }
 
-    /// The process ends without having dropped these: what they have come to is to be published.
+    /// The process ends without having dropped these. Returns what is to be published about them.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
         let leave = |communicator: &mut LocalCommunicator| {
             let is_first = !std::mem::replace(&mut communicator.is_told, true);
@@ -317,7 +317,8 @@ impl LocalCommunicators {
         self.communicators.values_mut().filter_map(leave).collect()
     }
 
-    /// The stream from a rank has ended in the middle of a call. The loss to publish if it is known that it has left.
+    /// The stream from a rank has ended in the middle of a call. Returns the loss to publish if it is known that the
+    /// rank has left.
     pub(crate) fn stream_ended(&mut self, key: CommunicatorKey, peer: u32) -> Option<Topic> {
         let communicator = self.communicators.get_mut(&key)?;
         *communicator.ended_streams.get_mut(peer as usize)? = true;
@@ -329,7 +330,7 @@ impl LocalCommunicators {
         self.communicators.get(&key)
     }
 
-    /// Tells all of them what has happened. What is to be published in turn.
+    /// Applies news to all of them. Returns what is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
         self.communicators
             .values_mut()
@@ -337,7 +338,7 @@ impl LocalCommunicators {
             .collect()
     }
 
-    /// Starts this rank's part in an agreement. What is to be published.
+    /// Starts this rank's part in an agreement. Returns what is to be published.
     pub(crate) fn agree(
         &mut self,
         key: CommunicatorKey,
@@ -349,7 +350,7 @@ impl LocalCommunicators {
         communicator.map(|communicator| communicator.survival.ask(ask, answer, now)).unwrap_or_default()
     }
 
-    /// Hands over a socket. A communicator that has gone meanwhile needs none.
+    /// Hands over a socket. A communicator that was dropped meanwhile needs none.
     pub(crate) fn deliver(&self, slot: Slot, socket: Arc<DataSocket>) {
         let Some(communicator) = self.get(slot.key) else { return };
         if let Some(peer) = communicator.group_rank(slot.peer) {
@@ -370,7 +371,7 @@ impl LocalCommunicators {
         }));
     }
 
-    /// Starts a goodbye. The topic to publish, unless it was said before.
+    /// Starts to close one. Returns the topic to publish, unless it was published before.
     pub(crate) fn close(
         &mut self,
         key: CommunicatorKey,
@@ -385,7 +386,8 @@ impl LocalCommunicators {
         is_first.then_some(Topic::Closed { key, history: ours, by_close: true })
     }
 
-    /// Before asking `awaited` about call `number`: what needs no question.
+    /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known
+    /// already.
     pub(crate) fn before_asking(&self, key: CommunicatorKey, awaited: u32, number: u64) -> Option<Topic> {
         let communicator = self.get(key)?;
         communicator.awaited_has_closed(awaited, number).and_then(|cause| communicator.find(cause))
@@ -397,7 +399,7 @@ impl LocalCommunicators {
             .map_or(CallStatus::NotYet { last: None }, |communicator| communicator.board.status(number))
     }
 
-    /// The answer of a rank of the job to our question.
+    /// A rank of the job has answered our question. Returns the failure to publish, if the answer shows one.
     pub(crate) fn answered(
         &self,
         from: u32,
@@ -415,8 +417,8 @@ impl LocalCommunicators {
         asked_next(&self.get(key)?.board, number, status)
     }
 
-    /// A connection for `slot` came, but there is a communicator that came about in the same way with other ranks:
-    /// the two sides called with different lists. Revokes ours; the causes of both are to be published.
+    /// A connection for `slot` came, and this rank has a communicator that was made in the same way for other ranks:
+    /// the two sides called with different lists. Revokes ours; returns the causes of both, to be published.
     pub(crate) fn find_conflict(&self, slot: Slot) -> Vec<Topic> {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let conflict = self.communicators.values().find(|communicator| {
@@ -441,7 +443,7 @@ impl LocalCommunicators {
         closings.map(|closing| closing.deadline).chain(agreements).min()
     }
 
-    /// Answers those who have waited long enough.
+    /// Answers the callers whose time is up.
     pub(crate) fn on_time(&mut self, now: Instant) {
         for communicator in self.communicators.values_mut() {
             communicator.finish_closing(now);

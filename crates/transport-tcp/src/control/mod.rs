@@ -1,5 +1,6 @@
-//! The control plane: one thread per world that accepts, dials and proves every connection, watches the other ranks,
-//! passes the first cause of a failure to everybody, and answers what this rank is doing. It never touches data.
+//! The control plane: one thread per world that accepts, dials and authenticates every connection, watches the other
+//! ranks, spreads the first cause of a failure to all ranks, and answers what this rank is doing. It never touches
+//! data.
 //!
 //! | file | what it holds |
 //! | --- | --- |
@@ -62,7 +63,7 @@ const UNAUTHENTICATED_MAX: usize = 64;
 /// Name of the thread.
 const THREAD_NAME: &str = "unisono-control";
 
-/// Handshakes that may be going on beyond those that a job of `world_size` ranks itself can cause at once.
+/// The most handshakes at once: those that a job of `world_size` ranks can cause itself, and some unauthenticated ones.
 pub(crate) fn pending_max(world_size: u32) -> usize {
     UNAUTHENTICATED_MAX + world_size as usize * (ConnectionRole::DATA.len() + 1)
 }
@@ -92,9 +93,9 @@ impl Identity {
 /// How the control thread behaves.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
-    /// Beats and patience.
+    /// The intervals of the failure detector.
     pub(crate) intervals: Intervals,
-    /// For each handshake.
+    /// The deadline of one handshake.
     pub(crate) handshake_timeout: Duration,
     /// How long a rank may be unreachable before a connection to it is given up.
     pub(crate) dial_timeout: Duration,
@@ -106,7 +107,7 @@ pub(crate) struct Settings {
     pub(crate) congestion_control: Option<String>,
 }
 
-/// What other threads ask of the control thread. Group ranks unless it says otherwise.
+/// The commands of other threads to the control thread. Ranks are those of the group.
 pub(crate) enum Command {
     /// A communicator exists from now on.
     Register(Box<LocalCommunicator>),
@@ -119,7 +120,7 @@ pub(crate) enum Command {
     Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },
     /// The stream from that rank has ended in the middle of a call.
     StreamEnded { key: CommunicatorKey, peer: u32 },
-    /// The engine needs these sockets no more: what was sent must arrive all the same.
+    /// The engine no longer needs these sockets, but what was sent on them must still arrive.
     Linger { sockets: Vec<Arc<DataSocket>> },
     /// Its call `number` waits for that rank.
     Ask { key: CommunicatorKey, awaited: u32, number: u64 },
@@ -131,7 +132,7 @@ pub(crate) enum Command {
     Leave,
 }
 
-/// Says by its end that something has been handed over.
+/// Dropping it says that something has been handed over.
 pub(crate) type HandedOver = crossbeam::channel::Sender<Infallible>;
 
 /// Takes the answer to [`Command::Close`].
@@ -140,7 +141,7 @@ pub(crate) type CloseAnswer = crossbeam::channel::Sender<Result<()>>;
 /// Takes the answer to [`Command::Agree`].
 pub(crate) type AgreeAnswer = crossbeam::channel::Sender<Result<Agreed>>;
 
-/// The way to the control thread, from any thread.
+/// Sends commands to the control thread, from any thread.
 #[derive(Clone)]
 pub(crate) struct Commands(UnboundedSender<Command>);
 
@@ -150,7 +151,7 @@ impl Commands {
         (Commands(sender), receiver)
     }
 
-    /// Never blocks. After the thread has ended there is nobody left to be told.
+    /// Never blocks. After the thread has ended, a command is ignored.
     pub(crate) fn send(&self, command: Command) {
         let _ = self.0.send(command);
     }
@@ -195,12 +196,12 @@ impl ControlThread {
         Ok(ControlThread { commands, ended, pid: std::process::id() })
     }
 
-    /// The way to it.
+    /// A sender of commands to it.
     pub(crate) fn commands(&self) -> Commands {
         self.commands.clone()
     }
 
-    /// Says goodbye, and waits until the others have what this rank has sent, as long as that may take.
+    /// Says goodbye, and waits until the others have what this rank has sent, at most for the drop timeout.
     pub(crate) fn leave(&self) {
         if std::process::id() == self.pid {
             self.commands.send(Command::Leave);

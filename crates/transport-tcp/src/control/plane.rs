@@ -1,5 +1,5 @@
-//! The control plane of one rank as a state machine: messages, connections and time in, actions out. It knows who
-//! lives, whom to be connected to, and what must be passed on; it knows no socket, thread or clock.
+//! The control plane of one rank as a state machine: messages, connections and time go in, actions come out. It knows
+//! which ranks live, which connections this rank needs, and what it must forward; it knows no socket, thread or clock.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,12 +16,12 @@ use crate::wire::{CommunicatorKey, Message, News, Topic};
 /// Questions that wait for a connection to one rank; a newer one replaces the oldest.
 const QUESTIONS_MAX: usize = 64;
 
-/// What the plane wants done.
+/// What the driver is to do for the plane.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Connect to that rank.
     Connect(u32),
-    /// Send it that.
+    /// Send this message to that rank.
     Send(u32, Message),
     /// This has happened, here or elsewhere; each piece of news comes once.
     Happened(News),
@@ -73,14 +73,14 @@ pub(crate) struct Plane {
     rank: u32,
     hosts: Hosts,
     presence: Vec<Presence>,
-    /// Who is gone for sure; see [`Hosts::proven_gone`].
+    /// The ranks that are proven to be gone; see [`Hosts::proven_gone`].
     proven: Vec<bool>,
     connected: Vec<bool>,
     connecting: Vec<bool>,
-    /// From whom something has ever come.
+    /// The ranks from which something has ever come.
     heard: Vec<bool>,
     questions: BTreeMap<u32, Vec<Message>>,
-    /// Since when a wanted connection is missing that is the other side's to dial.
+    /// Since when a needed connection is missing that the other side is to dial.
     missing: BTreeMap<u32, Instant>,
     patience: Duration,
     topology: Topology,
@@ -113,7 +113,7 @@ impl Plane {
         plane
     }
 
-    /// What has to be done since the last call, in order.
+    /// The actions that have become necessary since the last call, in order.
     pub(crate) fn take_actions(&mut self) -> Vec<Action> {
         std::mem::take(&mut self.actions)
     }
@@ -133,7 +133,7 @@ impl Plane {
         self.detector.due()
     }
 
-    /// Whether every connection that it wants is there. Somebody who is taken for dead wants none.
+    /// Whether every connection that it needs exists. A rank that counts as lost needs none.
     pub(crate) fn is_connected(&self) -> bool {
         self.presence(self.rank) != Presence::Live
             || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer as usize])
@@ -143,17 +143,17 @@ impl Plane {
     pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
         self.connecting[peer as usize] = false;
         self.connected[peer as usize] = true;
-        // The first word: an end without one says nothing about the other side.
+        // The first message. A connection that ends before it says nothing about the other side.
         self.actions.push(Action::Send(peer, Message::Beat));
-        // Whatever was passed on before this connection existed.
+        // The news from before this connection existed.
         let known: Vec<_> = self.flood.kept().cloned().map(Message::News).collect();
         let questions = self.questions.remove(&peer).unwrap_or_default();
         self.actions.extend(known.into_iter().chain(questions).map(|message| Action::Send(peer, message)));
         self.watch(now);
     }
 
-    /// The connection to a rank has ended. True when it is to be dialled again, which tells whether the rank is gone:
-    /// connections also end on their way, and between two that live nothing is lost but what was under way.
+    /// The connection to a rank has ended. True when it is to be dialled again; that dial tells whether the rank is
+    /// gone. A connection between two live ranks can end on its way too, and then only the messages under way are lost.
     pub(crate) fn on_ended(&mut self, peer: u32, now: Instant) -> bool {
         let is_wanted = self.presence(peer) == Presence::Live && self.presence(self.rank) == Presence::Live;
         self.connected[peer as usize] = false;
@@ -162,12 +162,12 @@ impl Plane {
         is_wanted
     }
 
-    /// Whether a rank has ever spoken with us. Then it says goodbye before it goes.
+    /// Whether anything has ever come from a rank. Such a rank says goodbye before it leaves.
     pub(crate) fn has_heard(&self, peer: u32) -> bool {
         self.heard[peer as usize]
     }
 
-    /// There is no connection to a rank, and there will be none: `certainty` of what that says about the rank.
+    /// There is no connection to a rank, and there will be none; `certainty` says how sure that makes its loss.
     pub(crate) fn on_disconnected(&mut self, peer: u32, certainty: Certainty, reason: String, now: Instant) {
         self.connecting[peer as usize] = false;
         self.connected[peer as usize] = false;
@@ -177,15 +177,15 @@ impl Plane {
         }
     }
 
-    /// This rank has seen that the process of a rank on its own host is gone, and everything that it had sent here has
-    /// been read. That is news also when others have named the rank before: it may be proven by nobody else.
+    /// This rank has seen that the process of a rank on its own host is gone, and has read everything that it had sent
+    /// here. That is published also when others have reported the loss before: perhaps no other rank can prove it.
     pub(crate) fn on_process_gone(&mut self, rank: u32, reason: String, now: Instant) {
         if self.presence(self.rank) == Presence::Live && self.needs_proof(rank) {
             self.publish(Topic::Lost { rank, certainty: Certainty::Confirmed, reason }, now);
         }
     }
 
-    /// Whether nobody has proven yet that a rank on our host is gone: it lives, or is lost to others.
+    /// Whether it is not yet proven that a rank on our host is gone: it lives, or only other hosts have lost it.
     pub(crate) fn needs_proof(&self, rank: u32) -> bool {
         let is_neighbour = rank != self.rank && self.hosts.are_same(self.rank, rank);
         is_neighbour && !self.proven[rank as usize]
@@ -216,7 +216,7 @@ impl Plane {
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
     }
 
-    /// Tells everybody.
+    /// Publishes a topic to all ranks.
     pub(crate) fn publish(&mut self, topic: Topic, now: Instant) {
         let news = self.flood.publish(topic);
         self.spread(self.rank, news, now);
@@ -238,10 +238,10 @@ impl Plane {
     }
 
     fn on_news(&mut self, from: u32, news: News, now: Instant) {
-        // Who was taken for dead and is not has no say any more: it may have missed anything.
+        // A live rank that counts as lost is not listened to any more: it may have missed any news.
         let is_heard =
             self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
-        // Only we count our own news.
+        // Only this rank publishes news in its own name.
         let is_heard = is_heard && news.origin != self.rank;
         if is_heard && self.flood.accept(&news) {
             self.spread(from, news, now);
@@ -249,13 +249,13 @@ impl Plane {
     }
 
     fn lose(&mut self, rank: u32, certainty: Certainty, reason: String, now: Instant) {
-        // Somebody who was taken for dead sees everybody else turn away; that says nothing about them.
+        // When this rank counts as lost, all others end their connections to it. That says nothing about them.
         if self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
             self.publish(Topic::Lost { rank, certainty, reason }, now);
         }
     }
 
-    /// Passes news on and acts on it.
+    /// Forwards news and acts on it.
     fn spread(&mut self, from: u32, news: News, now: Instant) {
         for peer in (0..self.connected.len() as u32).filter(|&peer| peer != from) {
             if self.connected[peer as usize] {
@@ -286,7 +286,8 @@ impl Plane {
                 self.connect_wanted();
                 self.watch(now);
             } else if presence == Presence::Lost && by != self.rank {
-                // Who has no ear for those who say so, after a cut, must not wait for us.
+                // A rank behind a network partition never hears from those who count us as lost. It must not wait for
+                // us.
                 let reason = format!("rank {by} has taken it for dead");
                 self.publish(Topic::Lost { rank, certainty: Certainty::Suspected, reason }, now);
             }
@@ -294,13 +295,13 @@ impl Plane {
     }
 
     fn connect_wanted(&mut self) {
-        // Somebody who leaves or is taken for dead makes no new connections.
+        // A rank that leaves or counts as lost makes no new connections.
         if self.presence(self.rank) == Presence::Live {
             self.topology.to_dial().into_iter().for_each(|peer| self.connect(peer));
         }
     }
 
-    /// Dials whom the other side should have dialled long ago: it may have died before, and only a dial will tell.
+    /// Dials the ranks that should have dialled this one long ago: they may have died before, and only a dial tells.
     fn dial_missing(&mut self, now: Instant) {
         if self.presence(self.rank) != Presence::Live {
             return;
@@ -316,8 +317,8 @@ impl Plane {
         }
     }
 
-    /// A communicator has lost a rank that lives as far as we know. Where it should have dialled us and has not, only a
-    /// dial of ours will tell, and survivors wait for its ballot until then.
+    /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
+    /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
     fn look_for(&mut self, rank: u32) {
         let is_wanted = self.topology.wanted(self.rank).contains(&rank);
         if is_wanted && self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
@@ -333,7 +334,7 @@ impl Plane {
         }
     }
 
-    /// Watches those who beat for us, once there is a connection that their beats can take, and while it is made again.
+    /// Watches the ranks that send us heartbeats, once there is a connection for them, and also while it is made again.
     fn watch(&mut self, now: Instant) {
         let beats = |rank: &u32| self.connected[*rank as usize] || self.heard[*rank as usize];
         let watched: Vec<u32> = self.topology.watched().into_iter().filter(beats).collect();

@@ -1,7 +1,7 @@
-//! The ends of the processes of other ranks on this host, as the kernel tells them (a pidfd).
+//! The ends of the processes of other ranks on this host, as the kernel reports them (a pidfd).
 //!
-//! A process that has forked without exec has left its sockets to its child too: they stay open when it is killed, and
-//! nobody learns of its end from a connection.
+//! A process that has forked without exec has left its sockets to its child too: they stay open when it is killed, so
+//! no connection shows its end.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use tokio::io::unix::AsyncFd;
 use super::hosts::Hosts;
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
 
-/// Most processes that one rank watches, since each takes a descriptor: those of the next ranks of its host. So each is
-/// watched by as many, among them the neighbours to whom it has control connections.
+/// The most processes that one rank watches, since each takes a descriptor. They are those of the next ranks on its
+/// host, so each process is watched by as many ranks, among them the neighbours to which it has control connections.
 const WATCHED_MAX: usize = 64;
 
 /// A process of this host, which anybody may watch.
@@ -26,8 +26,8 @@ pub(super) struct ProcessWatch {
 
 impl ProcessWatch {
     /// Watches the process of a rank, from within the runtime. `None` where the kernel does not allow that, where the
-    /// process has a pid in another namespace than ours, and where its pid is not its own any more: then the end of
-    /// its connections must tell.
+    /// process has its pid in another namespace than ours, and where another process has that pid by now. Then only the
+    /// end of its connections shows its end.
     fn open(own: &RankProcess, other: &RankProcess) -> Option<ProcessWatch> {
         let (ours, theirs): (ProcessBirth, ProcessBirth) = (own.birth?, other.birth?);
         let pid = other.process.pid;
@@ -35,7 +35,7 @@ impl ProcessWatch {
             return None;
         }
         let descriptor = open_process(Pid::from_raw(pid.try_into().ok()?)?)?;
-        // Compared after opening: from here on the descriptor means the process that has started then.
+        // Compared after opening: the descriptor stays with the process that had the pid at that moment.
         if process_start_ticks(pid) != Some(theirs.start_ticks) {
             return None;
         }
@@ -135,13 +135,14 @@ mod tests {
         child.wait().unwrap();
     }
 
-    /// A child holds the connection of the ended process, here this test: it gives a goodbye and no end.
+    /// Another process, here this test, holds the connection of the ended process: a goodbye comes, but no end of
+    /// stream.
     #[test]
     fn what_a_process_has_sent_is_read_before_its_end_counts() {
         let news = News { origin: 1, sequence: 1, topic: Topic::Goodbye };
         let mut sent = Vec::new();
         encode(&Message::News(news), &mut sent);
-        // The next message was begun, and no more will come of it.
+        // The next message has begun, and the rest of it will not come.
         sent.extend_from_slice(&[9, 0, 0, 0, 4]);
         for round in 0..20 {
             let (mut child, process) = child();
@@ -155,7 +156,7 @@ mod tests {
                 let (events, mut received) = unbounded_channel();
                 let process = Some(watch.clone());
                 let mut reading = Some(read_messages((1, 7), reader, process, events));
-                // In every second round somebody reads already.
+                // In every second round a reader is already waiting.
                 reading.take_if(|_| round % 2 == 0).map(tokio::spawn);
                 tokio::task::yield_now().await;
                 held.writable().await.unwrap();

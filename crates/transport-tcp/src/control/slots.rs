@@ -1,5 +1,5 @@
-//! Which connection is the one of its slot, when both sides may dial at once and either may be first to know the
-//! communicator. Pure: generic over the connection.
+//! Which connection a slot keeps, when both sides may dial at once and either may make the communicator first. Pure:
+//! generic over the connection.
 //!
 //! A slot is one (communicator, epoch, role, peer). Of the two ranks of a slot only the lower decides, on every
 //! connection, whoever dialled it; the higher one waits for that verdict and acknowledges it. Connections of
@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
-/// How many connections of unknown communicators wait here; the oldest gives way.
+/// How many connections of unknown communicators wait here; one more replaces the oldest.
 const PARKED_MAX: usize = 1024;
 
 /// The key of control connections, which belong to no communicator.
@@ -33,7 +33,7 @@ impl Slot {
     }
 }
 
-/// What to do with a connection whose other side is proven.
+/// What to do with an authenticated connection.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Placed<S> {
     /// The lower rank: say `Keep`, and wait for the acknowledgement.
@@ -89,7 +89,7 @@ impl<S> Slots<S> {
         self.taken.remove(&key);
     }
 
-    /// Places a connection that has been proven; `is_kept` when we are the higher rank and were told to keep it.
+    /// Places an authenticated connection; `is_kept` when we are the higher rank and were told to keep it.
     pub(crate) fn place(&mut self, slot: Slot, stream: S, is_kept: bool) -> Placed<S> {
         let taken = match slot.role {
             ConnectionRole::Control => Some(&mut self.control),
@@ -104,7 +104,7 @@ impl<S> Slots<S> {
         };
         let is_first = taken.insert(slot);
         match (is_kept, is_first) {
-            // The lower rank has replaced the one we had: its acknowledgement never came.
+            // The lower rank has replaced the connection that we had: our acknowledgement never reached it.
             (true, _) => Placed::Deliver(stream),
             (false, true) => Placed::Keep(stream),
             (false, false) => Placed::Drop(stream),
@@ -124,8 +124,8 @@ impl<S> Slots<S> {
         self.parked.iter().map(|one| one.slot).collect()
     }
 
-    /// Lets go of the connections that wait for their communicator and are not to be kept: their other side has given
-    /// up, or both sides have dropped the communicator already.
+    /// Drops the connections that wait for their communicator and are not to be kept: their other side has given up, or
+    /// both sides have dropped the communicator already.
     pub(crate) fn retain_parked(&mut self, mut is_kept: impl FnMut(&S) -> bool) {
         self.parked.retain(|one| is_kept(&one.stream));
     }

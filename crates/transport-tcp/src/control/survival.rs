@@ -1,4 +1,4 @@
-//! The agreements of one communicator on one rank: who has asked, what is known of the others, what came out.
+//! The agreements of one communicator on one rank: who has asked, what is known of the others, what was decided.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct Asking {
     answer: AgreeAnswer,
 }
 
-/// What one communicator needs to survive.
+/// The agreements of one communicator.
 pub(super) struct Survival {
     key: CommunicatorKey,
     group: Group,
@@ -39,7 +39,7 @@ impl Survival {
         Survival { key, group, board, fates, agreements, joined, asking }
     }
 
-    /// Notes what has become of another rank; who is not live stays so.
+    /// Notes what has become of another rank; a rank that is not live stays so.
     pub(super) fn note(&mut self, rank: u32, fate: Fate) {
         let known = &mut self.fates[rank as usize];
         if *known != Fate::Gone && fate != Fate::Live {
@@ -47,14 +47,14 @@ impl Survival {
         }
     }
 
-    /// A rank says something in an agreement.
+    /// A rank has published a ballot.
     pub(super) fn on_ballot(&mut self, from: u32, key: AgreementKey, ballot: Ballot) {
         if let Some(agreement) = self.agreement(key.question, key.number) {
             agreement.on_ballot(from, ballot);
         }
     }
 
-    /// A rank says what came out of an agreement. One without us may come before the news that we are taken for dead.
+    /// A rank has published a decision. One without us may come before the news that we count as lost.
     pub(super) fn on_decision(&mut self, from: u32, key: AgreementKey, decision: Ballot) {
         let own = self.group.rank() as usize;
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
@@ -66,11 +66,11 @@ impl Survival {
         }
     }
 
-    /// This rank asks. What is to be published.
+    /// This rank's caller asks. Returns what is to be published.
     pub(super) fn ask(&mut self, ask: Ask, answer: AgreeAnswer, now: Instant) -> Vec<Topic> {
         let joined = self.joined.entry(ask.question).or_default();
         *joined = (*joined).max(ask.number + 1);
-        // Somebody may still be in the one before.
+        // Another rank may still be in the agreement before this one.
         self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
         if let Some(agreement) = self.agreement(ask.question, ask.number) {
             agreement.join(ask.flag, ask.finished_calls);
@@ -79,7 +79,7 @@ impl Survival {
         self.step(now)
     }
 
-    /// Moves every agreement on. What is to be published.
+    /// Moves every agreement on. Returns what is to be published.
     pub(super) fn step(&mut self, now: Instant) -> Vec<Topic> {
         let mut topics = Vec::new();
         for ((question, number), one) in &mut self.agreements {
@@ -93,7 +93,7 @@ impl Survival {
         topics
     }
 
-    /// Answers who has waited long enough, or whose answer is there.
+    /// Answers the callers whose agreement is decided or whose time is up.
     pub(super) fn answer(&mut self, now: Instant) {
         for index in (0..self.asking.len()).rev() {
             if let Some(result) = self.result(&self.asking[index], now) {
@@ -134,7 +134,8 @@ impl Survival {
         Ok(Agreed { flag: decision.flag, finished_calls: decision.finished_calls, survivors })
     }
 
-    /// An agreement that this rank is in or comes to next. Nobody is further ahead: what comes after needs our ballot.
+    /// An agreement that this rank is in or comes to next. No rank is further ahead: the agreement after that needs our
+    /// ballot.
     fn agreement(&mut self, question: Question, number: u64) -> Option<&mut Agreement> {
         let joined = self.joined.get(&question).copied().unwrap_or(0);
         let (rank, ranks) = (self.group.rank(), self.group.size());

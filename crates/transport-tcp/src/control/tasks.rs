@@ -29,14 +29,14 @@ const WRITE_BYTES_MAX: usize = 64 * 1024;
 /// The first pause between two attempts to find a listener that is about to be closed.
 const ABSENCE_PAUSE_MIN: Duration = Duration::from_millis(5);
 
-/// How much of a control connection is read at once, mostly.
+/// How much of a control connection is usually read at once.
 const PIECE_BYTES: usize = 4096;
 
-/// Pauses between two looks whether what was sent has been acknowledged.
+/// The first pause between two checks whether what was sent has been acknowledged.
 const ACKNOWLEDGEMENT_PAUSE_MIN: Duration = Duration::from_millis(1);
 const ACKNOWLEDGEMENT_PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// What a task has come to.
+/// The result of a task.
 pub(super) enum TaskResult {
     /// A dial has ended.
     Dialled { slot: Slot, result: Result<TcpStream, DialFailure> },
@@ -54,9 +54,9 @@ pub(super) enum TaskResult {
 
 /// How a control connection has ended.
 pub(super) enum End {
-    /// The other side's host has closed it, or something on the way.
+    /// The other side's host, or the network between, has ended it.
     Closed(String),
-    /// What came is no message.
+    /// What came cannot be decoded.
     Nonsense(String),
     /// The process on the other side has ended, and everything that it had sent has been read. Others may hold its
     /// socket, so that nothing else ends the connection.
@@ -80,12 +80,12 @@ pub(super) enum DialFailure {
 pub(super) struct Dialler {
     pub(super) secret: Secret,
     pub(super) socket_options: SocketOptions,
-    /// For the connection, and again for the proof.
+    /// For the connection, and again for the handshake.
     pub(super) timeout: Duration,
 }
 
 impl Dialler {
-    /// Connects and proves both sides, after a pause.
+    /// Connects and authenticates both sides, after a pause.
     pub(super) async fn dial(
         self,
         slot: Slot,
@@ -133,8 +133,8 @@ async fn connect(address: SocketAddr, options: SocketOptions) -> io::Result<TcpS
     tokio::net::TcpSocket::from_std_stream(socket.into()).connect(address).await
 }
 
-/// Finds out whether nobody listens at an address of this host, and says so then. A listener that is about to be closed
-/// may accept once more, so who answers is tried again for a while.
+/// Dials an address of this host until nobody listens there, and returns how to report that. A listener that is about
+/// to be closed may accept once more, so it is dialled again for a while.
 pub(super) async fn find_absent(
     address: SocketAddr,
     options: SocketOptions,
@@ -164,8 +164,8 @@ pub(super) fn has_ended(stream: &TcpStream) -> bool {
     }
 }
 
-/// The higher rank waits for the lower one's decision; without a timeout as long as it takes, since the communicator
-/// may not exist there yet.
+/// The higher rank waits for the lower one's decision. Without a timeout it waits for as long as it takes, since the
+/// communicator may not exist there yet.
 pub(super) async fn await_verdict(
     (slot, number): (Slot, u64),
     stream: TcpStream,
@@ -207,7 +207,7 @@ async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
     }
 }
 
-/// Reads messages until the connection ends, or the process on its other side, if that is watched.
+/// Reads messages until the connection ends, or until the process on its other side ends, if that is watched.
 pub(super) async fn read_messages(
     (peer, number): (u32, u64),
     mut stream: OwnedReadHalf,
@@ -240,7 +240,7 @@ pub(super) async fn read_messages(
             Err(end) => break end,
         }
     };
-    // The loop has ended before this task: nobody is left who would want to know.
+    // If the loop has ended before this task, nothing needs the result.
     let _ = events.send(TaskResult::Ended { peer, number, end });
 }
 
@@ -251,13 +251,13 @@ fn read_last_words(
     peer: u32,
     events: &UnboundedSender<TaskResult>,
 ) -> Result<(), End> {
-    // The system is asked, not the runtime, which may not have heard yet that there is something to read.
+    // Asks the system and not the runtime, which may not know yet that there is something to read.
     let mut piece = [0; PIECE_BYTES];
     loop {
         match rustix::net::recv(stream.as_ref(), &mut piece, RecvFlags::DONTWAIT) {
             Ok((bytes @ 1.., _)) => received.extend_from_slice(&piece[..bytes]),
             Err(Errno::INTR) => {}
-            // The end of the process is the end of the connection, however it looks.
+            // The end of the process is the end of the connection, whatever the socket reports.
             Ok((0, _)) | Err(_) => return Ok(()),
         }
         while let Some(message) = take_message(received)? {
@@ -266,7 +266,7 @@ fn read_last_words(
     }
 }
 
-/// Reads one message. `received` holds what has come of the next ones, also when this is dropped before its end.
+/// Reads one message. `received` keeps the bytes of later messages, also when this future is dropped before its end.
 pub(super) async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     received: &mut Vec<u8>,
@@ -303,8 +303,8 @@ pub(super) struct Outgoing {
     pub(super) handed_over: Option<HandedOver>,
 }
 
-/// Writes frames until there will be no more; what has collected goes in one write. At last it waits until the other
-/// side's kernel has them: closing a socket with unread bytes in it would take back what has not arrived.
+/// Writes frames until the sender is dropped; all that wait go in one write. At last it waits until the other side's
+/// kernel has them: closing a socket with unread bytes in it resets the connection, and what has not arrived is lost.
 pub(super) async fn write_frames(
     mut stream: OwnedWriteHalf,
     mut frames: UnboundedReceiver<Outgoing>,
@@ -338,7 +338,7 @@ pub(super) async fn linger(sockets: Vec<Arc<DataSocket>>, patience: Duration) {
     until(|| sockets.iter().all(is_acknowledged), patience).await;
 }
 
-/// Looks again and again, with growing pauses, since no event tells of an acknowledgement.
+/// Polls with growing pauses, since no event reports an acknowledgement.
 async fn until(is_over: impl Fn() -> bool, patience: Duration) {
     let start = tokio::time::Instant::now();
     let mut pause = ACKNOWLEDGEMENT_PAUSE_MIN;

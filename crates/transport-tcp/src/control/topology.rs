@@ -1,6 +1,8 @@
-//! Which ranks a control plane keeps connections to, and who beats for whom. Pure functions of the set of live ranks.
+//! Which ranks a control plane keeps connections to, and which ranks send heartbeats to which. Pure functions of the
+//! set of live ranks.
 
-/// How many successors a rank beats for, so how many ranks watch it: when one of them dies too, the other is left.
+/// To how many successors a rank sends heartbeats, so how many ranks watch it: when one of them dies too, the other is
+/// left.
 pub(crate) const WATCHERS: usize = 2;
 
 /// Which ranks of the job take part.
@@ -28,26 +30,26 @@ impl Topology {
         self.live.get(rank as usize).is_some_and(|&live| live)
     }
 
-    /// The nearest live ranks that beat for us.
+    /// The nearest live ranks that send us heartbeats.
     pub(crate) fn watched(&self) -> Vec<u32> {
         self.nearest(self.rank, self.live.len() - 1)
     }
 
-    /// The nearest live ranks that we beat for.
+    /// The nearest live ranks to which we send heartbeats.
     pub(crate) fn watchers(&self) -> Vec<u32> {
         self.nearest(self.rank, 1)
     }
 
-    /// The ranks to dial so that every wanted connection exists: those of two ranks that both want it are the lower
-    /// one's to dial.
+    /// The ranks to dial so that every needed connection exists. Of two ranks that both need a connection, the lower
+    /// one dials.
     pub(crate) fn to_dial(&self) -> Vec<u32> {
         let ours = self.wanted(self.rank);
         let is_ours = |&peer: &u32| self.rank < peer || !self.wanted(peer).contains(&self.rank);
         ours.into_iter().filter(is_ours).collect()
     }
 
-    /// Every connection that `rank` wants: distance 1, 2, 4, ... both ways, so that news crosses in log2 steps, where
-    /// a dead rank is replaced by its next live successor; and those it beats for or watches.
+    /// Every connection that `rank` needs: those at distance 1, 2, 4, ... both ways, so that news reaches all ranks in
+    /// log2 steps, where the next live successor replaces a dead rank; and those of heartbeats.
     pub(crate) fn wanted(&self, rank: u32) -> Vec<u32> {
         let size = self.live.len();
         let mut list = Vec::new();

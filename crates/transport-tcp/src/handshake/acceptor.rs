@@ -10,7 +10,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::{AcceptedConnection, Expected, Hello, Refusal, respond};
 use crate::secret::Secret;
 
-/// Pause after a failed accept: it fails for want of file descriptors, and would fail again at once.
+/// Pause after a failed accept: it fails for lack of file descriptors, and would fail again at once.
 pub(super) const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// A connection whose other side has proven that it belongs to the job.
@@ -26,8 +26,8 @@ pub struct Authenticated {
 
 /// A listening socket that authenticates whoever dials it, many at a time.
 ///
-/// At most `pending_max` connections are within their handshake; one more makes the oldest give way, because a
-/// genuine handshake takes one round trip and a slow one is most likely nobody's.
+/// At most `pending_max` connections are within their handshake. When one more comes, the oldest is closed: a genuine
+/// handshake takes one round trip, so a slow one most likely belongs to no rank.
 #[derive(Debug)]
 pub struct Acceptor {
     listener: TcpListener,
@@ -94,7 +94,7 @@ impl Acceptor {
     }
 
     fn begin(&mut self, mut stream: TcpStream, address: SocketAddr, timeout: Duration) {
-        // A slow one in front must not make the finished ones behind it collect.
+        // A slow connection at the front must not keep the finished ones behind it in the list.
         if self.in_order.len() >= 2 * self.pending_max {
             self.in_order.retain(|one| !one.is_finished());
         }

@@ -53,7 +53,7 @@ async fn drive(
         Err(_elapsed) => handshake.on_time(deadline),
     }
     match handshake.finished() {
-        // Without our last message the other side never gets as far as we are.
+        // Without our last message the other side cannot finish its handshake.
         Some(Ok(_)) if !handshake.output().is_empty() => {
             Err(Refusal::Closed { text: "our last message could not be sent".into() })
         }

@@ -9,7 +9,7 @@ use crate::secret::SECRET_BYTES;
 const WORLD_SIZE: u32 = 4;
 const SERVED: &[Purpose] = &[Purpose::Data, Purpose::Control];
 
-/// Nonces of handshakes of which no input knows anything, and of those between members.
+/// The nonce of a handshake that an input cannot know, and of one between two ranks of the job.
 const FRESH: Nonce = [9; NONCE_BYTES];
 const INITIATORS: Nonce = [1; NONCE_BYTES];
 const RESPONDERS: Nonce = [2; NONCE_BYTES];
@@ -98,8 +98,8 @@ fn unauthenticated(mut side: Handshake, input: &mut Input<'_>) {
     assert_eq!(side.receive(&[0; REPLY_BYTES]), 0, "reads on behind its end");
 }
 
-/// A real exchange that an attacker edits on its way: a side believes the other exactly when it has read what that one
-/// has sent, and the other could believe it.
+/// A real exchange that an attacker edits on its way: a side authenticates the other exactly when it has read what the
+/// other has sent, and the other could authenticate it.
 fn relayed(input: &mut Input<'_>) {
     let piece = 1 + usize::from(input.u8());
     let (mut dialling, mut listening) = (initiator(&hello(), INITIATORS), responder(expected(), RESPONDERS));
@@ -135,13 +135,13 @@ fn relayed(input: &mut Input<'_>) {
     }
 }
 
-/// Two sides that know the secret, whatever they say: both come to the same end, and to a good one only if everything
-/// fits.
+/// Two sides that know the secret, whatever they send: both come to the same result, and succeed only if all fields
+/// fit.
 fn members(input: &mut Input<'_>) {
     let (world_size, rank) = (u32::from(input.below(6)), u32::from(input.below(6)));
     let expected = Expected { world_size, rank, ..expected() };
     let mut dialling = initiator(&hello(), INITIATORS);
-    // As another version of this protocol would say it: whatever stands behind the magic.
+    // Everything after the magic may differ, as in another version of this protocol.
     let mut said = dialling.initiator;
     let changed = input.take(HELLO_BYTES - MAGIC.len());
     for (byte, change) in said[MAGIC.len()..].iter_mut().zip(changed) {

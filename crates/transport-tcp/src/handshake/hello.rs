@@ -134,7 +134,7 @@ impl WireHello {
         }
     }
 
-    /// The responder's hello: its own values where it has some, the initiator's where it takes any.
+    /// The responder's hello: its own values where it has some, the initiator's where it accepts any.
     pub(super) fn answer(&self, expected: &Expected, nonce: Nonce) -> WireHello {
         let served = expected.purposes.iter().any(|purpose| *purpose as u8 == self.purpose);
         WireHello {

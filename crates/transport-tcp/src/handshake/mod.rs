@@ -24,10 +24,10 @@
 //! | 40 | job, 16 bytes |
 //! | 56 | nonce, 32 bytes |
 //!
-//! The secret is the job's, so a handshake proves membership of the job; the rank is a member's claim. The fields
-//! travel in clear and are compared after the tags verify, by both sides alike: a wrong world size is reported as such
-//! on both sides, not as a wrong secret. A responder takes lane, epoch and communicator as they come: a connection for
-//! a communicator that does not exist here yet is a matter of the layer above. Length, magic and the place of the
+//! The secret belongs to the job, so a handshake proves that the other side belongs to the job; its rank is a claim.
+//! The fields travel in clear and are compared after the tags verify, by both sides alike: a wrong world size is
+//! reported as such on both sides, not as a wrong secret. A responder accepts any lane, epoch and communicator: the
+//! layer above handles a connection for a communicator that does not exist here yet. Length, magic and the place of the
 //! version never change, so that versions can refuse each other by name.
 
 mod acceptor;

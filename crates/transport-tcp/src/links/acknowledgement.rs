@@ -1,4 +1,4 @@
-//! What the other side's kernel has acknowledged of a socket: what the end of this process could still lose.
+//! What the other side's kernel has acknowledged of a socket: the rest could still be lost when this process ends.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ pub(super) fn unacknowledged_bytes(socket: &impl AsFd) -> Option<usize> {
     bytes.ok().and_then(|bytes| usize::try_from(bytes).ok())
 }
 
-/// Differs on a few processors.
+/// The value differs on a few processors.
 #[cfg(target_os = "linux")]
 const fn outq_opcode() -> u32 {
     if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
@@ -33,8 +33,9 @@ pub(super) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
     None
 }
 
-/// Whether the other side's kernel has everything that was sent on a TCP socket, its end among it: the outgoing half
-/// must have been shut down. True as well when the connection is gone, since nothing more can arrive then.
+/// Whether the other side's kernel has everything that was sent on a TCP socket, the end of the stream included: the
+/// outgoing half must have been shut down. True as well when the connection is gone, since nothing more can arrive
+/// then.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     use std::os::fd::AsRawFd;
@@ -54,7 +55,7 @@ pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     result != 0 || ACKNOWLEDGED.contains(&info.tcpi_state)
 }
 
-/// The state of a connection is not to be had here: its end is left to the system.
+/// This system does not report the state of a connection, so nothing waits for its end.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
     true

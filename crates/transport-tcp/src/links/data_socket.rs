@@ -1,9 +1,10 @@
-//! A socket that carries data, and whose it is.
+//! A socket that carries data, and the rank on its other side.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// A proven, nonblocking socket to one rank. The engine's links have it, and the control thread sees its end through.
+/// An authenticated, nonblocking socket to one rank. The engine's links use it; the control thread ends it in good
+/// order.
 #[derive(Debug)]
 pub(crate) struct DataSocket {
     /// The other side's rank in the job.

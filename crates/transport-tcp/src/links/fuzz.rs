@@ -35,8 +35,8 @@ fn raw(input: &mut Input<'_>) {
     assert_eq!(error == Some(ErrorKind::InvalidData), is_corrupt, "{error:?}");
 }
 
-/// A good stream with up to four bytes changed that follow each other: it is found out always, and nothing of the
-/// record in which they are, nor behind it, is handed on.
+/// A good stream in which up to four adjacent bytes were changed: the change is always found, and neither its record
+/// nor what follows is handed on.
 fn changed(input: &mut Input<'_>) {
     let (piece, room) = pieces(input);
     // Records as long as they may be are rare: they take most of the time.
@@ -97,7 +97,7 @@ fn receive(stream: &[u8], piece: usize, room: usize) -> (Vec<u8>, Option<ErrorKi
             Ok(bytes) => given.extend_from_slice(&buffer[..bytes]),
             Err(error) => return (given, Some(error.kind())),
         }
-        // What is kept until it is proven has its cap, whatever a header says.
+        // Unverified bytes are kept up to a limit, whatever a header says.
         assert!(receiver.holds_bytes() || rest.len() < stream.len() || stream.is_empty());
     }
 }

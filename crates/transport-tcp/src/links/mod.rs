@@ -6,7 +6,7 @@
 //! | second | long collectives from the higher to the lower rank |
 //! | point to point | sends and receives |
 //!
-//! Sockets are dialled, accepted and proven by the control thread, which hands them over through an inbox.
+//! The control thread dials, accepts and authenticates sockets, and hands them over through an inbox.
 
 mod acknowledgement;
 mod data_socket;
@@ -38,7 +38,7 @@ use wake::Alarm;
 
 /// What the control thread puts into a communicator's inbox.
 pub(crate) enum Delivery {
-    /// A proven, nonblocking socket.
+    /// An authenticated, nonblocking socket.
     Socket {
         /// Group rank of the peer.
         peer: u32,
@@ -81,7 +81,7 @@ fn socket_index(peer: u32, role: ConnectionRole) -> usize {
 }
 
 impl TcpLinks {
-    /// The links of group rank `rank` of `ranks`, with no socket yet; `is_checked` says to which ranks they are.
+    /// The links of group rank `rank` of `ranks`, with no socket yet; `is_checked` says which streams carry checksums.
     pub(crate) fn new(
         key: CommunicatorKey,
         (rank, ranks): (u32, u32),
@@ -242,13 +242,13 @@ fn sleep(polled: &mut [PollFd<'_>], until: Instant) -> Wake {
         match rustix::event::poll(polled, Some(&timeout)) {
             Ok(0) => return Wake::Expired,
             Err(rustix::io::Errno::INTR) => {}
-            // Nothing that the caller's own attempt on the socket would not report better.
+            // The caller's own attempt on the socket reports an error better than this could.
             Ok(_) | Err(_) => return Wake::Ready,
         }
     }
 }
 
-/// The same room without its borrows: sleeping again costs no allocation.
+/// The same allocation without its borrows: sleeping again allocates nothing.
 fn emptied<'a>(mut list: Vec<PollFd<'_>>) -> Vec<PollFd<'a>> {
     list.clear();
     list.into_iter().map_while(|_| None).collect()

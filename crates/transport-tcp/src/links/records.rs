@@ -1,4 +1,5 @@
-//! Checked streams: bytes travel in records with a checksum, and none is handed on before its record has proven right.
+//! Checked streams: bytes travel in records with a checksum, and none is handed on before the checksum of its record
+//! has been verified.
 //!
 //! | byte of a record | field |
 //! | --- | --- |
@@ -7,27 +8,27 @@
 //! | 8 | CRC32C of the 8 bytes before `u32`, so that a wrong length is not waited for |
 //! | 12 | payload |
 //!
-//! All little-endian. TCP's own checksum has 16 bits and is made anew by every box on the way; CRC32C finds every burst
+//! All little-endian. TCP's own checksum has 16 bits, and devices on the way compute it anew; CRC32C finds every burst
 //! of up to 32 bits and misses other changes once in four thousand million.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// Longest payload of a record: what the receiver keeps until it knows.
+/// Longest payload of a record, which is what the receiver keeps until it has verified the checksum.
 pub(super) const RECORD_BYTES_MAX: usize = 64 * 1024;
 
 const HEADER_BYTES: usize = 12;
 
-/// Slices of one call: the header, and at most so many others.
+/// The most slices of one call, the header included.
 const SLICES_MAX: usize = 17;
 
-/// The sending side. A record's checksum covers what was offered, so what has been offered once must be offered again
-/// until it is taken, as long as it is not all in the record before.
+/// The sending side. The checksum of a record covers bytes that the socket may not have taken yet. So the caller must
+/// offer the same bytes again until they are taken.
 #[derive(Debug, Default)]
 pub(super) struct Sender {
     header: [u8; HEADER_BYTES],
-    /// Of the present record: what the socket has not taken of header and payload.
+    /// How many bytes of the current record's header, and then of its payload, the socket has not taken.
     header_left: usize,
     payload_left: usize,
 }
@@ -38,7 +39,7 @@ pub(super) struct Receiver {
     header: [u8; HEADER_BYTES],
     header_filled: usize,
     record: Vec<u8>,
-    /// Of the record: how much is there, how much of that has been handed on.
+    /// How much of the record has come, and how much of that has been handed on.
     filled: usize,
     taken: usize,
     is_proven: bool,
@@ -97,12 +98,12 @@ impl Receiver {
         }
     }
 
-    /// Whether proven bytes wait here, so that the socket need not be waited for.
+    /// Whether verified bytes wait here, so that the socket need not be waited for.
     pub(super) fn holds_bytes(&self) -> bool {
         self.is_proven
     }
 
-    /// Fills the slices with proven bytes. `read` reads from the socket; 0 is its end.
+    /// Fills the slices with verified bytes. `read` reads from the socket; 0 is its end.
     ///
     /// # Errors
     /// `InvalidData` when a record is not what its sender made of it.
@@ -128,7 +129,7 @@ impl Receiver {
         Ok(given)
     }
 
-    /// Reads until a record is whole and proven; false at the end of the stream.
+    /// Reads until a record is whole and verified; false at the end of the stream.
     fn advance(&mut self, read: &mut impl FnMut(&mut [u8]) -> io::Result<usize>) -> io::Result<bool> {
         while self.header_filled < HEADER_BYTES {
             match read(&mut self.header[self.header_filled..])? {
@@ -154,7 +155,7 @@ impl Receiver {
         Ok(true)
     }
 
-    /// Copies proven bytes to position `at` of the slices; how many.
+    /// Copies verified bytes to position `at` of the slices; returns how many.
     fn give(&mut self, into: &mut [IoSliceMut<'_>], at: usize) -> usize {
         let (mut skipped, mut given) = (at, 0);
         for slice in into {
@@ -197,7 +198,7 @@ fn parts<'a>(bytes: &'a [IoSlice<'_>], from: usize, length: usize) -> impl Itera
     })
 }
 
-/// Lists as many of those parts as there is room for; how many.
+/// Lists as many of those parts as there is room for; returns how many.
 fn fill<'a>(slices: &mut [IoSlice<'a>], bytes: &'a [IoSlice<'_>], from: usize, length: usize) -> usize {
     let listed = slices.iter_mut().zip(parts(bytes, from, length));
     listed.map(|(slice, part)| *slice = IoSlice::new(part)).count()

@@ -91,13 +91,13 @@ impl TcpLink {
         TcpLink { sender: direction(sender), receiver: direction(receiver), records }
     }
 
-    /// Whether bytes that have come wait here, and not in the socket.
+    /// Whether bytes that have been read from the socket wait here.
     pub(super) fn holds_bytes(&self) -> bool {
         self.records.as_ref().is_some_and(|records| records.receiver.holds_bytes())
     }
 
-    /// The socket to poll before sending; `None` when it is lost: a lost socket is always ready, so that whoever waits
-    /// for others as well would never sleep.
+    /// The socket to poll before sending. `None` when it is lost: a lost socket is always ready, so a thread that polls
+    /// it together with others would never sleep.
     pub(super) fn send_fd(&self) -> Option<BorrowedFd<'_>> {
         (!self.sender.is_lost).then(|| self.sender.socket.as_fd())
     }
@@ -162,7 +162,7 @@ impl Direction {
     fn settle(&mut self, moved: Result<usize, Errno>) -> io::Result<usize> {
         match moved {
             Ok(bytes) => Ok(bytes),
-            // The kernel may be short of memory for a moment, or a signal may come: the socket is well.
+            // The kernel may be short of memory for a moment, or a signal may come: the socket still works.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM) => {
                 Err(ErrorKind::WouldBlock.into())
             }

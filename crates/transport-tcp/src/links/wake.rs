@@ -1,4 +1,4 @@
-//! A sleeper's alarm: an eventfd that any thread may ring and that one thread polls together with its sockets.
+//! Wakes a sleeping thread: an eventfd that any thread may signal and that one thread polls together with its sockets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -7,13 +7,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use unisono_backend::Waker;
 use unisono_communicator::{Error, Result};
 
-/// The alarm. A ring before the sleep ends the sleep at once: nothing is lost between a check and the sleep.
+/// The eventfd. If it is signalled before the sleep, the sleep ends at once: no signal is lost between a check and the
+/// sleep.
 pub(super) struct Alarm {
     event: Arc<OwnedFd>,
 }
 
 impl Alarm {
-    /// A silent alarm.
+    /// One that is not signalled.
     pub(super) fn new() -> Result<Alarm> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event =
@@ -21,22 +22,22 @@ impl Alarm {
         Ok(Alarm { event: Arc::new(event) })
     }
 
-    /// What to poll: readable while it rings.
+    /// The descriptor to poll: readable while it is signalled.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Silences it.
+    /// Takes the signal back.
     pub(super) fn silence(&self) {
-        // Only `WouldBlock` can come, and it means that it is silent already.
+        // Only `WouldBlock` can come, and it means that it was not signalled.
         let _ = rustix::io::read(&*self.event, &mut [0u8; 8]);
     }
 
-    /// Rings it from any thread, also after the alarm itself is gone.
+    /// Signals it from any thread, also after it was dropped.
     pub(super) fn waker(&self) -> Waker {
         let event = self.event.clone();
         Arc::new(move || {
-            // It fails only when the counter is full, and then it rings already.
+            // It fails only when the counter is full, and then it is signalled already.
             let _ = rustix::io::write(&*event, &1u64.to_le_bytes());
         })
     }

@@ -1,4 +1,5 @@
-//! The address that a rank listens on: the one named, else the one that the route to the others uses; never all.
+//! The address that a rank listens on: the one that a setting names, else the one from which this host reaches the
+//! other ranks; never the wildcard address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 

@@ -8,7 +8,7 @@
 
 use crate::codec::{Malformed, Reader, Writer};
 
-/// CPUs that are told apart: as many as the system's own mask holds. Of a larger machine the others are not counted.
+/// The number of CPUs that a mask can hold, as many as the system's own. The CPUs beyond them are not counted.
 const CPUS_MAX: usize = 1024;
 
 /// The most bytes of a mask.
@@ -22,20 +22,20 @@ pub(super) const CPUS_BYTES_MAX: usize = 4 + MASK_BYTES_MAX + 4;
 pub(super) struct Cpus {
     /// Ends with a byte that is not zero.
     mask: Vec<u8>,
-    /// How many of them it can keep busy: fewer than there are in the mask when a quota of time (cgroups) says so.
+    /// How many of them it can keep busy: fewer than are in the mask where a CPU quota (cgroups) limits it.
     usable: u32,
 }
 
 impl Cpus {
-    /// The CPUs of this thread, which is to say of its process, unless it has been bound on its own.
+    /// The CPUs of this thread. They are those of its process, unless the thread was bound separately.
     pub(super) fn own() -> Cpus {
         let usable = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         let allowed: Vec<usize> = allowed().unwrap_or_default();
-        // A system that does not say which CPUs says how many.
+        // Some systems do not report which CPUs, only how many.
         if allowed.is_empty() { Cpus::new(0..usable, usable) } else { Cpus::new(allowed, usable) }
     }
 
-    /// Those of `cpus` that are told apart, of which `usable` can be kept busy.
+    /// Those of `cpus` that fit into a mask, of which `usable` can be kept busy.
     fn new(cpus: impl IntoIterator<Item = usize>, usable: usize) -> Cpus {
         let mut mask = Vec::new();
         for cpu in cpus.into_iter().filter(|cpu| *cpu < CPUS_MAX) {
@@ -49,8 +49,8 @@ impl Cpus {
         Cpus { mask, usable }
     }
 
-    /// How many cores these processes of one host have together. A quota counts only if all of them have one: it is
-    /// then that of the container around them.
+    /// How many cores these processes of one host have together. A quota counts only if all of them have one: then it
+    /// is the quota of the container that they share.
     pub(super) fn cores_of<'a>(processes: impl IntoIterator<Item = &'a Cpus>) -> u32 {
         let (mut all, mut quota, mut is_free) = ([0; MASK_BYTES_MAX], 0, false);
         for Cpus { mask, usable } in processes {

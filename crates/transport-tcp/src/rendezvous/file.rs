@@ -1,8 +1,9 @@
-//! Ranks of one host meet through a private file: whoever locks it hosts the store, the others read where it is.
+//! Ranks of one host meet through a private file: the rank that locks it hosts the store, the others read from it where
+//! the store is.
 //!
-//! A lock ends with its process, so a file whose lock is free belongs to a job that is over, or to nobody yet: it is
-//! emptied and used again. The host removes the file before it lets go of the lock; a lock on a file that is no longer
-//! in its place counts for nothing.
+//! The kernel releases a lock when its process ends. So a file that nobody has locked belongs to a job that is over, or
+//! to none yet: it is emptied and used again. The host removes the file before it releases the lock. A rank whose lock
+//! is on a file that has been removed is not the host, and reads the path again.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -21,12 +22,12 @@ use crate::codec::{ADDRESS_BYTES, Reader, Writer};
 use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, open_private};
 
 const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;
-/// What a host needs beside one connection for each rank: a listening socket, two runtimes and its own connection.
+/// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
 const HOSTING_DESCRIPTORS: usize = 8;
 
 const NOTICE_LABEL: &[u8] = b"unisono notice 1";
 
-/// What the file says: where the store is, and the secret it believes in.
+/// The content of the file: where the store is, and the secret of the job.
 #[derive(Clone, Debug)]
 struct Notice {
     secret: Secret,
@@ -77,8 +78,8 @@ impl Hosting {
     }
 }
 
-/// Sees that so many descriptors can be had. A host without them would let everybody wait, where another rank may have
-/// them.
+/// Checks that this process can open so many descriptors. A host without them would make all ranks wait, where another
+/// rank may have them.
 fn spare_descriptors(file: &File, count: usize) -> Result<()> {
     let spare: io::Result<Vec<File>> = (0..count).map(|_| file.try_clone()).collect();
     let what = || format!("no room for the {count} descriptors that it takes to host the ranks' meeting");
@@ -87,8 +88,8 @@ fn spare_descriptors(file: &File, count: usize) -> Result<()> {
 
 impl Drop for Hosting {
     fn drop(&mut self) {
-        // Removed under the lock: nobody else's file can be in its place. What cannot be removed is used again. The
-        // lock is given back by name, because a forked child may hold the file open.
+        // Removed while the lock is held, so it cannot be the file of another job. A file that cannot be removed is
+        // used again. The lock is released explicitly, because a forked child may hold the file open.
         let _ = fs::remove_file(&self.path);
         let _ = self.file.unlock();
     }
@@ -99,7 +100,7 @@ enum Role {
     Guest(Option<Notice>),
 }
 
-/// Finds out whether we are to host.
+/// Finds out whether this rank hosts the store.
 fn role(path: &Path) -> Result<Role> {
     let mut options = OpenOptions::new();
     let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false))?;
@@ -139,7 +140,7 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
             match attempt(&JoinConfig { store: address.to_string(), secret, ..rank.clone() }, deadline) {
                 Ok(membership) => return Ok(membership),
                 Err(Setback::Final(error)) => return Err(error),
-                // The file was older than its store: it is read again.
+                // The file may belong to a store that has ended: it is read again.
                 Err(setback) => last = setback,
             }
         }

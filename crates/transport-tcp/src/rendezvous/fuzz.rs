@@ -127,7 +127,7 @@ fn config(world_size: u32) -> JoinConfig {
 /// Who has come to a round, over which connection, and until when it waits.
 type Present = Vec<Option<(ConnectionId, Instant, SocketAddr)>>;
 
-/// Ranks come, go and lose patience in any order: the roster does what a plain list of who is there says.
+/// Ranks come, leave and time out in any order: the roster agrees with a plain list of the ranks that are there.
 fn rounds(input: &mut Input<'_>) {
     let world_size = 1 + u32::from(input.below(6));
     let (mut roster, mut now) = (Roster::new(world_size), Instant::now());
@@ -213,7 +213,7 @@ fn expire(roster: &mut Roster, present: &mut Present, now: Instant) {
     }
 }
 
-/// Settings as text: understood or refused by name, and a way of meeting that can be gone.
+/// Settings as text: they are understood, or refused by name, and what is understood leads to a way of meeting.
 fn settings(input: &mut Input<'_>) {
     let text = String::from_utf8_lossy(input.rest()).into_owned();
     let names: Vec<&str> = KNOBS

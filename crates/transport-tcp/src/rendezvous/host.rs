@@ -21,10 +21,10 @@ use crate::secret::Secret;
 /// How many unauthenticated connections may be in their handshake at once, beside those of all ranks.
 const UNAUTHENTICATED_MAX: usize = 256;
 
-/// How long an answer may take to be fetched, also when the host is dropped meanwhile.
+/// How long a rank has to read its answer, also when the host is dropped meanwhile.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a store needs to know.
+/// The settings of a store.
 #[derive(Clone, Debug)]
 pub struct StoreConfig {
     /// Where to listen; port 0 takes any.
@@ -33,7 +33,7 @@ pub struct StoreConfig {
     pub world_size: u32,
     /// The job's secret.
     pub secret: Secret,
-    /// What the ranks know the job by before they have met; see [`super::store_job`] for the store of a launcher.
+    /// The id of the job that the ranks use before they have met; see [`super::store_job`] for the store of a launcher.
     pub job: JobId,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
@@ -54,7 +54,7 @@ impl StoreHost {
     /// Starts a store.
     ///
     /// # Errors
-    /// [`Error::System`] when the address cannot be listened on or no thread be had; [`Error::InvalidArgument`] for
+    /// [`Error::System`] when it cannot listen at the address or cannot start a thread; [`Error::InvalidArgument`] for
     /// a world that is empty or too large.
     pub fn start(config: StoreConfig) -> Result<StoreHost> {
         if config.world_size == 0 || config.world_size > RANKS_MAX {
@@ -71,8 +71,8 @@ impl StoreHost {
         let (stop, stopped) = oneshot::channel();
         let serve = move || {
             runtime.block_on(async move {
-                // Registering a socket with the runtime that runs can only fail with the runtime itself; the ranks
-                // see a closed connection then.
+                // Registering a socket fails only when the runtime itself has failed; the ranks then see a closed
+                // connection.
                 if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
                     serve(listener, config, stopped).await;
                 }
@@ -104,7 +104,7 @@ type Encoded = Option<Arc<[u8]>>;
 
 struct Store {
     roster: Roster,
-    /// Where those of the current round wait for its answer.
+    /// The ranks of the current round wait here for its answer.
     round: watch::Sender<Encoded>,
 }
 
@@ -113,7 +113,8 @@ impl Store {
         self.next_round().send_replace(Some(answer.encode().into()));
     }
 
-    /// Begins the next round and returns the one that was; dropped without an answer, it sends its ranks away.
+    /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
+    /// ranks of that round.
     fn next_round(&mut self) -> watch::Sender<Encoded> {
         std::mem::replace(&mut self.round, watch::Sender::new(None))
     }
@@ -147,7 +148,7 @@ async fn serve(listener: tokio::net::TcpListener, config: StoreConfig, mut stopp
     drop(acceptor);
     drop(lock(&store).next_round());
     let gone = async { while guests.join_next().await.is_some() {} };
-    // Whoever is slower than this loses its answer together with its host.
+    // A rank that is slower than this gets no answer: the host ends.
     let _ = tokio::time::timeout(ANSWER_TIMEOUT, gone).await;
 }
 
@@ -192,7 +193,7 @@ async fn wait(
     loop {
         tokio::select! {
             found = answer.wait_for(Option::is_some) => return found.ok()?.clone(),
-            // A waiting rank has nothing to say: any byte is as good as none.
+            // A waiting rank sends nothing. A byte that comes all the same ends its wait, like the end of the stream.
             _ = stream.read_u8() => return None,
             () = tokio::time::sleep_until(until.into()), if patient => {
                 patient = false;

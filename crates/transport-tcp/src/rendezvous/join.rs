@@ -21,7 +21,7 @@ const RETRY_MIN: Duration = Duration::from_millis(5);
 pub(super) const RETRY_MAX: Duration = Duration::from_millis(200);
 /// The longest that one attempt to connect takes: a host that drops packets may be up a moment later.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than its own patience a rank waits for the store to say who is missing.
+/// How much longer than its own timeout a rank waits for the store to say which ranks are missing.
 const ANSWER_GRACE: Duration = Duration::from_secs(5);
 
 /// What a rank brings to the store.
@@ -31,7 +31,7 @@ pub struct JoinConfig {
     pub store: String,
     /// The job's secret.
     pub secret: Secret,
-    /// What the ranks know the job by before they have met.
+    /// The id of the job that the ranks use before they have met.
     pub job: JobId,
     /// Our rank.
     pub rank: u32,
@@ -49,16 +49,16 @@ pub struct JoinConfig {
     pub handshake_timeout: Duration,
 }
 
-/// Why an attempt did not lead into the job.
+/// Why an attempt to join has failed.
 #[derive(Debug)]
 pub(super) enum Setback {
     /// Nothing listens there.
     Absent(String),
-    /// Somebody listened, but the connection broke.
+    /// A process listens there, but the connection broke.
     Broken(String),
-    /// Whoever listens there is not our store.
+    /// The process that listens there is not our store.
     Unauthenticated(Error),
-    /// The store has said no.
+    /// Another attempt would fail too: the store has refused this rank, or the rank itself cannot go on.
     Final(Error),
 }
 
@@ -158,14 +158,15 @@ async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Se
     let until = deadline.min(Instant::now() + CONNECT_TIMEOUT);
     let stream = match tokio::time::timeout_at(until.into(), TcpStream::connect(address)).await {
         Ok(Ok(stream)) => stream,
-        // It is not the store that is missing, and waiting for it gives us no descriptor.
+        // This process has no descriptor left, and waiting for the store would free none.
         Ok(Err(error)) if is_shortage(&error) => {
             return Err(Setback::Final(Error::system(format!("cannot connect to {address}"), &error)));
         }
         Ok(Err(error)) => return Err(Setback::Absent(error.to_string())),
         Err(_elapsed) => return Err(Setback::Absent("no answer to the attempt to connect".into())),
     };
-    // On one host, dialling a free port again and again ends in a connection with oneself, sooner or later.
+    // A self-connect of TCP: dialling a free port of the own host again and again sooner or later connects the socket
+    // with itself.
     if stream.local_addr().ok() == stream.peer_addr().ok() {
         return Err(Setback::Absent("nobody but ourselves was there".into()));
     }

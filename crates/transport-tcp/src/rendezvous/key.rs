@@ -10,7 +10,7 @@ use super::message::{HOST_ID_BYTES, HostId, ProcessBirth, RankProcess};
 use crate::config::Config;
 use crate::environment::{Launcher, Placement};
 
-/// How far up the processes a proxy is looked for.
+/// How many ancestors are searched for a proxy.
 const ANCESTORS_MAX: usize = 64;
 
 /// The key of this job among all jobs of this user on this host.
@@ -31,8 +31,8 @@ struct Ancestor {
     start: u64,
 }
 
-/// Reads the system's line on a process: `pid (name) state parent ...`, the start time in field 22. A name may
-/// hold blanks and brackets.
+/// Reads `/proc/PID/stat`: `pid (name) state parent ...`, the start time in field 22. A name may contain blanks and
+/// parentheses.
 fn parse_stat(stat: &str) -> Option<Ancestor> {
     let (open, close) = (stat.find('(')?, stat.rfind(')')?);
     let fields: Vec<&str> = stat.get(close + 1..)?.split_whitespace().collect();
@@ -87,7 +87,7 @@ pub fn own_process() -> RankProcess {
     RankProcess { process, birth }
 }
 
-/// `None` where `/proc` is not there, or that of another namespace, in which we have another pid.
+/// `None` where `/proc` is not mounted, or belongs to another namespace, in which this process has another pid.
 fn own_birth(pid: u32) -> Option<ProcessBirth> {
     let in_proc = fs::read_link("/proc/self").ok()?;
     if in_proc.to_str()?.parse() != Ok(pid) {

@@ -1,6 +1,6 @@
-//! The two messages of the store: what a rank says when it comes, what all ranks get.
+//! The two messages of the store: what a rank sends when it arrives, and what all ranks receive.
 //!
-//! Each travels behind its 4-byte length, after the handshake has told both sides rank and world size.
+//! Each follows its length of 4 bytes. Before that, the handshake has told both sides rank and world size.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ pub const HOST_ID_BYTES: usize = 16;
 /// The most bytes of the settings that rank 0 distributes with the addresses.
 pub const JOB_SETTINGS_BYTES_MAX: usize = 4096;
 
-/// The most bytes of the name of a host that travel; Linux allows no longer one.
+/// The most bytes of a host's name in a message; Linux allows no longer name.
 pub const HOST_NAME_BYTES_MAX: usize = 64;
 
 /// The most bytes of a process.
@@ -43,11 +43,11 @@ pub type HostId = [u8; HOST_ID_BYTES];
 pub struct RankProcess {
     /// How a person finds it.
     pub process: Process,
-    /// What tells it from all others, if it knows that itself.
+    /// What distinguishes it from every other process; `None` if it does not know that itself.
     pub birth: Option<ProcessBirth>,
 }
 
-/// Where and when a process came to be: with its pid, it tells the process from every other one of its host.
+/// The pid namespace and the start time of a process. Together with the pid they identify a process of its host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessBirth {
     /// The kernel's number of the namespace to which its pid belongs.
@@ -56,7 +56,7 @@ pub struct ProcessBirth {
     pub start_ticks: u64,
 }
 
-/// What a rank says of itself.
+/// What a rank sends about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
     /// Where it listens.
@@ -120,7 +120,7 @@ fn read_process(reader: &mut Reader<'_>) -> Result<RankProcess, Malformed> {
 pub(super) enum Answer {
     /// All ranks came.
     Welcome {
-        /// A fresh name of this meeting.
+        /// A fresh id, the same for all ranks that have met.
         job: JobId,
         /// Where each rank listens.
         addresses: Vec<SocketAddr>,
@@ -133,14 +133,14 @@ pub(super) enum Answer {
         /// How many cores the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
     },
-    /// Somebody did not wait any longer.
+    /// A rank has waited as long as it may.
     Missing {
-        /// The rank whose patience ended.
+        /// The rank whose time is up.
         impatient: u32,
-        /// Who had not come, in order.
+        /// The ranks that have not come, ascending.
         ranks: Vec<u32>,
     },
-    /// Not you.
+    /// This rank is refused.
     Refused {
         /// Why.
         reason: String,

@@ -7,9 +7,9 @@
 //! | several hosts, `MASTER_ADDR` and `MASTER_PORT`, or Slurm | there, one port above, hosted by rank 0 | the same |
 //! | several hosts, none of these | refused, with these remedies | |
 //!
-//! All ranks are taken to be on this host if the launcher's local size says so; when it gives no local size, if the
-//! master's address is literally a loopback one, or if there is none: nothing else is known by all ranks alike, a host
-//! name may resolve to a loopback address on its own host and to another one elsewhere.
+//! All ranks count as being on this host if the launcher's local size says so. If the launcher gives no local size,
+//! they do when the master's address is literally a loopback address, or when there is none. Nothing else is the same
+//! on all ranks: a host name may resolve to a loopback address on its own host and to another address elsewhere.
 //!
 //! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
 //! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
@@ -58,7 +58,7 @@ pub struct Membership {
     pub rank: u32,
     /// The number of ranks.
     pub world_size: u32,
-    /// A fresh name of this meeting: a process of an earlier one has another.
+    /// The fresh id that all ranks got when they met: a process of an earlier job has another one.
     pub job: JobId,
     /// The job's secret.
     pub secret: Secret,
@@ -70,8 +70,8 @@ pub struct Membership {
     pub processes: Vec<RankProcess>,
     /// The settings that rank 0 distributed, encoded.
     pub job_settings: Vec<u8>,
-    /// How many cores the ranks of each host may use together, by the number of the host; of a host that is not in the
-    /// list nobody knows.
+    /// How many cores the ranks of each host may use together, by the number of the host; unknown for a host that is
+    /// not in the list.
     pub cores: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             let directory =
                 runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
             let job = JobId::from_key(&key::job_key(config));
-            // The file brings secret and address.
+            // The file holds the secret and the address.
             file::meet(&directory.join(format!("{job}.store")), &rank(String::new(), Secret::random()?, job))
         }
         Meeting::Launched { store, secret } => join(&rank(store.clone(), secret.read()?, store_job(&store))),

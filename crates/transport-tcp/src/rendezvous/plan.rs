@@ -12,7 +12,7 @@ use crate::environment::Placement;
 use crate::handshake::JobId;
 use crate::secret::SecretSource;
 
-/// The job's name for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
+/// The id of the job for the ranks of a launcher that hosts the store at `store`, given as in `UNISONO_STORE`.
 pub fn store_job(store: &str) -> JobId {
     JobId::from_key(&format!("store {store}"))
 }
@@ -20,7 +20,7 @@ pub fn store_job(store: &str) -> JobId {
 /// A way of meeting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Meeting {
-    /// There is nobody to meet.
+    /// This rank is the only one.
     Solo,
     /// Through a private file.
     SameHost,
@@ -74,13 +74,13 @@ fn secret(config: &Config) -> Option<SecretSource> {
     config.secret.clone().or_else(own)
 }
 
-/// Whether `host` is a loopback address on whatever host it is read.
+/// Whether `host` is literally a loopback address, which is one on every host.
 pub(super) fn is_literal_loopback(host: &str) -> bool {
     host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// Hosts the store as rank 0: on the address that `host` stands for, or, when that is not one of ours or is of no
-/// use to others, on the one that we listen on ourselves.
+/// Hosts the store as rank 0: on the address that `host` resolves to or, where that is not an address of this host or
+/// other hosts cannot reach it, on the address that this rank listens on.
 pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) -> Result<StoreHost> {
     let start = |ip: IpAddr| {
         StoreHost::start(StoreConfig {

@@ -1,4 +1,4 @@
-//! Who has come: the store's whole logic, without sockets and clock.
+//! Which ranks have come: the store's whole logic, without sockets and clock.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,11 +30,11 @@ pub(super) struct Roster {
 /// What follows from an arrival.
 #[derive(Debug, PartialEq)]
 pub(super) enum Arrived {
-    /// The rank is in, others are still awaited, until this rank's patience ends.
+    /// The rank has been added and waits for the others, at most until this time.
     Waits(Instant),
-    /// The rank is in and was the last: everybody's answer.
+    /// The rank was the last one: the answer to all ranks.
     Complete(Answer),
-    /// Only this connection's answer.
+    /// The rank is refused: the answer to this connection only.
     Refused(Answer),
 }
 
@@ -43,7 +43,7 @@ impl Roster {
         Roster { members: (0..world_size).map(|_| None).collect(), present: 0 }
     }
 
-    /// Notes that `rank` has come over `connection`. `job` names the meeting if it is complete.
+    /// Notes that `rank` has come over `connection`. `job` becomes the id of the job if the rank is the last one.
     pub(super) fn arrive(
         &mut self,
         rank: u32,
@@ -84,8 +84,8 @@ impl Roster {
         }
     }
 
-    /// Ends the round if somebody's patience has ended: without that rank the job cannot be, so all others are told
-    /// at once, the same.
+    /// Ends the round if a rank has waited as long as it may: the job cannot start without that rank, so all others get
+    /// the same answer at once.
     pub(super) fn on_time(&mut self, now: Instant) -> Option<Answer> {
         let expired = |member: &Option<Member>| member.as_ref().is_some_and(|member| now >= member.until);
         let impatient = self.members.iter().position(expired)? as u32;

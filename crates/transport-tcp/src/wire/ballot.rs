@@ -5,7 +5,7 @@ use unisono_backend::Question;
 use super::{CommunicatorKey, read_key, write_key};
 use crate::codec::{Malformed, Reader, Writer};
 
-/// Most ranks of a group: the frame has room for so many.
+/// The most ranks of a group in a ballot: a frame has no room for more.
 const RANKS_MAX: usize = 1 << 16;
 
 /// Ranks whose fates share a byte.
@@ -14,11 +14,11 @@ const FATES_PER_BYTE: usize = 4;
 /// One agreement of one communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct AgreementKey {
-    /// Of which communicator.
+    /// The communicator.
     pub(crate) communicator: CommunicatorKey,
-    /// About what.
+    /// What its ranks agree on.
     pub(crate) question: Question,
-    /// Which agreement about that question it is, counted from 0.
+    /// The number of the agreement among those on that question, counted from 0.
     pub(crate) number: u64,
 }
 
@@ -29,16 +29,16 @@ pub(crate) enum Fate {
     Live,
     /// It has said goodbye, or a rank on its own host has seen that it is gone.
     Gone,
-    /// It is lost, and nobody on its own host has seen why: it might live on the other side of a cut.
+    /// It is lost, and no rank on its own host has seen why: it may live on the other side of a network partition.
     Unproven,
 }
 
-/// What one rank says, or all of them together.
+/// The ballot of one rank, or the ballots of all ranks combined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ballot {
-    /// Its flag; of all the logical and.
+    /// The rank's flag; combined, the logical and of all flags.
     pub(crate) flag: bool,
-    /// How many collectives it has finished without a gap; of all the least.
+    /// The number of collectives that the rank has finished without a gap; combined, the smallest of these numbers.
     pub(crate) finished_calls: u64,
     /// What has become of every rank of the group.
     pub(crate) fates: Vec<Fate>,

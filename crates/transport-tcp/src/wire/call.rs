@@ -21,7 +21,7 @@ const NO_ROOT: u32 = u32::MAX;
 const FLAG_IN_PLACE: u8 = 1;
 const FLAG_UNEVEN: u8 = 2;
 
-/// The operator of a user has a name of that process only; the receiver shows this one.
+/// The name of a user's operator is known in its own process only; the receiver shows this name.
 const USER_NAME: &str = "user";
 
 pub(super) fn write_optional(writer: &mut Writer, call: Option<&CallInfo>) {

@@ -35,7 +35,7 @@ const RANKS_MAX: usize = 32;
 /// Ranks that a lost-peer report names; the rest is left out.
 const CULPRITS_MAX: usize = 16;
 
-/// The code of the one error that holds another.
+/// The code of `Revoked`, the only error that holds another error.
 const REVOKED: u8 = 11;
 
 const STATUS_BYTES_MAX: usize = 300;
@@ -94,7 +94,7 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             10
         }
         Error::Revoked { by, cause } => {
-            // A cause within a cause says nothing more, and must fit.
+            // Only the root cause travels: it says everything, and the error fits into a frame.
             write_error(fields.u32(*by), cause.root_cause());
             REVOKED
         }
@@ -135,7 +135,7 @@ pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     if code != REVOKED {
         return read_plain(reader, code);
     }
-    // Its words repeat those of the cause.
+    // The text of a revocation repeats the text of its cause.
     reader.text(TEXT_BYTES_MAX)?;
     let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
     let (by, inner) = (fields.u32()?, fields.u8()?);
@@ -147,7 +147,7 @@ pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     Ok(Error::Revoked { by, cause })
 }
 
-/// Any error but a revocation, behind its code.
+/// Reads any error but a revocation, after its code.
 fn read_plain(reader: &mut Reader<'_>, code: u8) -> Result<Error, Malformed> {
     let words = reader.text(TEXT_BYTES_MAX)?;
     let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
@@ -232,7 +232,7 @@ mod tests {
         let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
         let site = Some(Site { file: text.to_owned().into(), line: 1 });
         let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
-        // Of culprits they do not travel.
+        // The sizes of a culprit's last call are not sent.
         let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);
         Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site, sizes })
     }

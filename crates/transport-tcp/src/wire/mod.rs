@@ -14,7 +14,8 @@
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | origin `u32` (rank in the job), sequence `u64`, topic `u8`, the fields of the topic |
 //!
-//! News is forwarded once by everybody to everybody. The sequence counts what its origin has published, from 1.
+//! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
+//! origin has published, from 1.
 //!
 //! | topic | name | fields |
 //! | --- | --- | --- |
@@ -51,7 +52,8 @@ pub(crate) const FRAME_BYTES_MAX: usize = 20 * 1024;
 /// Longest text in a message.
 pub(crate) const TEXT_BYTES_MAX: usize = 512;
 
-/// What the higher rank answers to `Keep`: only then does the lower one know that nobody has given up meanwhile.
+/// The higher rank answers `Keep` with this byte. Only then does the lower rank know that the other side has not given
+/// the connection up meanwhile.
 pub(crate) const ACKNOWLEDGED: u8 = 6;
 
 /// Bytes in front of a frame's kind.
@@ -103,13 +105,13 @@ impl ConnectionRole {
 /// A message between two control planes.
 #[derive(Clone, Debug)]
 pub(crate) enum Message {
-    /// The sender lives.
+    /// A heartbeat: the sender lives.
     Beat,
-    /// What about your call of that number?
+    /// Asks about the receiver's call of that number.
     Ask { key: CommunicatorKey, number: u64 },
-    /// This about it.
+    /// Answers such a question.
     Answer { key: CommunicatorKey, number: u64, status: CallStatus },
-    /// To be passed on.
+    /// News, which the receiver forwards.
     News(News),
 }
 
@@ -136,7 +138,7 @@ pub(crate) enum Topic {
     Closed { key: CommunicatorKey, history: CallHistory, by_close: bool },
     /// The origin leaves the job in good order.
     Goodbye,
-    /// What the origin says in an agreement.
+    /// The ballot of the origin in an agreement.
     Ballot { agreement: AgreementKey, ballot: Ballot },
     /// What the ranks have agreed on.
     Decision { agreement: AgreementKey, ballot: Ballot },

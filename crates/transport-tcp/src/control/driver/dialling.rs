@@ -20,11 +20,11 @@ const DIAL_PAUSE_MAX: Duration = Duration::from_millis(500);
 pub(super) struct Wanted {
     until: Instant,
     pause: Duration,
-    /// How the one before it ended, if the other side would have said goodbye.
+    /// How the connection before it ended, if the other side would have said goodbye before it left.
     ended: Option<String>,
-    /// Since when nobody has answered at that address.
+    /// Since when no process has listened at that address.
     absent_since: Option<Instant>,
-    /// Since when this process has had no room for the socket.
+    /// Since when this process has had no descriptor for the socket.
     short_since: Option<Instant>,
 }
 
@@ -36,8 +36,8 @@ impl Wanted {
 }
 
 impl Driver {
-    /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the one before it ended,
-    /// if the other side has ever spoken with us.
+    /// Starts to dial a connection that is wanted, unless it is on its way; `ended` says how the connection before it
+    /// ended, if anything has ever come from the other side.
     pub(super) fn want(&mut self, slot: Slot, ended: Option<String>) {
         // A rank that has left may have made the connection before, and sent everything that it had to send.
         if self.plane.presence(slot.peer) != Presence::Live && !self.slots.is_taken(slot) {
@@ -92,9 +92,9 @@ impl Driver {
         }
     }
 
-    /// Nobody is there. Who has spoken with us would have said goodbye. Any other rank that leaves is gone before its
-    /// goodbye has come round, so a goodbye gets the time of the detector to explain this; a death is told sooner by
-    /// those who were connected to the rank.
+    /// No process listens there. A rank from which something has come would have said goodbye. Any other rank may have
+    /// left, and its goodbye may still be on its way, so this rank waits for it as long as the detector would. If the
+    /// rank has died, those that were connected to it report that sooner.
     fn on_absent(&mut self, slot: Slot, problem: String) {
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         if let Some(ended) = wanted.ended.clone() {

@@ -1,5 +1,5 @@
-//! What this rank witnesses of the ends of the other ranks on its host. A rank on another host that names one of them
-//! may as well have been cut off from it; see [`super::super::hosts`].
+//! How this rank finds out that other ranks on its host have ended. A rank on another host that reports such an end may
+//! only have been separated from this host by the network; see [`super::super::hosts`].
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use super::Driver;
 /// A rank's process has ended.
 pub(super) struct ProcessEnd {
     reason: String,
-    /// Until when its goodbye may come by way of others.
+    /// Until when other ranks may still forward its goodbye.
     goodbye_by: Instant,
 }
 
@@ -27,8 +27,9 @@ impl Driver {
         }
     }
 
-    /// The process of a rank on this host has ended. What lies in its control connection goes before, so whoever reads
-    /// that decides at its end, and a rank that has none waits for the goodbye that others may have read.
+    /// The process of a rank on this host has ended. What it has sent on its control connection counts first: where
+    /// such a connection is being read, its end decides. Where there is none, this rank waits for the goodbye that
+    /// others may have read.
     pub(super) fn on_process_ended(&mut self, peer: u32, reason: String, now: Instant) {
         let slot = Slot::control(peer);
         let was_read = self.wanted.get(&slot).is_some_and(|wanted| wanted.has_ended());
@@ -51,7 +52,7 @@ impl Driver {
         }
     }
 
-    /// Says of those whose process has ended, and of whom no goodbye has come in time, that they are gone.
+    /// Publishes the loss of the ranks whose process has ended and whose goodbye has not come in time.
     pub(super) fn judge_ended(&mut self, now: Instant) {
         let due: Vec<u32> =
             self.ended.iter().filter(|(_, end)| end.goodbye_by <= now).map(|(peer, _)| *peer).collect();
@@ -62,7 +63,7 @@ impl Driver {
         }
     }
 
-    /// Somebody has named a rank of this host, and nobody has proven yet that it is gone: this rank finds out.
+    /// A rank of this host was reported as lost, and it is not yet proven that it is gone: this rank finds out.
     pub(super) fn witness(&mut self, peer: u32) {
         if !self.plane.needs_proof(peer) {
             return;
