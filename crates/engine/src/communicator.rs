@@ -21,7 +21,7 @@ use crate::point_to_point::PointToPoint;
 
 /// What a transport hands over for one communicator.
 pub struct Parts<L> {
-    /// The members.
+    /// The group.
     pub group: Group,
     /// The streams to them.
     pub links: L,
@@ -160,7 +160,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         gate.check_caller(&"shrink")?;
         let shrunk = gate.shrink(self.shared.now())?;
         if gate.board().is_revoked() {
-            // Nobody may use the streams of an epoch that has ended.
+            // No thread may use the streams of an epoch that has ended.
             let mut guard = self.shared.lock_links();
             guard.links.close();
             lock(&self.shared.messages).fail(&Error::Closed);
@@ -186,7 +186,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let finished = finished.and_then(|()| shared.say_goodbye(&mut guard));
         let now = guard.links.now();
         drop(guard);
-        // The others read what was sent when they hear that this rank has closed.
+        // The other ranks read what was sent when they learn that this rank has closed.
         let closed = gate.close(now);
         finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())

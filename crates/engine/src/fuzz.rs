@@ -34,10 +34,10 @@ use unisono_backend::Waker;
 /// The first byte of an input of target `frame` says what it is about; the last two are the transport's.
 const KINDS: u8 = 6;
 
-/// Elements of the calls whose receivers are tried: nothing, little, and, in some, enough to skip the stage.
+/// Numbers of elements of the fuzzed calls: none, few, and, for some, enough to skip the staging buffer.
 const COUNTS: [usize; 3] = [0, 5, 5000];
 
-/// Longer calls and messages take most of the time, and have little that shorter ones have not.
+/// One of so many calls and messages is long: long ones take most of the time, and test little that short ones do not.
 pub(crate) const LONG_ONE_IN: u8 = 64;
 
 /// Target `frame`, the part below the transport: call headers, the receiver of a call, frames of the point-to-point
@@ -53,7 +53,7 @@ pub fn frame(bytes: &[u8]) {
     }
 }
 
-/// A call moves at least one in so many of the bytes that wait: long streams in short pieces teach nothing.
+/// A call moves at least one in so many of the waiting bytes: long streams in short pieces test nothing new.
 const PIECES_MAX: usize = 64;
 
 /// The far end of a stream, in the fuzzer's hands: what has arrived, and how many bytes a call moves.
@@ -129,7 +129,7 @@ impl Links for Wire {
     fn close(&mut self) {}
 }
 
-/// Any two headers: what they mean survives, and they differ by name exactly when they differ.
+/// Any two headers: each keeps its meaning, and a difference is named exactly when they differ.
 fn headers(input: &mut Input<'_>) {
     let ours: HeaderBytes = input.array();
     let mut theirs = ours;
@@ -148,7 +148,7 @@ fn headers(input: &mut Input<'_>) {
     }
 }
 
-/// A header that is made from what another says, says the same.
+/// A header that is made from what another header describes, describes the same.
 fn describes(said: &Descriptor, number: u64) {
     let again = decode(&CallHeader::new(said, number, 0, 0).with_plan_hash(0));
     let Some(again) = again else { panic!("{said} is not understood when said again") };
@@ -242,8 +242,8 @@ thread_local! {
     });
 }
 
-/// A call whose other side's bytes are edited: it ends well only behind the very header that it expects, and takes not
-/// a byte more than it needs.
+/// A call with edited bytes from the other side: it succeeds only after exactly the header that it expects, and takes
+/// no byte more than it needs.
 fn call(input: &mut Input<'_>) {
     CALLS.with_borrow_mut(|(calls, staging)| {
         let algorithm = usize::from(input.u8()) * COUNTS.len() % calls.len();

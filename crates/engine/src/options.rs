@@ -19,7 +19,7 @@ pub struct EngineOptions {
     pub spin: Duration,
     /// After how long without progress the awaited rank is asked.
     pub probe_after: Duration,
-    /// After how long without progress a line in the log says who is awaited.
+    /// After how long without progress a line in the log names the awaited ranks.
     pub warn_after: Duration,
     /// How long dropping a communicator may wait until what was sent is on its way.
     pub drop_timeout: Duration,
@@ -28,7 +28,7 @@ pub struct EngineOptions {
 }
 
 impl EngineOptions {
-    /// Refuses what could only be ignored.
+    /// Refuses an option that could only be ignored.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for an algorithm that no collective has.

@@ -47,13 +47,14 @@ pub(crate) struct ActiveCall {
     planned: Box<Planned>,
     /// The scaled input of a PreMulSum, whose own input must stay as it is.
     scaled: Option<Vec<u8>>,
-    /// There was no memory for it. It has its number all the same, so that the others learn whose call fails.
+    /// There was no memory for the call. It has its number all the same, so that the other ranks learn which call
+    /// fails.
     shortage: Option<Box<Error>>,
     links_open: bool,
 }
 
 impl ActiveCall {
-    /// Plans a call and gives it its number. An error leaves no trace.
+    /// Plans a call and gives it its number. After an error nothing has changed.
     pub(crate) fn start<L: Links>(
         call: &mut Call<'_>,
         engine: &mut Engine<L>,
@@ -160,7 +161,7 @@ impl ActiveCall {
         self.awaited(links, &mut pause.awaited);
     }
 
-    /// Whom the call waits for, the next one first.
+    /// The ranks that the call waits for, the next one first.
     fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<u32>) {
         if self.links_open {
             return self.planned.run.awaited(awaited);

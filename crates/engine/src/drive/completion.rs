@@ -1,4 +1,4 @@
-//! Tells of ended requests: wakes their tasks, and the threads that wait while another thread does the work.
+//! Reports the ends of requests: wakes their tasks, and the threads that wait while another thread does the work.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::lock;
 
-/// Rung when a request has ended and when the links are free. A few atomic loads when nobody listens.
+/// Notified when a request has ended and when the links are free. Costs a few atomic loads when no thread waits.
 #[derive(Default)]
 pub(crate) struct Completions {
     has_news: AtomicBool,
@@ -19,7 +19,7 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// A request has ended; its waker is called at the next ring.
+    /// A request has ended; its waker is called at the next notification.
     pub(crate) fn announce(&self, waker: Option<Waker>) {
         if let Some(waker) = waker {
             lock(&self.wakers).push(waker);
@@ -27,7 +27,7 @@ impl Completions {
         self.has_news.store(true, Ordering::SeqCst);
     }
 
-    /// Rings if a request has ended since the last ring.
+    /// Notifies if a request has ended since the last notification.
     #[inline]
     pub(crate) fn notify_if_any(&self) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
@@ -37,7 +37,7 @@ impl Completions {
         }
     }
 
-    /// Rings because the links are free.
+    /// Notifies because the links are free.
     pub(crate) fn notify_after_release(&self) {
         self.notify_if_any();
         // Either this thread sees the listener, or the listener sees the free links.
@@ -49,7 +49,7 @@ impl Completions {
         }
     }
 
-    /// Sleeps until the completions is rung, unless `look` finds something first.
+    /// Sleeps until the next notification, unless `look` finds something first.
     pub(crate) fn listen(&self, look: impl Fn() -> bool, longest: Duration) {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -61,7 +61,7 @@ impl Completions {
     }
 }
 
-/// Calls a waker. One that panics must not take the thread with it that moves everybody's calls.
+/// Calls a waker. If it panics, the thread goes on: it moves the calls of all.
 fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("the waker of an asynchronous call has panicked; its task may never be polled again");

@@ -16,9 +16,9 @@ use crate::links::Links;
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
-/// What a turn under the lock on the links came to.
+/// The result of a turn under the lock on the links.
 pub(crate) enum Step {
-    /// The task ends here.
+    /// The task is finished.
     Finished,
     /// The task's own call moved.
     Moved,
@@ -42,7 +42,7 @@ pub(crate) trait Task<L> {
     /// What to wait for after an idle step, added to an empty pause. False when the task must look once more first.
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool;
 
-    /// Whether another thread may have the links between two steps. A task that may not lend them ends instead.
+    /// Whether another thread may take the links between two steps. A task that cannot give them up ends instead.
     fn lends_links(&self) -> bool {
         true
     }

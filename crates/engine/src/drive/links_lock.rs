@@ -1,4 +1,4 @@
-//! The lock on the links: whoever holds it moves them, for itself and for everybody who queued work.
+//! The lock on the links: its holder moves them, for itself and for every thread that has queued work.
 //!
 //! The holder moves all asynchronous work, so a thread that waits for its work needs the links only when nobody has
 //! them; until then it waits for completions. A thread with a collective of its own takes the links from a waiter.
@@ -32,7 +32,7 @@ impl<L: Links + 'static> Shared<L> {
         LinksGuard { shared: self, engine: Some(engine), is_unwinding: std::thread::panicking() }
     }
 
-    /// A panic under the lock was a broken invariant, and has been told; what it left is as good as any state.
+    /// A panic under the lock was a broken invariant and has been reported. The state that it left is used as it is.
     fn try_acquire(&self) -> Option<MutexGuard<'_, Engine<L>>> {
         let engine = match self.engine.try_lock() {
             Ok(engine) => engine,
@@ -82,7 +82,7 @@ impl<L: Links + 'static> Shared<L> {
 }
 
 impl<L: Links + 'static> LinksGuard<'_, L> {
-    /// Gives the links to whoever wants them and takes them again.
+    /// Gives the links to a thread that wants them, and takes them again afterwards.
     pub(crate) fn let_others(&mut self) {
         self.shared.is_held.store(false, Ordering::SeqCst);
         self.engine = None;
@@ -96,8 +96,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
 impl<L: Links + 'static> Drop for LinksGuard<'_, L> {
     fn drop(&mut self) {
         if std::thread::panicking() && !self.is_unwinding {
-            // Streams may have stopped in the middle of a call, so nobody may go on with them, and nobody is to wait
-            // for what this thread had taken up.
+            // Streams may have stopped in the middle of a call, so no thread may use them again, and no thread may wait
+            // for a call that this one had begun.
             let what = "a panic inside a call".to_owned();
             let error = Error::System { what, text: "see the log of this rank".to_owned() };
             let seen = self.shared.gate.fail(error);

@@ -48,7 +48,7 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) messages: Mutex<PointToPoint>,
     /// Whether the messages must be looked at: set at every post, so that calls without messages take no lock.
     pub(crate) has_messages: AtomicBool,
-    /// Whether a rank has closed the communicator since the messages heard of that.
+    /// Set when a rank has closed the communicator, until the sends and receives have taken note of it.
     pub(crate) news_of_closing: Arc<AtomicBool>,
     pub(crate) progress: Arc<Progress<L>>,
     pub(crate) completions: Arc<Completions>,
@@ -110,7 +110,7 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
 impl<L: Links + 'static> Drop for Shared<L> {
     fn drop(&mut self) {
         self.progress.end();
-        // A rank that panics dies as it is, and a forked child leaves its parent's streams alone.
+        // A rank that panics does not close in good order, and a forked child must not touch its parent's streams.
         if !std::thread::panicking() && self.gate.is_owner() {
             self.see_off();
         }

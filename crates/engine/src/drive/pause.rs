@@ -8,14 +8,14 @@ use crate::links::Interest;
 #[derive(Default)]
 pub(crate) struct Pause {
     pub(crate) interest: Vec<Interest>,
-    /// Whom the call waits for, the next one first.
+    /// The ranks that the call waits for, the next one first.
     pub(crate) awaited: Vec<u32>,
     /// When something is due.
     pub(super) until: Option<Instant>,
 }
 
 impl Pause {
-    /// Room for waiting for all of so many ranks, so that no sleep allocates.
+    /// A pause with memory for so many awaited ranks, so that no sleep allocates.
     pub(crate) fn for_ranks(ranks: u32) -> Pause {
         let (interest, awaited) = (Vec::with_capacity(ranks as usize), Vec::with_capacity(ranks as usize));
         Pause { interest, awaited, until: None }
@@ -26,7 +26,7 @@ impl Pause {
         self.until = self.until.into_iter().chain(due).min();
     }
 
-    /// The same room, with nothing to wait for.
+    /// The same memory, with nothing to wait for.
     pub(super) fn emptied(mut self) -> Pause {
         self.interest.clear();
         self.awaited.clear();

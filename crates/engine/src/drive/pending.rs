@@ -113,7 +113,7 @@ impl<L: Links + 'static> Shared<L> {
         })
     }
 
-    /// Does something with the asynchronous collective in progress, if there is one.
+    /// Calls `act` with the asynchronous collective in progress, if there is one.
     fn with_head<R>(&self, act: impl FnOnce(&mut ActiveRequest) -> R) -> Option<R> {
         let head = self.queue.head()?;
         match &mut *lock(&head.state) {

@@ -1,9 +1,10 @@
 //! The progress thread: moves asynchronous calls while no other thread does, and reads the streams of ranks that close.
 //! It starts at the first `submit`, or when a rank closes.
 //!
-//! It never takes the links from anybody: it only tries, and gives them up as soon as another thread wants them. It
-//! holds the communicator while there is work and no longer, so that detached work goes on when the last handle is
-//! dropped, and a communicator without work is gone at once. A panic inside a call ends that call, not this thread.
+//! It never takes the links from another thread: it only tries to lock them, and gives them up as soon as another
+//! thread wants them. It holds the communicator only while there is work, so that detached work goes on when the last
+//! handle is dropped, and a communicator without work is dropped at once. A panic inside a call ends that call, not
+//! this thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,19 +17,19 @@ use crate::drive::Shared;
 use crate::links::Links;
 use crate::lock;
 
-/// A caller that waits for its work at once must not meet this thread: so long it leaves new work alone.
+/// How long this thread leaves new work alone: a caller that waits for its work at once does it itself.
 const HEAD_START: Duration = Duration::from_micros(200);
 
 /// How long it stays out of the way when another thread is at work.
 const STAND_ASIDE: Duration = Duration::from_millis(1);
 
-/// What the thread is told.
+/// A command to the thread.
 enum ThreadCommand<L: Links + 'static> {
     /// Nothing to do.
     Sleep,
     /// This communicator has work.
     Work(Arc<Shared<L>>),
-    /// A rank of this communicator has closed it; if nobody has a handle any more, nothing is to be done.
+    /// A rank of this communicator has closed it. Without a handle left, there is nothing to do.
     Look(Weak<Shared<L>>),
     /// The communicator is gone.
     End,
@@ -64,7 +65,7 @@ impl<L: Links + 'static> Progress<L> {
     /// Says that a rank has closed the communicator. Called on the control thread: it takes no handle.
     pub(crate) fn look_after(self: &Arc<Self>, shared: Weak<Shared<L>>) {
         let mut order = lock(&self.order);
-        // Other work comes with a look at the streams anyway.
+        // Any other work looks at the streams too.
         if matches!(*order, ThreadCommand::Sleep) {
             *order = ThreadCommand::Look(shared);
             drop(order);
@@ -94,7 +95,7 @@ impl<L: Links + 'static> Progress<L> {
     }
 
     fn tell(&self, order: ThreadCommand<L>) {
-        // What was there before is dropped after the lock: it may be the last handle of the communicator.
+        // The order before is dropped after the lock: it may be the last handle of the communicator.
         let before = std::mem::replace(&mut *lock(&self.order), order);
         self.signal.notify_one();
         drop(before);
@@ -117,7 +118,7 @@ impl<L: Links + 'static> Progress<L> {
             };
             if let Some(shared) = shared {
                 std::thread::sleep(HEAD_START);
-                // The guard of the links has told of the panic, and ended what was pending.
+                // The guard of the links has reported the panic, and has ended what was pending.
                 let _ = catch_unwind(AssertUnwindSafe(|| work(&shared)));
             }
         }

@@ -30,11 +30,11 @@ impl Queue {
     /// Removes the head, which is over.
     pub(crate) fn pop(&self) {
         let head = self.change(VecDeque::pop_front);
-        // Its memory may be the caller's last handle of something; no lock is held any more.
+        // Dropped without a lock: its memory may be the caller's last handle of something.
         drop(head);
     }
 
-    /// Everything, which must end now.
+    /// Removes all of them; the caller must end them.
     pub(crate) fn drain(&self) -> Vec<Arc<Request>> {
         self.change(|requests| requests.drain(..).collect())
     }

@@ -21,7 +21,7 @@ pub(crate) struct Request {
     completions: Arc<Completions>,
     pub(crate) descriptor: Descriptor,
     site: Site,
-    /// Of a send or receive: where its end is noted, and its number there.
+    /// For a send or receive: the board that records its end, and its number there.
     noted: Option<(Arc<Board>, u64)>,
 }
 
@@ -85,8 +85,7 @@ impl Request {
         self.completions.announce(waker);
     }
 
-    /// Ends a request with an error, unless it has ended. Of a call that a thread had taken out when it panicked, the
-    /// buffers are gone.
+    /// Ends a request with an error, unless it has ended. If a thread panicked with its call, the buffers are lost.
     pub(crate) fn fail(&self, error: Error) {
         if self.is_done() {
             return;
@@ -111,7 +110,7 @@ impl Request {
     /// Wakes a task at the end.
     pub(crate) fn register(&self, waker: &task::Waker) {
         *lock(&self.waker) = Some(waker.clone());
-        // The end may have come between the caller's last question and this registration.
+        // The request may have ended between the caller's last check and this registration.
         if self.is_done() {
             waker.wake_by_ref();
         }
@@ -132,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// What a thread leaves that panics between taking a call up and putting it back.
+    /// The state that a thread leaves when it panics between taking a call and putting it back.
     #[test]
     fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);

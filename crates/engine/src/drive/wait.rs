@@ -26,7 +26,7 @@ pub(crate) struct Wait {
     started: Option<Instant>,
     /// Since when nothing of it has moved.
     still_since: Option<Instant>,
-    /// Nothing is due before.
+    /// Nothing is due before this time.
     next: Option<Instant>,
     asked: Option<Instant>,
     ask_pause: Duration,
@@ -40,13 +40,13 @@ pub(crate) struct Wait {
 pub(crate) enum Due {
     /// Nothing yet.
     Nothing,
-    /// Somebody must hear of it.
+    /// The log or some ranks must be notified.
     Attention(Attention),
     /// Its deadline has passed.
     End,
 }
 
-/// Who must hear of a call that waits.
+/// Who is notified of a call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attention {
     /// The log: once in a call.
@@ -138,7 +138,7 @@ impl Wait {
 }
 
 impl Attention {
-    /// Lets the log and the ranks hear of `call`, which waits for `awaited`, the next one first; the ranks are asked
+    /// Notifies the log and the ranks of `call`, which waits for `awaited`, the next one first; the ranks are asked
     /// about their call `number`.
     pub(crate) fn pay(self, gate: &CallGate, call: &dyn Display, awaited: &[u32], number: u64) {
         let board = gate.board();

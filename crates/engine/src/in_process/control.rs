@@ -1,4 +1,4 @@
-//! The control plane of ranks that share memory: nothing travels, everybody looks.
+//! The control plane of ranks that share memory: it sends nothing, every rank looks at the shared state.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::communicator::{EngineCommunicator, Parts};
 use crate::links::Links;
 use crate::options::EngineOptions;
 
-/// One rank's communicator, which it has come for: that of `key`, with its links wrapped.
+/// The communicator of `key` on one rank that enters it, with its links wrapped.
 pub(super) fn communicator<L: Links + 'static>(
     world: &Arc<World>,
     key: &RoomKey,

@@ -1,4 +1,4 @@
-//! The pipes of one rank, and the place where it sleeps. Dropping them is how the rank leaves.
+//! The pipes of one rank, and the place where it sleeps. When they are dropped, the rank leaves the communicator.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,7 +67,7 @@ impl Links for InProcessLinks {
     }
 
     fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
-        // Whoever changes a pipe unparks its other side, so every wake may be ours.
+        // A thread that changes a pipe unparks the other side, so this wake may be for any pipe.
         self.parker.park_deadline(until);
         if Instant::now() >= until { Wake::Expired } else { Wake::Ready }
     }

@@ -78,7 +78,7 @@ pub fn world_of<L: Links + 'static>(
     world_and_communicators(ranks, options, wrap).1
 }
 
-/// What suits so many ranks on this machine.
+/// Options that suit so many ranks on this machine.
 fn options_for(ranks: u32) -> EngineOptions {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let cost_model = CostModel::LOOPBACK.with_ranks_on_cores(u64::from(ranks), cores);

@@ -29,7 +29,7 @@ pub struct PipeLink {
     exits: Exits,
 }
 
-/// Two ends that talk to each other, for two ranks; each wakes the other's sleeper.
+/// Two connected ends, for two ranks; each wakes the thread that sleeps at the other end.
 pub(super) fn pair(exits: &Exits, first: (u32, Waker), second: (u32, Waker)) -> (PipeLink, PipeLink) {
     let (there, back) = (Arc::<Mutex<Pipe>>::default(), Arc::<Mutex<Pipe>>::default());
     let end = |outgoing: &Arc<Mutex<Pipe>>, incoming: &Arc<Mutex<Pipe>>, (peer, wake_peer)| {
@@ -40,7 +40,7 @@ pub(super) fn pair(exits: &Exits, first: (u32, Waker), second: (u32, Waker)) -> 
 }
 
 impl PipeLink {
-    /// The other side finds an end behind what was sent.
+    /// The other side finds the end of the stream after what was sent.
     pub(super) fn shut_down(&mut self) {
         lock(&self.outgoing).is_shut_down = true;
         (self.wake_peer)();
@@ -50,7 +50,7 @@ impl PipeLink {
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self.exits[self.peer as usize].get() {
-            // A call that needs nothing from a rank that has left goes on; nobody will read these bytes.
+            // The rank has left, so nothing reads these bytes. A call that needs nothing more from it goes on.
             Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
             Some(exit @ Exit::Died { .. }) => return Err(ended(exit)),
             None => {}
@@ -75,7 +75,7 @@ impl Link for PipeLink {
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        // Asked before the pipe is looked at: whatever the peer sent, it sent before it left.
+        // Read before the pipe: whatever the peer has sent, it has sent before it left.
         let exit = self.exits[self.peer as usize].get();
         let mut pipe = lock(&self.incoming);
         if pipe.bytes.is_empty() {

@@ -50,7 +50,7 @@ impl Exit {
         }
     }
 
-    /// Words for an error.
+    /// How errors describe it.
     pub(super) fn evidence(&self) -> String {
         match self {
             Exit::Left { finished_calls } => format!("left after call {finished_calls}"),
@@ -101,7 +101,7 @@ impl Room {
         self.exits[rank as usize].get()
     }
 
-    /// Notes once that a rank has left: by a panic if there is a `death`, which revokes the communicator.
+    /// Notes once that a rank has left. If there is a `death`, its thread has panicked, which revokes the communicator.
     pub(super) fn note_exit(&self, rank: u32, death: Option<&str>) {
         if self.exit_of(rank).is_some() {
             return;
@@ -114,7 +114,7 @@ impl Room {
             }
             None => Exit::Left { finished_calls: board.finished() },
         };
-        // The caller holds the world's lock, so nobody else has noted another exit meanwhile.
+        // The caller holds the world's lock, so no other thread has noted another exit meanwhile.
         let _ = self.exits[rank as usize].set(exit);
         lock(&self.unparkers).iter().flatten().for_each(Unparker::unpark);
     }

@@ -11,7 +11,7 @@ use super::world::World;
 use super::{InProcessCommunicator, options_for, world_and_communicators};
 use crate::options::EngineOptions;
 
-/// What a thread that panicked leaves.
+/// The payload of a panic.
 type Panic = Box<dyn Any + Send>;
 
 /// Runs `body` once per rank of a new world, each on its own thread, and gives their results in rank order.
@@ -108,7 +108,7 @@ fn start<'scope, R: Send + 'scope>(
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {
     let main = move || {
-        // Kept until the panic's text is known, so that the others hear it.
+        // Kept until the panic's text is known, so that the other ranks get it.
         let kept: Arc<dyn Communicator> = communicator.clone();
         let ended = catch_unwind(AssertUnwindSafe(|| body(communicator)));
         if let Err(panic) = &ended {
@@ -124,7 +124,7 @@ fn start<'scope, R: Send + 'scope>(
     })
 }
 
-/// The panic's text, as errors tell it.
+/// The panic's text, as errors show it.
 fn evidence(panic: &Panic) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     match text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)) {

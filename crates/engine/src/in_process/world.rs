@@ -21,7 +21,7 @@ const GOODBYE_MAX: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct World {
     rooms: Mutex<Rooms>,
-    /// Somebody has left, closed, or voted.
+    /// Notified when a rank has left, closed, or voted.
     news: Condvar,
 }
 
@@ -42,7 +42,7 @@ struct OpenRoom {
     agreements: HashMap<(Question, u64), Agreement>,
 }
 
-/// What a rank has to do with a communicator that it is a member of.
+/// Where a rank is in the life of one of its communicators.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Member {
     /// It has not asked for it yet.
@@ -85,7 +85,7 @@ impl World {
         self.news.notify_all();
     }
 
-    /// A rank has dropped its communicator, by a panic if there is a `death`.
+    /// A rank has dropped its communicator; if there is a `death`, because its thread has panicked.
     pub(super) fn leave(&self, room: &Room, rank: u32, death: Option<&str>) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, death);
@@ -109,7 +109,7 @@ impl World {
         lock(&self.rooms).deaths.clone()
     }
 
-    /// Says goodbye, and learns whether the others say the same. Ranks that have left say nothing any more.
+    /// Says goodbye, and checks that the others have made the same calls. Ranks that have left no longer answer.
     pub(super) fn close(&self, room: &Room, rank: u32, ours: CallHistory, deadline: Instant) -> Result<()> {
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
         room.boards.iter().for_each(|board| board.closings().note_closed(rank));
@@ -163,7 +163,7 @@ impl World {
         self.news.wait_timeout(rooms, longest).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// How many communicators somebody still has.
+    /// How many communicators are still in use.
     #[cfg(test)]
     pub(super) fn open_rooms(&self) -> usize {
         lock(&self.rooms).open.len()
@@ -191,7 +191,7 @@ impl Rooms {
         number
     }
 
-    /// Whoever left a communicator before it came to this one, which was derived from that one, will not come.
+    /// A rank that left the parent before it entered this communicator will not enter it.
     fn exit_with_parent(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
         let Some((parent, _)) = open.room.key.parent else { return };
@@ -206,7 +206,7 @@ impl Rooms {
         }
     }
 
-    /// A rank has left a communicator, and whatever was derived from it and this rank has not come to.
+    /// A rank has left a communicator, and with it those derived from it that this rank has not entered.
     fn exit(&mut self, number: usize, rank: u32, death: Option<&str>) {
         let Some(open) = self.open.get(&number) else { return };
         open.room.note_exit(rank, death);
@@ -234,7 +234,7 @@ impl Rooms {
 }
 
 impl OpenRoom {
-    /// The agreement that this is about. Somebody may still be in the one before; older ones are over.
+    /// The agreement in question. Another rank may still be in the one before; older ones are over.
     fn agreement(&mut self, ask: &Ask) -> &mut Agreement {
         self.agreements.retain(|(question, number), _| *question != ask.question || number + 1 >= ask.number);
         let ranks = self.members.len();

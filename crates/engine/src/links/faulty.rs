@@ -30,7 +30,7 @@ pub struct Faults {
 pub type Faulty<K> = Tapped<K, Faults>;
 
 impl<K: Links> Faulty<K> {
-    /// Lets `plan` loose on `links`.
+    /// Disturbs `links` according to `plan`.
     pub fn new(links: K, plan: FaultPlan) -> Faulty<K> {
         Tapped::with_tap(links, Faults { plan, state: plan.seed, moved_bytes: 0, has_hidden: false })
     }

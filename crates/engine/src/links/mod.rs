@@ -46,7 +46,7 @@ impl Edge {
 /// Why a stream cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// It has ended, or the peer says what nobody may say.
+    /// It has ended, or the peer has violated the protocol.
     Lost(String),
     /// Bytes were changed on their way, as a checksum shows.
     Corrupted(String),
@@ -79,8 +79,8 @@ impl Broken {
 
 /// One duplex byte stream to one peer; never blocks.
 pub trait Link {
-    /// Takes as many bytes as fit now, from the first slice on. What was offered and not taken is offered again, before
-    /// anything else: a link may have promised the peer these bytes.
+    /// Takes as many bytes as fit now, from the first slice on. The caller offers the bytes that were not taken again,
+    /// before any others: a link may have promised them to the peer.
     ///
     /// # Errors
     /// `WouldBlock` when none fit; anything else means that the peer is lost.
@@ -89,11 +89,11 @@ pub trait Link {
     /// Fills the slices in order with what has arrived. Never takes more than they hold.
     ///
     /// # Errors
-    /// `WouldBlock` when nothing has arrived; `InvalidData` when something was changed on its way, of which nothing is
+    /// `WouldBlock` when nothing has arrived; `InvalidData` when bytes were changed on their way, of which none are
     /// given; `Ok(0)` and anything else mean that the peer is lost.
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
 
-    /// Whether everything that was taken from us is where the end of this process cannot lose it.
+    /// Whether everything that was sent will arrive even if this process ends now.
     fn is_delivered(&mut self) -> bool;
 }
 
@@ -144,8 +144,8 @@ pub trait Links: Send {
     /// A handle that ends a [`Links::wait`] from another thread.
     fn waker(&self) -> Waker;
 
-    /// Ends the outgoing half of every open stream: what was sent arrives, and then its end. What comes in can still be
-    /// read.
+    /// Ends the outgoing half of every open stream: the peers receive what was sent, and then the end of the stream.
+    /// What arrives here can still be read.
     fn shut_down(&mut self);
 
     /// Closes every stream for good; peers see their end.

@@ -1,4 +1,4 @@
-//! Links with something in between: one wrapper, whatever it is that listens or interferes.
+//! Links with a tap in between: one wrapper for everything that observes or disturbs links.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::task::Poll;
@@ -21,16 +21,16 @@ pub enum Flow {
 
 /// What sits between the engine and a transport's links.
 pub trait Tap: Send {
-    /// Before up to `bytes` bytes move on `edge`: how many may.
+    /// Called before up to `bytes` bytes move on `edge`; returns how many may.
     ///
     /// # Errors
     /// An error takes the place of the call.
     fn before(&mut self, edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize>;
 
-    /// After `bytes` bytes moved.
+    /// Called after `bytes` bytes have moved.
     fn after(&mut self, edge: Edge, flow: Flow, bytes: usize);
 
-    /// Before a sleep: whether it must not happen, because this tap has hidden a link that is ready.
+    /// Called before a sleep; returns whether it must not happen, because this tap has hidden a link that is ready.
     fn forbids_sleep(&mut self) -> bool;
 }
 

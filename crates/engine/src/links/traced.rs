@@ -1,4 +1,4 @@
-//! Links that write down what moves: when, on which edge, how many bytes.
+//! Links that record what moves: when, on which edge, how many bytes.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -66,7 +66,7 @@ impl Trace {
         lock(&self.log).events.clone()
     }
 
-    /// How many events found no room.
+    /// How many events were dropped because the trace was full.
     pub fn dropped(&self) -> u64 {
         lock(&self.log).dropped
     }

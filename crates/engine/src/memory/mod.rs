@@ -41,14 +41,14 @@ pub(crate) struct ReduceOrder {
 /// Through the caches or past them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// Somebody reads it soon.
+    /// The bytes are read again soon.
     Cached,
-    /// Nobody does.
+    /// They are not.
     Streamed,
 }
 
-/// What a streamed reduction computes at a time, and a copy within a region takes, in a place that stays in the first
-/// cache.
+/// How much a streamed reduction computes at a time, and a copy within a region moves at a time: little enough to stay
+/// in the first cache.
 const BLOCK_BYTES: usize = 4096;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WHOLE_BYTES));
 

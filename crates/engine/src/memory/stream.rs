@@ -1,5 +1,5 @@
-//! Copies past the caches: what nobody reads again soon must not cost a read of the line that it overwrites, nor the
-//! place of a line that is still needed.
+//! Copies past the caches (non-temporal stores): bytes that are not read again soon must cost neither a read of the
+//! cache line that they overwrite nor the place of a line that is still needed.
 //!
 //! Measured with two processes at once, 32 MiB, cold memory: 11.5 GB/s by `memcpy`, 16 GB/s past the caches.
 

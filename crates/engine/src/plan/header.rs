@@ -20,8 +20,8 @@
 //! | 48 | 8 | plan hash: the lengths of coalesced segments, and of every step on this link and direction | always |
 //! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
 //!
-//! The digest is there for calls that share no message, such as two broadcasts from different roots: whoever went on is
-//! found out by the next message of any call.
+//! The digest detects differences between calls that share no message, such as two broadcasts from different roots: the
+//! header of the next message of any call shows them.
 
 use std::borrow::Cow;
 
@@ -77,7 +77,7 @@ impl CallHeader {
         u64_at(&self.bytes, 8)
     }
 
-    /// The same header behind earlier calls of that [`CallHeader::digest`].
+    /// The same header after earlier calls, whose [`CallHeader::digest`] is `earlier`.
     pub(crate) fn behind(mut self, earlier: u64) -> CallHeader {
         self.bytes[56..64].copy_from_slice(&earlier.to_le_bytes());
         self
@@ -96,8 +96,8 @@ impl CallHeader {
     }
 }
 
-/// What the header of the next call holds behind a call with this one: the digest of all but the plan hash, which
-/// differs by link.
+/// The digest that the header of the next call holds, after a call with this header: that of all fields but the plan
+/// hash, which differs by link.
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))
@@ -158,8 +158,8 @@ fn u64_at(bytes: &HeaderBytes, at: usize) -> u64 {
     u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
 }
 
-/// The fields in which two headers differ; `None` when they are the same call. Of what a header holds as a hash only,
-/// it is said that it differs: the rank's answer tells how.
+/// The fields in which two headers differ; `None` when they are the same call. A header holds some fields as a hash
+/// only. Of those it is only said that they differ: the answer of the other rank says how.
 pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Option<String> {
     if ours == theirs {
         return None;
@@ -175,7 +175,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     if differs(36..40) {
         list.push("name of the user op differs".to_owned());
     }
-    // These follow from most of the others, so they say something only by themselves.
+    // Most other differences change these fields too, so they are named only when there is no other.
     if list.is_empty() && differs(40..48) {
         push_difference(
             &mut list,
@@ -188,7 +188,7 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
         let is_uneven = ours[7] & FLAG_UNEVEN != 0;
         list.push(if is_uneven { "counts differ" } else { "segment lengths differ" }.to_owned());
     }
-    // Behind calls of other numbers, which say enough, it always differs.
+    // It always differs between calls of different numbers, and that difference says enough.
     if u64_at(ours, 8) == u64_at(theirs, 8) && differs(56..64) {
         list.push(format!("{EARLIER_CALLS} differ"));
     }
@@ -204,7 +204,7 @@ fn push_difference(list: &mut Vec<String>, name: &str, ours: String, theirs: Str
     }
 }
 
-/// The differing fields that a header holds as they are.
+/// The differing fields that a header does not hold as a hash.
 fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     let mut list = Vec::new();
     let mut field = |name: &str, text: &dyn Fn(&HeaderBytes) -> String| {
@@ -233,10 +233,10 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     list
 }
 
-/// The most leaders whose algorithm is shown by name; more of them are not named by a header.
+/// Algorithms of more leaders than this are not shown by name.
 const LEADERS_NAMED_MAX: u32 = 64;
 
-/// The algorithm whose name has that hash, if it is one of the usual.
+/// The algorithm whose name has that hash, if it is a known one.
 fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
     let named = |name: &Cow<'static, str>| hash_name(name) == hash;
     let plain = algorithms().iter().map(|algorithm| Cow::Borrowed(algorithm.name));

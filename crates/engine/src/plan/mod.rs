@@ -57,9 +57,9 @@ pub(crate) struct BoundStep {
     pub(crate) work: Work,
     /// The scratch chunk that this step writes, if it writes one.
     pub(crate) writes_scratch: Option<u32>,
-    /// How what this step writes itself is stored.
+    /// How this step stores what it writes.
     pub(crate) store: Store,
-    /// Of a copy: the send that reads the same bytes, which are in the cache right behind it.
+    /// For a copy: the send that reads the same bytes, which are in the cache right after the copy.
     pub(crate) behind: Option<u32>,
 }
 
@@ -79,7 +79,7 @@ pub(crate) struct PlanLink {
     pub(crate) recv: Direction,
 }
 
-/// What makes two calls the same plan.
+/// Calls with equal keys have the same plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct PlanKey {
     pub(crate) descriptor: Descriptor,
@@ -137,8 +137,8 @@ impl Plan {
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
-        // INVARIANT: `piece_bytes` rounds to whole elements. What is reduced moves in whole elements and a step stops
-        // at the end of its piece, so a piece that ends inside an element would never be over.
+        // INVARIANT: `piece_bytes` rounds to whole elements. Reduced bytes move in whole elements and a step stops at
+        // the end of its piece, so a piece that ends inside an element would never be finished.
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
         let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
         let bytes_of = |extent| layout.length(extent) * element_bytes;
@@ -281,7 +281,7 @@ impl Binder {
     }
 }
 
-/// Where the plan hashes of a call start: segments of other lengths, on any link, are another plan.
+/// The start value of a call's plan hashes: other lengths of segments give another plan hash on every link.
 fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
     let Some(ends) = segment_ends else { return HASH_START };
     // The number of segments first, so that no segments are not the same as no list.

@@ -1,11 +1,12 @@
-//! Names of algorithms as static text: records and outcomes of calls are copied, and must not count references.
+//! Names of algorithms as static text: the records and outcomes of calls are copied, and copying must not count
+//! references.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use crate::lock;
 
-/// Every name that has been asked for. There are as many as algorithms, and `leaders:L` for each L that was chosen.
+/// Every name that was asked for. There are as many as algorithms, and `leaders:L` for each L that was chosen.
 static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
 
 /// The same text, for as long as the process lives. Once for each plan, not for each call.

@@ -19,7 +19,8 @@ const RUNS_KEPT_MAX: usize = 64;
 /// Schedules kept, over all algorithms and shapes.
 const SCHEDULES_KEPT_MAX: usize = 256;
 
-/// The size by which calls are planned whose sizes differ by rank, so that all ranks plan the same.
+/// The size that is assumed for the choice of an algorithm when sizes differ by rank, so that all ranks choose the
+/// same.
 const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 struct KeptSchedule {
@@ -65,16 +66,16 @@ impl Planned {
     }
 }
 
-/// Chooses, builds, binds and keeps.
+/// Chooses an algorithm, builds its schedule, binds it to the sizes of a call, and keeps the results.
 pub(crate) struct Planner {
     group: Group,
     shape: Shape,
     chooser: Chooser,
-    /// The group's own choice, from its options.
+    /// The algorithm that the group's options force.
     forced: Option<Arc<str>>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
-    /// In boxes, so that a call takes a pointer out, and puts it back.
+    /// Boxed, so that a call moves only a pointer out and back.
     #[allow(clippy::vec_box, reason = "what is moved is the box")]
     kept: Vec<Box<Planned>>,
 }
@@ -142,10 +143,10 @@ impl Planner {
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
 
-    /// Keeps a finished run for the next call of its shape; the one unused for longest goes.
+    /// Keeps a finished run for the next call of its shape, and drops the one that was unused for longest.
     pub(crate) fn put_back(&mut self, mut planned: Box<Planned>) {
         if let Some(ReduceOp::User(_)) = planned.op {
-            // The function is the caller's, who may want it to be gone.
+            // The function belongs to the caller, so it is not kept.
             planned.bind(planned.request.descriptor.dtype, None, self.group.size(), None);
         }
         if self.kept.len() == RUNS_KEPT_MAX {
@@ -215,7 +216,7 @@ impl Planner {
     }
 }
 
-/// The descriptor without what does not change the plan.
+/// The descriptor without the fields that do not change the plan.
 fn normalised(descriptor: &Descriptor) -> Descriptor {
     let op = descriptor.op.map(|op| if op.is_commutative() { ReduceOp::Sum } else { op });
     Descriptor { op, label: None, ..*descriptor }

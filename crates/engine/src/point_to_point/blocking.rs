@@ -1,8 +1,8 @@
 //! Blocking sends and receives: on the caller's own memory while its thread holds the links.
 //!
-//! A thread that finds the links taken posts its operation, copied, to the holder. A holder whose links are wanted
-//! makes its operation an owned one before it lets go. So threads never wait for each other's turns, and a program
-//! with one thread copies nothing.
+//! A thread that finds the links taken copies its operation and posts it to the holder. A holder whose links another
+//! thread wants copies its own operation too before it gives them up. So threads never wait for each other's turns, and
+//! a program with one thread copies nothing.
 
 use std::panic::Location;
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ use crate::lock;
 use super::PointToPoint;
 use super::operation::{Borrowed, WaitingOperation};
 
-/// Of so many idle turns, one looks at all streams.
+/// One of so many idle turns looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
 
 /// A send or receive on the memory of the caller, who holds the links.
@@ -34,14 +34,14 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
     borrowed: Borrowed<'m>,
     wait: Wait,
     has_begun: bool,
-    /// Since something moved.
+    /// The number of idle turns since something moved.
     idle_turns: u32,
     /// Whether the last turn looked at all streams.
     was_round: bool,
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    /// Whether somebody else has work for the links: the operation needs memory of its own then.
+    /// Whether another thread has work for the links: then the operation needs memory of its own.
     fn must_give_way(&self) -> bool {
         self.idle_turns > 0 && (self.shared.is_wanted() || !self.shared.queue.is_empty())
     }
@@ -100,7 +100,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         if !self.was_round {
-            // Nobody sleeps who has not looked everywhere.
+            // The next turn looks at all streams, as every turn before a sleep must.
             self.idle_turns = TURNS_PER_ROUND - 1;
             return false;
         }
@@ -158,7 +158,7 @@ impl<L: Links + 'static> Shared<L> {
             if let Some(result) = borrowed.result {
                 return result;
             }
-            // What has begun cannot go back, and nobody else can go on with it.
+            // The operation has begun: it gets memory of its own, so that other threads can go on with it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.completions.clone());
@@ -174,7 +174,7 @@ impl<L: Links + 'static> Shared<L> {
         self.await_request(&request, output)
     }
 
-    /// After a borrowed operation: sees to it that somebody does what is left to do, and that nobody looks for
+    /// After a borrowed operation: makes sure that a thread does what is left to do, and that no call looks for
     /// messages that are not there.
     fn leave_messages(
         self: &Arc<Self>,

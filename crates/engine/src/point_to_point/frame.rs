@@ -9,9 +9,9 @@
 //! | 16 | 8 | bytes of the message |
 //! | 24 | 8 | credit: so many bytes of the receiver's queue are free again (any kind) |
 //!
-//! Eager and data frames are followed by the message's bytes. Behind a goodbye its sender writes nothing more on this
+//! Eager and data frames are followed by the message's bytes. After a goodbye its sender writes nothing more on this
 //! lane; the other side answers with a goodbye of its own. Version 3 had no goodbye. Versions 1 and 2 had nothing above
-//! the kind and a dtype of one byte; version 1 gave credit back only in frames of their own, with the bytes at offset
+//! the kind and a dtype of one byte; version 1 returned credit only in frames of their own, with the bytes at offset
 //! 16.
 
 use unisono_communicator::{DTYPE_CODE_BYTES, DType};
@@ -22,7 +22,7 @@ pub(super) const FRAME_BYTES: usize = 32;
 /// The version of the format.
 const VERSION: u8 = 4;
 
-/// In a frame without a message of its own.
+/// The dtype field of a frame that announces no message.
 const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
 
 /// What a frame is.
@@ -30,7 +30,7 @@ const NO_DTYPE: [u8; DTYPE_CODE_BYTES] = [0; DTYPE_CODE_BYTES];
 pub(super) enum Frame {
     /// A short message with its bytes.
     Eager(Message),
-    /// A long message asks for its receive.
+    /// A long message, which asks for its receive.
     Request(Message),
     /// The receive of request `number` is there.
     Grant { number: u64 },
@@ -52,7 +52,7 @@ pub(super) struct Message {
 }
 
 impl Frame {
-    /// The header's bytes, with `credit` riding along.
+    /// The header's bytes, with `credit` piggybacked.
     pub(super) fn encode(self, credit: u64) -> [u8; FRAME_BYTES] {
         let (kind, dtype, tag, number, bytes) = match self {
             Frame::Eager(m) => (1, m.dtype.code(), m.tag, m.number, m.bytes),
@@ -72,7 +72,7 @@ impl Frame {
         header
     }
 
-    /// The frame of a header and the credit that rides on it; `None` when it is none.
+    /// The frame of a header and its piggybacked credit; `None` when it is no frame.
     pub(super) fn decode(header: &[u8; FRAME_BYTES]) -> Option<(Frame, u64)> {
         let u32_at =
             |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);

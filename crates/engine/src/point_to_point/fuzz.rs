@@ -39,8 +39,8 @@ pub(crate) fn frames(input: &mut Input<'_>) {
     }
 }
 
-/// Receives and sends of a rank whose peer sends what it likes: every operation ends, and a receive gets at most what
-/// it has room for, nothing but payload, and nothing behind its message.
+/// Receives and sends of a rank whose peer sends arbitrary bytes: every operation ends, and a receive gets at most as
+/// many bytes as it has room for, nothing but payload, and nothing from after its message.
 pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];

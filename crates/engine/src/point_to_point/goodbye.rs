@@ -1,10 +1,10 @@
-//! How the messages of a communicator end: each side says goodbye behind its last frame and reads on until it has read
-//! the other's.
+//! How the messages of a communicator end: each side says goodbye after its last frame, and reads on until it has read
+//! the other's goodbye.
 //!
-//! A stream that is closed with unread bytes in it is reset, and so is one whose peer still writes to it: either takes
-//! away what the other side has not read yet. So nobody writes behind its goodbye, and who has heard a goodbye answers
-//! with its own at once: then nothing is under way, and either side may end. The control plane tells that a rank has
-//! closed; its streams are then read to their end, also when no thread is inside a call.
+//! The kernel resets a stream that is closed with unread bytes in it, or to which the peer still writes. A reset
+//! discards what the other side has not read yet. So a side writes nothing after its goodbye, and answers the other's
+//! goodbye with its own at once. Then nothing is under way, and either side may close the stream. The control plane
+//! reports that a rank has closed; its streams are then read to their end, also when no thread is inside a call.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,12 +21,12 @@ use crate::lock;
 use super::lane::PeerLane;
 use super::{Borrowed, PointToPoint, edge};
 
-/// How long `close` waits for a goodbye when the peer's system has everything that was sent. The peer answers at once,
-/// unless it is inside a function of the user's or has not made its communicator yet.
+/// How long `close` waits for a goodbye when the peer's kernel has everything that was sent. The peer answers at once,
+/// unless it is inside a user's function or has not made its communicator yet.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
 impl PointToPoint {
-    /// Says goodbye on every stream. What waits for messages of others ends.
+    /// Says goodbye on every stream. Operations that wait for messages of other ranks end.
     fn say_goodbye<L: Links>(&mut self, links: &mut L) {
         self.is_closing = true;
         self.posted.drain(..).for_each(|(request, _)| request.fail(Error::Closed));
@@ -58,12 +58,12 @@ impl PointToPoint {
         }
     }
 
-    /// Whether a rank that has closed has not been read to its goodbye.
+    /// Whether the stream of a rank that has closed has not been read to its goodbye.
     fn awaits_goodbye(&self) -> bool {
         self.lanes.iter().any(PeerLane::is_peer_closing)
     }
 
-    /// Whether everything has been written, goodbyes among it.
+    /// Whether everything has been written, including the goodbyes.
     fn has_said_goodbye(&self) -> bool {
         self.lanes.iter().all(PeerLane::has_said_goodbye)
     }
@@ -74,7 +74,8 @@ impl PointToPoint {
         lanes.map(|(peer, _)| peer).collect()
     }
 
-    /// The ranks that may not have what was sent to them. With `is_kernel_enough`, what the peer's system has counts.
+    /// The ranks that may not have what was sent to them. With `is_kernel_enough`, it is enough that the peer's kernel
+    /// has it.
     fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<u32> {
         let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
         let mut is_delivered = |peer, lane: &PeerLane| {
@@ -88,11 +89,12 @@ impl PointToPoint {
 }
 
 impl<L: Links + 'static> Shared<L> {
-    /// Has the streams of ranks that close read to their end, whatever the threads of this rank do.
+    /// Makes this rank read the streams of ranks that close to their end, even if none of its threads makes a call.
     pub(crate) fn watch_for_closing(self: &Arc<Self>) {
         let (weak, progress) = (Arc::downgrade(self), self.progress.clone());
         let (news, wake) = (self.news_of_closing.clone(), self.wake.clone());
-        // On the control thread, which must not come to hold the communicator: its last handle ends that thread.
+        // This runs on the control thread, which must not hold the communicator: dropping the last handle ends that
+        // thread.
         self.gate.board().closings().on_close(Arc::new(move || {
             news.store(true, Ordering::SeqCst);
             wake();
@@ -100,7 +102,7 @@ impl<L: Links + 'static> Shared<L> {
         }));
     }
 
-    /// Notes who has closed, if there is news of that.
+    /// Notes which ranks have closed, if there is news of that.
     #[inline]
     pub(crate) fn hear_of_closing(&self, links: &mut L) {
         if self.news_of_closing.load(Ordering::Relaxed) && self.news_of_closing.swap(false, Ordering::SeqCst)
@@ -136,7 +138,7 @@ impl<L: Links + 'static> Shared<L> {
         written.map(drop).map_err(|error| self.gate.settle(guard, error))
     }
 
-    /// Sees every detached send off: the process may be about to end.
+    /// Finishes every detached send: the process may be about to end.
     ///
     /// # Errors
     /// [`Error::Timeout`] with the ranks that have not received; the first cause.
@@ -187,7 +189,7 @@ impl<L: Links + 'static> Shared<L> {
         deadline_after(guard.links.now(), self.gate.timeout())
     }
 
-    /// Before the streams are dropped: everything that is queued goes to the system, within `drop_timeout`.
+    /// Before the streams are dropped: hands everything that is queued to the kernel, within `drop_timeout`.
     pub(crate) fn see_off(&self) {
         if !lock(&self.messages).has_streams() || self.gate.check_revoked().is_err() {
             return;
@@ -197,7 +199,7 @@ impl<L: Links + 'static> Shared<L> {
         self.has_messages.store(true, Ordering::SeqCst);
         let until = deadline_after(guard.links.now(), self.options.drop_timeout);
         let goal = |_: &mut L| lock(&self.messages).has_said_goodbye();
-        // Whoever has dropped the communicator hears of no failure, and the others see for themselves.
+        // After a drop no caller is left to get an error, and the other ranks notice a failure themselves.
         let _ = guard.drive(&mut Pending::until(self, goal, until));
     }
 }

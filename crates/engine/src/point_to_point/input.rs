@@ -6,10 +6,10 @@ use crate::links::Link;
 
 use super::frame::FRAME_BYTES;
 
-/// Size of the read-ahead. A payload of which more than this is missing goes straight to where it belongs.
+/// Size of the read-ahead. If more than this is missing of a payload, it is read straight into the receive's memory.
 pub(super) const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that have been read and not yet been understood.
+/// Bytes that have been read and not yet been decoded.
 #[derive(Default)]
 pub(super) struct Input {
     /// Empty until the first read: a lane that is never used costs nothing.
@@ -31,7 +31,7 @@ impl Input {
         Some(header)
     }
 
-    /// Takes what fits into `into`; says how much that is.
+    /// Takes what fits into `into`; returns how many bytes.
     pub(super) fn take(&mut self, into: &mut [u8]) -> usize {
         let taken = into.len().min(self.bytes());
         into[..taken].copy_from_slice(&self.bytes[self.from..self.from + taken]);
@@ -39,14 +39,14 @@ impl Input {
         taken
     }
 
-    /// Drops at most `bytes`; says how much that is.
+    /// Drops at most `bytes`; returns how many.
     pub(super) fn skip(&mut self, bytes: u64) -> usize {
         let skipped = bytes.min(self.bytes() as u64) as usize;
         self.from += skipped;
         skipped
     }
 
-    /// Reads once more from the link, which says how much came.
+    /// Reads once more from the link; returns how many bytes came.
     pub(super) fn fill<L: Link>(&mut self, link: &mut L) -> io::Result<usize> {
         if self.bytes.is_empty() {
             self.bytes = vec![0; READ_AHEAD_BYTES];

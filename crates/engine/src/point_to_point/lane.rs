@@ -18,8 +18,8 @@ const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
 /// What even an empty message costs in the queue, so that the queue is bounded.
 const QUEUED_BYTES_MIN: u64 = 256;
 
-/// Credit rides on frames that leave anyway; so much goes alone. A receiver that has taken everything owes less than
-/// this, so its sender has room for a short message.
+/// Credit is piggybacked on frames that are sent anyway; this much is sent in a frame of its own. A receiver that has
+/// taken everything owes less than this, so its sender has room for a short message.
 const CREDIT_BYTES_MAX: u64 = QUEUE_BYTES_MAX / 2;
 
 const _: () = assert!(CREDIT_BYTES_MAX + EAGER_BYTES_MAX <= QUEUE_BYTES_MAX);
@@ -51,7 +51,7 @@ impl Incoming {
         self.message.bytes - self.received
     }
 
-    /// So many more bytes have come.
+    /// So many more bytes have arrived.
     fn take(&mut self, bytes: usize, borrowed: &mut Borrowed<'_>) {
         self.received += bytes as u64;
         if let Into::Sink(Sink::Receive(receive)) = &mut self.into {
@@ -75,7 +75,7 @@ impl Incoming {
 enum Life {
     /// Frames go both ways.
     Open,
-    /// What is queued is still written, and a goodbye behind it. Nothing new begins.
+    /// What is queued is still written, and then a goodbye. Nothing new begins.
     Draining,
     /// Nothing more is written: our goodbye is out, or the stream takes no more bytes. What arrives is still read.
     SaidGoodbye,
@@ -83,7 +83,7 @@ enum Life {
     Closed,
 }
 
-/// What one look at the stream gave.
+/// The result of one look at the stream.
 pub(super) enum Event {
     /// Nothing has arrived.
     Nothing,
@@ -111,7 +111,7 @@ pub(super) struct PeerLane {
     /// Long sends that wait for their grant.
     asking: Vec<(u64, Operation)>,
     next_number: u64,
-    /// Bytes of ours in the peer's queue, as far as we know.
+    /// Bytes of ours in the peer's queue, as far as this side knows.
     queued_there: u64,
     /// Bytes that have left our queue and that the peer does not know of yet.
     owed: u64,
@@ -157,12 +157,13 @@ impl PeerLane {
         self.is_connected = true;
     }
 
-    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether anybody waits or not.
+    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether an operation waits or
+    /// not.
     pub(super) fn set_peer_closes(&mut self) {
         self.peer_closes = true;
     }
 
-    /// Queues a goodbye behind everything else. A stream that never was needs none.
+    /// Queues a goodbye after everything else. A stream that was never opened needs none.
     pub(super) fn say_goodbye(&mut self) {
         if self.is_connected && self.life == Life::Open {
             self.push(Frame::Goodbye, None);
@@ -180,7 +181,7 @@ impl PeerLane {
         self.life != Life::Closed && !self.has_heard_goodbye
     }
 
-    /// Whether the stream is read because it ends, whether anybody waits for a message or not.
+    /// Whether the stream is read because it ends, whether an operation waits for a message or not.
     pub(super) fn is_ending(&self) -> bool {
         self.is_connected && self.reads() && (self.peer_closes || self.life != Life::Open)
     }
@@ -195,18 +196,18 @@ impl PeerLane {
         self.is_connected && self.life != Life::Closed
     }
 
-    /// Whether everything of ours, the goodbye behind it, has been written, or never will be.
+    /// Whether everything of this side, including the goodbye, has been written, or never can be.
     pub(super) fn has_said_goodbye(&self) -> bool {
         !self.is_connected || !self.writes()
     }
 
-    /// Whether the lane is open, and nobody has said goodbye.
+    /// Whether the lane is open, and neither side has said goodbye.
     pub(super) fn is_open(&self) -> bool {
         self.life == Life::Open
     }
 
-    /// Why an operation of this lane cannot end, if there is such a one. `is_awaited`: a receive waits that only this
-    /// peer can serve.
+    /// Why an operation of this lane can never end, if there is one. `is_awaited`: a receive waits that only this peer
+    /// can serve.
     pub(super) fn obstacle(&self, is_awaited: bool) -> Option<Broken> {
         let stops_sends = match self.life {
             Life::Open => false,
@@ -218,14 +219,14 @@ impl PeerLane {
         (stops_sends || stops_receives).then(reason)
     }
 
-    /// Nothing can be written any more. What has arrived is still read, so this is no failure of who only receives.
+    /// Nothing can be written any more. What has arrived is still read, so receives do not fail.
     pub(super) fn set_unwritable(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
         self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
     }
 
-    /// The stream has ended. What only the peer would have wanted is forgotten; operations stay, to be failed.
+    /// The stream has ended. Frames without an operation are dropped; operations stay, to be failed.
     pub(super) fn set_broken(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
@@ -234,12 +235,12 @@ impl PeerLane {
         self.incoming.take_if(|incoming| incoming.into.sink().and_then(Sink::receive).is_none());
     }
 
-    /// Whether a message need not ask, if there is room for it.
+    /// Whether a message is short enough to be sent without a request, if there is room for it.
     pub(super) fn is_short(bytes: u64) -> bool {
         bytes <= EAGER_BYTES_MAX
     }
 
-    /// Whether the peer's queue has room for a short message, as far as we know.
+    /// Whether the peer's queue has room for a short message, as far as this side knows.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.queued_there + queued_bytes(bytes) <= QUEUE_BYTES_MAX
     }
@@ -271,7 +272,7 @@ impl PeerLane {
         }
     }
 
-    /// A message has left the queue: its sender will hear of it with the next frame, or once enough is owed.
+    /// A message has left the queue: its sender is told with the next frame, or once enough is owed.
     pub(super) fn give_credit(&mut self, bytes: u64) {
         self.owed += queued_bytes(bytes);
         if self.owed >= CREDIT_BYTES_MAX {
@@ -279,7 +280,7 @@ impl PeerLane {
         }
     }
 
-    /// Queues a frame. Behind a goodbye there is none: neither a credit nor a grant.
+    /// Queues a frame. After a goodbye none is queued: neither a credit nor a grant.
     fn push(&mut self, frame: Frame, payload: Option<Operation>) {
         if self.life != Life::Open && payload.is_none() {
             return;
@@ -297,8 +298,8 @@ impl PeerLane {
         self.writes() && (!self.outbox.is_empty() || !self.asking.is_empty())
     }
 
-    /// Whether a message that a receive waits for has begun to arrive, or has been granted. What arrives for the queue
-    /// is nobody's yet: whoever wants it will read on.
+    /// Whether a message that a receive waits for has begun to arrive, or has been granted. A message that arrives for
+    /// the queue has no receive yet: a later receive reads on.
     pub(super) fn is_receiving(&self) -> bool {
         let is_wanted = |incoming: &Incoming| incoming.into.sink().is_some();
         self.incoming.as_ref().is_some_and(is_wanted) || !self.granted.is_empty()
@@ -328,7 +329,7 @@ impl PeerLane {
         sends.chain(sinks.filter_map(Sink::receive_mut)).filter_map(Operation::owned_mut)
     }
 
-    /// Gives every operation up.
+    /// Takes every operation out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
         let asking = self.asking.drain(..).map(|(_, operation)| operation);
         let incoming = self.incoming.take().and_then(|incoming| match incoming.into {
@@ -352,7 +353,7 @@ impl PeerLane {
         untouched.chain(incoming).find(|(operation, _)| operation.owned().is_none())
     }
 
-    /// Writes what fits; true when something moved, be it that nothing can be written any more.
+    /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
@@ -476,7 +477,7 @@ impl PeerLane {
     }
 }
 
-/// What one read means.
+/// The meaning of one read.
 fn event_of(received: io::Result<usize>) -> Result<Event, Broken> {
     match received {
         Ok(0) => Err("the connection was closed".into()),

@@ -1,4 +1,4 @@
-//! Which message meets which receive: by source and tag, both sides in order.
+//! Matches messages with receives: by source and tag, both sides in order.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl Arrived {
     }
 }
 
-/// Receives without a message, and messages without a receive; never a pair that fits.
+/// Receives without a message, and messages without a receive; none of them match.
 #[derive(Default)]
 pub(super) struct Matching {
     receives: VecDeque<Operation>,
@@ -96,7 +96,7 @@ impl Matching {
         self.receives.iter_mut()
     }
 
-    /// Gives every receive up.
+    /// Takes every receive out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
         self.receives.drain(..)
     }

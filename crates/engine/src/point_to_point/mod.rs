@@ -37,14 +37,14 @@ pub(crate) use operation::Borrowed;
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
 
-/// About which call a rank is asked that a message waits for: the collective in progress here, or the next one. Its
-/// answer tells where it is.
+/// The call about which the rank that a message waits for is asked: the collective in progress here, or the next one.
+/// The answer says which call that rank is in.
 fn call_asked_about(gate: &CallGate) -> u64 {
     gate.board().finished()
 }
 
-/// Lets the log, and the rank that `waiting` waits for, hear of it. A rank that has closed has nothing more to say: its
-/// stream tells what it has sent.
+/// Notifies the log and the rank that `waiting` waits for. A rank that has closed is not asked: its stream shows what
+/// it has sent.
 fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: u64) {
     match waiting.awaited() {
         Some(peer) => {
@@ -68,7 +68,7 @@ pub(crate) struct PointToPoint {
     matching: Matching,
     /// This rank has closed the communicator: nothing new begins.
     is_closing: bool,
-    /// Room in which short frames are put together.
+    /// A buffer in which short frames are put together.
     stage: Vec<u8>,
 }
 
@@ -113,7 +113,7 @@ impl PointToPoint {
         self.lanes.iter().any(PeerLane::is_ending)
     }
 
-    /// Moves what can move, the borrowed operation among it; true when something did.
+    /// Moves what can move, including the borrowed operation; true when something did.
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         let mut moved = self.begin_posted(links, borrowed);
         let reads_all = self.reads_all(borrowed);
@@ -125,7 +125,7 @@ impl PointToPoint {
         Ok(moved)
     }
 
-    /// Begins the borrowed operation, behind everything that was posted before it.
+    /// Begins the borrowed operation, after everything that was posted before it.
     fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
         self.begin_posted(links, borrowed);
         self.begin(Operation::Borrowed, links, borrowed);
@@ -158,7 +158,7 @@ impl PointToPoint {
         lane.is_sending() || lane.is_receiving()
     }
 
-    /// Gives the borrowed operation memory of its own, in its place: that of a request.
+    /// Replaces the borrowed operation with one of a request, which has memory of its own.
     fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
@@ -252,8 +252,8 @@ impl PointToPoint {
         }
     }
 
-    /// Whether every open stream is read, also those from which nobody waits for anything: a blocked call serves all
-    /// ranks, and ranks whose streams are full must not wait for each other.
+    /// Whether every open stream is read, also those for which no operation waits: a blocked call serves all ranks, and
+    /// ranks whose streams are full must not wait for each other.
     fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
         borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
     }
@@ -276,7 +276,7 @@ impl PointToPoint {
         reads_all: bool,
     ) -> Result<bool> {
         let lane = &self.lanes[peer as usize];
-        // A peer that left owes nothing, as long as nobody waits for it alone.
+        // A peer that has left is no obstacle, unless an operation waits for it alone.
         if !lane.is_open()
             && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
         {
@@ -318,7 +318,7 @@ impl PointToPoint {
         moved
     }
 
-    /// Writes what fits; true when something moved, be it that nothing can be written any more.
+    /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
     fn write_lane<K: crate::links::Link>(
         &mut self,
         peer: u32,
@@ -370,8 +370,8 @@ impl PointToPoint {
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Looks after the operations that own their memory, at `now`: asks the ranks that they wait for, warns, and ends
-    /// what is late. However many wait, one line is logged at a time, and few questions are asked.
+    /// Handles the waits of the operations that own their memory, at `now`: asks the ranks that they wait for, warns,
+    /// and ends what is late. However many operations wait, it logs one line at a time, and asks few questions.
     pub(crate) fn look_after_waits(
         &mut self,
         now: Instant,
@@ -399,7 +399,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// What an idle holder of the links waits for on behalf of the messages, `borrowed` among them.
+    /// What an idle holder of the links waits for on behalf of the messages, including `borrowed`.
     pub(crate) fn pause<L: Links>(&mut self, links: &mut L, borrowed: &Borrowed<'_>, pause: &mut Pause) {
         self.push_interest(links, borrowed, &mut pause.interest);
         self.owned_mut().for_each(|owned| pause.end_by(owned.wait.next()));
@@ -419,7 +419,7 @@ impl PointToPoint {
 
     /// Ends every operation with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // A borrowed operation's caller is the one who brings the error.
+        // The caller of a borrowed operation brings this error itself.
         let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
         lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));

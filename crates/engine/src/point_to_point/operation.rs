@@ -1,4 +1,4 @@
-//! One send or receive: it owns its memory, or a thread that is blocked in it lends the memory at every turn.
+//! One send or receive: it owns its memory, or a thread that is blocked in it lends its own at every turn.
 //!
 //! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
 //! operation gets memory of its own, in the same place, so that another holder can go on with it.
@@ -23,7 +23,7 @@ use super::frame::Message;
 /// The name of what moves messages, in outcomes.
 const ALGORITHM: &str = "point_to_point";
 
-/// Where to read of a panic.
+/// Where a panic is reported.
 const LOG: &str = "see the log of this rank";
 
 /// A send or a receive.
@@ -34,8 +34,7 @@ pub(super) enum Operation {
     Borrowed,
 }
 
-/// An operation with the memory that it owns. One that is dropped before its end, because a thread panicked with it,
-/// ends its request all the same.
+/// An operation with the memory that it owns. If a thread panics with it and drops it, its request ends all the same.
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
@@ -223,7 +222,7 @@ impl Operation {
         }
     }
 
-    /// Ends it well.
+    /// Ends it with success.
     pub(super) fn finish(self, borrowed: &mut Borrowed<'_>, source: Option<u32>, tag: u32, bytes: u64) {
         self.end(
             borrowed,

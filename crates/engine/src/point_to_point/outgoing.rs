@@ -8,7 +8,7 @@ use crate::links::{Broken, Link};
 use super::frame::{FRAME_BYTES, Frame};
 use super::operation::{Borrowed, Operation};
 
-/// Frames that leave in one plain call, with their payloads; a longer one goes alone, in a gathering call.
+/// Frames of so many bytes are collected for one plain call; a longer one is sent alone, in a gathering call.
 const STAGE_BYTES: usize = 4096;
 
 /// Bytes of one system call, so that the receiver copies while the sender does.
@@ -48,8 +48,7 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// The link takes no more: forgets the frames that only the peer would have wanted, and keeps the sends, which
-    /// are to be failed.
+    /// The link takes no more: drops the frames without an operation, and keeps the sends, which are to be failed.
     pub(super) fn keep_operations(&mut self) {
         self.frames.retain(|outgoing| outgoing.payload.is_some());
     }
@@ -64,12 +63,12 @@ impl Outbox {
         self.frames.iter_mut().filter_map(|outgoing| outgoing.payload.as_mut())
     }
 
-    /// Gives them up.
+    /// Takes them out.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
         self.frames.drain(..).filter_map(|outgoing| outgoing.payload)
     }
 
-    /// Writes what fits; true when something was written. `stage` is room to work in.
+    /// Writes what fits; true when something was written. `stage` is a buffer for short frames.
     pub(super) fn flush<L: Link>(
         &mut self,
         link: &mut L,
@@ -108,7 +107,7 @@ impl Outbox {
         }
     }
 
-    /// Accounts for `sent` bytes, which end the frames that they complete.
+    /// Counts `sent` bytes as written, and finishes the frames that they complete.
     fn settle(&mut self, mut sent: usize, borrowed: &mut Borrowed<'_>) {
         while let Some(front) = self.frames.front_mut() {
             let (header, payload) = front.rest(borrowed);

@@ -7,7 +7,7 @@ pub(super) trait Operator<T> {
     fn combine(left: T, right: T, ranks: u32) -> T;
 }
 
-/// What an input is multiplied by before a sum.
+/// The factor by which an input is multiplied before a sum.
 pub(super) trait Scale: Copy {
     fn scale(self, factor: f64) -> Self;
 }

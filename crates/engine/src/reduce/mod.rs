@@ -33,12 +33,12 @@ enum Way {
 /// A user function panicked; the call fails with this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Panicked {
-    /// What the panic said.
+    /// The panic's message.
     pub(crate) text: String,
 }
 
 impl Reducer {
-    /// For a call that only moves.
+    /// For a call that only moves bytes.
     pub(crate) fn nothing() -> Reducer {
         Reducer { way: Way::Nothing }
     }
@@ -101,8 +101,8 @@ impl Reducer {
         }
     }
 
-    /// Whether it may be given any bytes that are a multiple of [`WHOLE_BYTES`]: a user function wants whole elements
-    /// of any size, and is called the fewer times the better.
+    /// Whether it accepts any bytes that are a multiple of [`WHOLE_BYTES`]. A user function needs whole elements of any
+    /// size, and should be called few times.
     pub(crate) fn takes_blocks(&self) -> bool {
         matches!(self.way, Way::BuiltIn { .. })
     }

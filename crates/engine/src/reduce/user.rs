@@ -7,14 +7,14 @@ use unisono_communicator::UserFunction;
 
 use super::Panicked;
 
-/// Little enough stack.
+/// Small enough for the stack.
 const CHUNK_BYTES: usize = 4096;
 
 /// A copy of a part of the destination, aligned for every element type so that the function need not copy again.
 #[repr(align(64))]
 struct Chunk([u8; CHUNK_BYTES]);
 
-/// `destination = function(left, right)`, where left and right are `operand` and `incoming` in the order said;
+/// `destination = function(left, right)`, where left and right are `operand` and `incoming` in the given order;
 /// `operand` is the destination if there is none.
 pub(super) fn reduce(
     function: &UserFunction,
@@ -45,7 +45,7 @@ pub(super) fn reduce(
     .map_err(|payload| Panicked { text: text(&*payload) })
 }
 
-/// `destination = call(destination, incoming)`, as many bytes at a time as `chunk` has, which holds the copy.
+/// `destination = call(destination, incoming)`, in parts of at most the length of `chunk`, which holds a copy.
 fn in_place(
     chunk: &mut [u8],
     destination: &mut [u8],
