@@ -308,7 +308,7 @@ impl Board {
     pub fn evict(&self, error: Error) {
         let error = self.eviction.get_or_init(|| error).clone();
         if !self.revoke(self.rank, Arc::new(error)) {
-            // Sleepers that know of another cause must hear of this one.
+            // Sleepers that were woken for another cause are woken again for this one.
             self.wake();
         }
     }

@@ -1,4 +1,4 @@
-//! Which ranks have closed a communicator, and who must know of that because they may have sent messages.
+//! Which ranks have closed a communicator, and which threads are woken then to read the messages of those ranks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,8 +22,7 @@ impl Closings {
         Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
     }
 
-    /// Notes that a rank has closed the communicator, or left it. Wakes who wants to know, if it may have sent
-    /// messages.
+    /// Notes that a rank has closed the communicator, or left it. If it may have sent messages, calls the wakers.
     pub fn note_closed(&self, rank: u32) {
         if rank != self.rank {
             self.set_and_wake(&self.closed, rank);
@@ -40,7 +39,7 @@ impl Closings {
         self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
     }
 
-    /// Adds somebody to wake when a rank has closed to which there is a stream for messages.
+    /// Adds a waker, which is called when a rank has closed that may have sent messages.
     pub fn on_close(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
         if (0..self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
@@ -80,7 +79,7 @@ mod tests {
         closings.note_closed(0);
         closings.note_closed(1);
         assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
-        // Its stream comes behind the news.
+        // The news of its end has come first, its stream comes later.
         closings.note_message_stream(1);
         closings.note_message_stream(2);
         assert_eq!(woken.load(Ordering::SeqCst), 1);

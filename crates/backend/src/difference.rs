@@ -24,7 +24,7 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
         (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
         _ => None,
     };
-    // Those of other calls follow from what differs already.
+    // Where other fields differ, the segments differ too, which says nothing new.
     let segments = if fields.is_none() { segments_difference(ours, theirs) } else { None };
     let list: Vec<String> = fields.into_iter().chain(algorithm).chain(segments).collect();
     (!list.is_empty()).then(|| list.join(", "))

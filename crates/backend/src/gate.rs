@@ -77,7 +77,7 @@ impl Drop for CallbackScope {
     }
 }
 
-/// The failure as all ranks are told it: what the system has refused says on which of them.
+/// The failure as all ranks see it: an error of the operating system says on which rank it happened.
 pub fn on_rank(error: Error, rank: u32) -> Error {
     match error {
         Error::System { what, text } => Error::System { what: format!("{what} on rank {rank}"), text },
@@ -199,7 +199,7 @@ impl CallGate {
         }
     }
 
-    /// Waits for those before, and returns the turn.
+    /// Waits for the calls before this one, and returns the turn.
     pub fn wait_for_turn(&self) -> Turn<'_> {
         Turn { _order: lock(&self.order) }
     }
@@ -232,8 +232,8 @@ impl CallGate {
     /// [`Error::Mismatch`], or the first cause.
     pub fn close(&self, now: Instant) -> Result<()> {
         let cause = self.check_revoked();
-        // Also behind a failure the others must learn that this rank takes no part any more: survivors would wait for
-        // it.
+        // After a failure too, the other ranks must learn that this one takes no part any more: survivors would wait
+        // for it.
         let closed = self.control.close(self.board.history(), deadline_after(now, self.timeout));
         cause.and(closed)
     }

@@ -82,13 +82,13 @@ impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
 }
 
 impl<S: AsRef<[u8]>> SegmentList<S> {
-    /// The list, whose slices are to be these to the call.
+    /// The same list, divided in this way.
     #[must_use]
     pub fn divided(self, division: Division) -> SegmentList<S> {
         SegmentList { division, ..self }
     }
 
-    /// What the slices are to the call.
+    /// How the list is divided.
     pub fn division(&self) -> Division {
         self.division
     }

@@ -83,7 +83,7 @@ fn segmented<'a>(call: &'a Call<'_>) -> [Option<Segmented<'a>>; 2] {
     [input, output]
 }
 
-/// No element is in two segments.
+/// Checks that no element is in two segments.
 fn check_elements(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     let element = call.descriptor.dtype.bytes();
     match buffer.bytes().position(|bytes| bytes % element != 0) {
@@ -95,7 +95,7 @@ fn check_elements(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     }
 }
 
-/// A list of shares has one for each rank, each as long as that rank's share is.
+/// Checks a list of shares: it has one segment for each rank, as long as that rank's share.
 fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Result<()> {
     let descriptor = &call.descriptor;
     let holds_shares = match (descriptor.collective, buffer.side) {
@@ -142,7 +142,8 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
     }
 }
 
-/// Only calls on one vector can be coalesced: of the others, several would lie in each other's shares.
+/// Checks that the collective can be coalesced: in those with shares, the shares of one buffer would lie between those
+/// of another.
 fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
     match call.descriptor.collective {
         Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Ok(()),

@@ -16,14 +16,14 @@ pub struct LengthList {
 }
 
 impl LengthList {
-    /// The list, of which as many are kept as are remembered.
+    /// A list, of which the first [`LENGTHS_KNOWN_MAX`] lengths are kept.
     pub fn new(lengths: impl ExactSizeIterator<Item = u64>) -> LengthList {
         let count = lengths.len() as u64;
         LengthList { known: lengths.take(LENGTHS_KNOWN_MAX).collect(), count }
     }
 
-    /// A list of `count` lengths that begins with `known`. `None` when these are more, or not as many as are
-    /// remembered.
+    /// A list of `count` lengths that begins with `known`. `None` unless `known` has exactly the lengths that are kept
+    /// of such a list.
     pub fn from_known(known: Vec<u64>, count: u64) -> Option<LengthList> {
         let is_whole = known.len() as u64 == count.min(LENGTHS_KNOWN_MAX as u64);
         is_whole.then_some(LengthList { known, count })
@@ -77,8 +77,8 @@ impl Sizes {
 }
 
 impl Buffers<'_> {
-    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which is
-    /// as good as none.
+    /// Where the segments of a coalesced call end, in bytes. `None` for any other call, and for one segment, which
+    /// changes nothing.
     pub fn segment_ends(&self) -> Option<&[usize]> {
         let (input, output) = match self {
             Buffers::InOut(buffer) => (None, buffer),

@@ -78,7 +78,7 @@ impl Future for Work {
     type Output = Finished;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Finished> {
-        // The waker is registered before the question: a call that ends between the two still wakes it.
+        // The waker is registered before the check: a call that ends between the two still wakes it.
         self.source.register(context.waker());
         if self.source.is_done() { Poll::Ready(self.take()) } else { Poll::Pending }
     }
