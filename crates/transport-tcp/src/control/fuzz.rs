@@ -19,7 +19,7 @@ use crate::wire::{
     frame_bytes,
 };
 
-/// The job: this rank, and those whose bytes the fuzzer makes.
+/// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
 const SIZE: u32 = 5;
 const RANK: u32 = 1;
 
@@ -30,7 +30,7 @@ const INTERVALS: Intervals =
 /// How long a caller waits for an agreement, or in its close.
 const PATIENCE: Duration = Duration::from_millis(700);
 
-/// Rounds of actions after one event, far more than news can cause.
+/// Rounds of actions after one event, more than news can ever cause.
 const ROUNDS_MAX: usize = 100;
 
 /// Target `control`: what the other ranks send over their control connections, while connections come and go, time
@@ -55,9 +55,9 @@ struct FuzzedNode {
     board: Arc<Board>,
     _inbox: Receiver<links::Delivery>,
     connected: [bool; SIZE as usize],
-    /// Who has been found not to take part.
+    /// The ranks that were found to have gone.
     gone: [bool; SIZE as usize],
-    /// Of the news of each rank, how many there were.
+    /// How much news of each rank has come.
     heard: [u64; SIZE as usize],
     first_cause: Option<Arc<Error>>,
     /// Agreements on a flag and on survivors: how many there were, and the one that is waited for.
@@ -128,7 +128,7 @@ impl FuzzedNode {
     }
 
     fn connect(&mut self, peer: u32) {
-        // Who was taken for dead is not let in.
+        // A rank that counts as lost is not let in.
         if !self.connected[peer as usize] && self.plane.presence(peer) != Presence::Lost {
             self.connected[peer as usize] = true;
             self.plane.on_connected(peer, self.now);
@@ -142,7 +142,7 @@ impl FuzzedNode {
         }
     }
 
-    /// Everything that a connection gives, up to the first thing that is no message, which ends it.
+    /// Reads everything from a connection, up to the first bytes that are no message, which end it.
     fn receive(&mut self, peer: u32, bytes: &[u8], piece: usize) {
         self.connect(peer);
         let mut socket = BufferedSocket { rest: bytes, piece };
@@ -179,7 +179,7 @@ impl FuzzedNode {
         self.communicators.on_time(self.now);
     }
 
-    /// What the caller of this rank does.
+    /// The actions of this rank's caller.
     fn call(&mut self, peer: u32, input: &mut Input<'_>) {
         match input.below(6) {
             0 => {
@@ -224,7 +224,7 @@ impl FuzzedNode {
         }
     }
 
-    /// Does what the plane wants, until it wants nothing more.
+    /// Carries out the actions of the plane, until there are none left.
     fn act(&mut self) {
         for _ in 0..ROUNDS_MAX {
             let actions = self.plane.take_actions();
@@ -241,7 +241,7 @@ impl FuzzedNode {
             Action::Connect(peer) => assert!(peer < SIZE && peer != RANK, "connects to {peer}"),
             Action::Send(peer, message) => {
                 assert!(peer < SIZE && peer != RANK, "sends to {peer}");
-                // What others have said has been checked when it came.
+                // News of other ranks was checked when it came.
                 if !matches!(&message, Message::News(news) if news.origin != RANK) {
                     check_sent(&message);
                 }
@@ -265,7 +265,7 @@ impl FuzzedNode {
         }
     }
 
-    /// What holds after every event, whatever was said.
+    /// Checks what must hold after every event.
     fn check(&mut self) {
         for (rank, gone) in (0..SIZE).zip(&mut self.gone) {
             let is_gone = self.plane.presence(rank) != Presence::Live;
@@ -296,7 +296,7 @@ impl FuzzedNode {
         }
     }
 
-    /// Once all patience has ended, nobody waits.
+    /// After every deadline, no caller waits any more.
     fn end(mut self) {
         self.pass(2 * PATIENCE);
         self.act();
@@ -308,13 +308,13 @@ impl FuzzedNode {
     }
 }
 
-/// A message that has been understood is the same one when it is written again.
+/// A message that was decoded is the same when it is encoded again.
 fn check_message(message: &Message) {
     let again = check_sent(message);
     assert_eq!(format!("{again:?}"), format!("{message:?}"));
 }
 
-/// Whatever is sent fits a frame, and is read as what it is, to the last byte.
+/// Every message that is sent fits a frame, and is decoded to itself, to the last byte.
 fn check_sent(message: &Message) -> Message {
     let (mut bytes, mut again) = (Vec::new(), Vec::new());
     encode(message, &mut bytes);

@@ -16,10 +16,10 @@ use super::simulation::job::{CutLink, Outside, SimulatedJob};
 use super::simulation::program::{Deviation, Moment, Program, mixed};
 use super::simulation::{Cut, MS, Random};
 
-/// Seeds of each kind of trouble, unless it is said otherwise.
+/// The number of seeds for each kind of trouble, unless a test says otherwise.
 const CASES: u64 = 240;
 
-/// Seeds that found something that was wrong.
+/// Seeds that have found an error.
 const FOUND: [(Trouble, u64); 1] = [
     // A rank that waited in `close` took the goodbye of one that had failed for other calls.
     (Trouble::CutLink, 334),
@@ -31,7 +31,7 @@ const LONG_STOP_MS: u64 = 1600;
 /// Shorter than that.
 const SHORT_STOP_MS: u64 = 600;
 
-/// How long the news of a failure may take, and a rank may wait for a better explanation than it has.
+/// How long the news of a failure may take, together with the time that a rank may wait for a better explanation.
 const SPREAD_MAX: Duration = Duration::from_millis(300);
 
 /// What happens to a job.
@@ -47,26 +47,26 @@ enum Trouble {
     Stop,
     /// Bytes of one link vanish, and it ends or does not.
     CutLink,
-    /// Two hosts do not hear each other for a while.
+    /// A network partition separates two hosts for a while.
     CutHosts,
-    /// Two hosts get resets in the place of each other's answers for a while.
+    /// A network partition separates two hosts for a while, and both get resets in the place of answers.
     ResetHosts,
-    /// One rank calls something else.
+    /// One rank makes a different call.
     Deviation,
     /// Control connections end on their way, and perhaps one rank dies.
     Interruptions,
-    /// One rank goes in one of the ways in which ranks go, and whoever gets an error ends at once.
+    /// One rank ends in one of the ways in which ranks can end, and every rank that gets an error ends at once.
     Departure,
 }
 
-/// One seed: what is done, what goes wrong, and what comes of it.
+/// One seed: the program, the trouble, and the results.
 struct Case {
     trouble: Trouble,
     seed: u64,
     program: Program,
-    /// Who dies, who stops for long, whose link fails.
+    /// The ranks that die, that stop for long, and whose link fails.
     victims: BTreeSet<u32>,
-    /// Whether it is chance which side of a cut goes on, and whether somebody does.
+    /// Whether it is random which side of a cut goes on, and whether one does.
     is_short: bool,
 }
 
@@ -183,7 +183,7 @@ impl Case {
         panic!("UNISONO_TEST_SEED={seed} ({trouble:?}): {why}; victims {victims:?}, {program:?}");
     }
 
-    /// What must hold whatever happens.
+    /// Checks what must hold whatever happens.
     fn check(&self, simulated_job: &SimulatedJob, stories: &Stories) {
         let hung = simulated_job.job().hung.clone();
         if !hung.is_empty() {
@@ -224,7 +224,7 @@ impl Case {
         }
     }
 
-    /// Why a rank must not get such an error.
+    /// Why a rank must not get such an error; `None` when it may.
     fn wrong_error(&self, rank: u32, error: &Error) -> Option<String> {
         let host = |rank: u32| self.program.hosts[rank as usize];
         if let Some(departure) = self.program.departure {
@@ -284,7 +284,7 @@ impl Case {
         }
     }
 
-    /// Ranks that go on together have agreed on who they are and from where; who is none of them has ended.
+    /// Ranks that go on together have agreed on their group and on the step; every other rank has ended.
     fn check_epochs(&self, stories: &Stories) {
         let mut agreed: BTreeMap<u32, (&Vec<u32>, u64)> = BTreeMap::new();
         for (rank, story) in stories.iter().filter(|(_, story)| has_finished(story)) {
@@ -300,10 +300,10 @@ impl Case {
         }
     }
 
-    /// Nobody finds out by its own deadline what another rank has found out before.
+    /// No rank finds out by its own deadline what another rank has found out before.
     fn check_times(&self, stories: &Stories) {
         let mut first: BTreeMap<u32, Duration> = BTreeMap::new();
-        // Who does not call for long does not find out before it calls.
+        // A rank that makes no call for long finds out when it calls.
         let late = self.program.departure.filter(|departure| departure.way == Way::Silence);
         let is_on_time = |entry: &(&u32, &Vec<Moment>)| late.is_none_or(|late| late.rank != *entry.0);
         let failures = || {
@@ -326,7 +326,7 @@ impl Case {
         }
     }
 
-    /// Nobody who lives is left behind.
+    /// No rank that lives is left behind.
     fn check_all_survive(&self, simulated_job: &SimulatedJob, stories: &Stories) {
         for (rank, story) in stories {
             if simulated_job.job().simulation.is_alive(*rank) && !has_finished(story) {
@@ -335,8 +335,9 @@ impl Case {
         }
     }
 
-    /// Everybody learns of it, and no call that needs something from every rank returns with a result, neither this one
-    /// nor any later one. Who only sends, or needs nothing from those who know, may go on for a call or two.
+    /// All ranks learn of the failure, and no call that needs something from every rank returns with a result, neither
+    /// this one nor any later one. A rank that only sends, or needs nothing from the ranks that know, may go on for a
+    /// call or two.
     fn check_deviation(&self, stories: &Stories) {
         let Some(deviation) = self.program.deviation else { return };
         for (rank, story) in stories {
@@ -451,7 +452,7 @@ fn a_departure_is_told_alike_also_when_everybody_ends_at_once() {
     run(Trouble::Departure);
 }
 
-/// Beyond the seeds that every run tries.
+/// Seeds beyond those of every run.
 #[test]
 fn what_was_found_once_stays_right() {
     for (trouble, seed) in FOUND {

@@ -52,7 +52,7 @@ fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<
         answer,
     );
     assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
-    // The news of a rank comes back to itself.
+    // A rank's own news comes back to it.
     communicators.happened(
         &news(4, Topic::Closed { key: KEY, history: history(calls), by_close: true }),
         Instant::now(),
@@ -74,7 +74,7 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
     assert_eq!((culprits[0].rank, reported_by, call.map(|call| call.number)), (6, 3, Some(0)));
 }
 
-/// A rank whose thread has panicked may live, and name others that leave because of that.
+/// A rank whose thread has panicked may live, and report others as lost that have left because of that.
 #[test]
 fn who_has_told_its_own_failure_takes_nothing_back() {
     for tells_itself in [true, false] {
@@ -143,7 +143,7 @@ fn closing_waits_for_all_and_compares() {
     );
 }
 
-/// Its last call had to send only, so it has finished; others have failed in theirs, and go on without it.
+/// Its last call only had to send, so it has finished. Others have failed in theirs, and go on without it.
 #[test]
 fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut communicators, board, _inbox) = local_communicators();

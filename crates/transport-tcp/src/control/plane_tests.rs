@@ -1,4 +1,4 @@
-//! The control planes of whole jobs, simulated: who learns of what.
+//! The control planes of whole jobs, simulated: which ranks learn of what.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +48,7 @@ fn a_stopped_rank_is_suspected_and_blames_nobody_when_it_wakes() {
 fn a_short_stop_raises_no_alarm() {
     let mut simulation = Simulation::new(6, 5);
     simulation.run(MS * 320);
-    // All at once, as when the whole machine is held up: nobody has listened, so nobody may judge.
+    // All ranks stop at once, as when the whole machine is held up: none has listened, so none may suspect another.
     (0..6).for_each(|rank| simulation.stop(rank, MS * 9000));
     simulation.run(MS * 15_000);
     simulation.assert_lost(&[], &[], "the machine was held up");
@@ -167,8 +167,8 @@ fn connections_that_end_on_their_way_lose_neither_ranks_nor_news() {
     }
 }
 
-/// Ranks on another host may name a killed one first, which proves nothing. When its neighbour, who has seen its end,
-/// has been killed too, its word must be there: else the two on that host could be those who go on.
+/// Ranks on another host may report a killed one first, which proves nothing. When its neighbour has seen its end and
+/// is killed too, the neighbour's report must have arrived: else the two on that host could be those that go on.
 #[test]
 fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
     for seed in 0..100 {
@@ -191,7 +191,7 @@ fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
     }
 }
 
-/// Nobody on the other host is left who could say whether its ranks are dead or cut off.
+/// No rank on the other host is left that could say whether its ranks are dead or cut off.
 #[test]
 fn a_host_that_dies_as_a_whole_leaves_no_proof() {
     let survivors_of = |hosts: &[u32], dead: [u32; 2]| {
@@ -218,7 +218,7 @@ fn a_host_that_dies_as_a_whole_leaves_no_proof() {
     }
 }
 
-/// The rank that dials may die before it has: nobody has a connection whose end would tell.
+/// The rank that dials may die before it has dialled: then no connection exists whose end could show that.
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let now = Instant::now();

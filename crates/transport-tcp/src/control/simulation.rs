@@ -1,5 +1,6 @@
 //! Whole jobs in one thread: the control planes and communicators of all ranks, their clocks, a queue of messages,
-//! ranks that die or stop, and cuts between them. The same seed gives the same run. `job` adds the engine.
+//! ranks that die or stop, and network partitions between them (cuts). The same seed gives the same run. `job` adds the
+//! engine.
 
 mod clock;
 pub(super) mod departure;
@@ -35,7 +36,7 @@ pub(super) const INTERVALS: Intervals =
 /// The communicator of all ranks.
 pub(super) const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
-/// How long a rank that nobody answers for keeps dialling.
+/// How long a rank keeps dialling another one that does not answer.
 const DIAL_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A small generator for delays; the seed is in every failure message.
@@ -56,17 +57,17 @@ enum SimulatedEvent {
     Message(u32, Message),
     Connected(u32),
     Reset(u32),
-    /// A dial to that rank has failed, which says so much.
+    /// A dial to that rank has failed; the certainty says what that proves.
     Absent(u32, Certainty),
     /// The process of that rank, on the same host, has ended.
     ProcessEnded(u32),
     Tick,
-    /// Something that is no business of the control planes.
+    /// An event that does not concern the control planes.
     Outside(Outside),
 }
 
 impl SimulatedEvent {
-    /// Whether nothing comes of it while its rank is stopped. The kernel goes on.
+    /// Whether the event waits while its rank is stopped. What the kernel does goes on.
     fn needs_its_rank(&self) -> bool {
         match self {
             SimulatedEvent::Message(..)
@@ -95,21 +96,22 @@ pub(super) struct Simulation {
     nodes: Vec<Option<SimulatedRank>>,
     /// Kept open, for communicators without an engine.
     inboxes: Vec<Receiver<Delivery>>,
-    /// Who does nothing until when.
+    /// The ranks that do nothing, and until when.
     stopped: BTreeMap<u32, Instant>,
     queue: BTreeMap<(Instant, u64), (u32, SimulatedEvent)>,
     last_arrival: BTreeMap<(u32, u32), Instant>,
     pub(super) links: BTreeSet<(u32, u32)>,
-    /// How many ends of its connection to another rank a rank has not noticed yet: what it sends there is lost.
+    /// For a rank and another one, how many ends of their connection the first has not noticed yet: what it sends there
+    /// is lost.
     unnoticed: BTreeMap<(u32, u32), u32>,
-    /// The ranks on one side of a cut, until when it lasts, and what it is like.
+    /// The ranks on one side of a cut, until when it lasts, and its kind.
     cut: Option<(BTreeSet<u32>, Instant, Cut)>,
     count: u64,
     pub(super) messages: u64,
     pub(super) random: Random,
     pub(super) heard: Vec<Vec<News>>,
     pub(super) answers: Vec<(u32, u32, CallStatus)>,
-    /// Actions of a rank are being carried out.
+    /// Whether the actions of a rank are being carried out.
     is_acting: bool,
 }
 
@@ -186,7 +188,7 @@ impl Simulation {
         self.nodes[rank as usize].is_some()
     }
 
-    /// Does something with the plane of a rank that lives.
+    /// Calls `body` with the plane of a rank that lives.
     pub(super) fn with_plane(&mut self, rank: u32, body: impl FnOnce(&mut Plane, Instant)) {
         let now = self.now;
         if let Some(node) = &mut self.nodes[rank as usize] {
@@ -195,7 +197,8 @@ impl Simulation {
         self.act(rank);
     }
 
-    /// Does something with the plane and the communicators of a rank that lives; what comes of it is published.
+    /// Calls `body` with the plane and the communicators of a rank that lives, and publishes the topics that it
+    /// returns.
     pub(super) fn with_node<T: IntoIterator<Item = Topic>>(
         &mut self,
         rank: u32,
@@ -210,7 +213,7 @@ impl Simulation {
         self.act(rank);
     }
 
-    /// What a rank that lives takes another one for.
+    /// What a rank that lives knows of another one.
     pub(super) fn presence(&self, rank: u32, other: u32) -> Presence {
         self.nodes[rank as usize].as_ref().map_or(Presence::Lost, |node| node.plane.presence(other))
     }
@@ -225,7 +228,7 @@ impl Simulation {
         self.nodes[rank as usize].as_ref().is_none_or(|node| node.plane.is_connected())
     }
 
-    /// Whether a rank that lives has ever heard another one.
+    /// Whether anything has ever come to a rank that lives from another one.
     fn has_heard(&self, rank: u32, other: u32) -> bool {
         self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(other))
     }
@@ -235,7 +238,7 @@ impl Simulation {
         self.nodes[rank as usize].as_ref().map_or(Clock::exact(self.start), |node| node.clock)
     }
 
-    /// A rank tells everybody.
+    /// A rank publishes a topic to all.
     pub(super) fn publish(&mut self, rank: u32, topic: Topic) {
         self.with_plane(rank, |plane, now| plane.publish(topic, now));
     }
@@ -267,7 +270,7 @@ impl Simulation {
         });
     }
 
-    /// Something is going to happen at a rank, outside of its control plane.
+    /// Schedules an event at a rank, outside of its control plane.
     pub(super) fn schedule(&mut self, rank: u32, after: Duration, outside: Outside) {
         self.push(rank, after, SimulatedEvent::Outside(outside));
     }
@@ -283,7 +286,7 @@ impl Simulation {
         }
     }
 
-    /// Messages take up to 2 ms and keep their order per pair; what meets a cut waits for its end.
+    /// Messages take up to 2 ms and keep their order per pair; a message that meets a cut waits for its end.
     fn deliver(&mut self, from: u32, to: u32, event: SimulatedEvent) {
         let delay = MS * self.random.below(3) as u32;
         let earliest = self.passes_at(from, to) + delay;
@@ -292,7 +295,7 @@ impl Simulation {
         self.push(to, arrival - self.now, event);
     }
 
-    /// As the control thread does: what comes of an action has its turn when all before it have had theirs.
+    /// As the control thread does: the actions that follow from an action come after all actions before it.
     fn act(&mut self, rank: u32) {
         if std::mem::replace(&mut self.is_acting, true) {
             return;
@@ -341,14 +344,14 @@ impl Simulation {
     }
 
     fn connect(&mut self, rank: u32, peer: u32) {
-        // The goodbye of a rank that has never spoken with this one may still come by way of others.
+        // If nothing has ever come from the rank, other ranks may still forward its goodbye.
         let wait = if self.has_heard(rank, peer) { MS } else { INTERVALS.suspect };
         match &self.nodes[peer as usize] {
             _ if self.is_refused(rank, peer) => {
                 self.push(rank, wait, SimulatedEvent::Absent(peer, Certainty::Confirmed))
             }
             None => {}
-            // Whoever takes us for dead does not answer.
+            // A rank that counts us as lost does not answer.
             Some(node) if node.plane.presence(rank) == Presence::Lost => {
                 self.push(rank, DIAL_PATIENCE, SimulatedEvent::Absent(peer, Certainty::Suspected));
             }
@@ -368,7 +371,7 @@ impl Simulation {
         self.now = end;
     }
 
-    /// Lets the next thing happen, if it happens until `end`; what is outside of the control planes is handed out.
+    /// Handles the next event, if it happens before `end`; an event outside of the control planes is returned.
     pub(super) fn step(&mut self, end: Instant) -> Option<Option<(u32, Outside)>> {
         let entry = self.queue.first_entry().filter(|entry| entry.key().0 <= end)?;
         let ((at, _), (rank, event)) = entry.remove_entry();
@@ -424,7 +427,7 @@ impl Simulation {
         self.act(rank);
     }
 
-    /// Whom a rank has heard to be lost.
+    /// The ranks that a rank counts as lost.
     pub(super) fn lost(&self, rank: u32) -> BTreeSet<u32> {
         let lost = |news: &News| match news.topic {
             Topic::Lost { rank, .. } => Some(rank),
@@ -437,7 +440,7 @@ impl Simulation {
         self.heard[rank as usize].iter().filter_map(lost).collect()
     }
 
-    /// Fails unless exactly these are lost, on every rank but some.
+    /// Fails unless exactly these ranks are lost, on every rank except some.
     pub(super) fn assert_lost(&self, expected: &[u32], except: &[u32], what: &str) {
         let expected: BTreeSet<u32> = expected.iter().copied().collect();
         for rank in (0..self.size()).filter(|rank| !except.contains(rank)) {

@@ -28,7 +28,7 @@ enum Faults {
     CrashesAndResets,
 }
 
-/// One rank's part.
+/// The part of one rank.
 struct Asker {
     rank: u32,
     flag: bool,
@@ -48,7 +48,7 @@ impl Asker {
     }
 }
 
-/// What is going to happen, and when.
+/// What happens, and when.
 enum Act {
     Ask(u32),
     Crash(u32),
@@ -78,14 +78,14 @@ fn random_faults(faults: Faults, hosts: &[u32], random: &mut Random) -> Vec<Act>
             acts.push(Act::Cut(side, MS * (200 + random.below(6000)) as u32, cut));
         }
     }
-    // Any order: asks and faults meet in every way.
+    // In any order, so that requests and faults meet in every way.
     for index in (1..acts.len()).rev() {
         acts.swap(index, random.below(index as u64 + 1) as usize);
     }
     acts
 }
 
-/// Two agreements: one under faults, one when all is over.
+/// Two agreements: one under faults, one after all of them.
 fn agree_twice(simulation: &mut Simulation, faults: Faults, hosts: &[u32], what: &str) {
     let acts = random_faults(faults, hosts, &mut simulation.random);
     let mut askers = Vec::new();
@@ -120,8 +120,8 @@ fn agree_twice(simulation: &mut Simulation, faults: Faults, hosts: &[u32], what:
     }
 }
 
-/// Those who can go on have decided the same, with all of them in it. Who was taken for dead, or cut off, may have
-/// decided from what was said before, and finds out by its next call.
+/// The ranks that can go on have decided the same, with all of them in it. A rank that counts as lost, or is cut off,
+/// may have decided from earlier ballots, and finds out by its next call.
 fn check(answers: &BTreeMap<u32, Result<Agreed>>, askers: &[Asker], going_on: &BTreeSet<u32>, what: &str) {
     let mut decided: Option<&Agreed> = None;
     for rank in going_on {
@@ -176,8 +176,8 @@ fn one_side_of_a_cut_that_answers_with_resets_goes_on() {
     runs(Faults::CrashesAndResets);
 }
 
-/// A rank that heard from the other side that it is dead, and was mute from then on: those of its own side had no ear
-/// for that side any more, and waited for it.
+/// A rank learned from the other side that it counts as lost, and sent no ballots from then on. The ranks on its own
+/// side no longer accepted news from the other side, and waited for it.
 #[test]
 fn who_is_taken_for_dead_by_one_side_is_awaited_by_none() {
     run(Faults::CrashesAndCut, 1108);
@@ -195,7 +195,7 @@ fn who_never_asks_is_named_by_those_who_wait() {
         let Ok(Err(Error::Timeout { not_arrived, .. })) = answer.try_recv() else { panic!("not in time") };
         assert_eq!(not_arrived.iter().map(|awaited| awaited.rank).collect::<Vec<_>>(), [1]);
     }
-    // Nothing is lost: the next attempt goes on with the same agreement.
+    // Nothing is lost: the next attempt continues the same agreement.
     let later = Ask { deadline: simulation.now + SPAN, ..ask };
     let again = [0, 1, 2].map(|rank| simulation.agree(rank, Ask { flag: rank != 1, ..later }));
     simulation.run(MS * 50);

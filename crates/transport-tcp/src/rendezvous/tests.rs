@@ -72,7 +72,7 @@ fn joining(config: JoinConfig) -> Joining {
     thread::spawn(move || join(&config))
 }
 
-/// Checks that all have met, all alike, and returns the name of the meeting.
+/// Checks that all have met with the same result, and returns the id of the job.
 fn all_met(joining: impl IntoIterator<Item = Joining>) -> JobId {
     let joining: Vec<Joining> = joining.into_iter().collect();
     let members: Vec<Membership> = joining.into_iter().map(|one| one.join().unwrap().unwrap()).collect();
@@ -167,7 +167,7 @@ fn unauthenticated_and_half_open_handshakes_delay_nobody() {
     watched(|| {
         let store = store(2, loopback(0));
         let dial = || TcpStream::connect(store.address()).unwrap();
-        // More than may be within their handshake at once, so that the oldest have to give way.
+        // More than may be within their handshake at once, so that the oldest are closed.
         let mut unauthenticated: Vec<TcpStream> = (0..300).map(|_| dial()).collect();
         for (index, connection) in unauthenticated.iter_mut().enumerate() {
             // Some say nothing, some one byte that could be right, some junk; a closed one cannot be written to.
@@ -230,7 +230,7 @@ fn a_listener_that_says_nothing_or_something_else_is_no_store() {
             joining(JoinConfig { handshake_timeout: HANDSHAKE, ..config(address) }),
             "does not speak this protocol",
         );
-        // Closed only now: closing over unread bytes could take back what was said.
+        // Closed only now: closing a socket with unread bytes could discard what was sent.
         drop(speaks.join().unwrap().unwrap());
     });
 }
@@ -268,7 +268,8 @@ fn ranks_of_one_host_meet_through_a_file_fresh_stale_or_broken() {
         };
         leave(b"half a noti");
         through_file(&path, 3);
-        // What a killed host leaves: a genuine notice of a store that is gone, or whose port is another's by now.
+        // What a killed host leaves: a genuine notice of a store that is gone, or whose port belongs to another process
+        // by now.
         let another = store(4, loopback(0));
         for address in [vacant(), another.address()] {
             leave(&file::tests::notice(Secret::random().unwrap(), address));
@@ -448,7 +449,7 @@ fn killed_hosts_are_replaced() {
     watched(|| {
         let directory = TestDirectory::new();
         let mut first = start_process(&directory.0, 1);
-        // No key is given: the processes know the job by their parent. Its file appears once the host hosts.
+        // No key is given: the processes identify the job by their parent. Its file appears once the host runs.
         let notices = || std::fs::read_dir(directory.0.join("unisono")).ok().into_iter().flatten().flatten();
         while !notices().any(|notice| notice.metadata().is_ok_and(|m| m.len() > 0)) {
             assert!(first.try_wait().unwrap().is_none(), "the host waits for the others");

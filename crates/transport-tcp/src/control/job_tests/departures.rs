@@ -1,4 +1,4 @@
-//! What must hold when one rank goes, in whatever way, and every other rank that gets an error ends at once.
+//! What must hold when one rank ends, in whatever way, and every other rank that gets an error ends at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{Case, Stories, culprits, errors};
 const STILL_MIN: Duration = Duration::from_nanos(IDLE_AFTER_CAUSE_MAX.as_nanos() as u64 * 98 / 100);
 
 impl Case {
-    /// Why a rank must not get such an error: all get the same kind, about the rank that has gone and no other.
+    /// Why a rank must not get such an error: all get the same kind, about the rank that has ended and no other.
     pub(super) fn wrong_error_of_departure(
         &self,
         departure: EarlyDeparture,
@@ -33,14 +33,14 @@ impl Case {
                 (way.is_clean() && *evidence != left).then(|| "not how it has left".to_owned())
             }
             Error::Timeout { .. } if way == Way::Silence => None,
-            // Both have closed, this rank and the one that has done so too early.
+            // Both have closed: this rank, and the one that has done so too early.
             Error::Mismatch { .. } if way == Way::Close => None,
             _ => Some("not what has happened".to_owned()),
         }
     }
 
-    /// A call of which all other ranks have had their result has had all its bytes; and who has closed early is told
-    /// at most that others have closed after more calls.
+    /// A call whose result all other ranks have got has had all its bytes. And a rank that has closed early is told at
+    /// most that others have closed after more calls.
     pub(super) fn check_departure(&self, departure: EarlyDeparture, stories: &Stories) {
         if departure.way == Way::Silence {
             self.check_timeouts(departure.rank, stories);
@@ -55,7 +55,7 @@ impl Case {
                     Moment::Failed { error: Error::Mismatch { .. }, .. } => {
                         self.fails(&format!("rank {rank} has a mismatch and has not closed"), stories);
                     }
-                    // One that was refused at once has taken no part: its communicator was revoked before. One in
+                    // A call that was refused at once has taken no part: its communicator was revoked before. A call in
                     // which nothing has moved for long does not go on after a failure.
                     Moment::Failed { step, waited, .. }
                         if departure.way != Way::Death
@@ -84,7 +84,7 @@ impl Case {
         }
     }
 
-    /// All ranks are told the same deadline, by which only these had not called: the late rank, and who was waiting in
+    /// All ranks report the same deadline, at which only these had not called: the late rank, and those that waited in
     /// an earlier call.
     fn check_timeouts(&self, late: u32, stories: &Stories) {
         let mut first = None;

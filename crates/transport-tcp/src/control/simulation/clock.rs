@@ -22,7 +22,7 @@ impl Clock {
         self.start + self.ahead + (now - self.start) * self.nanos_per_ms / 1_000_000
     }
 
-    /// The first time of the simulation at which it shows that.
+    /// The first time of the simulation at which the clock shows that.
     pub(super) fn when(&self, shown: Instant) -> Instant {
         let passed = shown.saturating_duration_since(self.start + self.ahead);
         let guess = self.start + passed * 1_000_000 / self.nanos_per_ms;

@@ -1,5 +1,5 @@
-//! A program without recovery, in which one rank goes before the others are done, in any of the ways in which ranks go.
-//! Every other rank that gets an error ends at once: an ordinary program prints it and exits.
+//! A program without recovery, in which one rank ends before the others are done, in any of the ways in which ranks can
+//! end. Every other rank that gets an error ends at once: an ordinary program prints it and exits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::links::create;
 use super::program::{Moment, Program, mixed};
 use super::{Random, WORLD};
 
-/// Longer than any call of the others takes until its deadline.
+/// Longer than the deadline of any call of the others.
 const LONGER_THAN_CALLS_MS: u64 = 10_000;
 
-/// How a rank goes.
+/// How a rank ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Way {
     /// Its thread panics, which drops its communicator. Its process may end with it or go on.
@@ -28,7 +28,7 @@ pub(in super::super) enum Way {
     Exit,
     /// It is killed, in the middle of a call or between two.
     Death,
-    /// It stays, but does not call for longer than the others wait.
+    /// It stays, but makes no call for longer than the others wait.
     Silence,
 }
 
@@ -45,7 +45,7 @@ impl Way {
     }
 }
 
-/// Which rank goes, before which call, and how.
+/// Which rank ends, before which call, and how.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct EarlyDeparture {
     pub(in super::super) rank: u32,
@@ -54,7 +54,7 @@ pub(in super::super) struct EarlyDeparture {
 }
 
 impl Program {
-    /// What one rank of the job does when some rank goes.
+    /// The program of one rank of the job.
     pub(in super::super) fn run_with_departure(
         &self,
         departure: EarlyDeparture,
@@ -91,7 +91,7 @@ impl Program {
                     }
                     Way::Close => {
                         story.push(Moment::Departed(communicator.close()));
-                        // It holds its communicator for as long as anybody may need it.
+                        // It holds its communicator for as long as another rank may need it.
                         simulated_job.sleep(rank, Duration::from_millis(2 * LONGER_THAN_CALLS_MS));
                         return story;
                     }
@@ -115,7 +115,7 @@ impl Program {
     }
 }
 
-/// The process ends: its communicator is dropped before, or is not.
+/// The process ends: its communicator is dropped before that, or is not dropped.
 fn end(simulated_job: &SimulatedJob, rank: u32, communicator: Arc<dyn Communicator>, random: &mut Random) {
     let kept = (random.below(2) == 0).then_some(communicator);
     simulated_job.leave(rank);

@@ -20,7 +20,7 @@ use crate::wire::{CommunicatorKey, ConnectionRole, Topic};
 /// How long a rank that leaves waits for its first connections, as over sockets.
 const CONNECTED_WAIT: Duration = Duration::from_secs(5);
 
-/// A connection that is wanted, from the rank at which it happens to `peer`.
+/// A connection to `peer` that is wanted.
 #[derive(Clone, Copy)]
 pub(in super::super) struct Dial {
     key: CommunicatorKey,
@@ -59,8 +59,8 @@ impl Job {
         });
     }
 
-    /// A rank leaves its world, once its first connections are there or that takes too long: it says what has become of
-    /// its communicators, and goodbye; everything that it has sent arrives, and then the ends of its streams.
+    /// A rank leaves its world, once its first connections exist or that takes too long: it closes its communicators,
+    /// and says goodbye. Everything that it has sent arrives, and then the ends of its streams.
     pub(super) fn leave(&mut self, rank: u32, by: Instant) {
         if !self.simulation.is_connected(rank) && self.simulation.now < by {
             return self.simulation.schedule(rank, MS, Outside::Leave { by });
@@ -79,7 +79,7 @@ impl Job {
         self.simulation.kill(rank);
     }
 
-    /// The two directions of a connection as `rank` sees them, outwards and inwards, if it is there.
+    /// The two directions of a connection as `rank` sees them, outwards and inwards, if it exists.
     pub(super) fn connection(
         &self,
         rank: u32,
@@ -121,7 +121,8 @@ impl Job {
         if absent_since.is_some_and(|since| now - since >= INTERVALS.suspect) {
             return gone(self, "nobody listens there");
         }
-        // Whoever takes us for dead does not answer; a connection to a communicator that is not there yet is parked.
+        // A rank that counts us as lost does not answer; a connection to a communicator that does not exist yet is
+        // parked.
         let is_taken = passes_at == now
             && self.simulation.has_member(peer, key)
             && self.simulation.presence(peer, rank) == Presence::Live
@@ -129,7 +130,7 @@ impl Job {
         if is_taken {
             return self.connect(rank, dial);
         }
-        // Nothing tells a dial that vanishes from one that takes long; one that is refused is tried again at once.
+        // A dial whose packets are lost cannot be told from a slow one; one that is refused is repeated at once.
         let wait = if is_refused { Duration::ZERO } else { passes_at - now };
         let pause = wait + MS * (1 + self.simulation.random.below(10) as u32);
         self.simulation.schedule(rank, pause, Outside::Dial(Dial { absent_since, ..dial }));

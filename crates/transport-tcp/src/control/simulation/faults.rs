@@ -1,26 +1,26 @@
-//! What goes wrong in a simulated job: ranks that die or stop, connections that end, hosts that are cut off.
+//! What goes wrong in a simulated job: ranks die or stop, connections end, the network separates hosts.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::{INTERVALS, MS, SimulatedEvent, Simulation};
 
-/// How two sides are cut off from each other.
+/// How a cut separates two sides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Cut {
     /// Nothing passes.
     Silence,
-    /// Something between them answers in the place of the other side: it resets connections, and refuses dials.
+    /// A device between the sides answers in the place of the other side: it resets connections, and refuses dials.
     Resets,
 }
 
 impl Simulation {
-    /// When what meets a cut gets through, if there is one between these ranks.
+    /// When a message between two ranks gets through a cut, if there is a cut between them.
     pub(super) fn passes_at(&self, from: u32, to: u32) -> Instant {
         self.cut_between(from, to).map_or(self.now, |(until, _)| until.max(self.now))
     }
 
-    /// Whether whoever dials is refused, by a cut or because nobody is there.
+    /// Whether a dial is refused, by a cut or because nobody listens.
     pub(super) fn is_refused(&self, from: u32, to: u32) -> bool {
         let is_cut = self.cut_between(from, to).is_some_and(|cut| cut.0 > self.now && cut.1 == Cut::Resets);
         is_cut || !self.is_alive(to)
@@ -44,7 +44,7 @@ impl Simulation {
                 self.deliver(rank, peer, SimulatedEvent::ProcessEnded(rank));
             }
         }
-        // Who has never heard it on a connection gives its goodbye time to come by way of others.
+        // A rank without a connection to the dead one waits for a goodbye that others may forward.
         for peer in (0..self.size()).filter(|&peer| peer != rank) {
             if self.hosts.are_same(rank, peer) {
                 self.push(peer, INTERVALS.suspect, SimulatedEvent::ProcessEnded(rank));
@@ -52,7 +52,7 @@ impl Simulation {
         }
     }
 
-    /// A rank hears that another one is lost: if it can, it finds out whether that is so.
+    /// A rank learns that another one is lost: if it can, it finds out whether that is true.
     pub(super) fn witness(&mut self, rank: u32, lost: u32) {
         if self.hosts.are_same(rank, lost) && lost < self.size() && !self.is_alive(lost) {
             let delay = MS * self.random.below(3) as u32;
@@ -60,7 +60,7 @@ impl Simulation {
         }
     }
 
-    /// A rank dies, and on every connection it is chance how much of what it has sent lately still arrives.
+    /// A rank dies. On every connection a random part of what it has sent lately still arrives.
     pub(in super::super) fn crash(&mut self, rank: u32) {
         let until: Vec<Instant> =
             (0..self.size()).map(|_| self.now + MS * self.random.below(3) as u32).collect();
@@ -71,7 +71,7 @@ impl Simulation {
         self.kill(rank);
     }
 
-    /// A control connection ends on its way, and it is chance how much of what was under way still arrives.
+    /// A control connection ends on its way. A random part of what was under way still arrives.
     pub(in super::super) fn break_connection(&mut self, (low, high): (u32, u32)) {
         if !self.links.remove(&(low, high)) {
             return;
@@ -96,15 +96,16 @@ impl Simulation {
         }
     }
 
-    /// A rank does nothing for a while, and not before the end of an earlier stop: what waits for that keeps its order.
+    /// A rank does nothing for a while, at least until the end of an earlier stop: events that wait for it keep their
+    /// order.
     pub(in super::super) fn stop(&mut self, rank: u32, span: Duration) {
         let until = self.now + span;
         let entry = self.stopped.entry(rank).or_insert(until);
         *entry = until.max(*entry);
     }
 
-    /// Nothing passes between these ranks and the others for a while; what is under way arrives, or some of it where
-    /// connections are reset.
+    /// Nothing passes between these ranks and the others for a while. What is under way arrives, or only a part of it
+    /// where connections are reset.
     pub(in super::super) fn cut_off(&mut self, side: BTreeSet<u32>, span: Duration, cut: Cut) {
         let crosses = |link: &&(u32, u32)| side.contains(&link.0) != side.contains(&link.1);
         let crossing: Vec<(u32, u32)> = self.links.iter().filter(crosses).copied().collect();

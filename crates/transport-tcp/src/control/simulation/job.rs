@@ -1,5 +1,5 @@
 //! A whole job with its engines: every rank's program runs in a thread of its own, but only one of them at a time,
-//! until it has to wait. Who goes on is drawn at random among those who can; when nobody can, time passes.
+//! until it has to wait. Which rank goes on is drawn at random among those that can; when none can, time passes.
 //!
 //! Inside are the whole engine (`EngineCommunicator` with its planner, runs, questions, deadlines and `shrink`) and the
 //! whole control plane (`Plane` and `LocalCommunicators`: floods, detector, agreement). Not inside are sockets,
@@ -21,18 +21,18 @@ use super::{Cut, MS, Simulation};
 use crate::control::Command;
 use crate::wire::CommunicatorKey;
 
-/// Far beyond every deadline in the time of the simulation.
+/// Later than every deadline, in the time of the simulation.
 const TIME_MAX: Duration = Duration::from_secs(120);
 
-/// Far beyond what any job needs: turns and uses of links.
+/// More turns and uses of links than any job needs.
 const ACTS_MAX: u64 = 5_000_000;
 
-/// How often a rank is interrupted where it uses a link: once in so many times.
+/// Of so many uses of links, a rank is interrupted in one.
 const INTERRUPTION: u64 = 24;
 
-/// What happens outside of the control planes.
+/// The events outside of the control planes.
 pub(in super::super) enum Outside {
-    /// The engine's thread has told the control thread something.
+    /// The engine's thread has sent a command to the control thread.
     Command(Command),
     /// A connection is dialled.
     Dial(Dial),
@@ -63,7 +63,7 @@ pub(super) type Connection = (CommunicatorKey, u32, u32, usize);
 
 /// What a rank's thread waits for.
 pub(super) enum Wait {
-    /// Nothing: it may go on at that time.
+    /// Nothing: it goes on at that time.
     Nap(Instant),
     /// These pipes to become readable or writable, or its waker, until that time.
     Links(Vec<(usize, bool)>, Instant),
@@ -85,9 +85,9 @@ pub(super) struct Seat {
     wait: Option<Wait>,
     pub(super) woken: Arc<AtomicBool>,
     is_over: bool,
-    /// Whether it is to unwind: the rank has died.
+    /// Whether the thread is to unwind: its rank has died.
     is_gone: bool,
-    /// The rank dies in so many uses of its links.
+    /// After how many more uses of its links the rank dies.
     uses_left: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ pub(in super::super) struct Job {
     current: Option<u32>,
     limit: Instant,
     acts: u64,
-    /// Who was still waiting at the end of time.
+    /// The ranks that still waited at the end of time.
     pub(in super::super) hung: Vec<u32>,
     /// A data stream of the first communicator that loses everything after so many bytes, and whether it then ends.
     pub(in super::super) cut_link: Option<CutLink>,
@@ -115,14 +115,14 @@ pub(in super::super) struct CutLink {
     pub(in super::super) ends: bool,
 }
 
-/// The job as its ranks hold it.
+/// The handle of a job that its ranks share.
 pub(in super::super) struct SimulatedJob {
     job: Mutex<Job>,
     pub(in super::super) options: EngineOptions,
 }
 
 impl SimulatedJob {
-    /// A job whose rank r lies on host `hosts[r]`, in which nobody runs yet.
+    /// A job whose rank r lies on host `hosts[r]`, in which no rank runs yet.
     pub(in super::super) fn new(hosts: &[u32], seed: u64, options: EngineOptions) -> Arc<SimulatedJob> {
         let simulation = Simulation::skewed(hosts, seed);
         let size = simulation.size();
@@ -189,7 +189,7 @@ impl SimulatedJob {
         })
     }
 
-    /// Waits. Others go on meanwhile.
+    /// Waits. Other ranks go on meanwhile.
     pub(super) fn pause(&self, rank: u32, wait: Wait) {
         let mut job = self.job();
         job.seats[rank as usize].wait = Some(wait);
@@ -226,7 +226,7 @@ impl SimulatedJob {
         job.wake_current();
     }
 
-    /// A rank does something else for a while.
+    /// A rank does something outside of the communicator for a while.
     pub(in super::super) fn nap(&self, rank: u32, longest: Duration) {
         let mut job = self.job();
         let span = job.simulation.random.below(1 + longest.as_micros() as u64);
@@ -235,7 +235,7 @@ impl SimulatedJob {
         self.pause(rank, Wait::Nap(until));
     }
 
-    /// A rank does something else for so long.
+    /// A rank does something outside of the communicator for so long.
     pub(in super::super) fn sleep(&self, rank: u32, span: Duration) {
         let until = self.job().simulation.now + span;
         self.pause(rank, Wait::Nap(until));
@@ -249,7 +249,7 @@ impl SimulatedJob {
         }
     }
 
-    /// Before a rank uses a link: others may come between, and it may die here.
+    /// Before a rank uses a link: other ranks may get their turn, and the rank may die here.
     pub(super) fn before_use(&self, rank: u32) {
         let mut job = self.job();
         job.count_act();
@@ -282,7 +282,7 @@ impl SimulatedJob {
     }
 }
 
-/// How the thread of a dead rank ends.
+/// The payload with which the thread of a dead rank unwinds.
 struct Gone;
 
 impl Job {
@@ -302,7 +302,7 @@ impl Job {
         thread.into_iter().for_each(Thread::unpark);
     }
 
-    /// Decides who goes on, letting time pass until somebody can.
+    /// Decides which rank goes on, and lets time pass until one can.
     fn pass_on(&mut self) {
         self.current = None;
         self.count_act();
@@ -327,14 +327,14 @@ impl Job {
         }
     }
 
-    /// Whoever has not come to its end hangs.
+    /// A rank that has not come to its end hangs.
     fn give_up(&mut self) {
         let waits = |rank: &u32| !self.seats[*rank as usize].is_over;
         self.hung = (0..self.simulation.size()).filter(waits).collect();
         self.seats.iter_mut().for_each(|seat| seat.is_gone = true);
     }
 
-    /// Counts what ranks do, so that one that runs in circles is found, too.
+    /// Counts what ranks do, so that an endless loop is found too.
     fn count_act(&mut self) {
         self.acts += 1;
         if self.acts == ACTS_MAX {
@@ -342,7 +342,7 @@ impl Job {
         }
     }
 
-    /// When a rank goes on whatever happens.
+    /// When a rank goes on at the latest.
     fn due(&self, rank: u32) -> Option<Instant> {
         let seat = &self.seats[rank as usize];
         let until = seat.wait.as_ref().filter(|_| !seat.is_over)?.until();
@@ -377,7 +377,7 @@ impl Job {
         self.seats[rank as usize].woken.store(false, Ordering::Relaxed);
     }
 
-    /// The engine tells its control thread something, which comes to it a little later.
+    /// The engine sends its control thread a command, which arrives a little later.
     pub(super) fn command(&mut self, rank: u32, command: Command) {
         self.simulation.schedule(rank, Duration::from_micros(20), Outside::Command(command));
     }
@@ -403,7 +403,7 @@ impl Job {
         }
     }
 
-    /// The ranks below this one are cut off from the others for a while.
+    /// The network separates the ranks below this one from the others for a while.
     fn cut_off(&mut self, below: u32, span: Duration, cut: Cut) {
         self.simulation.cut_off((0..below).collect(), span, cut);
         for index in 0..self.pipes.len() {
@@ -411,7 +411,7 @@ impl Job {
             if cut == Cut::Resets && (from < below) != (to < below) && !self.pipes[index].has_ended {
                 self.pipes[index].lose_tail(&mut self.simulation.random);
                 self.pipes[index].is_refused = true;
-                // When one of its sides next sends something, or looks.
+                // Noticed when one of its sides next sends something, or checks it.
                 let delay = Duration::from_micros(self.simulation.random.below(2000));
                 self.simulation.schedule(to, delay, Outside::Ended { pipe: index, is_reset: true });
             }
@@ -479,7 +479,7 @@ impl Job {
     }
 }
 
-/// A pipe that swallows bytes swallows its end, too.
+/// A pipe that loses bytes loses its end too.
 fn pipe_is_whole(pipe: &Pipe) -> bool {
     pipe.lost_after.is_none()
 }

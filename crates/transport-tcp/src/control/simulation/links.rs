@@ -1,4 +1,4 @@
-//! What an engine holds of a simulated job: its links, and its control.
+//! What an engine in a simulated job holds: its links, and its control plane.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::control::{Command, LocalCommunicator};
 use crate::links::Delivery;
 use crate::wire::CommunicatorKey;
 
-/// How long a goodbye waits for those of the others, as over sockets.
+/// How long a goodbye waits for the goodbyes of the others, as over sockets.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
 
-/// How long beyond a deadline an answer may take to come from the control plane.
+/// How much longer than its deadline an answer of the control plane may take.
 const ANSWER_WAIT: Duration = Duration::from_secs(1);
 
 /// Makes one rank's part of a communicator, as `communicator::create` does.
@@ -108,7 +108,7 @@ impl Link for SimulatedLink {
 }
 
 impl SimulatedLinks {
-    /// Takes over the connections that are there by now.
+    /// Takes over the connections that exist by now.
     fn fetch(&mut self, edge: Edge) -> bool {
         let place = edge.index();
         if self.links[place].is_none() && self.failed.is_none() {

@@ -1,4 +1,4 @@
-//! A simulated byte stream in one direction: bytes keep their order and arrive late, in bits, or not at all.
+//! A simulated byte stream in one direction: bytes keep their order and arrive late, in parts, or not at all.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -8,33 +8,34 @@ use unisono_engine::HEADER_BYTES;
 
 use super::Random;
 
-/// What every transport holds: the header of a call, which nobody reads before its payload is wanted, and one element.
+/// The least capacity of every transport: the header of a call, which is not read before its payload is wanted, and one
+/// element.
 const CAPACITY_MIN: usize = HEADER_BYTES + 8;
 
 /// One direction of one connection.
 pub(in super::super) struct Pipe {
-    /// Who writes, as a rank of the job.
+    /// The writer, as a rank of the job.
     pub(super) from: u32,
-    /// Who reads.
+    /// The reader.
     pub(super) to: u32,
     /// Accepted and not read yet; the first `arrived` of them can be read.
     bytes: VecDeque<u8>,
     arrived: usize,
     capacity: usize,
-    /// What one call moves at most.
+    /// The most bytes that one call moves.
     call_bytes_max: usize,
     delay: Duration,
     last_arrival: Instant,
     accepted: u64,
     /// After so many bytes nothing arrives any more.
     pub(super) lost_after: Option<u64>,
-    /// What has been accepted and will never arrive.
+    /// How many bytes have been accepted and will never arrive.
     vanished: usize,
-    /// The reader finds an end behind the last byte.
+    /// The reader finds the end of the stream after the last byte.
     pub(super) has_ended: bool,
     /// The reader finds an error before them.
     pub(super) is_reset: bool,
-    /// Nobody reads any more.
+    /// No rank reads any more.
     pub(super) is_refused: bool,
 }
 
@@ -63,12 +64,12 @@ impl Pipe {
         }
     }
 
-    /// Whether a receive would not have to wait.
+    /// Whether a receive can return at once.
     pub(super) fn is_readable(&self) -> bool {
         self.arrived > 0 || self.is_reset || self.has_ended && self.bytes.is_empty()
     }
 
-    /// Whether a send would not have to wait.
+    /// Whether a send can return at once.
     pub(super) fn is_writable(&self) -> bool {
         self.is_refused || self.room() > 0
     }
@@ -77,7 +78,7 @@ impl Pipe {
         self.capacity.saturating_sub(self.bytes.len() + self.vanished)
     }
 
-    /// Takes some of the bytes: how many, and of these how many will arrive.
+    /// Takes some of the bytes; returns how many, and how many of these will arrive.
     pub(super) fn send(&mut self, slices: &[IoSlice<'_>], random: &mut Random) -> io::Result<(usize, usize)> {
         if self.is_refused {
             return Err(ErrorKind::BrokenPipe.into());
@@ -132,7 +133,7 @@ impl Pipe {
         Ok(given)
     }
 
-    /// The writer dies: of what is on its way a random part arrives, and then the end.
+    /// The writer dies: a random part of what is under way arrives, and then the end.
     pub(super) fn lose_tail(&mut self, random: &mut Random) {
         let on_its_way = self.bytes.len() - self.arrived;
         let kept = random.below(on_its_way as u64 + 1) as usize;

@@ -1,5 +1,5 @@
-//! What the ranks of a simulated job do: a list of calls, known to all, and after a failure `shrink` and on from the
-//! last common call. What every call must give is worked out here, without the engine.
+//! The program of the ranks of a simulated job: a list of calls, known to all, and after a failure `shrink` and on from
+//! the last common call. The right result of every call is computed here, without the engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use super::job::SimulatedJob;
 use super::links::create;
 use super::{Random, WORLD};
 
-/// No program goes through more epochs.
+/// The most epochs of a program.
 const EPOCHS_MAX: u32 = 12;
 
-/// What all ranks of a job are to do.
+/// The program of all ranks of a job.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Program {
     pub(in super::super) seed: u64,
@@ -26,7 +26,7 @@ pub(in super::super) struct Program {
     pub(in super::super) departure: Option<EarlyDeparture>,
 }
 
-/// One call of one rank that is not the call of the others.
+/// A call that one rank makes differently from the others.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Deviation {
     pub(in super::super) rank: u32,
@@ -34,7 +34,7 @@ pub(in super::super) struct Deviation {
     pub(in super::super) kind: Other,
 }
 
-/// In what a call differs.
+/// The field in which it differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Other {
     Count,
@@ -47,17 +47,17 @@ pub(in super::super) enum Other {
 /// What has happened to a rank.
 #[derive(Debug)]
 pub(in super::super) enum Moment {
-    /// A call has returned, and these were the right bits.
+    /// A call has returned, and its result was right.
     Done { step: u64, is_right: bool },
-    /// A call has failed, so long after the start of the job and its own.
+    /// A call has failed, this long after the start of the job and of the call.
     Failed { epoch: u32, step: u64, at: Duration, waited: Duration, error: Error },
     /// The survivors, as ranks of the job, go on from that step.
     Shrunk { epoch: u32, members: Vec<u32>, step: u64 },
-    /// Nobody goes on here.
+    /// The ranks of this side do not go on.
     Ended(Error),
     /// All calls are made.
     Closed(Result<()>),
-    /// It has gone before that, with this from `close` if it has called that.
+    /// It has ended before that; with this result of `close`, if it has called that.
     Departed(Result<()>),
 }
 
@@ -122,7 +122,7 @@ impl Program {
     fn step(&self, number: u64, members: &[u32], rank: u32) -> Step {
         let seed = mixed(self.seed, number);
         let mut random = Random::new(seed);
-        // The first numbers of a small generator say much about each other.
+        // The first numbers of a small generator depend too much on each other.
         (0..4).for_each(|_| {
             random.below(2);
         });
@@ -183,7 +183,7 @@ impl Program {
         others
     }
 
-    /// What one rank of the job does, from the first call to the last.
+    /// Runs one rank of the job, from the first call to the last.
     pub(in super::super) fn run(&self, simulated_job: &Arc<SimulatedJob>, rank: u32) -> Vec<Moment> {
         if let Some(departure) = self.departure {
             return self.run_with_departure(departure, simulated_job, rank);
@@ -217,7 +217,7 @@ impl Program {
         story
     }
 
-    /// The calls of one epoch; its first cause when one of them fails.
+    /// Makes the calls of one epoch; returns its first cause when one of them fails.
     fn epoch(
         &self,
         simulated_job: &SimulatedJob,
@@ -239,7 +239,7 @@ impl Program {
         None
     }
 
-    /// Makes one call: what has come of it, and its first cause when it has failed.
+    /// Makes one call; returns what happened, and the first cause when it has failed.
     pub(super) fn make(
         &self,
         simulated_job: &SimulatedJob,
@@ -281,11 +281,11 @@ impl Step {
         self.options = CallOptions::new();
     }
 
-    /// Makes the call; whether its result is right.
+    /// Makes the call; returns whether its result is right.
     fn call(&self, communicator: &dyn Communicator) -> Result<bool> {
         let made = self.call_with(communicator, &self.options);
         match made {
-            // This algorithm does not fit, which all ranks find alike before anything is sent.
+            // This algorithm does not fit, which all ranks find before anything is sent.
             Err(error) if error.is_before_start() => self.call_with(communicator, &CallOptions::new()),
             made => made,
         }
