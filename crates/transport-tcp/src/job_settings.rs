@@ -120,7 +120,7 @@ impl JobSettings {
     }
 
     /// The cores of a host: those that the settings name, else those that were `counted` when the ranks met, by the
-    /// number of the host; where nobody has counted, those that this process may use.
+    /// number of the host; where they were not counted, those that this process may use.
     pub fn cores(&self, host: u32, counted: &[u32]) -> u64 {
         let own = || std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
         match self.cores {
@@ -181,6 +181,6 @@ mod tests {
         let counted = |hosts| crowd("", hosts, &[8, 1, 2]);
         assert_eq!([counted(&[0; 8]), counted(&[0, 1, 0, 1, 0]), counted(&[2, 0])], [1000, 2000, 500]);
         let own = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
-        assert_eq!(crowd("", &[3, 3, 3], &[8]), 3000 / own, "nobody has counted");
+        assert_eq!(crowd("", &[3, 3, 3], &[8]), 3000 / own, "not counted");
     }
 }

@@ -6,7 +6,7 @@
 //! | `drive_loop`, `wait` | the one loop and its `Task`; how long a call has waited, and what is done about it |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
-//! | `progress`, `completion` | the thread that moves what nobody waits for; who is told of an end |
+//! | `progress`, `completion` | the thread that moves calls that no other thread moves; who is notified of an end |
 
 pub(crate) mod call;
 pub(crate) mod completion;

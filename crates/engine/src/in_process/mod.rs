@@ -17,7 +17,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `run` | a closure per rank on its own thread |
-//! | `world` | all communicators of a world: who has come, who has left, what was agreed |
+//! | `world` | all communicators of a world: which ranks have come and left, what was agreed |
 //! | `room` | what the ranks of one communicator share |
 //! | `control` | the control plane as the engine sees it |
 //! | `links`, `pipe` | the streams |

@@ -1,5 +1,5 @@
-//! All communicators of one in-process world, and who has left which of them. One lock decides what happened first, so
-//! that all ranks see the same.
+//! All communicators of one in-process world, and which rank has left which of them. One lock decides what happened
+//! first, so that all ranks see the same.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

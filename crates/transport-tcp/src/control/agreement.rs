@@ -1,5 +1,5 @@
-//! How the survivors of a communicator agree: on a flag, on who is left, on the calls that all of them have finished.
-//! Pure: ballots and news in, ballots and decisions out.
+//! How the survivors of a communicator agree: on a flag, on the ranks that are left, on the calls that all of them have
+//! finished. Pure: ballots and news in, ballots and decisions out.
 //!
 //! Every rank publishes a ballot for the set of ranks that it counts as gone, and another one whenever that set grows.
 //! A rank that holds ballots for its own set from every rank outside that set decides, and publishes the decision. A
@@ -72,7 +72,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// Nobody has said anything yet.
+    /// An agreement without any ballot yet.
     pub(crate) fn new(rank: u32, ranks: u32) -> Agreement {
         Agreement {
             own: None,

@@ -54,7 +54,7 @@ impl Detector {
         }
     }
 
-    /// The tick: returns who is suspected; such a rank is no longer watched.
+    /// The tick: returns the suspected ranks, which are no longer watched.
     pub(crate) fn tick(&mut self, now: Instant) -> Vec<Silence> {
         let late = now.saturating_duration_since(self.due);
         self.due = now + self.period;

@@ -4,11 +4,11 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
-//! | `topology`, `detector`, `flood`, `plane` | the state machine: who is connected, who lives, what is passed on |
-//! | `hosts` | who shares a host, and whose word proves a loss |
-//! | `slots` | which of two simultaneous connections is the one |
+//! | `topology`, `detector`, `flood`, `plane` | the state machine: connections, live ranks, forwarded news |
+//! | `hosts` | which ranks share a host, and whose report proves a loss |
+//! | `slots` | which of two simultaneous connections is kept |
 //! | `local_communicators` | the communicators of this rank: what news means to each |
-//! | `agreement`, `survival` | how survivors agree on a flag and on who is left |
+//! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
 //! | `handle` | what the engine holds |
 

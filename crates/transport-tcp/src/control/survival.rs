@@ -1,4 +1,4 @@
-//! The agreements of one communicator on one rank: who has asked, what is known of the others, what was decided.
+//! The agreements of one communicator on one rank: which callers wait, what is known of the others, what was decided.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) struct Survival {
 }
 
 impl Survival {
-    /// Everybody lives, and nobody has asked anything.
+    /// All ranks live, and no agreement has begun.
     pub(super) fn new(key: CommunicatorKey, group: Group, board: Arc<Board>) -> Survival {
         let fates = vec![Fate::Live; group.size() as usize];
         let (agreements, joined, asking) = (BTreeMap::new(), BTreeMap::new(), Vec::new());

@@ -124,7 +124,7 @@ fn config(world_size: u32) -> JoinConfig {
     }
 }
 
-/// Who has come to a round, over which connection, and until when it waits.
+/// The ranks that have come to a round: over which connection each, and until when it waits.
 type Present = Vec<Option<(ConnectionId, Instant, SocketAddr)>>;
 
 /// Ranks come, leave and time out in any order: the roster agrees with a plain list of the ranks that are there.

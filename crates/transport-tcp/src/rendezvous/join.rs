@@ -62,7 +62,7 @@ pub(super) enum Setback {
     Final(Error),
 }
 
-/// Joins the job at a store that somebody hosts.
+/// Joins the job at a store that the launcher or another rank hosts.
 ///
 /// # Errors
 /// [`Error::Rendezvous`] with the missing ranks when not all come in time, or saying that the store's host never
