@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use unisono_communicator::{Bool, Complex, DType, Element, ReduceOp, UserOp, f8e4m3, f8e5m2};
 
 /// Composition of `x -> a x + b`, with a and b in the halves of a u64: associative, and not commutative.
-pub const AFFINE: UserOp = UserOp { name: "affine", commutative: false };
+pub const AFFINE: UserOp = UserOp::ordered("affine");
 
 /// Where an operand stands.
 #[derive(Clone, Copy, Debug)]

@@ -8,17 +8,10 @@ pub const EARLIER_CALLS: &str = "earlier calls";
 /// Lists up to this long are shown whole.
 const LENGTHS_SHOWN_MAX: u64 = 12;
 
-/// In what two calls of the same number differ that must be equal; `None` when they agree. The name of a user operator
-/// is left to the headers, which compare its hash: it does not travel with `theirs`. So are uneven counts: two ranks
-/// need not agree on those that are not between them.
+/// In what two calls of the same number differ that must be equal; `None` when they agree. Uneven counts are
+/// left to the headers: two ranks need not agree on those that are not between them.
 pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
-    let mut their_descriptor = theirs.descriptor;
-    if let (Some(ReduceOp::User(our_op)), Some(ReduceOp::User(their_op))) =
-        (ours.descriptor.op, &mut their_descriptor.op)
-    {
-        their_op.name = our_op.name;
-    }
-    let fields = descriptor_difference(&ours.descriptor, &their_descriptor);
+    let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
     let algorithm = match (&ours.algorithm, &theirs.algorithm) {
         // Two algorithms may share no message, so no header would ever be compared.
         (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
@@ -106,7 +99,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
     field("count", &|call| if has_list { String::new() } else { call.count.to_string() });
     field("root", &|call| call.root.map_or("none".to_owned(), |root| root.to_string()));
     field("label", &|call| label_text(call));
-    field("user op", &|call| user_op(call).to_owned());
+    field("user op", &|call| user_op(call));
     (!list.is_empty()).then(|| list.join(", "))
 }
 
@@ -117,11 +110,7 @@ fn is_in_place(call: &Descriptor) -> bool {
 
 /// The kind of operator. The name of a user operator is compared separately.
 fn op_text(call: &Descriptor) -> &'static str {
-    match call.op {
-        Some(ReduceOp::User(_)) => "user",
-        Some(op) => op.name(),
-        None => "none",
-    }
+    call.op.map_or("none", ReduceOp::name)
 }
 
 fn label_text(call: &Descriptor) -> String {
@@ -129,10 +118,10 @@ fn label_text(call: &Descriptor) -> String {
     label.map_or("none".to_owned(), |label| format!("{:?}", label.as_str()))
 }
 
-fn user_op(call: &Descriptor) -> &'static str {
+fn user_op(call: &Descriptor) -> String {
     match call.op {
-        Some(ReduceOp::User(user)) => user.name,
-        Some(_) | None => "none",
+        Some(ReduceOp::User(user)) => user.name.to_string(),
+        Some(_) | None => "none".to_owned(),
     }
 }
 
@@ -140,7 +129,7 @@ fn user_op(call: &Descriptor) -> &'static str {
 mod tests {
     use std::sync::Arc;
 
-    use unisono_communicator::{Collective, Counts, DType, LENGTHS_KNOWN_MAX, Label, UserOp};
+    use unisono_communicator::{Collective, Counts, DType, LENGTHS_KNOWN_MAX, ShortText, UserOp};
 
     use super::*;
 
@@ -151,7 +140,7 @@ mod tests {
     #[test]
     fn every_compared_field_is_named() {
         let ours = all_reduce(5);
-        let user = |name| Some(ReduceOp::User(UserOp { name, commutative: true }));
+        let user = |name| Some(ReduceOp::User(UserOp::commutative(name)));
         let opaque = |bytes| DType::opaque(bytes).unwrap();
         let cases = [
             (Descriptor { dtype: DType::F64, ..ours }, "dtype f32 / f64"),
@@ -160,7 +149,7 @@ mod tests {
             (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
             (Descriptor { op: user("affine"), ..ours }, "user op none / affine"),
             (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
-            (Descriptor { label: Label::new("x"), ..ours }, "label none / \"x\""),
+            (Descriptor { label: Some(ShortText::new("x")), ..ours }, "label none / \"x\""),
             (
                 Descriptor { collective: Collective::Reduce, root: Some(1), ..ours },
                 "collective all_reduce / reduce",
@@ -175,7 +164,7 @@ mod tests {
 
     #[test]
     fn labels_are_compared_and_one_without_text_is_none() {
-        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        let labelled = |text| Descriptor { label: Some(ShortText::new(text)), ..all_reduce(5) };
         assert_eq!(descriptor_difference(&labelled(""), &all_reduce(5)), None);
         let text = descriptor_difference(&labelled("red"), &labelled("blue"));
         assert_eq!(text.as_deref(), Some(r#"label "red" / "blue""#));

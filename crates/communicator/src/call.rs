@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::buffer::{Buffers, OwnedBuffers};
-use crate::descriptor::{Descriptor, Label};
+use crate::descriptor::Descriptor;
 use crate::reduce_op::UserFunction;
+use crate::short_text::ShortText;
 
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -41,13 +42,11 @@ pub struct CallOptions {
     /// The deadline, from the call's start; the communicator's default when `None`.
     pub timeout: Option<Duration>,
     /// Compared between ranks.
-    pub label: Option<Label>,
+    pub label: Option<ShortText>,
     /// The algorithm by name. The call fails if it does not fit.
     pub algorithm: Option<Arc<str>>,
     /// The order of reduction.
     pub determinism: Determinism,
-    /// Set when a label was too long; the call returns it as an error.
-    pub(crate) label_problem: Option<String>,
 }
 
 impl CallOptions {
@@ -62,14 +61,10 @@ impl CallOptions {
         self
     }
 
-    /// Gives the call a name of at most [`crate::LABEL_BYTES_MAX`] bytes, compared between ranks. A longer one is
+    /// Gives the call a name of at most [`ShortText::BYTES_MAX`] bytes, compared between ranks. A longer one is
     /// [`crate::Error::InvalidArgument`] when the call is made.
     pub fn label(mut self, text: &str) -> CallOptions {
-        self.label = Label::new(text);
-        self.label_problem = match self.label {
-            Some(_) => None,
-            None => Some(format!("{} bytes, at most {}", text.len(), crate::LABEL_BYTES_MAX)),
-        };
+        self.label = Some(ShortText::new(text));
         self
     }
 
@@ -95,7 +90,6 @@ impl CallOptions {
                 Determinism::AnyOrder => outer.determinism,
                 Determinism::Fixed => Determinism::Fixed,
             },
-            label_problem: self.label_problem.clone().or_else(|| outer.label_problem.clone()),
         }
     }
 }

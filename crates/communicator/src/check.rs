@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::reduce_op::ReduceOp;
+use crate::short_text::ShortText;
 
 /// How many elements a rank's input and output hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +59,7 @@ fn total(list: &[u64]) -> u64 {
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     let descriptor = &call.descriptor;
     check_root(descriptor, group)?;
+    check_label(descriptor)?;
     check_barrier(descriptor)?;
     check_place(descriptor, group)?;
     check_peer(descriptor, group)?;
@@ -122,6 +124,21 @@ fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
     }
 }
 
+/// Refuses a label that is too long.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
+pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
+    match descriptor.label {
+        Some(label) if label.is_too_long() => Err(too_long("label", label)),
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn too_long(argument: &'static str, text: ShortText) -> Error {
+    Error::invalid(argument, format!("\"{text}...\" has more than {} bytes", ShortText::BYTES_MAX))
+}
+
 fn check_op(call: &Call<'_>) -> Result<()> {
     let descriptor = &call.descriptor;
     match descriptor.op {
@@ -134,6 +151,7 @@ fn check_op(call: &Call<'_>) -> Result<()> {
         Some(ReduceOp::User(user)) if call.user_function.is_none() => {
             Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
         }
+        Some(ReduceOp::User(user)) if user.name.is_too_long() => Err(too_long("op", user.name)),
         Some(op) => match op.refusal(descriptor.dtype) {
             Some(reason) => {
                 Err(Error::invalid("op", format!("{op} is not defined on {}: {reason}", descriptor.dtype)))

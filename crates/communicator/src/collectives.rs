@@ -93,7 +93,7 @@ pub trait Collectives: Communicator {
     ///
     /// ```
     /// use unisono_communicator::{Collectives, Solo, UserOp};
-    /// let op = UserOp { name: "gcd_step", commutative: true };
+    /// let op = UserOp::commutative("gcd_step");
     /// Solo::new().all_reduce_user(&mut [12u32, 8], op, |a, b, out| {
     ///     for i in 0..out.len() { out[i] = a[i].min(b[i]); }
     /// })?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
+use crate::check::check_label;
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -127,10 +128,8 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
 
     fn merge(&self, own: &CallOptions, descriptor: &mut Descriptor) -> Result<CallOptions> {
         let options = own.or(&self.options);
-        if let Some(problem) = &options.label_problem {
-            return Err(Error::invalid("label", problem.clone()));
-        }
         descriptor.label = options.label;
+        check_label(descriptor)?;
         Ok(options)
     }
 }

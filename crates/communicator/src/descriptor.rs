@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use crate::dtype::DType;
 use crate::reduce_op::ReduceOp;
+use crate::short_text::ShortText;
 
 /// The operations of a communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -122,36 +123,6 @@ impl FromStr for Collective {
     }
 }
 
-/// Longest label in bytes.
-pub const LABEL_BYTES_MAX: usize = 32;
-
-/// A short text that the caller gives to a call; calls whose labels differ between ranks are a mismatch.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Label {
-    bytes: [u8; LABEL_BYTES_MAX],
-    length: u8,
-}
-
-impl Label {
-    /// A label, or `None` when `text` is longer than [`LABEL_BYTES_MAX`].
-    pub fn new(text: &str) -> Option<Label> {
-        let mut bytes = [0; LABEL_BYTES_MAX];
-        bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
-        Some(Label { bytes, length: text.len() as u8 })
-    }
-
-    /// The text.
-    pub fn as_str(&self) -> &str {
-        std::str::from_utf8(&self.bytes[..usize::from(self.length)]).unwrap_or("")
-    }
-}
-
-impl fmt::Debug for Label {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
-    }
-}
-
 /// Where the result goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -191,8 +162,8 @@ pub struct Descriptor {
     pub peer: Option<Peer>,
     /// The tag, for point-to-point calls.
     pub tag: u32,
-    /// The caller's label.
-    pub label: Option<Label>,
+    /// A text that the caller gives to the call; calls whose labels differ between ranks are a mismatch.
+    pub label: Option<ShortText>,
     /// In place or not.
     pub place: Place,
     /// Whether counts differ by rank (the `_v` forms); they are then compared by the plan hash.

@@ -35,7 +35,7 @@ pub struct Bool(pub u8);
 ///
 /// let comm = Solo::new();
 /// let mut peaks = [Peak { value: 0.5, rank: comm.group().rank(), index: 7 }];
-/// let op = UserOp { name: "highest_peak", commutative: false };
+/// let op = UserOp::ordered("highest_peak");
 /// comm.all_reduce_user(&mut peaks, op, |left: &[Peak], right: &[Peak], out: &mut [Peak]| {
 ///     for (out, (left, right)) in out.iter_mut().zip(left.iter().zip(right)) {
 ///         *out = if right.value > left.value { *right } else { *left };

@@ -30,6 +30,7 @@ mod error;
 mod float8;
 mod group;
 mod reduce_op;
+mod short_text;
 mod sizes;
 mod solo;
 mod work;
@@ -48,7 +49,7 @@ pub use collectives::{Collectives, Received};
 pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
 pub use communicator::{Communicator, Shrunk, With};
-pub use descriptor::{Collective, Descriptor, LABEL_BYTES_MAX, Label, Peer, Place};
+pub use descriptor::{Collective, Descriptor, Peer, Place};
 pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
@@ -56,6 +57,7 @@ pub use dtype::{
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
+pub use short_text::ShortText;
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use work::{Finished, TypedWork, Work, WorkSource};

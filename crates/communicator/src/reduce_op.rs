@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use crate::dtype::{DType, Kind};
+use crate::short_text::ShortText;
 
 /// How the contributions of the ranks are combined.
 ///
@@ -49,10 +50,22 @@ pub enum ReduceOp {
 /// The name of a caller's own reduce operator, which must be associative, and whether it is commutative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserOp {
-    /// Compared between ranks by its hash.
-    pub name: &'static str,
+    /// Compared between ranks.
+    pub name: ShortText,
     /// Whether `f(a, b) == f(b, a)`; if not, only algorithms that keep the order of ranks are admitted.
     pub commutative: bool,
+}
+
+impl UserOp {
+    /// An operator whose operands may be exchanged. A call refuses a name that is too long for a [`ShortText`].
+    pub const fn commutative(name: &str) -> UserOp {
+        UserOp { name: ShortText::new(name), commutative: true }
+    }
+
+    /// An operator whose operands must keep the order of the ranks.
+    pub const fn ordered(name: &str) -> UserOp {
+        UserOp { name: ShortText::new(name), commutative: false }
+    }
 }
 
 /// The function behind [`ReduceOp::User`]: `accumulator = f(left, right)`, over whole elements as bytes.
@@ -99,7 +112,7 @@ impl ReduceOp {
             ReduceOp::BitOr => "bit_or",
             ReduceOp::BitXor => "bit_xor",
             ReduceOp::PreMulSum(_) => "pre_mul_sum",
-            ReduceOp::User(user) => user.name,
+            ReduceOp::User(_) => "user",
         }
     }
 

@@ -58,7 +58,7 @@ fn a_reduce_function_that_uses_its_communicator_is_refused() {
 fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(), Error>> {
     let (sender, outcomes) = mpsc::channel();
     let inner = comm.clone();
-    let op = UserOp { name: "nosy", commutative: true };
+    let op = UserOp::commutative("nosy");
     let mut value = [1u32];
     let function = move |left: &[u32], right: &[u32], out: &mut [u32]| {
         let _ = sender.send(attempt(&*inner));

@@ -6,7 +6,7 @@ use bytemuck::Zeroable;
 use unisono_communicator::{
     Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
     CollectivesUneven, Communicator, Complex, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result,
-    check,
+    UserOp, check,
 };
 
 use crate::backend::Backend;
@@ -86,6 +86,10 @@ const WRONG: &[WrongCall] = &[
         c.scatter_v(Some(&[1u64]), &mut [0], &vec![usize::MAX; c.group().size() as usize], 0)
     }),
     ("label", "a label that is too long", |c| c.with(CallOptions::new().label(&"x".repeat(33))).barrier()),
+    ("op", "a user operator whose name is too long", |c| {
+        let op = UserOp::commutative(&"x".repeat(33));
+        c.all_reduce_user(&mut [1u32], op, |left, _, out| out.copy_from_slice(left))
+    }),
     ("algorithm", "an algorithm that does not exist", |c| {
         c.with(CallOptions::new().algorithm("by_pigeon")).all_reduce(&mut [1u8], ReduceOp::Sum)
     }),

@@ -105,12 +105,13 @@ pub fn panics_in_user_functions(backend: &dyn Backend) {
     for ranks in [2, 3] {
         run(backend, ranks, &options(), |comm| {
             let rank = comm.group().rank();
-            let op = UserOp { name: "fragile", commutative: true };
+            let op = UserOp::commutative("fragile");
             let error =
                 comm.all_reduce_user(&mut [1u32; 4], op, |_, _, _| panic!("no such sum")).unwrap_err();
             let is_panic =
                 matches!(error.root_cause(), Error::Panicked { text, .. } if text.contains("no such sum"));
             assert!(is_panic, "rank {rank} of {ranks}: {error}");
+            assert!(error.to_string().contains("user(fragile)"), "rank {rank} of {ranks}: {error}");
         });
     }
 }

@@ -36,7 +36,7 @@ fn usual(comm: &dyn Communicator) -> Result<()> {
 }
 
 fn user(comm: &dyn Communicator, name: &'static str) -> Result<()> {
-    let op = UserOp { name, commutative: true };
+    let op = UserOp::commutative(name);
     comm.all_reduce_user(&mut [1u32; 8], op, |left, _, out| out.copy_from_slice(left))
 }
 
@@ -66,7 +66,7 @@ fn rows() -> Vec<Row> {
         usual_descriptor: USUAL,
         odd_descriptor,
     };
-    let named = |name| Some(ReduceOp::User(UserOp { name, commutative: true }));
+    let named = |name| Some(ReduceOp::User(UserOp::commutative(name)));
     let gather = |place| Descriptor { place, ..Descriptor::new(Collective::AllGather, DType::U8, 2) };
     vec![
         row("collective", |c| c.barrier(), Descriptor::new(Collective::Barrier, DType::U8, 0)),
@@ -106,8 +106,8 @@ fn rows() -> Vec<Row> {
         },
         Row {
             usual: |c| user(c, "first"),
-            usual_descriptor: Descriptor { op: named("user"), ..USUAL },
-            ..row("user op", |c| user(c, "second"), Descriptor { op: named("user"), ..USUAL })
+            usual_descriptor: Descriptor { op: named("first"), ..USUAL },
+            ..row("user op", |c| user(c, "second"), Descriptor { op: named("second"), ..USUAL })
         },
         Row {
             usual: |c| c.all_gather(&[1u8; 2], &mut vec![0; 2 * c.group().size() as usize]),

@@ -127,7 +127,7 @@ pub fn user_operators(backend: &dyn Backend) {
             assert_eq!(buffer, expected, "{count} on rank {rank} of {ranks}");
         }
         let mut parcels: Vec<Parcel> = parcels_of(rank, ranks);
-        let op = UserOp { name: "parcels", commutative: false };
+        let op = UserOp::ordered("parcels");
         comm.all_reduce_user(&mut parcels, op, |left: &[Parcel], right: &[Parcel], out: &mut [Parcel]| {
             for (out, (left, right)) in out.iter_mut().zip(left.iter().zip(right)) {
                 *out = Parcel::combine(ReduceOp::User(AFFINE), *left, *right);
@@ -170,7 +170,7 @@ pub fn opaque_bytes(backend: &dyn Backend) {
             };
             let mut buffer = input(rank);
             let function: UserFunction = Arc::new(move |left, right, out| halves(size, left, right, out));
-            let op = Some(ReduceOp::User(UserOp { name: "halves", commutative: false }));
+            let op = Some(ReduceOp::User(UserOp::ordered("halves")));
             let dtype = DType::opaque(size).unwrap();
             let descriptor = Descriptor::new(Collective::AllReduce, dtype, count as u64);
             let call = Call {

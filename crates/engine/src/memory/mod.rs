@@ -296,7 +296,7 @@ mod tests {
     #[test]
     fn a_user_function_gets_whole_elements_also_when_the_output_is_large() {
         let dtype = DType::opaque(12).expect("a size");
-        let op = ReduceOp::User(UserOp { name: "concatenate", commutative: false });
+        let op = ReduceOp::User(UserOp::ordered("concatenate"));
         let function = Arc::new(|left: &[u8], right: &[u8], out: &mut [u8]| {
             assert!(out.len().is_multiple_of(12));
             out.iter_mut().zip(left.iter().zip(right)).for_each(|(out, (left, right))| *out = left ^ right);

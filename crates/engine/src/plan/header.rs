@@ -26,7 +26,7 @@
 use std::borrow::Cow;
 
 use unisono_backend::{EARLIER_CALLS, mix_digest};
-use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Label, Place, ReduceOp, UserOp};
+use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Place, ReduceOp, ShortText, UserOp};
 use unisono_schedule::algorithms;
 
 /// Version of the header and of the order of pieces behind it.
@@ -44,7 +44,7 @@ const FLAG_LABEL: u8 = 4;
 const NO_ROOT: u32 = u32::MAX;
 
 /// The label of a call of which only a header is known.
-const LABEL_UNKNOWN: &str = "(not known)";
+const TEXT_UNKNOWN: &str = "(not known)";
 
 /// A header's bytes.
 pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
@@ -118,7 +118,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
         flags |= FLAG_LABEL;
     }
     let user_name = match descriptor.op {
-        Some(ReduceOp::User(user)) => hash_name(user.name),
+        Some(ReduceOp::User(user)) => hash_name(user.name.as_str()),
         _ => 0,
     };
     bytes[2] = descriptor.collective.code();
@@ -249,7 +249,7 @@ fn algorithm_text(header: &HeaderBytes) -> Cow<'static, str> {
 }
 
 fn op_text(code: u8) -> String {
-    let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+    let user = ReduceOp::User(UserOp::commutative(TEXT_UNKNOWN));
     let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(0.0), user]);
     match code {
         0 => "none".to_owned(),
@@ -266,12 +266,12 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
     let op = match bytes[6] {
         0 => None,
         code => {
-            let user = ReduceOp::User(UserOp { name: "user", commutative: true });
+            let user = ReduceOp::User(UserOp::commutative(TEXT_UNKNOWN));
             let known = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(f64::NAN), user]);
             Some(known.into_iter().find(|op| op.code() == code)?)
         }
     };
-    let label = if bytes[7] & FLAG_LABEL != 0 { Label::new(LABEL_UNKNOWN) } else { None };
+    let label = (bytes[7] & FLAG_LABEL != 0).then(|| ShortText::new(TEXT_UNKNOWN));
     let descriptor = Descriptor {
         op,
         root: Some(u32_at(bytes, 24)).filter(|&root| root != NO_ROOT),
@@ -344,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_label_without_text_is_none() {
-        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        let labelled = |text| Descriptor { label: Some(ShortText::new(text)), ..all_reduce(5) };
         assert_eq!(difference(&labelled(""), &all_reduce(5)), None);
         assert!(difference(&labelled("x"), &all_reduce(5)).is_some());
     }
@@ -373,9 +373,9 @@ mod tests {
 
     #[test]
     fn no_hash_reaches_a_reader() {
-        let labelled = |text| Descriptor { label: Label::new(text), ..all_reduce(5) };
+        let labelled = |text| Descriptor { label: Some(ShortText::new(text)), ..all_reduce(5) };
         let user = |name| {
-            let op = Some(ReduceOp::User(UserOp { name, commutative: true }));
+            let op = Some(ReduceOp::User(UserOp::commutative(name)));
             Descriptor { op, ..all_reduce(5) }
         };
         let uneven = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 1) };

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use unisono_backend::mismatch;
-use unisono_communicator::{DType, Label, Peer, UserOp};
+use unisono_communicator::{DType, Peer, ShortText, UserOp};
 
 use super::*;
 use crate::handshake::JobId;
@@ -137,7 +137,7 @@ fn what_is_compared_is_what_the_headers_compare() {
         op: Some(ReduceOp::Sum),
         ..Descriptor::new(Collective::Reduce, DType::F32, 9)
     };
-    let user = |name| Some(ReduceOp::User(UserOp { name, commutative: true }));
+    let user = |name| Some(ReduceOp::User(UserOp::commutative(name)));
     let calls = [
         base,
         sum(11),
@@ -147,8 +147,8 @@ fn what_is_compared_is_what_the_headers_compare() {
         Descriptor { op: Some(ReduceOp::PreMulSum(0.25)), ..base },
         Descriptor { op: user("mine"), ..base },
         Descriptor { place: Place::InPlace, ..base },
-        Descriptor { label: Label::new("loss"), ..base },
-        Descriptor { label: Label::new("norm"), ..base },
+        Descriptor { label: Some(ShortText::new("loss")), ..base },
+        Descriptor { label: Some(ShortText::new("norm")), ..base },
         uneven,
         Descriptor { count: 4, ..uneven },
         Descriptor { uneven: false, ..uneven },

@@ -1,5 +1,5 @@
 //! A call on the wire: number `u64`, collective `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
-//! for a factor `u64` (the bits of the f64), for a user operator commutative `u8`, root `u32` (all ones: none), peer
+//! for a factor `u64` (the bits of the f64), for a user operator commutative `u8` and name text, root `u32` (all ones: none), peer
 //! `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place, 2 uneven),
 //! algorithm text (empty: none), file text (empty: unknown), line `u32`, sizes `u8` (0 none, 1 of segments, 2 of ranks,
 //! 3 of pairs) and their lists: one, or for pairs what is sent and what is received. A list is the number of its
@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallInfo, Collective, DType, Descriptor, LABEL_BYTES_MAX, LENGTHS_KNOWN_MAX, Label, LengthList, Peer,
-    Place, ReduceOp, Site, Sizes, UserOp,
+    CallInfo, Collective, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Peer, Place, ReduceOp, ShortText,
+    Site, Sizes, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -20,9 +20,6 @@ const FILE_BYTES_MAX: usize = 256;
 const NO_ROOT: u32 = u32::MAX;
 const FLAG_IN_PLACE: u8 = 1;
 const FLAG_UNEVEN: u8 = 2;
-
-/// The name of a user's operator is known in its own process only; the receiver shows this name.
-const USER_NAME: &str = "user";
 
 pub(super) fn write_optional(writer: &mut Writer, call: Option<&CallInfo>) {
     match call {
@@ -104,7 +101,9 @@ fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
     writer.u8(descriptor.op.map_or(0, ReduceOp::code));
     match descriptor.op {
         Some(ReduceOp::PreMulSum(factor)) => drop(writer.u64(factor.to_bits())),
-        Some(ReduceOp::User(user)) => drop(writer.u8(user.commutative.into())),
+        Some(ReduceOp::User(user)) => {
+            writer.u8(user.commutative.into()).text(user.name.as_str(), ShortText::BYTES_MAX);
+        }
         _ => {}
     }
     writer.u32(descriptor.root.unwrap_or(NO_ROOT));
@@ -114,7 +113,7 @@ fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
         Some(Peer::Any) => writer.u8(2).u32(0),
     };
     writer.u32(descriptor.tag);
-    writer.text(descriptor.label.as_ref().map_or("", Label::as_str), LABEL_BYTES_MAX);
+    writer.text(descriptor.label.as_ref().map_or("", ShortText::as_str), ShortText::BYTES_MAX);
     let in_place = if descriptor.place == Place::InPlace { FLAG_IN_PLACE } else { 0 };
     writer.u8(in_place | if descriptor.uneven { FLAG_UNEVEN } else { 0 });
 }
@@ -133,7 +132,7 @@ fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
         _ => return Err(Malformed { what: "an unknown kind of peer" }),
     };
     let tag = reader.u32()?;
-    let label = Some(reader.text(LABEL_BYTES_MAX)?).filter(|text| !text.is_empty()).and_then(Label::new);
+    let label = Some(read_short_text(reader)?).filter(|label| !label.as_str().is_empty());
     let flags = reader.u8()?;
     let place = if flags & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate };
     let uneven = flags & FLAG_UNEVEN != 0;
@@ -141,7 +140,6 @@ fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
 }
 
 fn read_op(reader: &mut Reader<'_>) -> Result<Option<ReduceOp>, Malformed> {
-    let user = UserOp { name: USER_NAME, commutative: false };
     let code = reader.u8()?;
     if code == 0 {
         return Ok(None);
@@ -149,11 +147,16 @@ fn read_op(reader: &mut Reader<'_>) -> Result<Option<ReduceOp>, Malformed> {
     if code == ReduceOp::PreMulSum(0.0).code() {
         return Ok(Some(ReduceOp::PreMulSum(f64::from_bits(reader.u64()?))));
     }
-    if code == ReduceOp::User(user).code() {
-        return Ok(Some(ReduceOp::User(UserOp { commutative: reader.u8()? != 0, ..user })));
+    if code == ReduceOp::User(UserOp::ordered("")).code() {
+        let commutative = reader.u8()? != 0;
+        return Ok(Some(ReduceOp::User(UserOp { commutative, name: read_short_text(reader)? })));
     }
     let plain = ReduceOp::PLAIN.iter().copied().find(|op| op.code() == code);
     plain.map(Some).ok_or(Malformed { what: "an unknown reduce op" })
+}
+
+fn read_short_text(reader: &mut Reader<'_>) -> Result<ShortText, Malformed> {
+    reader.text(ShortText::BYTES_MAX).map(ShortText::new)
 }
 
 #[cfg(test)]
@@ -165,7 +168,7 @@ mod tests {
         let ops = ReduceOp::PLAIN.iter().copied().map(Some).chain([
             None,
             Some(ReduceOp::PreMulSum(0.5)),
-            Some(ReduceOp::User(UserOp { name: USER_NAME, commutative: true })),
+            Some(ReduceOp::User(UserOp::commutative("affine"))),
         ]);
         let opaque = DType::opaque(0x0304).unwrap();
         let list = |count: u64| LengthList::new((0..count).collect::<Vec<_>>().into_iter());
@@ -182,7 +185,7 @@ mod tests {
                 root: Some(2),
                 peer: Some(Peer::Rank(4)),
                 tag: 5,
-                label: Label::new("gradients"),
+                label: Some(ShortText::new("gradients")),
                 place: Place::InPlace,
                 uneven: true,
                 ..Descriptor::new(Collective::Reduce, dtype, 77)

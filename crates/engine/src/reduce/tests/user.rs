@@ -8,7 +8,7 @@ use unisono_communicator::{DType, OPAQUE_BYTES_MAX, ReduceOp, UserFunction, User
 use super::Random;
 use crate::reduce::{Panicked, Reducer};
 
-const OP: ReduceOp = ReduceOp::User(UserOp { name: "test", commutative: false });
+const OP: ReduceOp = ReduceOp::User(UserOp::ordered("test"));
 
 fn reducer(dtype: DType, function: impl Fn(&[u8], &[u8], &mut [u8]) + Send + Sync + 'static) -> Reducer {
     let function: UserFunction = Arc::new(function);

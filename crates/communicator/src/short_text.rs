@@ -1,0 +1,80 @@
+//! A text stored inside its owner, so that a value which contains one is `Copy` and a call allocates nothing for it.
+
+use std::fmt;
+
+/// A text of at most [`ShortText::BYTES_MAX`] bytes: the label of a call, the name of a user's reduce operator.
+///
+/// A longer one can be made, so that constants need no `unwrap`; a call that contains it is refused
+/// ([`crate::Error::InvalidArgument`]).
+///
+/// ```
+/// use unisono_communicator::ShortText;
+/// const LOSS: ShortText = ShortText::new("loss");
+/// assert_eq!(LOSS.as_str(), "loss");
+/// assert!(!LOSS.is_too_long() && ShortText::new(&"x".repeat(33)).is_too_long());
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ShortText {
+    bytes: [u8; ShortText::BYTES_MAX],
+    /// Of the text that was given: more than there is room for when it is too long.
+    length: u8,
+}
+
+impl ShortText {
+    /// Longest text in bytes.
+    pub const BYTES_MAX: usize = 32;
+
+    /// The text, or the beginning of one that is too long.
+    pub const fn new(text: &str) -> ShortText {
+        let text = text.as_bytes();
+        let mut bytes = [0; ShortText::BYTES_MAX];
+        let mut length = 0;
+        while length < text.len() && length < ShortText::BYTES_MAX {
+            bytes[length] = text[length];
+            length += 1;
+        }
+        let is_too_long = text.len() > ShortText::BYTES_MAX;
+        ShortText { bytes, length: length as u8 + is_too_long as u8 }
+    }
+
+    /// Whether the text has more than [`ShortText::BYTES_MAX`] bytes.
+    pub const fn is_too_long(&self) -> bool {
+        self.length as usize > ShortText::BYTES_MAX
+    }
+
+    /// The text; of one that is too long, the beginning.
+    pub fn as_str(&self) -> &str {
+        let bytes = &self.bytes[..usize::from(self.length).min(ShortText::BYTES_MAX)];
+        // A text that is too long may have been cut within a character.
+        bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
+    }
+}
+
+impl fmt::Debug for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for ShortText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_is_too_long_is_cut_between_characters() {
+        let long = "é".repeat(17);
+        let text = ShortText::new(&long);
+        assert_eq!((text.as_str(), text.is_too_long()), (&long[..32], true));
+        let text = ShortText::new(&format!("x{long}"));
+        assert_eq!((text.as_str().len(), text.is_too_long()), (31, true));
+        let text = ShortText::new(&long[..32]);
+        assert_eq!((text.as_str(), text.is_too_long()), (&long[..32], false));
+        assert_eq!(ShortText::new("").as_str(), "");
+    }
+}
