@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Question};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
 use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
 
 use super::hosts::Hosts;
@@ -59,7 +59,9 @@ struct FuzzedNode {
     gone: [bool; SIZE as usize],
     /// How much news of each rank has come.
     heard: [u64; SIZE as usize],
-    first_cause: Option<Arc<Error>>,
+    first_cause: Option<Revocation>,
+    /// Whether a caller has been told the first cause, which nothing may replace from then on.
+    is_told: bool,
     /// Agreements on a flag and on survivors: how many there were, and the one that is waited for.
     agreements: [(u64, Option<Receiver<Result<Agreed>>>); 2],
     closing: Option<Receiver<Result<()>>>,
@@ -88,6 +90,7 @@ impl FuzzedNode {
             gone: [false; SIZE as usize],
             heard: [0; SIZE as usize],
             first_cause: None,
+            is_told: false,
             agreements: [(0, None), (0, None)],
             closing: None,
         }
@@ -181,7 +184,7 @@ impl FuzzedNode {
 
     /// The actions of this rank's caller.
     fn call(&mut self, peer: u32, input: &mut Input<'_>) {
-        match input.below(6) {
+        match input.below(7) {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
@@ -206,6 +209,7 @@ impl FuzzedNode {
                 self.closing = Some(closing);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
+            6 => self.is_told |= self.board.tell_cause().is_some(),
             _ => {}
         }
     }
@@ -272,12 +276,15 @@ impl FuzzedNode {
             assert!(is_gone || !*gone, "rank {rank} is back");
             *gone = is_gone;
         }
-        let cause = self.board.revocation().map(|revocation| revocation.cause.clone());
+        let revocation = self.board.revocation();
         if let Some(first) = &self.first_cause {
-            let is_same = cause.as_ref().is_some_and(|cause| Arc::ptr_eq(cause, first));
-            assert!(is_same, "the first cause is {first}, then {cause:?}");
+            let Some(Revocation { by, cause }) = &revocation else { panic!("{} is taken back", first.cause) };
+            // What a rank reports replaces the loss of that rank, unless it has told that itself.
+            let may_change = !self.is_told && *by != first.by && first.cause.lost_ranks() == [*by];
+            let is_same = Arc::ptr_eq(cause, &first.cause);
+            assert!(is_same || may_change, "the first cause is {}, then {cause}", first.cause);
         }
-        self.first_cause = cause;
+        self.first_cause = revocation;
         for (number, waiting) in &mut self.agreements {
             if let Some(result) = waiting.as_ref().and_then(|answered| answered.try_recv().ok()) {
                 *waiting = None;
