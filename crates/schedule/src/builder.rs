@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::hazards::Hazards;
-use crate::{Action, Collective, Layout, Schedule, Shape, Slot, Step};
+use crate::{Action, Collective, Layout, Schedule, Shape, Slot, Step, StepIndex};
 
 /// The side of a reduction on which the local operand stands. It decides the order of the operands, and so the bits of
 /// the result.
@@ -25,11 +25,11 @@ pub enum Own {
 /// use unisono_schedule::{Builder, Collective, Own, Shape};
 /// // All-reduce of two ranks, as rank 0 does it: exchange everything, the lower rank's value on the left.
 /// let mut builder = Builder::new(Collective::AllReduce, &Shape::new(2), 0, 1);
-/// builder.send(1, 0);
-/// builder.recv_reduce(1, 0, Own::Left, true);
+/// let sent = builder.send(1, 0);
+/// let received = builder.recv_reduce(1, 0, Own::Left, true);
 /// let schedule = builder.finish();
 /// // In place the receive overwrites what the send reads.
-/// assert_eq!(schedule.dependencies(1), [0]);
+/// assert_eq!(schedule.dependencies(received), [sent]);
 /// ```
 #[derive(Debug)]
 pub struct Builder {
@@ -39,7 +39,7 @@ pub struct Builder {
     chunks: u32,
     layout: Layout,
     steps: Vec<Step>,
-    dependencies: Vec<Vec<u32>>,
+    dependencies: Vec<Vec<StepIndex>>,
     scratch_chunks: u32,
     /// Where the newest value of an extent is, if this rank has written one.
     values: HashMap<u32, Slot>,
@@ -144,13 +144,13 @@ impl Builder {
     }
 
     /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these functions do.
-    pub fn send(&mut self, peer: u32, extent: u32) -> u32 {
+    pub fn send(&mut self, peer: u32, extent: u32) -> StepIndex {
         let source = self.value(extent);
         self.push(extent, Action::Send { peer: peer as u16, source })
     }
 
     /// Receives `extent` into its place.
-    pub fn recv(&mut self, peer: u32, extent: u32) -> u32 {
+    pub fn recv(&mut self, peer: u32, extent: u32) -> StepIndex {
         let destination = self.place(extent);
         self.push(extent, Action::Recv { peer: peer as u16, destination })
     }
@@ -172,7 +172,7 @@ impl Builder {
     /// Receives `extent` and reduces it with the newest value into its place.
     ///
     /// `completes` says that the result holds the contributions of all ranks.
-    pub fn recv_reduce(&mut self, peer: u32, extent: u32, own: Own, completes: bool) -> u32 {
+    pub fn recv_reduce(&mut self, peer: u32, extent: u32, own: Own, completes: bool) -> StepIndex {
         let (operand, destination) = (self.value(extent), self.place(extent));
         let operand_is_left = own == Own::Left;
         let action =
@@ -189,8 +189,8 @@ impl Builder {
     }
 
     /// Adds any step.
-    pub fn push(&mut self, extent: u32, action: Action) -> u32 {
-        let index = self.steps.len() as u32;
+    pub fn push(&mut self, extent: u32, action: Action) -> StepIndex {
+        let index = StepIndex::new(self.steps.len());
         let step = Step { extent, action };
         self.dependencies.push(self.hazards.access(index, &step));
         self.steps.push(step);
@@ -204,9 +204,9 @@ impl Builder {
     ///
     /// # Panics
     /// If `earlier` is not before `step`: a step waits for earlier ones only.
-    pub fn after(&mut self, step: u32, earlier: u32) {
+    pub fn after(&mut self, step: StepIndex, earlier: StepIndex) {
         assert!(earlier < step, "step {step} can only wait for an earlier step than itself, not {earlier}");
-        self.dependencies[step as usize].push(earlier);
+        self.dependencies[step.index()].push(earlier);
     }
 
     /// The schedule.

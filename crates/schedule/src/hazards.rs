@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::{Action, Layout, Slot, Step};
+use crate::{Action, Layout, Slot, Step, StepIndex};
 
 /// The accesses so far, as they are out of place and as they are in place.
 ///
@@ -28,7 +28,7 @@ impl Hazards {
     }
 
     /// Adds the accesses of `step` and returns the steps it must wait for, unsorted and possibly with repetitions.
-    pub(crate) fn access(&mut self, index: u32, step: &Step) -> Vec<u32> {
+    pub(crate) fn access(&mut self, index: StepIndex, step: &Step) -> Vec<StepIndex> {
         let mut found = Vec::new();
         let (read, written) = (step.action.reads(), step.action.writes());
         if let Some(place) = read.and_then(|slot| self.place(slot, step.extent)) {
@@ -82,18 +82,18 @@ impl Hazards {
 #[derive(Debug, Default)]
 struct History {
     extent: u32,
-    writer: Option<u32>,
-    readers: Vec<u32>,
-    retired: Vec<u32>,
+    writer: Option<StepIndex>,
+    readers: Vec<StepIndex>,
+    retired: Vec<StepIndex>,
 }
 
 impl History {
-    fn read(&mut self, index: u32, found: &mut Vec<u32>) {
+    fn read(&mut self, index: StepIndex, found: &mut Vec<StepIndex>) {
         found.extend(self.writer);
         self.readers.push(index);
     }
 
-    fn write(&mut self, index: u32, extent: u32, found: &mut Vec<u32>) {
+    fn write(&mut self, index: StepIndex, extent: u32, found: &mut Vec<StepIndex>) {
         // A reduction into its own operand was added as a reader just before.
         self.readers.retain(|reader| *reader != index);
         found.extend(self.writer);

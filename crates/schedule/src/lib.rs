@@ -48,7 +48,7 @@ pub use fraction::Fraction;
 pub use layout::Layout;
 pub use schedule::Schedule;
 pub use shape::Shape;
-pub use step::{Action, STEP_BYTES_MAX, Slot, Step};
+pub use step::{Action, STEP_BYTES_MAX, Slot, Step, StepIndex};
 pub use verify::{
     Counterexample, Fault, Proof, StepPlace, Summary, roots, verify, verify_range, verify_schedules,
 };

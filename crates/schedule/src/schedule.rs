@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Action, Slot, Step};
+use crate::{Action, Slot, Step, StepIndex};
 
 /// The steps of one rank, in order.
 ///
@@ -28,20 +28,20 @@ impl Schedule {
     /// does that.
     ///
     /// ```
-    /// use unisono_schedule::{Action, Schedule, Slot, Step};
+    /// use unisono_schedule::{Action, Schedule, Slot, Step, StepIndex};
     /// let copy = Step { extent: 0, action: Action::Copy { source: Slot::Input, destination: Slot::Output } };
     /// let schedule = Schedule::new(0, 1, 0, vec![copy], &[vec![]]);
-    /// assert!(schedule.dependencies(0).is_empty());
+    /// assert!(schedule.dependencies(StepIndex::new(0)).is_empty());
     /// ```
     pub fn new(
         rank: u32,
         chunks: u32,
         scratch_chunks: u32,
         steps: Vec<Step>,
-        dependencies: &[Vec<u32>],
+        dependencies: &[Vec<StepIndex>],
     ) -> Self {
         let mut touching = vec![Vec::new(); scratch_chunks as usize];
-        for (index, step) in (0..).zip(&steps) {
+        for (index, step) in indexed(&steps) {
             let (read, written) = (step.action.reads(), step.action.writes());
             let written = written.filter(|slot| Some(*slot) != read);
             for slot in [read, written].into_iter().flatten() {
@@ -59,26 +59,35 @@ impl Schedule {
         Self { rank, chunks, scratch_chunks, steps, dependencies, scratch_steps }
     }
 
+    /// The steps with their indices, in order.
+    pub fn indexed(&self) -> impl DoubleEndedIterator<Item = (StepIndex, &Step)> {
+        indexed(&self.steps)
+    }
+
     /// The earlier steps that `step` waits for, ascending: its piece k waits for piece min(k, last) of each of them.
-    pub fn dependencies(&self, step: usize) -> &[u32] {
-        self.dependencies.get(step)
+    pub fn dependencies(&self, step: StepIndex) -> &[StepIndex] {
+        self.dependencies.get(step.index())
     }
 
     /// The steps that read or write a scratch chunk, in order.
-    pub fn scratch_steps(&self, scratch: u32) -> &[u32] {
+    pub fn scratch_steps(&self, scratch: u32) -> &[StepIndex] {
         self.scratch_steps.get(scratch as usize)
     }
+}
+
+fn indexed(steps: &[Step]) -> impl DoubleEndedIterator<Item = (StepIndex, &Step)> {
+    steps.iter().enumerate().map(|(index, step)| (StepIndex::new(index), step))
 }
 
 /// Lists of step indices, one after the other (compressed sparse rows).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Lists {
     starts: Vec<u32>,
-    items: Vec<u32>,
+    items: Vec<StepIndex>,
 }
 
 impl Lists {
-    fn new<'a>(lists: impl Iterator<Item = &'a [u32]>) -> Self {
+    fn new<'a>(lists: impl Iterator<Item = &'a [StepIndex]>) -> Self {
         let mut made = Self { starts: vec![0], items: Vec::new() };
         for list in lists {
             made.items.extend_from_slice(list);
@@ -87,7 +96,7 @@ impl Lists {
         made
     }
 
-    fn get(&self, list: usize) -> &[u32] {
+    fn get(&self, list: usize) -> &[StepIndex] {
         &self.items[self.starts[list] as usize..self.starts[list + 1] as usize]
     }
 }
@@ -138,12 +147,12 @@ impl fmt::Display for Schedule {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rank, chunks, scratch_chunks, .. } = self;
         writeln!(formatter, "rank {rank}: {chunks} extents, {scratch_chunks} scratch chunks")?;
-        for (index, step) in self.steps.iter().enumerate() {
+        for (index, step) in self.indexed() {
             let line = format!("{index:>5}  {step}");
             match self.dependencies(index) {
                 [] => writeln!(formatter, "{line}")?,
                 list => {
-                    let list: Vec<String> = list.iter().map(u32::to_string).collect();
+                    let list: Vec<String> = list.iter().map(StepIndex::to_string).collect();
                     writeln!(formatter, "{line:<75}  after {}", list.join(", "))?;
                 }
             }

@@ -1,5 +1,31 @@
 //! One step of a schedule: a transfer or a copy of a single chunk.
 
+use std::fmt;
+
+/// The index of a step in the list of its rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct StepIndex(u32);
+
+impl StepIndex {
+    /// The step at `index` of a list, which has fewer than 2^32 steps.
+    pub const fn new(index: usize) -> Self {
+        Self(index as u32)
+    }
+
+    /// This index, for use with slices.
+    #[inline(always)]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for StepIndex {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
 /// The buffer of a rank in which a chunk is. The extent of the step says where in that buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {

@@ -1,8 +1,8 @@
 //! Algorithms with the faults that people make, and what the verifier says of each.
 
 use unisono_schedule::{
-    Action, Algorithm, Builder, Collective, Cost, Fault, Own, Requires, Shape, Slot, find_by_name, verify,
-    verify_schedules,
+    Action, Algorithm, Builder, Collective, Cost, Fault, Own, Requires, Shape, Slot, StepIndex, find_by_name,
+    verify, verify_schedules,
 };
 
 /// An algorithm for the case at hand, taking sizes and claims from a registered one.
@@ -133,9 +133,10 @@ fn an_order_that_leads_over_a_copy_that_vanishes_in_place_is_none() {
     };
     let algorithm = like("all_reduce/recursive_doubling", build);
     let shape = Shape::new(2);
-    let schedules = |of_the_receive: &[u32]| {
+    let schedules = |of_the_receive: &[usize]| {
         let mut schedules: Vec<_> = (0..2).map(|rank| algorithm.schedule(&shape, rank)).collect();
-        let dependencies = [vec![], vec![0], of_the_receive.to_vec()];
+        let dependencies =
+            [&[][..], &[0], of_the_receive].map(|list| list.iter().copied().map(StepIndex::new).collect());
         schedules[0] = unisono_schedule::Schedule::new(0, 1, 0, schedules[0].steps.clone(), &dependencies);
         schedules
     };

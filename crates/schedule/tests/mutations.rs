@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use unisono_schedule::{
-    Action, Algorithm, Collective, Schedule, Shape, Slot, Step, algorithms, verify_schedules,
+    Action, Algorithm, Collective, Schedule, Shape, Slot, Step, StepIndex, algorithms, verify_schedules,
 };
 
 /// The steps and dependencies of one rank, to be changed.
@@ -21,7 +21,7 @@ struct Draft {
     chunks: u32,
     scratch_chunks: u32,
     steps: Vec<Step>,
-    dependencies: Vec<Vec<u32>>,
+    dependencies: Vec<Vec<StepIndex>>,
 }
 
 impl Draft {
@@ -31,8 +31,9 @@ impl Draft {
             chunks: schedule.chunks,
             scratch_chunks: schedule.scratch_chunks,
             steps: schedule.steps.clone(),
-            dependencies: (0..schedule.steps.len())
-                .map(|step| schedule.dependencies(step).to_vec())
+            dependencies: schedule
+                .indexed()
+                .map(|(index, _)| schedule.dependencies(index).to_vec())
                 .collect(),
         }
     }
@@ -53,8 +54,10 @@ impl Draft {
         changed.steps.remove(index);
         changed.dependencies.remove(index);
         for list in &mut changed.dependencies {
-            list.retain(|earlier| *earlier as usize != index);
-            list.iter_mut().filter(|earlier| **earlier as usize > index).for_each(|earlier| *earlier -= 1);
+            list.retain(|earlier| earlier.index() != index);
+            for earlier in list.iter_mut().filter(|earlier| earlier.index() > index) {
+                *earlier = StepIndex::new(earlier.index() - 1);
+            }
         }
         changed
     }
@@ -64,9 +67,9 @@ impl Draft {
         changed.steps.swap(one, other);
         changed.dependencies.swap(one, other);
         for earlier in changed.dependencies.iter_mut().flatten() {
-            match *earlier as usize {
-                index if index == one => *earlier = other as u32,
-                index if index == other => *earlier = one as u32,
+            match earlier.index() {
+                index if index == one => *earlier = StepIndex::new(other),
+                index if index == other => *earlier = StepIndex::new(one),
                 _ => {}
             }
         }
@@ -74,10 +77,10 @@ impl Draft {
     }
 
     /// Whether dependencies lead from `later` to `earlier` over steps with the extent of one of the two.
-    fn leads(&self, later: u32, earlier: u32) -> bool {
-        let extent = |index: u32| self.steps[index as usize].extent;
-        let fits = |index: u32| extent(index) == extent(later) || extent(index) == extent(earlier);
-        self.dependencies[later as usize]
+    fn leads(&self, later: StepIndex, earlier: StepIndex) -> bool {
+        let extent = |index: StepIndex| self.steps[index.index()].extent;
+        let fits = |index: StepIndex| extent(index) == extent(later) || extent(index) == extent(earlier);
+        self.dependencies[later.index()]
             .iter()
             .any(|next| *next == earlier || (*next > earlier && fits(*next) && self.leads(*next, earlier)))
     }
@@ -136,7 +139,7 @@ fn without_dependency(
         changed.dependencies[index].remove(nth);
         let exempt = match algorithm.collective {
             Collective::Barrier => !shape.ranks.is_power_of_two(),
-            _ => changed.leads(index as u32, *earlier),
+            _ => changed.leads(StepIndex::new(index), *earlier),
         };
         if !exempt {
             made.push(("drop dependency", changed));

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Choice, Counterexample, Schedule, Shape, Summary, algorithms, verify_range,
+    Action, Algorithm, Choice, Counterexample, Schedule, Shape, StepIndex, Summary, algorithms, verify_range,
 };
 
 use crate::arguments::AlgoCommands;
@@ -176,12 +176,12 @@ struct ShownStep {
     extent: u32,
     reads: Option<String>,
     writes: Option<String>,
-    after: Vec<u32>,
+    after: Vec<usize>,
 }
 
 impl ShownSchedule {
     fn new(schedule: &Schedule) -> ShownSchedule {
-        let step = |(index, step): (usize, &unisono_schedule::Step)| ShownStep {
+        let step = |(index, step): (StepIndex, &unisono_schedule::Step)| ShownStep {
             action: match step.action {
                 Action::Send { .. } => "send",
                 Action::Recv { .. } => "recv",
@@ -192,13 +192,13 @@ impl ShownSchedule {
             extent: step.extent,
             reads: step.action.reads().map(|slot| slot.to_string()),
             writes: step.action.writes().map(|slot| slot.to_string()),
-            after: schedule.dependencies(index).to_vec(),
+            after: schedule.dependencies(index).iter().map(|earlier| earlier.index()).collect(),
         };
         ShownSchedule {
             rank: schedule.rank,
             extents: schedule.chunks,
             scratch_chunks: schedule.scratch_chunks,
-            steps: schedule.steps.iter().enumerate().map(step).collect(),
+            steps: schedule.indexed().map(step).collect(),
         }
     }
 }

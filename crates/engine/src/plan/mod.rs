@@ -10,7 +10,7 @@ pub(crate) mod planner;
 use std::sync::Arc;
 
 use unisono_communicator::{Counts, Descriptor, Group, Place, Sizes};
-use unisono_schedule::{Action, Choice, Schedule, Slot};
+use unisono_schedule::{Action, Choice, Schedule, Slot, StepIndex};
 
 use names::intern;
 
@@ -23,6 +23,9 @@ use crate::plan::layout::{Layout, vector_elements};
 /// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
 pub const PIECE_BYTES: u64 = 512 * 1024;
 
+/// The pieces in the window of a scratch chunk.
+pub(crate) const WINDOW_PIECES: u64 = 2;
+
 /// The largest piece that can be asked for.
 pub const PIECE_BYTES_MAX: u64 = 1 << 30;
 
@@ -31,6 +34,37 @@ pub const LARGE_CALL_BYTES_MIN: u64 = 64 * 1024;
 
 /// From this size on, an output that no step reads again is stored past the caches: it would not fit there anyway.
 const STREAMED_BYTES_MIN: u64 = 8 * 1024 * 1024;
+
+/// The index of a piece in a step: piece k begins k pieces after the start of the chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(transparent)]
+pub(crate) struct PieceIndex(u64);
+
+impl PieceIndex {
+    /// The piece in which byte `position` of a chunk lies.
+    #[inline(always)]
+    pub(crate) fn of(position: u64, piece_bytes: u64) -> PieceIndex {
+        PieceIndex(position / piece_bytes)
+    }
+
+    /// Where in its chunk the piece begins.
+    #[inline(always)]
+    pub(crate) fn start(self, piece_bytes: u64) -> u64 {
+        self.0 * piece_bytes
+    }
+
+    /// The piece so many further on.
+    #[inline(always)]
+    pub(crate) fn plus(self, pieces: u64) -> PieceIndex {
+        PieceIndex(self.0 + pieces)
+    }
+
+    /// Whether a step of so many pieces has this one.
+    #[inline(always)]
+    pub(crate) fn is_within(self, pieces: u64) -> bool {
+        self.0 < pieces
+    }
+}
 
 /// What a step does, with its places.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +93,14 @@ pub(crate) struct BoundStep {
     pub(crate) writes_scratch: Option<u32>,
     /// How this step stores what it writes.
     pub(crate) store: Store,
-    /// For a copy: the send that reads the same bytes, which are in the cache right after the copy.
-    pub(crate) behind: Option<u32>,
+    /// For a copy: the send of the same bytes. The copy follows it, while the bytes are in the cache.
+    pub(crate) behind: Option<StepIndex>,
 }
 
 /// The steps of one link and direction, in list order.
 #[derive(Clone, Debug)]
 pub(crate) struct Direction {
-    pub(crate) steps: Vec<u32>,
+    pub(crate) steps: Vec<StepIndex>,
     /// Pieces of the longest step; at least 1 when there is a step.
     pub(crate) pieces: u64,
     pub(crate) plan_hash: u64,
@@ -97,7 +131,7 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<BoundStep>,
     pub(crate) links: Vec<PlanLink>,
     pub(crate) edges: Vec<Edge>,
-    pub(crate) copies: Vec<u32>,
+    pub(crate) copies: Vec<StepIndex>,
     pub(crate) element_bytes: u64,
     pub(crate) piece_bytes: u64,
     pub(crate) scratch_bytes: usize,
@@ -111,7 +145,7 @@ impl Located {
         match self {
             Located::Buffer(span) => Span { offset: span.offset + position as usize, ..span },
             Located::Window { offset, slot_bytes } => {
-                let slot = (position / piece_bytes % 2) as usize * slot_bytes;
+                let slot = (PieceIndex::of(position, piece_bytes).0 % WINDOW_PIECES) as usize * slot_bytes;
                 Span { region: Region::Scratch, offset: offset + slot + (position % piece_bytes) as usize }
             }
         }
@@ -162,16 +196,15 @@ impl Plan {
         let lane = lane_of(key, group);
         let segment_ends = key.segment_ends.as_deref();
         let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
-        let copies = (0..steps.len() as u32)
-            .filter(|&index| matches!(steps[index as usize].work, Work::Copy { .. }))
-            .collect();
+        let is_copy = |step: &unisono_schedule::Step| matches!(step.action, Action::Copy { .. });
+        let copies = schedule.indexed().filter(|(_, step)| is_copy(step)).map(|(index, _)| index).collect();
         let algorithm = intern(&choice.to_string());
         Plan {
             algorithm,
             algorithm_hash: hash_name(algorithm),
             edges: links.iter().map(|link| link.edge).collect(),
             sizes: Sizes::of(descriptor.dtype, &key.counts, segment_ends).map(Arc::new),
-            scratch_bytes: schedule.scratch_chunks as usize * 2 * slot_bytes,
+            scratch_bytes: schedule.scratch_chunks as usize * WINDOW_PIECES as usize * slot_bytes,
             schedule,
             steps,
             links,
@@ -179,6 +212,12 @@ impl Plan {
             element_bytes,
             piece_bytes,
         }
+    }
+
+    /// The bound step at `index`.
+    #[inline(always)]
+    pub(crate) fn step(&self, index: StepIndex) -> &BoundStep {
+        &self.steps[index.index()]
     }
 }
 
@@ -204,7 +243,7 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
                 other.extent == step.extent
                     && matches!(other.action, Action::Send { source: sent, .. } if sent == source)
             };
-            bound.behind = schedule.steps.iter().rposition(sends_it).map(|send| send as u32);
+            bound.behind = schedule.indexed().rfind(|(_, other)| sends_it(other)).map(|(send, _)| send);
         }
     }
 }
@@ -275,7 +314,8 @@ impl Binder {
             Slot::Input => span(Region::Input, self.layout.input_offset(extent)),
             Slot::Output => span(Region::Output, self.layout.output_offset(extent)),
             Slot::Scratch(chunk) => {
-                Located::Window { offset: chunk as usize * 2 * self.slot_bytes, slot_bytes: self.slot_bytes }
+                let window_bytes = WINDOW_PIECES as usize * self.slot_bytes;
+                Located::Window { offset: chunk as usize * window_bytes, slot_bytes: self.slot_bytes }
             }
         }
     }
@@ -292,7 +332,7 @@ fn plan_hash_start(segment_ends: Option<&[usize]>) -> u64 {
 fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, hash_start: u64) -> Vec<PlanLink> {
     let mut links: Vec<PlanLink> = Vec::new();
     let empty = || Direction { steps: Vec::new(), pieces: 0, plan_hash: hash_start };
-    for (index, step) in schedule.steps.iter().enumerate() {
+    for (index, step) in schedule.indexed() {
         let (peer, sends) = match step.action {
             Action::Send { peer, .. } => (u32::from(peer), true),
             Action::Recv { peer, .. } | Action::RecvReduce { peer, .. } => (u32::from(peer), false),
@@ -304,10 +344,10 @@ fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, hash_start: 
         });
         let link = &mut links[position];
         let direction = if sends { &mut link.send } else { &mut link.recv };
-        let bytes = steps[index].bytes;
-        direction.steps.push(index as u32);
-        direction.pieces = direction.pieces.max(steps[index].pieces);
-        direction.plan_hash = hash_word(direction.plan_hash, bytes);
+        let bound = &steps[index.index()];
+        direction.steps.push(index);
+        direction.pieces = direction.pieces.max(bound.pieces);
+        direction.plan_hash = hash_word(direction.plan_hash, bound.bytes);
     }
     links
 }

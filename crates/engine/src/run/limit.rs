@@ -1,13 +1,15 @@
 //! How far a step may go: the smallest watermark of what it depends on.
 
-use crate::plan::{Direction, Plan, Work};
+use unisono_schedule::StepIndex;
+
+use crate::plan::{Direction, PieceIndex, Plan, WINDOW_PIECES, Work};
 
 use super::{Cursor, FINISHED, PieceOf, State};
 
 /// A run of bytes of one step that may be sent or stored now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Part {
-    pub(super) step: u32,
+    pub(super) step: StepIndex,
     pub(super) start: u64,
     pub(super) bytes: u64,
     /// Whether it reaches the end of its piece.
@@ -21,18 +23,18 @@ pub(super) enum Next {
     /// These bytes may move now.
     Part(Part),
     /// Nothing until this step moves.
-    Blocked(u32),
+    Blocked(StepIndex),
 }
 
 /// The byte up to which a step may go, and the step that keeps it from going further.
 #[derive(Clone, Copy)]
 struct Limit {
     bytes: u64,
-    by: u32,
+    by: StepIndex,
 }
 
 impl Limit {
-    fn lower(&mut self, bytes: u64, by: u32) {
+    fn lower(&mut self, bytes: u64, by: StepIndex) {
         if bytes < self.bytes {
             *self = Limit { bytes, by };
         }
@@ -54,10 +56,10 @@ impl State {
             };
         }
         // A gather that comes to the next piece of a step must not start at the watermark, which is still behind.
-        let start = self.done[piece.step as usize].max(piece.start);
+        let start = self.done[piece.step.index()].max(piece.start);
         let limit = self.limit(plan, piece.step);
         let mut end = limit.bytes.min(piece.end).min(start.saturating_add(room));
-        if end < piece.end && matches!(plan.steps[piece.step as usize].work, Work::RecvReduce { .. }) {
+        if end < piece.end && matches!(plan.step(piece.step).work, Work::RecvReduce { .. }) {
             end -= end % plan.element_bytes;
         }
         if end > start {
@@ -80,16 +82,17 @@ impl State {
     /// piece k for piece k, or for the end of a shorter step. A write to a scratch window also waits until nobody
     /// still needs the piece that it overwrites.
     #[inline(always)]
-    fn limit(&self, plan: &Plan, step: u32) -> Limit {
-        let bound = &plan.steps[step as usize];
+    fn limit(&self, plan: &Plan, step: StepIndex) -> Limit {
+        let bound = plan.step(step);
         let mut limit = Limit { bytes: bound.bytes, by: step };
-        for &earlier in plan.schedule.dependencies(step as usize) {
-            let done = self.done[earlier as usize];
+        for &earlier in plan.schedule.dependencies(step) {
+            let done = self.done[earlier.index()];
             if done == FINISHED {
                 continue;
             }
-            let same = plan.steps[earlier as usize].extent == bound.extent;
-            limit.lower(if same { done } else { done / plan.piece_bytes * plan.piece_bytes }, earlier);
+            let is_same = plan.step(earlier).extent == bound.extent;
+            let whole_pieces = || PieceIndex::of(done, plan.piece_bytes).start(plan.piece_bytes);
+            limit.lower(if is_same { done } else { whole_pieces() }, earlier);
         }
         if let Some(chunk) = bound.writes_scratch {
             self.limit_by_window(plan, step, chunk, &mut limit);
@@ -98,11 +101,12 @@ impl State {
     }
 
     /// Piece k may be written once every other step on the window has passed piece k - 2.
-    fn limit_by_window(&self, plan: &Plan, step: u32, chunk: u32, limit: &mut Limit) {
+    fn limit_by_window(&self, plan: &Plan, step: StepIndex, chunk: u32, limit: &mut Limit) {
         for &other in plan.schedule.scratch_steps(chunk) {
-            let done = self.done[other as usize];
+            let done = self.done[other.index()];
             if other != step && done != FINISHED && done < limit.bytes {
-                limit.lower((done / plan.piece_bytes + 2) * plan.piece_bytes, other);
+                let must_wait = PieceIndex::of(done, plan.piece_bytes).plus(WINDOW_PIECES);
+                limit.lower(must_wait.start(plan.piece_bytes), other);
             }
         }
     }
@@ -110,9 +114,9 @@ impl State {
     /// What a step without bytes waits for. It counts as a piece 0: of everything that it depends on, piece 0 must be
     /// over. To wait for later pieces would be to wait against piece order, and calls that are proved to end would
     /// hang.
-    fn blocker_of_empty(&self, plan: &Plan, step: u32) -> Option<u32> {
-        let dependencies = plan.schedule.dependencies(step as usize);
+    fn blocker_of_empty(&self, plan: &Plan, step: StepIndex) -> Option<StepIndex> {
+        let dependencies = plan.schedule.dependencies(step);
         // A step shorter than a piece is finished when its piece 0 is over, and FINISHED is beyond every piece.
-        dependencies.iter().copied().find(|&earlier| self.done[earlier as usize] < plan.piece_bytes)
+        dependencies.iter().copied().find(|&earlier| self.done[earlier.index()] < plan.piece_bytes)
     }
 }

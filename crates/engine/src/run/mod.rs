@@ -14,11 +14,12 @@ mod tests;
 use std::sync::Arc;
 
 use unisono_communicator::{CallInfo, Error, OPAQUE_BYTES_MAX};
+use unisono_schedule::StepIndex;
 
 use crate::links::{Broken, Interest, Links};
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference};
-use crate::plan::{Direction, Plan, Work};
+use crate::plan::{Direction, PieceIndex, Plan, Work};
 use crate::reduce::{Panicked, Reducer};
 use unisono_backend::Heard;
 
@@ -52,14 +53,14 @@ pub(crate) enum Failure {
 /// Where a direction is: the next piece of which step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
-    piece: u64,
+    piece: PieceIndex,
     position: u32,
 }
 
 /// One piece of one step, as a cursor finds it.
 #[derive(Clone, Copy, Debug)]
 struct PieceOf {
-    step: u32,
+    step: StepIndex,
     start: u64,
     end: u64,
     /// Where the cursor found it.
@@ -70,18 +71,18 @@ impl Cursor {
     /// The piece at this cursor; steps that have no such piece are skipped. `None` behind the last.
     #[inline(always)]
     fn piece(&mut self, plan: &Plan, direction: &Direction) -> Option<PieceOf> {
-        while self.piece < direction.pieces {
+        while self.piece.is_within(direction.pieces) {
             while let Some(&step) = direction.steps.get(self.position as usize) {
-                let bound = &plan.steps[step as usize];
-                if self.piece < bound.pieces {
-                    let start = self.piece * plan.piece_bytes;
+                let bound = plan.step(step);
+                if self.piece.is_within(bound.pieces) {
+                    let start = self.piece.start(plan.piece_bytes);
                     let end = bound.bytes.min(start + plan.piece_bytes);
                     return Some(PieceOf { step, start, end, at: *self });
                 }
                 self.position += 1;
             }
             self.position = 0;
-            self.piece += 1;
+            self.piece = self.piece.plus(1);
         }
         None
     }
@@ -204,10 +205,10 @@ impl Run {
         }
         // In place, a chunk's input and output are the same bytes.
         for (index, &copy) in plan.copies.iter().enumerate() {
-            if let Work::Copy { source, destination } = plan.steps[copy as usize].work
+            if let Work::Copy { source, destination } = plan.step(copy).work
                 && source == destination
             {
-                state.done[copy as usize] = FINISHED;
+                state.done[copy.index()] = FINISHED;
                 state.unfinished -= 1;
                 state.ready.close(Mover::Copy(index));
             }
@@ -274,12 +275,13 @@ impl State {
     /// same bytes, which has brought them into the cache.
     fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {
         let step = plan.copies[copy];
-        let bound = &plan.steps[step as usize];
+        let bound = plan.step(step);
         let Work::Copy { source, destination } = bound.work else { return false };
-        let start = self.done[step as usize];
-        let mut end = bound.bytes.min((start / plan.piece_bytes + 1) * plan.piece_bytes);
+        let start = self.done[step.index()];
+        let next = PieceIndex::of(start, plan.piece_bytes).plus(1);
+        let mut end = bound.bytes.min(next.start(plan.piece_bytes));
         if let Some(send) = bound.behind.filter(|_| is_busy && bound.bytes > 0) {
-            end = end.min(self.done[send as usize]);
+            end = end.min(self.done[send.index()]);
             if end <= start {
                 return false;
             }
@@ -294,7 +296,7 @@ impl State {
                     (source.at(part.start, plan.piece_bytes), destination.at(part.start, plan.piece_bytes));
                 memory.copy(from, to, part.bytes as usize, bound.store);
                 self.pass(plan, step, part.start + part.bytes);
-                if self.done[step as usize] == FINISHED {
+                if self.done[step.index()] == FINISHED {
                     self.ready.close(Mover::Copy(copy));
                 }
                 true
@@ -304,12 +306,12 @@ impl State {
 
     /// Moves a step's watermark.
     #[inline(always)]
-    fn pass(&mut self, plan: &Plan, step: u32, done: u64) {
-        if done == plan.steps[step as usize].bytes {
-            self.done[step as usize] = FINISHED;
+    fn pass(&mut self, plan: &Plan, step: StepIndex, done: u64) {
+        if done == plan.step(step).bytes {
+            self.done[step.index()] = FINISHED;
             self.unfinished -= 1;
         } else {
-            self.done[step as usize] = done;
+            self.done[step.index()] = done;
         }
         self.ready.wake(step);
     }

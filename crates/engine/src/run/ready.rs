@@ -2,6 +2,8 @@
 //!
 //! So a turn costs what can move, not what there is, with 2 links or with 126.
 
+use unisono_schedule::StepIndex;
+
 use crate::plan::Plan;
 
 /// Nobody.
@@ -124,16 +126,16 @@ impl Ready {
     }
 
     /// This mover cannot go on until `step` moves.
-    pub(super) fn block(&mut self, mover: Mover, step: u32) {
+    pub(super) fn block(&mut self, mover: Mover, step: StepIndex) {
         self.close(mover);
         let index = self.index(mover);
-        self.next[index] = self.first[step as usize];
-        self.first[step as usize] = index as u32;
+        self.next[index] = self.first[step.index()];
+        self.first[step.index()] = index as u32;
     }
 
     /// `step` has moved: who waited for it looks again.
-    pub(super) fn wake(&mut self, step: u32) {
-        let mut waiting = std::mem::replace(&mut self.first[step as usize], NONE);
+    pub(super) fn wake(&mut self, step: StepIndex) {
+        let mut waiting = std::mem::replace(&mut self.first[step.index()], NONE);
         while waiting != NONE {
             let index = waiting as usize;
             waiting = self.next[index];

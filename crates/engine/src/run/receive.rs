@@ -2,6 +2,8 @@
 
 use std::io::{ErrorKind, IoSliceMut};
 
+use unisono_schedule::StepIndex;
+
 use crate::links::{Broken, Link, Links};
 use crate::memory::{Memory, Span};
 use crate::plan::header::HEADER_BYTES;
@@ -81,7 +83,7 @@ impl State {
         let Next::Part(part) = self.next(plan, self.links[link].recv, &plan.links[link].recv)? else {
             return None;
         };
-        let Work::Recv { destination } = plan.steps[part.step as usize].work else { return None };
+        let Work::Recv { destination } = plan.step(part.step).work else { return None };
         let span = destination.at(part.start, plan.piece_bytes);
         (memory.read(span, part.bytes as usize).len() >= DIRECT_BYTES_MIN).then_some((part, span))
     }
@@ -179,7 +181,7 @@ impl State {
     ) -> Result<(), Failure> {
         for part in &parts.list {
             let mut taken = bytes.len().min(part.bytes as usize);
-            let bound = &plan.steps[part.step as usize];
+            let bound = plan.step(part.step);
             match bound.work {
                 Work::Recv { destination } => {
                     memory.store(destination.at(part.start, plan.piece_bytes), &bytes[..taken]);
@@ -211,7 +213,7 @@ impl State {
     #[inline(always)]
     fn commit_receive(&mut self, plan: &Plan, link: usize, part: Part, bytes: u64) -> bool {
         let header_is_there = self.links[link].header_received == HEADER_BYTES;
-        let is_empty_step = plan.steps[part.step as usize].bytes == 0;
+        let is_empty_step = plan.step(part.step).bytes == 0;
         if bytes > 0 || (is_empty_step && header_is_there) {
             self.pass(plan, part.step, part.start + bytes);
         }
@@ -224,6 +226,6 @@ impl State {
     }
 }
 
-fn is_plain(plan: &Plan, step: u32) -> bool {
-    matches!(plan.steps[step as usize].work, Work::Recv { .. })
+fn is_plain(plan: &Plan, step: StepIndex) -> bool {
+    matches!(plan.step(step).work, Work::Recv { .. })
 }

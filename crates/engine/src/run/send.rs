@@ -175,7 +175,7 @@ fn for_each_run<'m>(
     mut take: impl FnMut(&'m [u8]) -> bool,
 ) {
     for part in &parts.list {
-        let Work::Send { source } = plan.steps[part.step as usize].work else { continue };
+        let Work::Send { source } = plan.step(part.step).work else { continue };
         let end = part.start + part.bytes;
         let mut position = part.start;
         while position < end {

@@ -7,7 +7,8 @@
 
 use super::k_nomial::{Node, broadcast_cost, depth, scatter_cost, transfers};
 use crate::{
-    Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Slot, Totals, rooted,
+    Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Slot, StepIndex, Totals,
+    rooted,
 };
 
 /// The reduce to rank 0, then the broadcast: the fewest messages of any all-reduce, 2(p-1), in the order of the ranks.
@@ -129,7 +130,7 @@ pub(super) const fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
         build: |builder| {
             let node = Node::<RADIX>::of(builder);
             let children: Vec<u32> = node.children().iter().map(|child| child.start).collect();
-            let heard: Vec<u32> = children.iter().map(|child| hear(builder, *child)).collect();
+            let heard: Vec<StepIndex> = children.iter().map(|child| hear(builder, *child)).collect();
             let released = node.parent().map(|parent| {
                 tell(builder, parent, heard.clone());
                 hear(builder, parent)
@@ -156,13 +157,13 @@ fn longest_path<const RADIX: u32>(shape: &Shape) -> u64 {
 }
 
 /// Receives a token.
-fn hear(builder: &mut Builder, peer: u32) -> u32 {
+fn hear(builder: &mut Builder, peer: u32) -> StepIndex {
     let destination = builder.scratch();
     builder.push(0, Action::Recv { peer: peer as u16, destination })
 }
 
 /// Sends a token once the steps `heard` are done.
-fn tell(builder: &mut Builder, peer: u32, heard: impl IntoIterator<Item = u32>) {
+fn tell(builder: &mut Builder, peer: u32, heard: impl IntoIterator<Item = StepIndex>) {
     let told = builder.push(0, Action::Send { peer: peer as u16, source: Slot::Input });
     heard.into_iter().for_each(|earlier| builder.after(told, earlier));
 }

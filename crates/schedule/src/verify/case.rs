@@ -1,12 +1,12 @@
 //! The object of a verification: the schedules of all ranks, with steps numbered across ranks.
 
 use super::counterexample::{Fault, StepPlace};
-use crate::{Algorithm, Layout, Schedule, Shape, Step};
+use crate::{Algorithm, Layout, Schedule, Shape, Step, StepIndex};
 
 /// The result of one check.
 pub(super) type Checked<T> = Result<T, Fault>;
 
-/// The number of a step among the steps of all ranks. An *index*, a plain integer, counts within the list of one rank.
+/// The number of a step among the steps of all ranks. A [`StepIndex`] counts within the list of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(super) struct StepNumber(u32);
@@ -58,8 +58,8 @@ impl<'a> Case<'a> {
     }
 
     /// The step at `index` in the list of `rank`.
-    pub(super) fn number(&self, rank: u32, index: u32) -> StepNumber {
-        StepNumber(self.first[rank as usize] + index)
+    pub(super) fn number(&self, rank: u32, index: StepIndex) -> StepNumber {
+        StepNumber(self.first[rank as usize] + index.index() as u32)
     }
 
     pub(super) fn rank_of(&self, step: StepNumber) -> u32 {
@@ -67,18 +67,18 @@ impl<'a> Case<'a> {
     }
 
     /// The index of a step in its rank's list.
-    pub(super) fn index_of(&self, step: StepNumber) -> u32 {
-        step.0 - self.first[self.rank_of(step) as usize]
+    pub(super) fn index_of(&self, step: StepNumber) -> StepIndex {
+        StepIndex::new((step.0 - self.first[self.rank_of(step) as usize]) as usize)
     }
 
     pub(super) fn step(&self, step: StepNumber) -> &Step {
-        &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step) as usize]
+        &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step).index()]
     }
 
     /// The steps that `step` waits for; they are of the same rank.
     pub(super) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
         let rank = self.rank_of(step);
-        let indices = self.schedules[rank as usize].dependencies(self.index_of(step) as usize);
+        let indices = self.schedules[rank as usize].dependencies(self.index_of(step));
         indices.iter().map(move |index| self.number(rank, *index))
     }
 

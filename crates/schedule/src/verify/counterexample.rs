@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Shape, Slot, Step};
+use crate::{Shape, Slot, Step, StepIndex};
 
 /// Why an algorithm is wrong for a shape.
 ///
@@ -51,7 +51,7 @@ pub struct StepPlace {
     /// The rank.
     pub rank: u32,
     /// The index of the step in its list.
-    pub index: u32,
+    pub index: StepIndex,
     /// The step.
     pub step: Step,
 }

@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 use super::case::{Case, Checked};
 use super::counterexample::{Fault, StepPlace};
-use crate::{Action, Layout, Slot, Step};
+use crate::{Action, Layout, Schedule, Slot, Step, StepIndex};
 
 /// Checks every rank, out of place and, unless the algorithm excludes that, in place.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
@@ -41,7 +41,7 @@ enum Bytes {
 /// The accesses to some bytes so far, as (index of the step, whether it writes).
 #[derive(Default)]
 struct Accesses {
-    list: Vec<(u32, bool)>,
+    list: Vec<(StepIndex, bool)>,
     /// The position of the last write in the list.
     last_write: Option<usize>,
     /// Whether all accesses so far have one extent. Then being ordered after the last writer implies being ordered
@@ -52,20 +52,20 @@ struct Accesses {
 struct Rank<'a> {
     case: &'a Case<'a>,
     layout: &'a Layout,
-    steps: &'a [Step],
+    schedule: &'a Schedule,
     rank: u32,
     in_place: bool,
 }
 
 impl<'a> Rank<'a> {
     fn new(case: &'a Case<'a>, rank: u32, in_place: bool) -> Self {
-        let (layout, steps) = (&case.layouts[rank as usize], &case.schedules[rank as usize].steps[..]);
-        Self { case, layout, steps, rank, in_place }
+        let (layout, schedule) = (&case.layouts[rank as usize], &case.schedules[rank as usize]);
+        Self { case, layout, schedule, rank, in_place }
     }
 
     fn check(&self) -> Checked<()> {
         let mut touched: HashMap<Bytes, Accesses> = HashMap::new();
-        for (index, step) in (0..).zip(self.steps) {
+        for (index, step) in self.schedule.indexed() {
             if self.in_place && self.vanishes(step) {
                 continue;
             }
@@ -85,11 +85,11 @@ impl<'a> Rank<'a> {
         Ok(())
     }
 
-    fn dependencies(&self, index: u32) -> &[u32] {
-        self.case.schedules[self.rank as usize].dependencies(index as usize)
+    fn extent(&self, index: StepIndex) -> u32 {
+        self.schedule.steps[index.index()].extent
     }
 
-    fn place(&self, index: u32) -> StepPlace {
+    fn place(&self, index: StepIndex) -> StepPlace {
         self.case.place(self.case.number(self.rank, index))
     }
 
@@ -114,8 +114,8 @@ impl<'a> Rank<'a> {
     }
 
     /// The class of an extent: extents of one class always have the same length.
-    fn class(&self, index: u32) -> u32 {
-        let extent = self.steps[index as usize].extent;
+    fn class(&self, index: StepIndex) -> u32 {
+        let extent = self.extent(index);
         if !self.in_place {
             return extent;
         }
@@ -124,7 +124,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Checks that what the step at `index` reads in `slot` was written, and not overwritten since.
-    fn written(&self, accesses: &Accesses, index: u32, slot: Slot) -> Checked<()> {
+    fn written(&self, accesses: &Accesses, index: StepIndex, slot: Slot) -> Checked<()> {
         let writer = accesses.last_write.map(|last| accesses.list[last].0);
         let place = self.place(index);
         match (slot, writer) {
@@ -134,7 +134,7 @@ impl<'a> Rank<'a> {
             (Slot::Output, None) if self.in_place || self.layout.starts_with_output() => Ok(()),
             (Slot::Output | Slot::Scratch(_), None) => Err(Fault::Unwritten { place, slot, holds: None }),
             (Slot::Scratch(_), Some(by)) => {
-                let holds = self.steps[by as usize].extent;
+                let holds = self.extent(by);
                 if holds == place.step.extent {
                     return Ok(());
                 }
@@ -145,7 +145,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Adds an access, after checking that it is ordered after all earlier ones it conflicts with.
-    fn access(&self, accesses: &mut Accesses, index: u32, writes: bool) -> Checked<()> {
+    fn access(&self, accesses: &mut Accesses, index: StepIndex, writes: bool) -> Checked<()> {
         accesses.mixed |=
             accesses.list.first().is_some_and(|(other, _)| self.class(*other) != self.class(index));
         // With one extent, the last writer and the readers since are enough: they are ordered after all steps before
@@ -168,20 +168,20 @@ impl<'a> Rank<'a> {
 
     /// Whether dependencies lead from `later` back to `earlier` over steps with the extents of these two. In place, a
     /// copy onto itself ends when the call begins, so it waits for no step.
-    fn ordered(&self, earlier: u32, later: u32) -> bool {
-        if self.dependencies(later).contains(&earlier) {
+    fn ordered(&self, earlier: StepIndex, later: StepIndex) -> bool {
+        if self.schedule.dependencies(later).contains(&earlier) {
             return true;
         }
         let classes = [self.class(earlier), self.class(later)];
-        let (mut waiting, mut seen) = (vec![later], vec![false; later as usize]);
+        let (mut waiting, mut seen) = (vec![later], vec![false; later.index()]);
         while let Some(index) = waiting.pop() {
-            for dependency in self.dependencies(index) {
+            for dependency in self.schedule.dependencies(index) {
                 if *dependency == earlier {
                     return true;
                 }
-                let vanishes = self.in_place && self.vanishes(&self.steps[*dependency as usize]);
+                let vanishes = self.in_place && self.vanishes(&self.schedule.steps[dependency.index()]);
                 let fits = *dependency > earlier && !vanishes && classes.contains(&self.class(*dependency));
-                if fits && !std::mem::replace(&mut seen[*dependency as usize], true) {
+                if fits && !std::mem::replace(&mut seen[dependency.index()], true) {
                     waiting.push(*dependency);
                 }
             }

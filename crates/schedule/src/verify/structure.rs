@@ -12,7 +12,7 @@ pub(super) fn check(case: &Case<'_>) -> Checked<()> {
         let schedule = &case.schedules[rank as usize];
         let problem = problem(case, schedule, step).or_else(|| {
             let index = case.index_of(number);
-            let bad = schedule.dependencies(index as usize).iter().find(|earlier| **earlier >= index)?;
+            let bad = schedule.dependencies(index).iter().find(|earlier| **earlier >= index)?;
             Some(format!("waits for step {bad}, which is not before it"))
         });
         if let Some(problem) = problem {

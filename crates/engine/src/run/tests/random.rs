@@ -12,7 +12,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{
     Action, Algorithm, Builder, Choice, Collective as Scheduled, Cost, Requires, Schedule, Shape, Slot,
-    verify_schedules,
+    StepIndex, verify_schedules,
 };
 
 use crate::links::{Edge, Interest, Link, Links, Wake};
@@ -106,7 +106,7 @@ fn schedules(
         }
         for _ in 0..waits.min(steps.len() - 1) {
             let step = 1 + random.below(steps.len() - 1);
-            builder.after(step as u32, random.below(step) as u32);
+            builder.after(StepIndex::new(step), StepIndex::new(random.below(step)));
         }
         made.push(builder.finish());
     }
