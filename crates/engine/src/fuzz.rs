@@ -10,17 +10,14 @@ pub(crate) mod input;
 #[path = "../../../fuzz/shared/replay.rs"]
 mod replay;
 
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Instant;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Place, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Place, ReduceOp,
 };
 use unisono_schedule::{Algorithm, Choice, Shape};
 
-use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::links::doubles::WireDouble;
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference, header_digest};
 use crate::plan::{Plan, PlanKey};
@@ -29,7 +26,6 @@ use crate::reduce::Reducer;
 use crate::run::{Failure, Run, Staging, Turn};
 use input::{Input, common_bytes};
 use unisono_backend::Heard;
-use unisono_backend::Waker;
 
 /// The first byte of an input of target `frame` says what it is about; the last two are the transport's.
 const KINDS: u8 = 6;
@@ -51,82 +47,6 @@ pub fn frame(bytes: &[u8]) {
         3 => fuzz::messages(&mut input),
         _ => {}
     }
-}
-
-/// A call moves at least one in so many of the waiting bytes: long streams in short pieces test nothing new.
-const PIECES_MAX: usize = 64;
-
-/// The far end of a stream, in the fuzzer's hands: what has arrived, and how many bytes a call moves.
-pub(crate) struct Wire {
-    pub(crate) arrived: Vec<u8>,
-    pub(crate) read: usize,
-    piece: usize,
-    /// What this side has sent.
-    pub(crate) sent: Vec<u8>,
-    pub(crate) is_closed: bool,
-}
-
-impl Wire {
-    pub(crate) fn new(arrived: Vec<u8>, piece: usize) -> Wire {
-        Wire { arrived, read: 0, piece, sent: Vec::new(), is_closed: false }
-    }
-}
-
-impl Link for Wire {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let before = self.sent.len();
-        let offered: usize = slices.iter().map(|slice| slice.len()).sum();
-        let piece = self.piece.max(offered / PIECES_MAX);
-        for slice in slices {
-            let room = piece - (self.sent.len() - before);
-            self.sent.extend_from_slice(&slice[..room.min(slice.len())]);
-        }
-        Ok(self.sent.len() - before)
-    }
-
-    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let before = self.read;
-        let piece = self.piece.max((self.arrived.len() - before) / PIECES_MAX);
-        for slice in into {
-            let bytes = slice.len().min(piece - (self.read - before)).min(self.arrived.len() - self.read);
-            slice[..bytes].copy_from_slice(&self.arrived[self.read..self.read + bytes]);
-            self.read += bytes;
-        }
-        let is_pause = self.read == before && !self.is_closed;
-        if is_pause { Err(ErrorKind::WouldBlock.into()) } else { Ok(self.read - before) }
-    }
-
-    fn is_delivered(&mut self) -> bool {
-        true
-    }
-}
-
-impl Links for Wire {
-    type L = Wire;
-
-    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn is_open(&mut self, _edge: Edge) -> bool {
-        true
-    }
-
-    fn link(&mut self, _edge: Edge) -> &mut Wire {
-        self
-    }
-
-    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
-        Wake::Expired
-    }
-
-    fn waker(&self) -> Waker {
-        Arc::new(|| {})
-    }
-
-    fn shut_down(&mut self) {}
-
-    fn close(&mut self) {}
 }
 
 /// Any two headers: each keeps its meaning, and a difference is named exactly when they differ.
@@ -175,14 +95,14 @@ struct Recorded {
 /// One rank of a call of two.
 struct FuzzedRank {
     run: Run,
-    wire: Wire,
+    wire: WireDouble,
     input: Vec<u32>,
     output: Vec<u32>,
     scratch: Vec<u8>,
 }
 
 impl FuzzedRank {
-    fn new(plan: &Arc<Plan>, header: CallHeader, factor: u32, count: usize, wire: Wire) -> FuzzedRank {
+    fn new(plan: &Arc<Plan>, header: CallHeader, factor: u32, count: usize, wire: WireDouble) -> FuzzedRank {
         FuzzedRank {
             scratch: vec![0; plan.scratch_bytes],
             run: Run::new(plan.clone(), header),
@@ -192,7 +112,7 @@ impl FuzzedRank {
         }
     }
 
-    fn turn(&mut self, staging: &mut Staging) -> std::result::Result<bool, Failure> {
+    fn turn(&mut self, staging: &mut Staging) -> Result<bool, Failure> {
         let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
         let (input, output) = (Buffer::of(&self.input), BufferMut::of(&mut self.output));
         let mut buffers = Buffers::Separate { input, output };
@@ -215,7 +135,7 @@ fn record(algorithm: &'static Algorithm, count: usize, staging: &mut Staging) ->
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
-        FuzzedRank::new(&plan, header, rank + 1, count, Wire::new(Vec::new(), usize::MAX))
+        FuzzedRank::new(&plan, header, rank + 1, count, WireDouble::new(Vec::new(), usize::MAX))
     });
     let mut moved = true;
     while moved {
@@ -255,7 +175,8 @@ fn call(input: &mut Input<'_>) {
         input.edit(&mut stream);
         let same_bytes = common_bytes(&stream, genuine);
         let has_header = stream.len() >= HEADER_BYTES;
-        let mut rank = FuzzedRank::new(&recorded.plan, recorded.header, 1, count, Wire::new(stream, piece));
+        let mut rank =
+            FuzzedRank::new(&recorded.plan, recorded.header, 1, count, WireDouble::new(stream, piece));
         let has_failed = loop {
             match rank.turn(staging) {
                 Ok(true) => {}

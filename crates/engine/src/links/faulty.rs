@@ -18,10 +18,29 @@ pub struct FaultPlan {
     pub cut_after_bytes: Option<u64>,
 }
 
+/// A sequence of random numbers, the same for the same seed (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
+#[derive(Clone)]
+pub(crate) struct SplitMix(pub(crate) u64);
+
+impl SplitMix {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A number below `bound`, which is not 0.
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
 /// The tap of [`Faulty`] links.
 pub struct Faults {
     plan: FaultPlan,
-    state: u64,
+    random: SplitMix,
     moved_bytes: u64,
     has_hidden: bool,
 }
@@ -32,18 +51,10 @@ pub type Faulty<K> = Tapped<K, Faults>;
 impl<K: Links> Faulty<K> {
     /// Disturbs `links` according to `plan`.
     pub fn new(links: K, plan: FaultPlan) -> Faulty<K> {
-        Tapped::with_tap(links, Faults { plan, state: plan.seed, moved_bytes: 0, has_hidden: false })
-    }
-}
-
-impl Faults {
-    /// The next number of the sequence (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
-    fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        Tapped::with_tap(
+            links,
+            Faults { plan, random: SplitMix(plan.seed), moved_bytes: 0, has_hidden: false },
+        )
     }
 }
 
@@ -52,12 +63,12 @@ impl Tap for Faults {
         if self.plan.cut_after_bytes.is_some_and(|cut| self.moved_bytes >= cut) {
             return Err(ErrorKind::ConnectionReset.into());
         }
-        if self.random() % 100 < u64::from(self.plan.would_block_percent) {
+        if self.random.below(100) < usize::from(self.plan.would_block_percent) {
             self.has_hidden = true;
             return Err(ErrorKind::WouldBlock.into());
         }
         Ok(match self.plan.bytes_per_call_max {
-            Some(max) => bytes.min(1 + (self.random() % max.max(1) as u64) as usize),
+            Some(max) => bytes.min(1 + self.random.below(max.max(1))),
             None => bytes,
         })
     }

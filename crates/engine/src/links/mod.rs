@@ -1,5 +1,7 @@
 //! A transport as the engine sees it: byte streams to peers that never block, and one place to sleep.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod doubles;
 pub(crate) mod faulty;
 pub(crate) mod tapped;
 pub(crate) mod traced;

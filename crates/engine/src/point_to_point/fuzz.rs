@@ -12,8 +12,9 @@ use super::frame::{FRAME_BYTES, Frame, Message};
 use super::{Borrowed, EAGER_BYTES_MAX, PointToPoint};
 use crate::drive::completion::Completions;
 use crate::drive::request::Request;
+use crate::fuzz::LONG_ONE_IN;
 use crate::fuzz::input::Input;
-use crate::fuzz::{LONG_ONE_IN, Wire};
+use crate::links::doubles::WireDouble;
 use unisono_backend::Board;
 use unisono_backend::Peers;
 
@@ -44,7 +45,7 @@ pub(crate) fn frames(input: &mut Input<'_>) {
 pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
     let piece = [1, 33, 5000, usize::MAX][usize::from(input.below(4))];
-    let mut wire = Wire::new(Vec::new(), piece);
+    let mut wire = WireDouble::new(Vec::new(), piece);
     let (mut requests, mut is_junk) = (Vec::new(), false);
     while !input.is_empty() && wire.arrived.len() < STREAM_BYTES_MAX {
         match input.below(6) {
@@ -69,7 +70,7 @@ pub(crate) fn messages(input: &mut Input<'_>) {
 }
 
 /// Moves the messages until nothing moves; false when it has failed, and everything in it.
-fn advance(messages: &mut PointToPoint, wire: &mut Wire) -> bool {
+fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
     // Every turn that moves something takes a byte or ends an operation.
     for _ in 0..4 * STREAM_BYTES_MAX {
         match messages.advance(wire, &mut Borrowed::none()) {

@@ -5,15 +5,14 @@ use std::hint::black_box;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::panic::Location;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Instant;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Peer, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Peer, ReduceOp,
 };
 use unisono_schedule::{Choice, Shape};
 
-use crate::links::{Edge, Interest, Link, Links, Wake};
+use crate::links::Link;
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Plan, PlanKey};
@@ -21,7 +20,6 @@ use crate::reduce::Reducer;
 use crate::run::{Run, Staging, Turn};
 use unisono_backend::Board;
 use unisono_backend::Heard;
-use unisono_backend::Waker;
 
 /// Elements of a call: little to compute.
 const COUNT: usize = 64;
@@ -29,12 +27,12 @@ const CALLS: u32 = 20_000;
 const REPEATS: usize = 9;
 
 /// A peer that has sent the right header and any payload.
-struct Willing {
+struct WillingDouble {
     header: HeaderBytes,
     given: usize,
 }
 
-impl Link for Willing {
+impl Link for WillingDouble {
     fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
         Ok(bytes.iter().map(|slice| slice.len()).sum())
     }
@@ -54,38 +52,6 @@ impl Link for Willing {
     fn is_delivered(&mut self) -> bool {
         true
     }
-}
-
-struct AllWilling {
-    links: Vec<Willing>,
-}
-
-impl Links for AllWilling {
-    type L = Willing;
-
-    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn is_open(&mut self, _edge: Edge) -> bool {
-        true
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Willing {
-        &mut self.links[edge.peer as usize]
-    }
-
-    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
-        Wake::Expired
-    }
-
-    fn waker(&self) -> Waker {
-        Arc::new(|| {})
-    }
-
-    fn shut_down(&mut self) {}
-
-    fn close(&mut self) {}
 }
 
 /// The least of several means: what the work itself takes.
@@ -113,10 +79,10 @@ fn measure_run(name: &str, ranks: u32) {
     let key = PlanKey { descriptor: descriptor(), counts: Counts::Even, segment_ends: None };
     let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES));
     let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
-    let mut links =
-        AllWilling { links: (0..ranks).map(|_| Willing { header: [0; HEADER_BYTES], given: 0 }).collect() };
+    let mut links: Vec<WillingDouble> =
+        (0..ranks).map(|_| WillingDouble { header: [0; HEADER_BYTES], given: 0 }).collect();
     for link in &plan.links {
-        links.links[link.edge.peer as usize].header = header.with_plan_hash(link.recv.plan_hash);
+        links[link.edge.peer as usize].header = header.with_plan_hash(link.recv.plan_hash);
     }
     let steps = plan.steps.len();
     let mut scratch = vec![0; plan.scratch_bytes];
@@ -126,7 +92,7 @@ fn measure_run(name: &str, ranks: u32) {
         (Staging::new(Heard::new(ranks)), vec![1u32; COUNT], vec![0u32; COUNT]);
     let per_call = nanoseconds(|| {
         run.reset(header);
-        links.links.iter_mut().for_each(|link| link.given = 0);
+        links.iter_mut().for_each(|link| link.given = 0);
         while !run.is_finished() {
             let mut buffers =
                 Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) };
@@ -150,7 +116,7 @@ fn measure_direct_coded_ring(ranks: u32) {
         ELEMENT_BYTES * (COUNT * number / parts)..ELEMENT_BYTES * (COUNT * (number + 1) / parts)
     };
     let header = CallHeader::new(&descriptor(), 0, 7, crate::plan::PIECE_BYTES).with_plan_hash(9);
-    let (mut next, mut previous) = (Willing { header, given: 0 }, Willing { header, given: 0 });
+    let (mut next, mut previous) = (WillingDouble { header, given: 0 }, WillingDouble { header, given: 0 });
     let reducer = Reducer::new(DType::U32, ReduceOp::Sum, ranks, None);
     let (mut stage, mut output) =
         (vec![0u8; HEADER_BYTES + ELEMENT_BYTES * COUNT], vec![1u8; ELEMENT_BYTES * COUNT]);

@@ -1,146 +1,111 @@
 //! Runs of schedules that no registered algorithm has, in one thread: every rank takes its turn.
 
 mod cost;
+mod pipes;
 mod random;
 
-use std::collections::{HashMap, VecDeque};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
-use std::sync::{Arc, Mutex};
-use std::task::Poll;
-use std::time::Instant;
+use std::sync::Arc;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp,
 };
-use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Shape};
+use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Schedule, Shape};
 
 use super::{Run, Staging, Turn};
-use crate::links::{Edge, Interest, Link, Links, Wake};
-use crate::lock;
+use crate::links::doubles::LinksDouble;
+use crate::links::{Edge, Link};
 use crate::memory::Memory;
 use crate::plan::header::CallHeader;
 use crate::plan::{Plan, PlanKey};
 use crate::reduce::Reducer;
+use pipes::PipeDouble;
 use unisono_backend::Heard;
-use unisono_backend::Waker;
 
-type Pipes = Arc<Mutex<HashMap<(u32, u32), VecDeque<u8>>>>;
+/// The links of a rank, by peer.
+impl<L: Link + Send> LinksDouble for Vec<L> {
+    type Stream = L;
 
-/// The links of one rank, of which the one last asked for is in use.
-struct Lockstep {
-    rank: u32,
-    peer: u32,
-    pipes: Pipes,
-}
-
-impl Link for Lockstep {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let mut pipes = lock(&self.pipes);
-        let pipe = pipes.entry((self.rank, self.peer)).or_default();
-        slices.iter().for_each(|slice| pipe.extend(slice.iter()));
-        Ok(slices.iter().map(|slice| slice.len()).sum())
-    }
-
-    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let mut pipes = lock(&self.pipes);
-        let pipe = pipes.entry((self.peer, self.rank)).or_default();
-        let mut received = 0;
-        for slice in into {
-            received += pipe.make_contiguous().as_ref().read(slice)?;
-            pipe.drain(..received.min(pipe.len()).min(slice.len()));
-        }
-        if received == 0 { Err(ErrorKind::WouldBlock.into()) } else { Ok(received) }
-    }
-
-    fn is_delivered(&mut self) -> bool {
-        true
+    fn stream(&mut self, edge: Edge) -> &mut L {
+        &mut self[edge.peer as usize]
     }
 }
 
-impl Links for Lockstep {
-    type L = Lockstep;
-
-    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn is_open(&mut self, _edge: Edge) -> bool {
-        true
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Lockstep {
-        self.peer = edge.peer;
-        self
-    }
-
-    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
-        Wake::Expired
-    }
-
-    fn waker(&self) -> Waker {
-        Arc::new(|| {})
-    }
-
-    fn shut_down(&mut self) {}
-
-    fn close(&mut self) {}
+/// The memory of one rank. In place, there is only an output.
+struct TestMemory {
+    input: Option<Vec<u32>>,
+    output: Vec<u32>,
 }
 
-/// One rank of a test.
+/// One rank of a test: its call sums numbers.
 struct TestRank {
     run: Run,
-    links: Lockstep,
-    input: Vec<u32>,
-    output: Vec<u32>,
+    links: Vec<PipeDouble>,
+    memory: TestMemory,
     scratch: Vec<u8>,
     staging: Staging,
 }
 
 impl TestRank {
-    fn new(algorithm: &'static Algorithm, rank: u32, ranks: u32, count: usize, pipes: &Pipes) -> TestRank {
-        let descriptor = Descriptor {
-            op: Some(ReduceOp::Sum),
-            ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
-        };
-        let choice = Choice { algorithm, shape: Shape::new(ranks) };
-        let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
-        let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
-        let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, ranks), 8));
-        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+    fn new(
+        choice: &Choice,
+        schedule: Schedule,
+        key: &PlanKey,
+        piece_bytes: u64,
+        memory: TestMemory,
+        links: Vec<PipeDouble>,
+    ) -> TestRank {
+        let (rank, ranks) = (schedule.rank, choice.shape.ranks);
+        let plan = Plan::new(choice, Arc::new(schedule), key, &Group::world(rank, ranks), piece_bytes);
+        let header = CallHeader::new(&key.descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         TestRank {
             scratch: vec![0; plan.scratch_bytes],
-            run: Run::new(plan, header),
-            links: Lockstep { rank, peer: rank, pipes: pipes.clone() },
-            input: (1..=count as u32).map(|value| value * (rank + 1)).collect(),
-            output: vec![0; count],
+            run: Run::new(Arc::new(plan), header),
+            links,
+            memory,
             staging: Staging::new(Heard::new(ranks)),
         }
     }
 
     fn turn(&mut self) -> bool {
         let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
-        let mut buffers =
-            Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) };
+        let output = BufferMut::of(&mut self.memory.output);
+        let mut buffers = match &self.memory.input {
+            Some(input) => Buffers::Separate { input: Buffer::of(input), output },
+            None => Buffers::InOut(output),
+        };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
         let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
         self.run.advance(&mut turn).expect("no failure")
     }
 }
 
+/// Lets every rank take a turn, in order; true when something moved.
+fn round(ranks: &mut [TestRank]) -> bool {
+    ranks.iter_mut().fold(false, |moved, rank| rank.turn() | moved)
+}
+
 /// Runs an all-reduce of two ranks until nothing moves, and checks that it is over and right.
 fn check(algorithm: &'static Algorithm, count: usize) {
-    let pipes = Pipes::default();
-    let mut ranks: Vec<TestRank> =
-        (0..2).map(|rank| TestRank::new(algorithm, rank, 2, count, &pipes)).collect();
-    while ranks.iter_mut().fold(false, |moved, rank| rank.turn() | moved) {}
+    let plain = Descriptor::new(Collective::AllReduce, DType::U32, count as u64);
+    let descriptor = Descriptor { op: Some(ReduceOp::Sum), ..plain };
+    let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
+    let choice = Choice { algorithm, shape: Shape::new(2) };
+    let links = PipeDouble::all(2, usize::MAX, None);
+    let rank = |(rank, links)| {
+        let input = (1..=count as u32).map(|value| value * (rank + 1)).collect();
+        let memory = TestMemory { input: Some(input), output: vec![0; count] };
+        TestRank::new(&choice, algorithm.schedule(&choice.shape, rank), &key, 8, memory, links)
+    };
+    let mut ranks: Vec<TestRank> = (0..).zip(links).map(rank).collect();
+    while round(&mut ranks) {}
     for (rank, state) in ranks.iter().enumerate() {
         assert!(state.run.is_finished(), "rank {rank} of {}, {count} elements", algorithm.name);
         let expected: Vec<u32> = (1..=count as u32).map(|value| value * 3).collect();
-        assert_eq!(state.output, expected, "rank {rank} of {}, {count} elements", algorithm.name);
+        assert_eq!(state.memory.output, expected, "rank {rank} of {}, {count} elements", algorithm.name);
     }
 }
 
-/// TestRank 0 answers a chunk that may be empty before it comes to one that is not.
+/// Rank 0 answers a chunk that may be empty before it comes to one that is not.
 static EMPTY_FIRST: Algorithm = Algorithm {
     name: "empty_first",
     collective: unisono_schedule::Collective::AllReduce,

@@ -1,56 +1,33 @@
-//! Random schedules that the verifier accepts, run with random counts, many of them zero: nobody may wait for ever, and
-//! the sums must be right. Links hold a header and one element, so there is no more room than the proof asks for.
+//! Random schedules that the verifier accepts, run with random counts, many of them zero. Every call must end, and its
+//! sums must be right. A link holds a header and one element, which is all the room that the proof assumes.
+//!
+//! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
+//! and not only their piece 0 (`State::blocker_of_empty`), 483 of the 613 accepted reduce-scatters hang.
 
-use std::collections::VecDeque;
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex};
-use std::task::Poll;
-use std::time::Instant;
-
-use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Place, ReduceOp, Result,
-};
+use unisono_communicator::{Collective, Counts, DType, Descriptor, Place, ReduceOp};
 use unisono_schedule::{
     Action, Algorithm, Builder, Choice, Collective as Scheduled, Cost, Requires, Schedule, Shape, Slot,
     StepIndex, verify_schedules,
 };
 
-use crate::links::{Edge, Interest, Link, Links, Wake};
-use crate::lock;
-use crate::memory::Memory;
-use crate::plan::header::{CallHeader, HEADER_BYTES};
-use crate::plan::{Plan, PlanKey};
-use crate::reduce::Reducer;
-use crate::run::{Run, Staging, Turn};
-use unisono_backend::{Heard, Waker};
+use super::pipes::PipeDouble;
+use super::{TestMemory, TestRank, round};
+use crate::links::faulty::SplitMix;
+use crate::plan::PlanKey;
+use crate::plan::header::HEADER_BYTES;
 
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
+/// How much a link holds: no more than the proof assumes.
+const CAPACITY_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES as usize;
+
 /// Turns of one call, far more than it can need: a call that goes on for ever fails too.
 const TURNS_MAX: usize = 1_000_000;
 
-/// Seeded, so that a failure can be repeated (SplitMix64: Steele, Lea, Flood, OOPSLA 2014).
-#[derive(Clone)]
-struct Seeded(u64);
-
-impl Seeded {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    fn shuffle<T>(&mut self, list: &mut [T]) {
-        for end in (1..list.len()).rev() {
-            list.swap(end, self.below(end + 1));
-        }
+fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
+    for end in (1..list.len()).rev() {
+        list.swap(end, random.below(end + 1));
     }
 }
 
@@ -84,7 +61,7 @@ type Steps = Vec<(u32, Action)>;
 
 /// The steps as schedules, after each list was disturbed a little, with what shared chunks demand and random waits.
 fn schedules(
-    random: &mut Seeded,
+    random: &mut SplitMix,
     algorithm: &Algorithm,
     shape: &Shape,
     mut lists: Vec<Steps>,
@@ -114,7 +91,7 @@ fn schedules(
 }
 
 /// A reduce-scatter: each extent visits the ranks along a ring, or in an order of its own, and ends at its owner.
-fn shared_scratch(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>) {
+fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
     let algorithm = &SHARED[random.below(SHARED.len())];
     let shape = Shape::new(3 + random.below(4) as u32);
     let (ranks, is_ring) = (shape.ranks as usize, random.below(3) > 0);
@@ -123,14 +100,14 @@ fn shared_scratch(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedu
         .map(|owner| {
             let mut path: Vec<u32> = (1..=shape.ranks).map(|hop| (owner + hop) % shape.ranks).collect();
             if !is_ring {
-                random.shuffle(&mut path[..ranks - 1]);
+                shuffle(random, &mut path[..ranks - 1]);
             }
             path
         })
         .collect();
     let mut hops: Vec<usize> = (0..ranks * (ranks - 1)).collect();
     if !is_ring {
-        random.shuffle(&mut hops);
+        shuffle(random, &mut hops);
     }
     let (mut next, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
     // Where each rank's partial sum of an extent lies, and what each scratch chunk holds.
@@ -165,15 +142,15 @@ fn shared_scratch(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedu
 }
 
 /// An all-reduce: each extent is exchanged over the dimensions of a hypercube in an order of its own.
-fn exchanges(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>) {
+fn exchanges(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
     let dimensions = 1 + random.below(3);
     let ranks = 1 << dimensions;
     let shape = Shape::new(ranks as u32);
     let mut orders: Vec<Vec<usize>> = vec![(0..dimensions).collect(); ranks];
-    orders.iter_mut().for_each(|order| random.shuffle(order));
+    orders.iter_mut().for_each(|order| shuffle(random, order));
     let mut rounds: Vec<usize> = (0..ranks * dimensions).collect();
     if random.below(2) > 0 {
-        random.shuffle(&mut rounds);
+        shuffle(random, &mut rounds);
     }
     let (mut next, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
     for nth in rounds {
@@ -193,81 +170,6 @@ fn exchanges(random: &mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>) 
     (&EXCHANGES, shape, schedules)
 }
 
-/// What is under way, by sender and receiver.
-struct Wires {
-    ranks: usize,
-    bytes: Vec<VecDeque<u8>>,
-    random: Seeded,
-}
-
-/// One rank's links, of which the one last asked for is in use. Each direction holds a header and an element, and each
-/// call moves a random number of bytes.
-struct Narrow {
-    rank: usize,
-    peer: usize,
-    wires: Arc<Mutex<Wires>>,
-}
-
-impl Link for Narrow {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        let wires = &mut *lock(&self.wires);
-        let wire = &mut wires.bytes[self.rank * wires.ranks + self.peer];
-        let room = HEADER_BYTES + ELEMENT_BYTES as usize - wire.len();
-        if room == 0 {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let most = if wires.random.below(2) == 0 { room } else { 1 + wires.random.below(room) };
-        let offered = slices.iter().flat_map(|slice| slice.iter().copied());
-        let before = wire.len();
-        wire.extend(offered.take(most));
-        Ok(wire.len() - before)
-    }
-
-    fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let wires = &mut *lock(&self.wires);
-        let wire = &mut wires.bytes[self.peer * wires.ranks + self.rank];
-        if wire.is_empty() {
-            return Err(ErrorKind::WouldBlock.into());
-        }
-        let most = if wires.random.below(2) == 0 { wire.len() } else { 1 + wires.random.below(wire.len()) };
-        let places = into.iter_mut().flat_map(|slice| slice.iter_mut()).take(most);
-        Ok(places.zip(std::iter::from_fn(|| wire.pop_front())).map(|(place, byte)| *place = byte).count())
-    }
-
-    fn is_delivered(&mut self) -> bool {
-        true
-    }
-}
-
-impl Links for Narrow {
-    type L = Narrow;
-
-    fn open(&mut self, _edges: &[Edge]) -> Poll<Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn is_open(&mut self, _edge: Edge) -> bool {
-        true
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Narrow {
-        self.peer = edge.peer as usize;
-        self
-    }
-
-    fn wait(&mut self, _interest: &[Interest], _until: Instant) -> Wake {
-        Wake::Expired
-    }
-
-    fn waker(&self) -> Waker {
-        Arc::new(|| {})
-    }
-
-    fn shut_down(&mut self) {}
-
-    fn close(&mut self) {}
-}
-
 /// One call of random sizes.
 #[derive(Debug)]
 struct Sizes {
@@ -279,7 +181,7 @@ struct Sizes {
 
 impl Sizes {
     /// All-reduce cuts its vector evenly, so its extents are empty only in short vectors.
-    fn new(random: &mut Seeded, collective: Scheduled, shape: &Shape) -> Sizes {
+    fn new(random: &mut SplitMix, collective: Scheduled, shape: &Shape) -> Sizes {
         let ranks = shape.ranks as usize;
         let lengths = match collective {
             Scheduled::AllReduce => {
@@ -301,74 +203,42 @@ impl Sizes {
     }
 }
 
-struct Participant {
-    run: Run,
-    links: Narrow,
-    input: Vec<u32>,
-    output: Vec<u32>,
-    scratch: Vec<u8>,
-    staging: Staging,
-}
-
-impl Participant {
-    fn new(choice: &Choice, schedule: &Schedule, sizes: &Sizes, wires: &Arc<Mutex<Wires>>) -> Participant {
-        let (rank, ranks) = (schedule.rank, choice.shape.ranks);
-        let input: Vec<u32> = (0..sizes.total()).map(|element| Sizes::value(rank, element)).collect();
-        let place = if sizes.in_place { Place::InPlace } else { Place::Separate };
-        let op = Some(ReduceOp::Sum);
-        let (descriptor, counts, share) = match choice.algorithm.collective {
-            Scheduled::AllReduce => {
-                let plain = Descriptor::new(Collective::AllReduce, DType::U32, sizes.total());
-                (Descriptor { op, place, ..plain }, Counts::Even, sizes.total())
-            }
-            _ => {
-                let share = sizes.lengths[rank as usize];
-                let plain = Descriptor::new(Collective::ReduceScatter, DType::U32, share);
-                let counts = Counts::PerRank(sizes.lengths.clone());
-                (Descriptor { op, place, uneven: true, ..plain }, counts, share)
-            }
-        };
-        let key = PlanKey { descriptor, counts, segment_ends: None };
-        let group = Group::world(rank, ranks);
-        let plan = Arc::new(Plan::new(choice, Arc::new(schedule.clone()), &key, &group, sizes.piece_bytes));
-        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
-        let output = if sizes.in_place { input.clone() } else { vec![0; share as usize] };
-        Participant {
-            scratch: vec![0; plan.scratch_bytes],
-            run: Run::new(plan, header),
-            links: Narrow { rank: rank as usize, peer: rank as usize, wires: wires.clone() },
-            input: if sizes.in_place { Vec::new() } else { input },
-            output,
-            staging: Staging::new(Heard::new(ranks)),
+/// One rank of a call.
+fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<PipeDouble>) -> TestRank {
+    let rank = schedule.rank;
+    let input: Vec<u32> = (0..sizes.total()).map(|element| Sizes::value(rank, element)).collect();
+    let place = if sizes.in_place { Place::InPlace } else { Place::Separate };
+    let op = Some(ReduceOp::Sum);
+    let (descriptor, counts, share) = match choice.algorithm.collective {
+        Scheduled::AllReduce => {
+            let plain = Descriptor::new(Collective::AllReduce, DType::U32, sizes.total());
+            (Descriptor { op, place, ..plain }, Counts::Even, sizes.total())
         }
-    }
-
-    fn turn(&mut self, sizes: &Sizes) -> bool {
-        let reducer = Reducer::new(DType::U32, ReduceOp::Sum, 2, None);
-        let mut buffers = match sizes.in_place {
-            true => Buffers::InOut(BufferMut::of(&mut self.output)),
-            false => {
-                Buffers::Separate { input: Buffer::of(&self.input), output: BufferMut::of(&mut self.output) }
-            }
-        };
-        let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
-        let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
-        self.run.advance(&mut turn).expect("no failure")
-    }
+        _ => {
+            let share = sizes.lengths[rank as usize];
+            let plain = Descriptor::new(Collective::ReduceScatter, DType::U32, share);
+            let counts = Counts::PerRank(sizes.lengths.clone());
+            (Descriptor { op, place, uneven: true, ..plain }, counts, share)
+        }
+    };
+    let key = PlanKey { descriptor, counts, segment_ends: None };
+    let memory = match sizes.in_place {
+        true => TestMemory { input: None, output: input },
+        false => TestMemory { input: Some(input), output: vec![0; share as usize] },
+    };
+    TestRank::new(choice, schedule.clone(), &key, sizes.piece_bytes, memory, links)
 }
 
 /// Runs one call of all ranks, in random turns, until nothing moves: whether it ended. Then its result is checked.
-fn ends(random: &mut Seeded, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
+fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
     let ranks = choice.shape.ranks;
-    let bytes = vec![VecDeque::new(); (ranks * ranks) as usize];
-    let wires = Wires { ranks: ranks as usize, bytes, random: Seeded(random.next()) };
-    let wires = Arc::new(Mutex::new(wires));
-    let mut parts: Vec<Participant> =
-        schedules.iter().map(|schedule| Participant::new(choice, schedule, sizes, &wires)).collect();
+    let links = PipeDouble::all(ranks as usize, CAPACITY_BYTES, Some(SplitMix(random.next())));
+    let rank = |(schedule, links)| test_rank(choice, schedule, sizes, links);
+    let mut parts: Vec<TestRank> = schedules.iter().zip(links).map(rank).collect();
     for turn in 0.. {
         assert!(turn < TURNS_MAX, "a call goes on for ever");
-        let moved = parts[random.below(ranks as usize)].turn(sizes);
-        if !moved && !parts.iter_mut().fold(false, |moved, part| part.turn(sizes) | moved) {
+        let moved = parts[random.below(ranks as usize)].turn();
+        if !moved && !round(&mut parts) {
             break;
         }
     }
@@ -385,19 +255,20 @@ fn ends(random: &mut Seeded, choice: &Choice, schedules: &[Schedule], sizes: &Si
             _ => (sizes.lengths[..rank].iter().sum(), sizes.lengths[rank]),
         };
         let (start, share) = (start as usize, share as usize);
-        let output = if sizes.in_place { &part.output[start..start + share] } else { &part.output[..] };
+        let output =
+            if sizes.in_place { &part.memory.output[start..start + share] } else { &part.memory.output[..] };
         assert_eq!(output, &sums[start..start + share], "rank {rank}, {sizes:?}");
     }
     true
 }
 
 /// Every schedule of many that the verifier accepts must end, whatever the sizes.
-fn accepted_schedules_end(seed: u64, make: fn(&mut Seeded) -> (&'static Algorithm, Shape, Vec<Schedule>)) {
+fn accepted_schedules_end(seed: u64, make: fn(&mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>)) {
     const DRAWN: u64 = 2_000;
     const CALLS: u64 = 4;
     let (mut accepted, mut hang) = (0, 0);
     for nth in 0..DRAWN {
-        let mut random = Seeded(seed.wrapping_add(nth << 32));
+        let mut random = SplitMix(seed.wrapping_add(nth << 32));
         let (algorithm, shape, schedules) = make(&mut random);
         if verify_schedules(algorithm, &shape, &schedules).is_err() {
             continue;
