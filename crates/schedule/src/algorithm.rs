@@ -23,8 +23,8 @@ impl Requires {
     pub const COMMUTATIVE: Self = Self { commutative: true, ..Self::NOTHING };
 }
 
-/// What the schedules of a group cost: the largest figures of any rank, and the totals of all ranks. The verifier
-/// counts these figures in the schedules and compares.
+/// What the schedules of a group cost: the largest figures of any rank, and the totals of all ranks. An algorithm
+/// states its cost in closed form. The verifier counts the figures in the schedules and compares.
 ///
 /// Bytes are fractions of the full vector, the larger of one rank's input and output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl Algorithm {
         format!("{}/{}", self.collective, self.name)
     }
 
-    /// Whether it can be used for that shape.
+    /// Whether this algorithm can be used for `shape`.
     pub fn supports(&self, shape: &Shape) -> bool {
         let sound = (1..=Shape::RANKS_MAX).contains(&shape.ranks) && shape.root < shape.ranks;
         sound && (!self.requires.power_of_two || shape.ranks.is_power_of_two())

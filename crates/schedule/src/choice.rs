@@ -25,7 +25,7 @@ pub enum UnknownChoice {
         /// The collective.
         collective: Collective,
     },
-    /// The name has a number and takes none, or what follows the colon is no number.
+    /// The name takes no number but has one, or the text after the colon is not a number.
     Number {
         /// The name.
         name: String,

@@ -15,7 +15,7 @@ pub struct Shape {
     pub root: u32,
     /// The number of hosts on which the ranks run.
     pub hosts: u32,
-    /// The number of leaders per host, which work for the other ranks: on one host, as many as it has cores.
+    /// The number of leaders per host. A leader adds up the vectors of several ranks for them.
     pub leaders: u32,
 }
 

@@ -26,7 +26,7 @@ impl fmt::Display for StepIndex {
     }
 }
 
-/// The buffer of a rank in which a chunk is. The extent of the step says where in that buffer.
+/// The buffer that holds a chunk. The extent of the step says where in that buffer the chunk is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Slot {
     /// The caller's input. No step writes it, but in a call in place it is also the output.

@@ -1,4 +1,4 @@
-//! Algorithms with the faults that people make, and what the verifier says of each.
+//! Algorithms with typical faults, and the verifier's message about each.
 
 use unisono_schedule::{
     Action, Algorithm, Builder, Collective, Cost, Fault, Own, Requires, Shape, Slot, StepIndex, find_by_name,
@@ -117,9 +117,10 @@ fn scratch_may_be_shared_by_extents_of_any_lengths() {
     }
 }
 
-/// In place the copy is over when the call begins, so what waits for it does not wait for the send before it.
+/// In place the copy has finished when the call begins. So a step that waits for the copy does not wait for the send
+/// before it.
 #[test]
-fn an_order_that_leads_over_a_copy_that_vanishes_in_place_is_none() {
+fn a_path_over_a_copy_that_vanishes_in_place_does_not_order_steps() {
     let build: fn(&mut Builder) = |builder| {
         let peer = 1 - builder.rank() as u16;
         if builder.rank() == 0 {

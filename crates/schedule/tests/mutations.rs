@@ -1,12 +1,11 @@
 //! The verifier is tested by breaking schedules in every way we can think of: it must refuse each of them.
 //!
-//! A mutant may be as good as the original; those are not made, or exempted, by rules stated here and independent
-//! of the verifier:
+//! Some mutants are as good as the original. These rules exclude them, and they do not depend on the verifier:
 //! * Two steps are swapped only if they are next to each other on one link and direction, and differ.
 //! * Operands are flipped only where the algorithm promises an order.
-//! * A barrier's token is as good as any other: its sends are not made to read elsewhere.
-//! * A dropped dependency is exempt if others still lead to the same step over steps of the same chunk.
-//! * A dropped dependency of a barrier is exempt unless p is a power of two: else some news arrives twice.
+//! * All tokens of a barrier are alike, so its sends are not changed to read another slot.
+//! * A dependency is not dropped if others still lead to the same step over steps of the same chunk.
+//! * A dependency of a barrier is dropped only if p is a power of two. Otherwise a rank may hear of another twice.
 
 use std::collections::BTreeMap;
 
@@ -157,7 +156,7 @@ fn with_peer(action: Action, to: u16) -> Action {
     action
 }
 
-/// A receive that reduces, and a reducing one that does not.
+/// The action as another type of action, such as a receive that becomes one that reduces.
 fn retyped(action: Action) -> Vec<Action> {
     match action {
         Action::RecvReduce { peer, destination, .. } => vec![Action::Recv { peer, destination }],
@@ -274,12 +273,12 @@ fn every_mutant_is_refused() {
     assert!(counts.values().all(|count| *count > 50), "too few of a kind: {counts:?}");
 }
 
-/// The test above can fail: a judge that overlooks one thing leaves survivors.
+/// The test above can fail: if the judge overlooks one kind of fault, there are survivors.
 #[test]
 fn a_blind_judge_is_caught() {
     let (counts, accepted) = survivors(&|_, _, _| true);
     assert_eq!(counts.values().sum::<usize>(), accepted.len());
-    // One that sees everything but races, as tools do that only run schedules.
+    // This judge sees all faults but races, like a tool that only runs schedules.
     let blind_to_races = |algorithm: &Algorithm, shape: &Shape, schedules: &[Schedule]| match verify_schedules(
         algorithm, shape, schedules,
     ) {

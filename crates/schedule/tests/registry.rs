@@ -33,7 +33,7 @@ fn every_collective_has_an_algorithm_for_any_use() {
 }
 
 #[test]
-fn names_are_unique_and_lead_back() {
+fn names_are_unique_and_find_their_algorithm() {
     for (nth, algorithm) in algorithms().iter().enumerate() {
         let name = algorithm.qualified_name();
         let found = find_by_name(&name).expect("registered under its name");

@@ -1,4 +1,4 @@
-//! The largest group: every algorithm's numbers, and what one rank does, are computed without overflow.
+//! In the largest group, the sizes, the price and one rank's schedule of every algorithm are computed without overflow.
 
 use unisono_schedule::{Algorithm, Collective, CostModel, Layout, Shape, algorithms};
 

@@ -1,4 +1,4 @@
-//! How far a step may go: the smallest watermark of what it depends on.
+//! How far a step may go: up to the smallest watermark of the steps that it depends on.
 
 use unisono_schedule::StepIndex;
 
@@ -12,17 +12,17 @@ pub(super) struct Part {
     pub(super) step: StepIndex,
     pub(super) start: u64,
     pub(super) bytes: u64,
-    /// Whether it reaches the end of its piece.
+    /// Whether this part reaches the end of its piece.
     pub(super) ends_piece: bool,
-    /// Where its direction's cursor found the piece.
+    /// The position of the cursor that found the piece.
     pub(super) at: Cursor,
 }
 
-/// What a piece may do.
+/// The next move of a piece.
 pub(super) enum Next {
     /// These bytes may move now.
     Part(Part),
-    /// Nothing until this step moves.
+    /// No byte may move until this step moves.
     Blocked(StepIndex),
 }
 
@@ -42,9 +42,11 @@ impl Limit {
 }
 
 impl State {
-    /// What of a piece may move now, at most `room` bytes. A step without bytes is a part of its own once it may
-    /// finish. What is reduced moves in whole elements, so `room` for a first part must be an element at least:
-    /// `STAGE_BYTES` and [`Plan::new`] see to it.
+    /// The bytes of a piece that may move now, at most `room`. A step without bytes gives a part without bytes as soon
+    /// as it may finish.
+    ///
+    /// A part that is reduced consists of whole elements. So `room` must be at least one element for the first part of
+    /// a list; `STAGE_BYTES` and the check of the piece size in [`Plan::new`] guarantee this.
     #[inline(always)]
     pub(super) fn part(&self, plan: &Plan, piece: PieceOf, room: u64) -> Next {
         if piece.end == 0 {
@@ -55,7 +57,8 @@ impl State {
                 }
             };
         }
-        // A gather that comes to the next piece of a step must not start at the watermark, which is still behind.
+        // The watermark does not yet count the parts that are gathered and not moved. So it may still be in an earlier
+        // piece of this step.
         let start = self.done[piece.step.index()].max(piece.start);
         let limit = self.limit(plan, piece.step);
         let mut end = limit.bytes.min(piece.end).min(start.saturating_add(room));
@@ -70,7 +73,7 @@ impl State {
         }
     }
 
-    /// What may move next behind a cursor; `None` behind the last piece.
+    /// The next move at a cursor; `None` after the last piece.
     #[inline]
     pub(super) fn next(&self, plan: &Plan, mut cursor: Cursor, direction: &Direction) -> Option<Next> {
         Some(self.part(plan, cursor.piece(plan, direction)?, u64::MAX))
@@ -78,9 +81,9 @@ impl State {
 
     /// How far `step` may go now.
     ///
-    /// Steps of one extent have the same bytes, so their watermarks compare exactly. Others wait piece by piece:
-    /// piece k for piece k, or for the end of a shorter step. A write to a scratch window also waits until nobody
-    /// still needs the piece that it overwrites.
+    /// For a step of the same extent, which has the same length, it waits byte by byte. For any other step it waits
+    /// piece by piece: piece k waits for piece k, or for the end of a shorter step. A write to a
+    /// scratch window also waits until no step needs the piece that it overwrites.
     #[inline(always)]
     fn limit(&self, plan: &Plan, step: StepIndex) -> Limit {
         let bound = plan.step(step);
@@ -100,7 +103,7 @@ impl State {
         limit
     }
 
-    /// Piece k may be written once every other step on the window has passed piece k - 2.
+    /// A step may write piece k once every other step on the window has finished piece k - 2.
     fn limit_by_window(&self, plan: &Plan, step: StepIndex, chunk: u32, limit: &mut Limit) {
         for &other in plan.schedule.scratch_steps(chunk) {
             let done = self.done[other.index()];
@@ -111,12 +114,12 @@ impl State {
         }
     }
 
-    /// What a step without bytes waits for. It counts as a piece 0: of everything that it depends on, piece 0 must be
-    /// over. To wait for later pieces would be to wait against piece order, and calls that are proved to end would
-    /// hang.
+    /// The step that a step without bytes waits for, if there is one. A step without bytes counts as having one piece,
+    /// piece 0, and waits for piece 0 of every step that it depends on. If it waited for later pieces, it would break
+    /// the order of the pieces, and calls would hang although the verifier has proved that they end.
     fn blocker_of_empty(&self, plan: &Plan, step: StepIndex) -> Option<StepIndex> {
         let dependencies = plan.schedule.dependencies(step);
-        // A step shorter than a piece is finished when its piece 0 is over, and FINISHED is beyond every piece.
+        // If a step is shorter than a piece, it is finished when its piece 0 is, and FINISHED is larger than any piece.
         dependencies.iter().copied().find(|&earlier| self.done[earlier.index()] < plan.piece_bytes)
     }
 }

@@ -1,8 +1,8 @@
 //! One call in progress: a plan, how far each step is, and how far each link is.
 //!
-//! `Run::advance` moves whatever can move and never blocks, so that blocking calls, asynchronous calls, tests and
-//! simulations all drive the same code. Watermarks make it cut through: a step may use byte b of a chunk once every
-//! earlier step that it depends on has passed byte b.
+//! `Run::advance` moves whatever can move and never blocks, so blocking calls, asynchronous calls, tests and
+//! simulations all use the same code. A step does not wait until the steps before it have finished: it may use byte b
+//! of a chunk once every earlier step that it depends on has passed byte b.
 
 mod limit;
 mod ready;
@@ -29,12 +29,14 @@ use ready::{Mover, Ready};
 /// The watermark of a step that is finished, however long it was.
 const FINISHED: u64 = u64::MAX;
 
-/// Size of the staging area: what one receive may take before it is reduced, so that it is still in cache.
+/// The size of the staging area, which is the most that one staged receive takes. So the bytes are still in cache when
+/// they are reduced.
 const STAGE_BYTES: usize = 256 * 1024;
-// What is reduced moves in whole elements: the longest one must fit behind a header, or a call would stand still.
+// A part that is reduced consists of whole elements. If the longest element did not fit behind a header, a call would
+// never end.
 const _: () = assert!(HEADER_BYTES + OPAQUE_BYTES_MAX <= STAGE_BYTES);
 
-/// GatherList that one system call may move.
+/// The most parts that one system call moves.
 const PARTS_MAX: usize = 32;
 
 /// Why a run cannot go on.
@@ -44,13 +46,13 @@ pub(crate) enum Failure {
     NotOpened(Error),
     /// The stream to a peer cannot go on.
     Broken { peer: u32, broken: Broken },
-    /// A peer's header is not ours.
+    /// The header of a peer differs from ours.
     Mismatch { peer: u32, theirs: Box<CallInfo>, difference: String },
     /// A user function panicked.
     Panicked(Panicked),
 }
 
-/// Where a direction is: the next piece of which step.
+/// Where a direction of a link is: the next piece, and the position of its step in the list of the direction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cursor {
     piece: PieceIndex,
@@ -63,12 +65,12 @@ struct PieceOf {
     step: StepIndex,
     start: u64,
     end: u64,
-    /// Where the cursor found it.
+    /// The position of the cursor that found it.
     at: Cursor,
 }
 
 impl Cursor {
-    /// The piece at this cursor; steps that have no such piece are skipped. `None` behind the last.
+    /// The piece at this cursor, after skipping the steps that are too short to have it; `None` after the last piece.
     #[inline(always)]
     fn piece(&mut self, plan: &Plan, direction: &Direction) -> Option<PieceOf> {
         while self.piece.is_within(direction.pieces) {
@@ -91,7 +93,8 @@ impl Cursor {
         self.position += 1;
     }
 
-    /// Behind a part of which `bytes` have moved, and whether the next one may follow.
+    /// The cursor after `bytes` of a part have moved, and whether this finishes the piece, so that the next part may
+    /// follow.
     fn behind(part: &Part, bytes: u64) -> (Cursor, bool) {
         let is_over = bytes == part.bytes && part.ends_piece;
         (Cursor { position: part.at.position + u32::from(is_over), ..part.at }, is_over)
@@ -119,25 +122,26 @@ pub(crate) struct Run {
 /// How far a call is.
 struct State {
     header: CallHeader,
-    /// Bytes of each step's destination that are final (of a send: bytes that are on their way).
+    /// The watermark of each step: how many bytes of its destination are final, or how many bytes a send has given to
+    /// its link. [`FINISHED`] once all of them are.
     done: Vec<u64>,
     links: Vec<LinkState>,
     ready: Ready,
     unfinished: usize,
 }
 
-/// Memory that every run of an engine works in, one after the other.
+/// Working memory that all runs of an engine share, one after the other.
 pub(crate) struct Staging {
-    /// Bytes that have arrived and are not yet stored, or that leave together.
+    /// Bytes that have arrived and are not stored yet, or bytes that one call sends together.
     stage: Vec<u8>,
-    /// What the next system call moves.
+    /// The parts that the next system call moves.
     parts: GatherList,
-    /// Where it is noted whose headers have come.
+    /// The record of the calls whose headers have arrived, by peer.
     heard: Heard,
 }
 
 impl Staging {
-    /// A staging for any run.
+    /// A staging area that fits any run.
     pub(crate) fn new(heard: Heard) -> Staging {
         let parts = GatherList { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
         Staging { stage: vec![0; STAGE_BYTES], parts, heard }
@@ -203,7 +207,7 @@ impl Run {
             link.header_received = 0;
             link.carry_bytes = 0;
         }
-        // In place, a chunk's input and output are the same bytes.
+        // In place, the input and the output of a chunk are the same bytes: there is nothing to copy.
         for (index, &copy) in plan.copies.iter().enumerate() {
             if let Work::Copy { source, destination } = plan.step(copy).work
                 && source == destination
@@ -236,7 +240,7 @@ impl Run {
         }
         for word in 0..state.ready.copies.words() {
             for copy in state.ready.copies.members(word) {
-                // At most one piece of one copy in a turn, so that the links do not wait for it.
+                // A turn copies at most one piece, so that the links do not wait for copies.
                 if state.serve_copy(plan, copy, moved, &mut turn.memory) {
                     return Ok(true);
                 }
@@ -245,8 +249,8 @@ impl Run {
         Ok(moved)
     }
 
-    /// What must become possible for this run to go on, after a turn in which nothing moved: whatever that turn has
-    /// left open.
+    /// After a turn in which nothing moved: the directions that this run waits for, which are the ones that the turn
+    /// has left open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
             let (readable, writable) =
@@ -257,7 +261,7 @@ impl Run {
         }
     }
 
-    /// The peers whose bytes this run still waits for, the next one first.
+    /// The peers that this run waits for: first those that must send, then those that must take bytes.
     pub(crate) fn awaited(&self, awaited: &mut Vec<u32>) {
         let peer = |link: usize| self.plan.links[link].edge.peer;
         let links = 0..self.plan.links.len();
@@ -271,8 +275,8 @@ impl Run {
 }
 
 impl State {
-    /// One piece of a local copy; true when something moved. While the links are busy it stays behind the send of the
-    /// same bytes, which has brought them into the cache.
+    /// Copies at most one piece of a local copy; true when something moved. While the links are busy, the copy does not
+    /// overtake the send of the same bytes, which brings them into the cache.
     fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {
         let step = plan.copies[copy];
         let bound = plan.step(step);
@@ -304,7 +308,7 @@ impl State {
         }
     }
 
-    /// Moves a step's watermark.
+    /// Moves a step's watermark, and wakes the movers that wait for this step.
     #[inline(always)]
     fn pass(&mut self, plan: &Plan, step: StepIndex, done: u64) {
         if done == plan.step(step).bytes {

@@ -1,12 +1,13 @@
-//! Who may move: a direction or a copy that is blocked waits at one step, and is not looked at until that step moves.
+//! The list of what may move. A direction of a link or a copy that is blocked waits for one step, and no turn looks at
+//! it again until that step moves.
 //!
-//! So a turn costs what can move, not what there is, with 2 links or with 126.
+//! So the cost of a turn depends on how much can move, and not on the number of links.
 
 use unisono_schedule::StepIndex;
 
 use crate::plan::Plan;
 
-/// Nobody.
+/// No mover.
 const NONE: u32 = u32::MAX;
 
 const BITS: usize = u64::BITS as usize;
@@ -22,7 +23,7 @@ pub(super) enum Mover {
     Copy(usize),
 }
 
-/// A set of small numbers.
+/// A set of small numbers, as a bitmap.
 #[derive(Clone, Debug)]
 pub(super) struct Set {
     words: Vec<u64>,
@@ -52,7 +53,7 @@ impl Set {
         self.words.len()
     }
 
-    /// The members in a word, as they are now: the set may change while they are visited.
+    /// The members in one word at the time of this call. The set may change while the caller visits them.
     pub(super) fn members(&self, word: usize) -> Members {
         Members { bits: self.words[word], first: word * BITS }
     }
@@ -76,7 +77,7 @@ impl Iterator for Members {
     }
 }
 
-/// Who may move, and at which step the others wait.
+/// The movers that may move, and for each of the others the step that it waits for.
 pub(super) struct Ready {
     pub(super) sends: Set,
     pub(super) receives: Set,
@@ -86,12 +87,12 @@ pub(super) struct Ready {
     /// By mover: the next one that waits for the same step.
     next: Vec<u32>,
     links: usize,
-    /// What is open when a call begins.
+    /// The sends, receives and copies that may move when a call begins.
     fresh: [Set; 3],
 }
 
 impl Ready {
-    /// Of a run that has not begun: everything that has a step is open.
+    /// The state before a call begins: every mover that has a step may move.
     pub(super) fn new(plan: &Plan) -> Ready {
         let sends = Set::new(plan.links.iter().map(|link| !link.send.steps.is_empty()));
         let receives = Set::new(plan.links.iter().map(|link| !link.recv.steps.is_empty()));
@@ -107,7 +108,7 @@ impl Ready {
         }
     }
 
-    /// As new. Allocates nothing.
+    /// Goes back to the state before a call begins. Allocates nothing.
     pub(super) fn reset(&mut self) {
         let [sends, receives, copies] = &self.fresh;
         self.sends.words.copy_from_slice(&sends.words);
@@ -133,7 +134,7 @@ impl Ready {
         self.first[step.index()] = index as u32;
     }
 
-    /// `step` has moved: who waited for it looks again.
+    /// `step` has moved: the movers that waited for it may move again.
     pub(super) fn wake(&mut self, step: StepIndex) {
         let mut waiting = std::mem::replace(&mut self.first[step.index()], NONE);
         while waiting != NONE {
@@ -143,7 +144,7 @@ impl Ready {
         }
     }
 
-    /// Sends first, then receives, then copies.
+    /// The index of a mover: sends come first, then receives, then copies.
     fn index(&self, mover: Mover) -> usize {
         match mover {
             Mover::Send(link) => link,

@@ -1,4 +1,5 @@
-//! The receiving half of a turn: long chunks straight into the caller's memory, everything else through the stage.
+//! The receiving half of a turn: long chunks go directly into the caller's memory, everything else goes through the
+//! staging area.
 
 use std::io::{ErrorKind, IoSliceMut};
 
@@ -15,18 +16,20 @@ use super::limit::{Next, Part};
 use super::ready::Mover;
 use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
 
-/// From here on a plain receive goes straight into the caller's memory; below, a copy is cheaper than more calls.
+/// The smallest part that is received directly into the caller's memory, if it is not reduced. For a smaller part, a
+/// copy is cheaper than another system call.
 const DIRECT_BYTES_MIN: usize = 16 * 1024;
 
 impl State {
-    /// Receives what may be stored from one link; true when something moved.
+    /// Receives from one link the bytes that may be stored now; true when something moved.
     pub(super) fn serve_receive<K: Links>(
         &mut self,
         plan: &Plan,
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        // A link whose first step may not store yet is not read at all: its header alone would cost a call.
+        // If the first step of a link may not store anything yet, not even the header is read: that would cost a
+        // system call.
         if !self.gather_receives(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }
@@ -38,7 +41,7 @@ impl State {
         }
     }
 
-    /// Lists what may be stored now and fits the stage; false when that is nothing.
+    /// Lists the parts that may be stored now and fit into the staging area; false if there are none.
     fn gather_receives(&mut self, plan: &Plan, link: usize, parts: &mut GatherList) -> bool {
         parts.clear();
         let room = (super::STAGE_BYTES - HEADER_BYTES) as u64;
@@ -61,7 +64,7 @@ impl State {
                 }
                 Next::Part(part) => {
                     let is_long = is_plain(plan, part.step) && part.bytes >= DIRECT_BYTES_MIN as u64;
-                    // What is done without bytes must not wait for the bytes of the next step.
+                    // A step without bytes is done now, and must not wait for the bytes of the next step.
                     let is_over = parts.bytes == 0 && header_is_there;
                     if !parts.list.is_empty() && (is_long || is_over) {
                         break;
@@ -77,8 +80,8 @@ impl State {
         !parts.list.is_empty()
     }
 
-    /// All of the next part, more than the stage would hold, and its place, when that is one long run of memory. Only a
-    /// contiguous run is worth a call of its own, however long the part.
+    /// The whole next part and its place, if the part begins with a long contiguous run of memory. The part may be
+    /// longer than the staging area. A short run is not worth a system call, however long the part is.
     fn direct(&self, plan: &Plan, link: usize, memory: &Memory<'_, '_>) -> Option<(Part, Span)> {
         let Next::Part(part) = self.next(plan, self.links[link].recv, &plan.links[link].recv)? else {
             return None;
@@ -118,7 +121,7 @@ impl State {
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;
-        // The stage holds what is left of the header, or else the carried bytes, and then the payload.
+        // The staging area holds either the rest of the header or the carried bytes, and then the payload.
         let wanted = header_left + parts.bytes as usize - carried;
         let mut payload = 0;
         if wanted > 0 {
@@ -141,8 +144,8 @@ impl State {
         self.distribute(plan, link, parts, bytes, &mut turn.memory, turn.reducer).map(|()| true)
     }
 
-    /// Takes account of what a link gave: the header first, which is compared before anything is believed. `None`
-    /// when nothing came, else the bytes behind the header.
+    /// Counts the bytes that a link gave. The header comes first, and is compared before any payload is used. Returns
+    /// the number of bytes behind the header; `None` if nothing has arrived.
     #[inline]
     fn received(
         &mut self,
@@ -169,7 +172,8 @@ impl State {
         Ok(Some(received - header))
     }
 
-    /// Stores or reduces staged bytes, part by part. Of an element that is split, the bytes are carried over.
+    /// Stores or reduces the staged bytes, part by part. If an element has arrived only in part, its bytes are kept for
+    /// the next turn.
     fn distribute(
         &mut self,
         plan: &Plan,
@@ -209,7 +213,7 @@ impl State {
         Ok(())
     }
 
-    /// Moves watermark and cursor; true when the part's piece is complete and the next may follow.
+    /// Moves the watermark and the cursor; true when the piece is complete, so that the next part may follow.
     #[inline(always)]
     fn commit_receive(&mut self, plan: &Plan, link: usize, part: Part, bytes: u64) -> bool {
         let header_is_there = self.links[link].header_received == HEADER_BYTES;

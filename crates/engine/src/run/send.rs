@@ -1,4 +1,4 @@
-//! The sending half of a turn: gathers what may go to one peer into one call of its link.
+//! The sending half of a turn: gathers the bytes that may go to one peer, and sends them with one call of its link.
 
 use std::io::{ErrorKind, IoSlice};
 
@@ -11,21 +11,21 @@ use super::limit::Next;
 use super::ready::Mover;
 use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
 
-/// Bytes of one send call; more per call measured no better.
+/// About the most bytes of one send call. Measured: larger calls are not faster.
 const SEND_BYTES_MAX: u64 = 512 * 1024;
 
-/// Up to here header and payload are copied together, which is cheaper than a gathering call.
+/// The largest message whose header and payload are copied into one buffer, which is cheaper than a gathering call.
 const STAGED_SEND_BYTES_MAX: usize = 4096;
 
-/// Slices of one gathering call. Segments so short that this many hold less than [`STAGED_RUNS_BYTES_MAX`] are copied
-/// together instead.
+/// The most slices of one gathering call. If so many slices hold no more than [`STAGED_RUNS_BYTES_MAX`] together, the
+/// bytes are copied into one buffer instead.
 const SLICES_MAX: usize = 17;
 
-/// The most bytes that are copied together.
+/// The most bytes that are copied into one buffer.
 const STAGED_RUNS_BYTES_MAX: usize = 64 * 1024;
 
 impl State {
-    /// Sends what may be sent on one link; true when something moved.
+    /// Sends the bytes that may be sent on one link now; true when something moved.
     pub(super) fn serve_send<K: Links>(
         &mut self,
         plan: &Plan,
@@ -49,7 +49,7 @@ impl State {
         Ok(true)
     }
 
-    /// Lists what may be sent now; false when that is nothing.
+    /// Lists the parts that may be sent now; false if there are none.
     fn gather_sends(&mut self, plan: &Plan, link: usize, parts: &mut GatherList) -> bool {
         parts.clear();
         let direction = &plan.links[link].send;
@@ -69,7 +69,7 @@ impl State {
                     }
                     break;
                 }
-                // What is done without bytes must not wait for the bytes of the next step.
+                // A step without bytes is done now, and must not wait for the bytes of the next step.
                 Next::Part(_) if !parts.list.is_empty() && parts.bytes == 0 && header_is_sent => break,
                 Next::Part(part) => {
                     parts.push(part);
@@ -83,7 +83,7 @@ impl State {
         !parts.list.is_empty()
     }
 
-    /// One call of the link; the bytes that it took.
+    /// Calls the link once. Returns how many bytes it took.
     fn send_parts<K: Links>(
         &self,
         plan: &Plan,
@@ -134,7 +134,7 @@ impl State {
     }
 }
 
-/// The header and as many runs as there are slices; how many that are, and their bytes.
+/// Fills the slices with the header and as many runs as fit. Returns the number of slices used, and of their bytes.
 fn fill_slices<'m>(
     plan: &Plan,
     parts: &GatherList,
@@ -153,7 +153,7 @@ fn fill_slices<'m>(
     (count, bytes)
 }
 
-/// The header and the runs, one after the other, as far as they fit.
+/// Copies the header and then the runs into `stage`, as far as they fit.
 fn fill_stage(plan: &Plan, parts: &GatherList, memory: &Memory<'_, '_>, header: &[u8], stage: &mut [u8]) {
     let (first, mut left) = stage.split_at_mut(header.len());
     first.copy_from_slice(header);
@@ -167,7 +167,7 @@ fn fill_stage(plan: &Plan, parts: &GatherList, memory: &Memory<'_, '_>, header: 
     });
 }
 
-/// The user's own bytes of every part, in contiguous runs, as long as `take` wants more.
+/// Gives `take` the caller's bytes of every part, one contiguous run after the other, until it returns false.
 fn for_each_run<'m>(
     plan: &Plan,
     parts: &GatherList,

@@ -51,7 +51,8 @@ fn cost(shape: &Shape) -> Cost {
     let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
     let hops: u32 = (1..shape.ranks).map(u32::count_ones).sum();
     let moved = Fraction::new(u64::from(hops), ranks);
-    // The ranks ahead and behind. They are the same rank where two digits, or one digit twice, add up to p.
+    // The peers are the ranks ahead and behind. Two of them are the same rank if two digits, or one digit twice, add up
+    // to p.
     let met =
         if ranks > 1 && shape.ranks.count_ones() <= 2 { u64::from(shape.ranks.count_ones()) } else { 0 };
     Cost {

@@ -1,7 +1,8 @@
 //! The circulant graph: about log2 p rounds for any number of ranks, and the fewest bytes.
 //!
-//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. The distances are p halved again
-//! and again, rounded up. All ranks do the same, so no ranks are folded for any p.
+//! Traeff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", 2024. The first distance is half of p,
+//! and each other one is half of the distance before, all rounded up. All ranks do the same for any p, so there are no
+//! pairs of ranks to fold.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
@@ -67,8 +68,9 @@ pub(super) fn rounds(ranks: u32) -> Vec<(u32, u32)> {
     left.take_while(|chunks| *chunks > 1).map(|chunks| (chunks, chunks.div_ceil(2))).collect()
 }
 
-/// The longest chain of messages. A chunk that has to move by i goes by the largest distance that is at most i, again
-/// and again. A chunk with a short way is sent together with chunks from afar only at the end.
+/// The longest chain of messages. A chunk that has to move by i first moves by the largest distance that is at most i,
+/// and then the same holds for the rest of its way. Chunks that began near their owner are sent together with chunks
+/// that began far away, but only in the last rounds.
 pub(super) fn longest_path(ranks: u32) -> u64 {
     // The longest chain of the chunks below `below`, in the rounds of `rounds`.
     fn longest(rounds: &[(u32, u32)], below: u32, all_below: &[u64]) -> u64 {
@@ -95,7 +97,8 @@ fn half(shape: &Shape) -> Cost {
     let distances: Vec<u32> = rounds(shape.ranks).into_iter().map(|(_, distance)| distance).collect();
     let part = Fraction::new(others, ranks);
     let messages = distances.len() as u64;
-    // The ranks ahead and behind. They are the same rank where two distances, or one distance twice, add up to p.
+    // The peers are the ranks ahead and behind. Two of them are the same rank if two distances, or one distance twice,
+    // add up to p.
     let behind = distances.iter().filter(|distance| !distances.contains(&(shape.ranks - **distance)));
     let peers = messages + behind.count() as u64;
     Cost {

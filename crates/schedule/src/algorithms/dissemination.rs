@@ -12,7 +12,8 @@ pub(super) const BARRIER: Algorithm = Algorithm {
     cost: |shape| {
         let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
         let tokens = Fraction::new(rounds, 1);
-        // The ranks ahead and behind. They are the same rank where two distances, or one distance twice, add up to p.
+        // The peers are the ranks ahead and behind. Two of them are the same rank if two distances, or one distance
+        // twice, add up to p.
         let met = match shape.ranks.count_ones() {
             _ if shape.ranks == 1 => 0,
             ones @ 1..=2 => u64::from(ones),

@@ -6,8 +6,8 @@
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
-/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, one more vector to fold and to
-/// unfold.
+/// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, the ranks of a pair exchange
+/// the vector once more, to fold and to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "halving_doubling",
     collective: Collective::AllReduce,
@@ -49,8 +49,8 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     summary: "recursive halving sums the chunks, recursive doubling gathers them",
 };
 
-/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, more to fold and to
-/// unfold.
+/// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, there are more messages,
+/// to fold and to unfold.
 pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     name: "halving",
     collective: Collective::ReduceScatter,
@@ -91,7 +91,8 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
     summary: "in round k every rank sends the rank at distance 2^k the half of the shares that it collects",
 };
 
-/// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, more to fold and to unfold.
+/// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, there are more messages, to fold
+/// and to unfold.
 pub(super) const ALL_GATHER: Algorithm = Algorithm {
     name: "doubling",
     collective: Collective::AllGather,

@@ -190,7 +190,7 @@ pub(super) fn broadcast_cost<const RADIX: u32>(shape: &Shape) -> Cost {
 pub(super) fn scatter_cost<const RADIX: u32>(shape: &Shape) -> Cost {
     let children = children::<RADIX>(shape);
     let part = |count: u32| Fraction::new(u64::from(count), u64::from(shape.ranks));
-    // A share makes as many hops as its owner is levels below the root.
+    // A share makes one hop for each level between the root and its owner.
     let digits = |rank: u32| places::<RADIX>().map(move |place| u64::from(rank) / place);
     let hops =
         |rank| digits(rank).take_while(|rest| *rest > 0).filter(|rest| rest % u64::from(RADIX) > 0).count();

@@ -1,7 +1,7 @@
-//! Leaders: a few ranks add up the vectors of the others. It has the fewest messages, for ranks that share cores.
+//! Leaders: a few ranks add up the vectors of the others. This takes few messages, for ranks that share cores.
 //!
-//! With more ranks than cores, every message takes time of some core, so the algorithm with the fewest messages wins
-//! and not the one with the fewest rounds. With as many leaders as cores, each core has one rank that adds.
+//! With more ranks than cores, every message takes time on some core. Then few messages matter more than few rounds.
+//! With as many leaders as cores, each core has one rank that adds.
 
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape, Totals};
 

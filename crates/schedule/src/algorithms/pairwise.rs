@@ -2,7 +2,7 @@
 
 use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
 
-/// 1 round; (p-1)/p of the input sent. Right in place.
+/// 1 round; (p-1)/p of the input sent. It is right out of place and in place.
 ///
 /// In place, the data that two ranks have for each other is where the data that they receive belongs. Both would have
 /// to send before they can receive, which without buffers is a deadlock. So one rank of each pair receives into

@@ -5,7 +5,7 @@
 
 use crate::{Algorithm, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
 
-/// log2 p rounds of the whole vector. If p is no power of two, one more round to fold and one more to unfold.
+/// log2 p rounds of the whole vector. If p is no power of two, there is one more round to fold and one more to unfold.
 pub(super) const ALL_REDUCE: Algorithm = Algorithm {
     name: "recursive_doubling",
     collective: Collective::AllReduce,

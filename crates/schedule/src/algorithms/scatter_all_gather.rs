@@ -1,8 +1,8 @@
 //! The root scatters shares, which all ranks then gather; in reverse it is a reduce. Few rounds and few bytes.
 //!
 //! Barnett, Gupta, Payne, Shuler, van de Geijn, Watts, "Interprocessor collective communication library", 1994; the
-//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. No rank is sent what it has: the all-gather leaves out
-//! what the scatter has brought. So all ranks together move p-1 vectors, which is the minimum.
+//! reduce is Rabenseifner's: Thakur, Rabenseifner, Gropp 2005. No rank receives what it has already: the all-gather
+//! leaves out what a rank got in the scatter. So all ranks together move p-1 vectors, which is the minimum.
 
 use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Requires, Shape, Totals};
@@ -75,7 +75,7 @@ fn transfers(builder: &Builder) -> Vec<Transfer> {
     for bit in 0..fold.rounds() {
         let (distance, other) = (1 << bit, own ^ (1 << bit));
         let block = |of: u32| (of & !(distance - 1))..(of & !(distance - 1)) + distance;
-        // The parent in the tree has this block already, and the ranks below have got theirs in the scatter.
+        // The parent in the tree has this block already. The ranks below have received theirs in the scatter.
         if bit != level {
             made.extend(block(own).map(|share| Transfer::send(rank(other), share)));
         }

@@ -1,7 +1,6 @@
-//! Up a k-nomial tree to rank 0 and down again, with the fewest messages that are possible: 2(p-1) of all ranks
-//! together.
+//! Up a k-nomial tree to rank 0 and down again. All ranks together send 2(p-1) messages, which is the minimum.
 //!
-//! For short vectors and for ranks that share cores, where every message takes time of some core. With k >= p, rank 0
+//! For short vectors and for ranks that share cores, where every message takes time on some core. With k >= p, rank 0
 //! exchanges messages with every other rank, in two rounds. Subtrees are consecutive ranks, so sums keep the order of
 //! the ranks.
 
@@ -20,7 +19,7 @@ pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorith
         chunks: |_| 1,
         scratch_chunks: |_| 0,
         cost: |shape| {
-            // The root does the most: every other rank has a parent, but at least one child less.
+            // The root has the most peers: every other rank has a parent, but at least one child less.
             let once = broadcast_cost::<RADIX>(shape);
             let others = u64::from(shape.ranks) - 1;
             let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
@@ -74,7 +73,7 @@ pub(super) const fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algo
     }
 }
 
-/// 2(p-1) messages in all. Shares go up, and every rank gets what it lacks.
+/// 2(p-1) messages in all. Shares go up, and every rank receives the shares that it lacks.
 pub(super) const fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
     Algorithm {
         name,
@@ -85,7 +84,7 @@ pub(super) const fn all_gather<const RADIX: u32>(name: &'static str) -> Algorith
         cost: |shape| {
             let (once, ranks) = (broadcast_cost::<RADIX>(shape), u64::from(shape.ranks));
             let (others, messages) = (ranks - 1, 2 * once.messages);
-            // Rank 0 has a share of each of the others already.
+            // Rank 0 sends to no child the shares of that child's own subtree, which are p-1 shares in all.
             let sent = Fraction::new(once.messages * ranks - others, ranks);
             let (received, all) = (Fraction::new(others, ranks), Totals::new(2 * others, others, 0));
             Cost { rounds: longest_path::<RADIX>(shape), messages, sent, received, all, ..once }
@@ -136,7 +135,7 @@ pub(super) const fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
                 hear(builder, parent)
             });
             for (child, own) in children.into_iter().zip(heard.clone()).rev() {
-                // A child need not be told that it has arrived itself.
+                // A child does not have to hear of its own arrival.
                 let others = heard.iter().copied().filter(|other| *other != own);
                 tell(builder, child, others.chain(released));
             }

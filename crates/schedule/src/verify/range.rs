@@ -46,7 +46,7 @@ pub fn verify_range(
     algorithms: &[&Algorithm],
     ranks: RangeInclusive<u32>,
 ) -> Vec<Result<Summary, Counterexample>> {
-    // The largest cases first, so that no core still has a large one at the end.
+    // The largest cases come first, so that no core begins a large one at the end.
     let work: Vec<(usize, Shape)> = ranks.rev().flat_map(|ranks| shapes(algorithms, ranks)).collect();
     let one = |(nth, shape): &(usize, Shape)| verify(algorithms[*nth], shape);
     #[cfg(feature = "parallel")]

@@ -1,4 +1,5 @@
-//! What a run costs beside its links: on links that take and give everything at once. Measurements, run by name:
+//! Measures what a run costs without its links: these take and give all bytes at once. The measurements run only when
+//! they are asked for:
 //! `cargo test --release -p unisono-engine -- --ignored --nocapture cost`
 
 use std::hint::black_box;
@@ -21,12 +22,12 @@ use crate::run::{Run, Staging, Turn};
 use unisono_backend::Board;
 use unisono_backend::Heard;
 
-/// Elements of a call: little to compute.
+/// Elements of a call: so few that the arithmetic takes almost no time.
 const COUNT: usize = 64;
 const CALLS: u32 = 20_000;
 const REPEATS: usize = 9;
 
-/// A peer that has sent the right header and any payload.
+/// A double of a link whose peer has sent the right header, and a payload that does not matter.
 struct WillingDouble {
     header: HeaderBytes,
     given: usize,
@@ -54,7 +55,7 @@ impl Link for WillingDouble {
     }
 }
 
-/// The least of several means: what the work itself takes.
+/// The mean time of one call, in nanoseconds; of several means the smallest, which other work has disturbed least.
 fn nanoseconds(mut work: impl FnMut()) -> f64 {
     let mut least = f64::INFINITY;
     for _ in 0..REPEATS {
@@ -107,7 +108,8 @@ fn measure_run(name: &str, ranks: u32) {
     );
 }
 
-/// A ring written down for its own sake: the same links, headers, stage and kernels, and nothing between them.
+/// For comparison, a ring that is written out by hand: it has the same links, headers, staging area and kernels, but no
+/// schedule and no run.
 fn measure_direct_coded_ring(ranks: u32) {
     const ELEMENT_BYTES: usize = 4;
     let parts = ranks as usize;

@@ -1,4 +1,4 @@
-//! Runs of schedules that no registered algorithm has, in one thread: every rank takes its turn.
+//! Runs all ranks of a call in one thread: each of them takes its turn.
 
 mod cost;
 mod pipes;
@@ -36,7 +36,7 @@ struct TestMemory {
     output: Vec<u32>,
 }
 
-/// One rank of a test: its call sums numbers.
+/// One rank of a test, whose call adds numbers.
 struct TestRank {
     run: Run,
     links: Vec<PipeDouble>,
@@ -105,7 +105,7 @@ fn check(algorithm: &'static Algorithm, count: usize) {
     }
 }
 
-/// Rank 0 answers a chunk that may be empty before it comes to one that is not.
+/// Rank 0 answers a chunk that may be empty, before its list comes to a chunk that is not.
 static EMPTY_FIRST: Algorithm = Algorithm {
     name: "empty_first",
     collective: unisono_schedule::Collective::AllReduce,
@@ -153,7 +153,7 @@ fn registered_schedules_run_in_lockstep() {
     }
 }
 
-/// A piece that ended inside an element would never be over, so `Plan::new` refuses one.
+/// A piece that ends inside an element would never be finished, so `Plan::new` refuses it.
 #[test]
 fn a_piece_is_whole_elements_whatever_was_asked_for() {
     for element_bytes in [1, 4, 12, 4097, unisono_communicator::OPAQUE_BYTES_MAX as u64] {

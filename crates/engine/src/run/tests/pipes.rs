@@ -18,7 +18,7 @@ struct Pipes {
 }
 
 impl Pipes {
-    /// How many bytes one call moves of the `bytes` that it could move, which are not 0.
+    /// How many bytes one call moves, if it could move `bytes`, which is not 0.
     fn moved(&mut self, bytes: usize) -> usize {
         let Some(random) = &mut self.random else { return bytes };
         if random.below(2) == 0 { bytes } else { 1 + random.below(bytes) }

@@ -19,10 +19,10 @@ use crate::plan::header::HEADER_BYTES;
 /// Bytes of an element.
 const ELEMENT_BYTES: u64 = 4;
 
-/// How much a link holds: no more than the proof assumes.
+/// What a link holds: no more than the proof assumes.
 const CAPACITY_BYTES: usize = HEADER_BYTES + ELEMENT_BYTES as usize;
 
-/// Turns of one call, far more than it can need: a call that goes on for ever fails too.
+/// A call of more turns fails, since it would go on for ever: no call needs nearly as many.
 const TURNS_MAX: usize = 1_000_000;
 
 fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
@@ -46,20 +46,21 @@ const fn like(name: &'static str, collective: Scheduled, scratch_chunks: fn(&Sha
     }
 }
 
-/// Reduce-scatters whose partial sums share so few scratch chunks.
+/// Reduce-scatters whose partial sums share fewer scratch chunks than there are sums.
 static SHARED: [Algorithm; 3] = [
     like("one_scratch_chunk", Scheduled::ReduceScatter, |_| 1),
     like("two_scratch_chunks", Scheduled::ReduceScatter, |_| 2),
     like("three_scratch_chunks", Scheduled::ReduceScatter, |_| 3),
 ];
 
-/// All-reduces by exchanges, which in place receive where they send from.
+/// All-reduces by exchanges. In place they receive into the bytes from which they send.
 static EXCHANGES: Algorithm = like("exchanges", Scheduled::AllReduce, |_| 0);
 
-/// Of one rank: the steps in order, as extent and action.
+/// The steps of one rank in order, as (extent, action).
 type Steps = Vec<(u32, Action)>;
 
-/// The steps as schedules, after each list was disturbed a little, with what shared chunks demand and random waits.
+/// Makes schedules of the lists, after it has swapped some neighbours at random. It adds random waits to those that the
+/// builder infers.
 fn schedules(
     random: &mut SplitMix,
     algorithm: &Algorithm,
@@ -90,7 +91,8 @@ fn schedules(
     made
 }
 
-/// A reduce-scatter: each extent visits the ranks along a ring, or in an order of its own, and ends at its owner.
+/// A reduce-scatter. All extents visit the ranks along a ring, or each does so in its own random order. Each ends at
+/// its owner.
 fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
     let algorithm = &SHARED[random.below(SHARED.len())];
     let shape = Shape::new(3 + random.below(4) as u32);
@@ -110,7 +112,7 @@ fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Sche
         shuffle(random, &mut hops);
     }
     let (mut next, mut lists) = (vec![0; ranks], vec![Steps::new(); ranks]);
-    // Where each rank's partial sum of an extent lies, and what each scratch chunk holds.
+    // The slot of each rank's partial sum of an extent, and the extent that each scratch chunk holds.
     let (mut values, mut held) = (vec![vec![Slot::Input; ranks]; ranks], vec![vec![None; scratch]; ranks]);
     for nth in hops {
         let extent = nth % ranks;
@@ -121,7 +123,7 @@ fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Sche
         let free: Vec<usize> = (0..scratch).filter(|chunk| held[to][*chunk].is_none()).collect();
         let destination = match (completes, free.len()) {
             (true, _) => Slot::Output,
-            // Nothing is free: the verifier will say so.
+            // No scratch chunk is free, so the verifier will refuse this schedule.
             (false, 0) => Slot::Scratch(0),
             (false, some) => Slot::Scratch(free[random.below(some)] as u32),
         };
@@ -141,7 +143,7 @@ fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Sche
     (algorithm, shape, schedules)
 }
 
-/// An all-reduce: each extent is exchanged over the dimensions of a hypercube in an order of its own.
+/// An all-reduce by exchanges along the dimensions of a hypercube. Each extent takes them in its own random order.
 fn exchanges(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
     let dimensions = 1 + random.below(3);
     let ranks = 1 << dimensions;
@@ -180,7 +182,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// All-reduce cuts its vector evenly, so its extents are empty only in short vectors.
+    /// An all-reduce cuts its vector evenly, so it has empty extents only if the vector is short.
     fn new(random: &mut SplitMix, collective: Scheduled, shape: &Shape) -> Sizes {
         let ranks = shape.ranks as usize;
         let lengths = match collective {
@@ -229,7 +231,8 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
     TestRank::new(choice, schedule.clone(), &key, sizes.piece_bytes, memory, links)
 }
 
-/// Runs one call of all ranks, in random turns, until nothing moves: whether it ended. Then its result is checked.
+/// Runs one call of all ranks, in random turns, until nothing moves. Returns whether the call has ended, and checks the
+/// result if it has.
 fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &Sizes) -> bool {
     let ranks = choice.shape.ranks;
     let links = PipeDouble::all(ranks as usize, CAPACITY_BYTES, Some(SplitMix(random.next())));
@@ -262,7 +265,7 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
     true
 }
 
-/// Every schedule of many that the verifier accepts must end, whatever the sizes.
+/// Draws many schedules, and checks that those that the verifier accepts end with any sizes.
 fn accepted_schedules_end(seed: u64, make: fn(&mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>)) {
     const DRAWN: u64 = 2_000;
     const CALLS: u64 = 4;
