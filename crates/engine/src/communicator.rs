@@ -88,7 +88,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.gate.admit(&call.descriptor)?;
+        self.shared.admit(&call.descriptor)?;
         if call.buffers.on_device() {
             return Err(device_unsupported(self.backend()));
         }
@@ -104,7 +104,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let refuse = |call: OwnedCall, error| {
             Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
         };
-        if let Err(error) = gate.admit(&call.descriptor) {
+        if let Err(error) = self.shared.admit(&call.descriptor) {
             return refuse(call, error);
         }
         if call.descriptor.collective.is_point_to_point() {
@@ -170,7 +170,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn revoke(&self, cause: Error) -> Result<()> {
         self.shared.gate.check_caller(&"revoke")?;
-        self.shared.gate.revoke(cause);
+        let seen = self.shared.gate.revoke(cause);
+        self.shared.give_up(&seen);
         Ok(())
     }
 

@@ -20,12 +20,12 @@ pub(crate) mod queue;
 pub(crate) mod request;
 pub(crate) mod wait;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use unisono_backend::{CallGate, Failing, Waker};
-use unisono_communicator::Error;
+use unisono_communicator::{Descriptor, Error, Result};
 
 use crate::drive::call::Engine;
 use crate::drive::completion::Completions;
@@ -83,6 +83,30 @@ impl<L: Links + 'static> Shared<L> {
         });
         shared.watch_for_closing();
         shared
+    }
+
+    /// Admits a call, or says why not.
+    ///
+    /// # Errors
+    /// As [`CallGate::admit`].
+    pub(crate) fn admit(&self, descriptor: &Descriptor) -> Result<()> {
+        self.gate.admit(descriptor).inspect_err(|error| {
+            if self.gate.is_owner() && self.gate.board().is_revoked() {
+                self.give_up(error);
+            }
+        })
+    }
+
+    /// Ends this rank's outgoing streams because of the first cause, if nothing is in progress: a rank that waits for
+    /// this one learns from the end of a stream that nothing more comes. Calls in progress may still succeed; when the
+    /// first of them fails, it ends the streams.
+    pub(crate) fn give_up(&self, cause: &Error) {
+        if let Some(mut guard) = self.try_lock_links()
+            && self.queue.is_empty()
+            && !self.has_messages.load(Ordering::SeqCst)
+        {
+            guard.fail_pending(cause);
+        }
     }
 
     /// The time by the links' clock.

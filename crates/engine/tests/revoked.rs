@@ -1,0 +1,87 @@
+//! A rank that learns of a failure between two calls: its next call ends its streams, so that whoever waits for it ends
+//! at once and not 20 ms later.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::sync::Arc;
+use std::task::Poll;
+use std::thread;
+use std::time::Instant;
+
+use support::watched;
+use unisono_backend::Waker;
+use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Error, Result};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, in_process};
+
+/// Links whose clock stands still: nothing ever ends because time has passed.
+struct Timeless<K>(K, Instant);
+
+impl<K: Links> Links for Timeless<K> {
+    type L = K::L;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        self.0.open(edges)
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.0.is_open(edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut Self::L {
+        self.0.link(edge)
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        self.0.wait(interest, until)
+    }
+
+    fn waker(&self) -> Waker {
+        self.0.waker()
+    }
+
+    fn shut_down(&mut self) {
+        self.0.shut_down();
+    }
+
+    fn close(&mut self) {
+        self.0.close();
+    }
+
+    fn now(&self) -> Instant {
+        self.1
+    }
+}
+
+type NextCall = fn(&EngineCommunicator<Timeless<in_process::InProcessLinks>>) -> Result<()>;
+
+#[test]
+fn who_learns_of_a_failure_between_two_calls_ends_its_streams() {
+    let next_calls: [NextCall; 3] = [
+        |comm| comm.broadcast(&mut [0u32], 1),
+        |comm| comm.broadcast_async(vec![0u32], 1).wait().map(|_| ()),
+        |comm| comm.send(&[0u32], 0, 1),
+    ];
+    for next_call in next_calls {
+        watched(move || {
+            let options = EngineOptions::default();
+            let world = in_process::world_of(3, &options, |_, links| Timeless(links, Instant::now()));
+            let [waiting, between, failing] = world.try_into().ok().unwrap();
+            let first = |comm: Arc<EngineCommunicator<_>>| {
+                comm.broadcast(&mut [7u32], 1).unwrap();
+                comm
+            };
+            let waiting = thread::spawn(move || first(waiting).broadcast(&mut [0u32], 1).unwrap_err());
+            let failing = thread::spawn(move || {
+                let comm = first(failing);
+                comm.revoke(Error::Refused { problem: "enough".into() }).unwrap();
+                comm
+            });
+            let between = first(between);
+            let _failing = failing.join().unwrap();
+            assert!(matches!(next_call(&between), Err(Error::Revoked { .. })));
+            assert!(matches!(waiting.join().unwrap(), Error::Revoked { .. }));
+        });
+    }
+}
