@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
-use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
     Edge, EngineCommunicator, EngineOptions, HEADER_BYTES, Interest, Lane, Link, Links, Parts, Wake,
@@ -44,7 +44,7 @@ pub fn replay(
         link: RecordingLink {
             links,
             heard: (rank == 0).then(|| heard.clone()),
-            edge: Edge { peer: 0, lane: Lane::Small },
+            edge: Edge { peer: GroupRank::new(0), lane: Lane::Small },
         },
     });
     std::thread::scope(|scope| {
@@ -64,7 +64,7 @@ pub fn replay(
         group: Group::world(0, ranks),
         links,
         control: Arc::new(NoControl),
-        board: Arc::new(Board::new(0, ranks)),
+        board: Arc::new(Board::new(GroupRank::new(0), ranks)),
         options,
         backend: "replay",
     })
@@ -219,13 +219,13 @@ impl Links for ReplayLinks {
 struct NoControl;
 
 impl Control for NoControl {
-    fn stream_ended(&self, _peer: u32) {}
+    fn stream_ended(&self, _peer: GroupRank) {}
 
     fn flood(&self, cause: Arc<Error>) {
         panic!("a recorded call has failed: {cause}");
     }
 
-    fn ask(&self, _awaited: u32, _number: u64) {}
+    fn ask(&self, _awaited: GroupRank, _number: u64) {}
 
     fn close(&self, _ours: CallHistory, _deadline: Instant) -> Result<()> {
         Ok(())
@@ -235,11 +235,11 @@ impl Control for NoControl {
         panic!("a recorded call has failed, and its survivors ask for {:?}", ask.question)
     }
 
-    fn succeed(&self, survivors: &[u32], _number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], _number: u64) -> Result<Arc<dyn Communicator>> {
         panic!("a recorded call has failed, and only {survivors:?} go on")
     }
 
-    fn derive(&self, _ranks: &[u32], _counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
         Ok(None)
     }
 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 
 use rustix::process::Signal;
-use unisono::{CallOptions, Collectives, Communicator, Determinism, Error, ReduceOp, Result};
+use unisono::{CallOptions, Collectives, Communicator, Determinism, Error, JobRank, ReduceOp, Result};
 use unisono_tests::sample::mix;
 
 use crate::Problem;
@@ -86,7 +86,7 @@ pub(crate) fn rank(seed: u64, checkpoint: &Path) -> std::result::Result<(), Prob
         std::fs::write(checkpoint, bytes)?;
     }
     (common..common + STEPS_AFTER).try_for_each(|step| model.step(&*survivors, step))?;
-    let owners: Vec<String> = survivors.group().global_ranks().iter().map(u32::to_string).collect();
+    let owners: Vec<String> = survivors.group().job_ranks().iter().map(JobRank::to_string).collect();
     println!("end {common} {} {:016x}", owners.join(","), model.hash());
     let _ = std::io::stdin().read(&mut [0]);
     Ok(())

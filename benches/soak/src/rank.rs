@@ -55,7 +55,7 @@ fn go_on(communicator: &Arc<dyn Communicator>) -> Result<()> {
     let survivors = shrunk.communicator;
     let group = survivors.group();
     // Every value is exact, and tells who took part.
-    let mine = (1u32 << group.global_ranks()[group.rank() as usize]) as f32;
+    let mine = (1u32 << group.own_job_rank().get()) as f32;
     let mut values = vec![mine; ELEMENTS];
     survivors.all_reduce(&mut values, ReduceOp::Sum)?;
     let resumed_ns = now_ns();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use unisono_communicator::{Communicator, Error, Result, Shrunk, deadline_after};
+use unisono_communicator::{Communicator, Error, GroupRank, Result, Shrunk, deadline_after};
 
 use crate::control::{Agreed, Ask, Question};
 use crate::gate::CallGate;
@@ -39,8 +39,8 @@ impl CallGate {
         let agreed = self.ask_survivors((Question::Survivors, *number), true, now)?;
         let communicator: Arc<dyn Communicator> = self.control().succeed(&agreed.survivors, *number)?;
         *number += 1;
-        let new_rank = |old: u32| agreed.survivors.binary_search(&old).ok().map(|new| new as u32);
-        let new_ranks = (0..self.group().size()).map(new_rank).collect();
+        let new_rank = |old: GroupRank| agreed.survivors.binary_search(&old).ok().map(|new| new as u32);
+        let new_ranks = self.group().ranks().map(new_rank).collect();
         Ok(Shrunk { communicator, new_ranks, last_common_call: agreed.finished_calls })
     }
 

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, Site, Sizes};
+use unisono_communicator::{CallInfo, Descriptor, Error, GroupRank, JobRank, Site, Sizes};
 
 use crate::Waker;
 use crate::closings::Closings;
@@ -41,7 +41,7 @@ pub enum CallStatus {
         /// The call.
         call: CallInfo,
         /// The rank that it waits for, if it waits.
-        awaited: Option<u32>,
+        awaited: Option<GroupRank>,
     },
     /// It has returned.
     Done {
@@ -70,7 +70,7 @@ impl CallHistory {
 #[derive(Clone, Debug)]
 pub struct Revocation {
     /// The rank that saw the cause first.
-    pub by: u32,
+    pub by: JobRank,
     /// The first cause.
     pub cause: Arc<Error>,
 }
@@ -89,7 +89,7 @@ struct FirstCause {
 
 /// The state of one communicator that its callers and the control plane share.
 pub struct Board {
-    rank: u32,
+    rank: GroupRank,
     entries: Box<[Mutex<Option<CallEntry>>]>,
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.
@@ -116,19 +116,19 @@ struct Note {
     number: u64,
     round: u64,
     status: String,
-    awaited: Option<u32>,
+    awaited: Option<GroupRank>,
 }
 
 /// A mismatch that a header has shown. It is kept until the rank that sent the header has described its call.
 struct Suspicion {
-    rank: u32,
+    rank: GroupRank,
     number: u64,
     difference: String,
 }
 
 impl Board {
     /// The board of `rank` in a communicator of `ranks` ranks.
-    pub fn new(rank: u32, ranks: u32) -> Board {
+    pub fn new(rank: GroupRank, ranks: u32) -> Board {
         Board::with_first_cause(rank, ranks, Arc::default())
     }
 
@@ -136,10 +136,10 @@ impl Board {
     /// one of them revokes all at once, and every rank sees the same cause first.
     pub fn of_threads(ranks: u32) -> Vec<Board> {
         let first_cause = Arc::<FirstCause>::default();
-        (0..ranks).map(|rank| Board::with_first_cause(rank, ranks, first_cause.clone())).collect()
+        GroupRank::all(ranks).map(|rank| Board::with_first_cause(rank, ranks, first_cause.clone())).collect()
     }
 
-    fn with_first_cause(rank: u32, ranks: u32, first_cause: Arc<FirstCause>) -> Board {
+    fn with_first_cause(rank: GroupRank, ranks: u32, first_cause: Arc<FirstCause>) -> Board {
         Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
@@ -157,11 +157,6 @@ impl Board {
             rounds: AtomicU64::new(0),
             suspicion: Mutex::new(None),
         }
-    }
-
-    /// The rank whose board it is.
-    pub fn rank(&self) -> u32 {
-        self.rank
     }
 
     /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
@@ -243,8 +238,8 @@ impl Board {
     }
 
     /// Records the rank that the running call waits for.
-    pub fn await_rank(&self, rank: Option<u32>) {
-        self.awaited.store(rank.unwrap_or(NOBODY), Ordering::Relaxed);
+    pub fn await_rank(&self, rank: Option<GroupRank>) {
+        self.awaited.store(rank.map_or(NOBODY, GroupRank::get), Ordering::Relaxed);
     }
 
     /// What this rank answers about its call `number`.
@@ -267,24 +262,23 @@ impl Board {
     }
 
     /// The rank that the running call waits for.
-    pub fn awaited(&self) -> Option<u32> {
-        Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
+    pub fn awaited(&self) -> Option<GroupRank> {
+        Some(self.awaited.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY).map(GroupRank::new)
     }
 
     /// Makes `cause` the first cause, unless there is one already, and wakes every sleeper. Returns whether it became
     /// the first cause.
-    pub fn revoke(&self, by: u32, cause: Arc<Error>) -> bool {
+    pub fn revoke(&self, by: JobRank, cause: Arc<Error>) -> bool {
         self.set_cause(by, cause, |_| false)
     }
 
-    /// Like [`Board::revoke`], for a cause that the job rank `reporter` reports. It also replaces the loss of that
-    /// same rank, as long as no caller here has got that error: a rank that fails, reports why and exits at once is
-    /// not the culprit.
-    pub fn revoke_reported(&self, by: u32, reporter: u32, cause: Arc<Error>) -> bool {
-        self.set_cause(by, cause, |first| first.lost_ranks() == [reporter])
+    /// Like [`Board::revoke`], for a cause that `by` reports. It also replaces the loss of that same rank, as long as
+    /// no caller here has got that error: a rank that fails, reports why and exits at once is not the culprit.
+    pub fn revoke_reported(&self, by: JobRank, cause: Arc<Error>) -> bool {
+        self.set_cause(by, cause, |first| first.lost_ranks() == [by])
     }
 
-    fn set_cause(&self, by: u32, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
+    fn set_cause(&self, by: JobRank, cause: Arc<Error>, gives_way: impl FnOnce(&Error) -> bool) -> bool {
         let mut revocation = lock(&self.first_cause.revocation);
         let may_replace =
             |first: &Revocation| !self.first_cause.is_told.load(Ordering::SeqCst) && gives_way(&first.cause);
@@ -305,9 +299,9 @@ impl Board {
 
     /// The other ranks go on without this one: from now on every call returns `error`, whatever it would have
     /// returned.
-    pub fn evict(&self, error: Error) {
-        let error = self.eviction.get_or_init(|| error).clone();
-        if !self.revoke(self.rank, Arc::new(error)) {
+    pub fn evict(&self, reported_by: JobRank, evidence: String) {
+        let error = self.eviction.get_or_init(|| Error::Evicted { reported_by, evidence }).clone();
+        if !self.revoke(reported_by, Arc::new(error)) {
             // Sleepers that were woken for another cause are woken again for this one.
             self.wake();
         }
@@ -368,36 +362,36 @@ impl Board {
     }
 
     /// Records the answer of a rank about call `number`: its status in words, and the rank that it waits for.
-    pub(crate) fn note(&self, rank: u32, number: u64, status: String, awaited: Option<u32>) {
+    pub(crate) fn note(&self, rank: GroupRank, number: u64, status: String, awaited: Option<GroupRank>) {
         let round = self.rounds.load(Ordering::Relaxed);
-        if let Some(note) = lock(&self.notes).get_mut(rank as usize) {
+        if let Some(note) = lock(&self.notes).get_mut(rank.index()) {
             *note = Some(Note { number, round, status, awaited });
         }
     }
 
     /// Whether a rank has answered about call `number` since the last round of questions began.
-    pub(crate) fn is_asked(&self, rank: u32, number: u64) -> bool {
+    pub(crate) fn is_asked(&self, rank: GroupRank, number: u64) -> bool {
         let round = self.rounds.load(Ordering::Relaxed);
         let notes = lock(&self.notes);
-        let note = notes.get(rank as usize).and_then(Option::as_ref);
+        let note = notes.get(rank.index()).and_then(Option::as_ref);
         rank == self.rank || note.is_some_and(|note| (note.number, note.round) == (number, round))
     }
 
     /// The last answer of a rank about call `number`, in words.
-    pub fn note_of(&self, rank: u32, number: u64) -> String {
+    pub fn note_of(&self, rank: GroupRank, number: u64) -> String {
         let notes = lock(&self.notes);
-        let note = notes.get(rank as usize).and_then(Option::as_ref);
+        let note = notes.get(rank.index()).and_then(Option::as_ref);
         let status = note.filter(|note| note.number == number).map(|note| note.status.clone());
         status.unwrap_or_else(|| "has not answered".to_owned())
     }
 
     /// The ranks for which call `number` waits if it waits for `direct`: these, and those for which they wait in turn,
     /// as far as they have answered.
-    pub fn awaited_in_turn(&self, direct: Vec<u32>, number: u64) -> Vec<u32> {
+    pub fn awaited_in_turn(&self, direct: Vec<GroupRank>, number: u64) -> Vec<GroupRank> {
         let notes = lock(&self.notes);
         let (mut ranks, mut next) = (direct, 0);
         while let Some(&rank) = ranks.get(next) {
-            let note = notes.get(rank as usize).and_then(Option::as_ref);
+            let note = notes.get(rank.index()).and_then(Option::as_ref);
             let awaited = note.filter(|note| note.number == number).and_then(|note| note.awaited);
             ranks.extend(awaited.filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
             next += 1;
@@ -406,12 +400,12 @@ impl Board {
     }
 
     /// Records in what call `number` of `rank` differs from ours, according to its header.
-    pub(crate) fn suspect(&self, rank: u32, number: u64, difference: &str) {
+    pub(crate) fn suspect(&self, rank: GroupRank, number: u64, difference: &str) {
         *lock(&self.suspicion) = Some(Suspicion { rank, number, difference: difference.to_owned() });
     }
 
     /// The difference that is known between call `number` of `rank` and ours.
-    pub(crate) fn suspicion(&self, rank: u32, number: u64) -> Option<String> {
+    pub(crate) fn suspicion(&self, rank: GroupRank, number: u64) -> Option<String> {
         let suspicion = lock(&self.suspicion);
         let is_it = |one: &&Suspicion| (one.rank, one.number) == (rank, number);
         suspicion.as_ref().filter(is_it).map(|one| one.difference.clone())

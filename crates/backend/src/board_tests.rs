@@ -7,7 +7,7 @@ use crate::peers::Peers;
 
 #[test]
 fn remembers_the_last_calls_only() {
-    let board = Board::new(0, 2);
+    let board = Board::new(GroupRank::new(0), 2);
     for count in 0..1500 {
         let number = board.enter(
             &Descriptor::new(Collective::Barrier, DType::U8, count),
@@ -35,41 +35,44 @@ fn the_boards_of_threads_have_one_first_cause() {
             woken.fetch_add(1, Ordering::Relaxed);
         }));
     }
-    assert!(boards[2].revoke(2, Arc::new(Error::Closed)));
-    assert!(!boards[0].revoke(0, Arc::new(Error::invalid("x", "later"))));
+    assert!(boards[2].revoke(JobRank::new(2), Arc::new(Error::Closed)));
+    assert!(!boards[0].revoke(JobRank::new(0), Arc::new(Error::invalid("x", "later"))));
     assert_eq!(woken.load(Ordering::Relaxed), 3);
-    assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by == 2)));
+    assert!(boards.iter().all(|board| board.revocation().is_some_and(|first| first.by.get() == 2)));
 }
 
 #[test]
 fn the_first_cause_stays() {
-    let board = Board::new(1, 2);
-    assert!(board.revoke(0, Arc::new(Error::Closed)));
-    assert!(!board.revoke(1, Arc::new(Error::invalid("x", "later"))));
+    let board = Board::new(GroupRank::new(1), 2);
+    assert!(board.revoke(JobRank::new(0), Arc::new(Error::Closed)));
+    assert!(!board.revoke(JobRank::new(1), Arc::new(Error::invalid("x", "later"))));
     assert!(matches!(board.revocation_error(), Some(Error::Closed)));
 }
 
 #[test]
 fn what_a_lost_rank_has_reported_is_the_cause_until_a_caller_is_told() {
+    let own = GroupRank::new(0);
+    let ranks: Vec<JobRank> = JobRank::all(3).collect();
     let lost = |rank| {
-        let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(0, 3)));
-        Arc::new(peers.lost(rank, 0, Certainty::Confirmed, "its connection ended".to_owned(), None))
+        let peers = Peers::new(Group::world(0, 3), Arc::new(Board::new(own, 3)));
+        let evidence = "its connection ended".to_owned();
+        Arc::new(peers.lost(GroupRank::new(rank), ranks[0], Certainty::Confirmed, evidence, None))
     };
     for is_told in [false, true] {
-        let board = Board::new(0, 3);
-        assert!(board.revoke(0, lost(2)));
+        let board = Board::new(own, 3);
+        assert!(board.revoke(ranks[0], lost(2)));
         if is_told {
-            assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![2]));
+            assert_eq!(board.tell_cause().map(|cause| cause.lost_ranks()), Some(vec![ranks[2]]));
         }
-        assert!(!board.revoke_reported(1, 1, lost(2)), "nobody has lost rank 1");
-        assert_eq!(board.revoke_reported(2, 2, lost(1)), !is_told);
-        assert_eq!(board.revocation_error().unwrap().lost_ranks(), [if is_told { 2 } else { 1 }]);
+        assert!(!board.revoke_reported(ranks[1], lost(2)), "nobody has lost rank 1");
+        assert_eq!(board.revoke_reported(ranks[2], lost(1)), !is_told);
+        assert_eq!(board.revocation_error().unwrap().lost_ranks(), [ranks[if is_told { 2 } else { 1 }]]);
     }
 }
 
 #[test]
 fn an_enqueued_call_has_returned_and_is_not_finished() {
-    let board = Board::new(0, 2);
+    let board = Board::new(GroupRank::new(0), 2);
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
     for number in 0..2 {
         assert_eq!(board.enter(&barrier, None, None, Location::caller()), number);

@@ -3,12 +3,14 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use unisono_communicator::GroupRank;
+
 use crate::Waker;
 use crate::lock;
 
 /// Which ranks have closed a communicator.
 pub struct Closings {
-    rank: u32,
+    rank: GroupRank,
     closed: Box<[AtomicBool]>,
     /// To which ranks there is a stream for messages.
     message_streams: Box<[AtomicBool]>,
@@ -17,38 +19,38 @@ pub struct Closings {
 
 impl Closings {
     /// On rank `rank` of `ranks`, of which none has closed.
-    pub(crate) fn new(rank: u32, ranks: u32) -> Closings {
+    pub(crate) fn new(rank: GroupRank, ranks: u32) -> Closings {
         let none = || (0..ranks).map(|_| AtomicBool::new(false)).collect();
         Closings { rank, closed: none(), message_streams: none(), wakers: Mutex::default() }
     }
 
     /// Notes that a rank has closed the communicator, or left it. If it may have sent messages, calls the wakers.
-    pub fn note_closed(&self, rank: u32) {
+    pub fn note_closed(&self, rank: GroupRank) {
         if rank != self.rank {
             self.set_and_wake(&self.closed, rank);
         }
     }
 
     /// Notes that there is a stream for messages to and from a rank.
-    pub fn note_message_stream(&self, rank: u32) {
+    pub fn note_message_stream(&self, rank: GroupRank) {
         self.set_and_wake(&self.message_streams, rank);
     }
 
     /// Whether a rank has closed the communicator, or left it.
-    pub fn has_closed(&self, rank: u32) -> bool {
-        self.closed.get(rank as usize).is_some_and(|closed| closed.load(Ordering::SeqCst))
+    pub fn has_closed(&self, rank: GroupRank) -> bool {
+        self.closed.get(rank.index()).is_some_and(|closed| closed.load(Ordering::SeqCst))
     }
 
     /// Adds a waker, which is called when a rank has closed that may have sent messages.
     pub fn on_close(&self, waker: Waker) {
         lock(&self.wakers).push(waker.clone());
-        if (0..self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
+        if GroupRank::all(self.closed.len() as u32).any(|rank| self.may_have_sent(rank)) {
             waker();
         }
     }
 
-    fn set_and_wake(&self, flags: &[AtomicBool], rank: u32) {
-        let Some(flag) = flags.get(rank as usize) else { return };
+    fn set_and_wake(&self, flags: &[AtomicBool], rank: GroupRank) {
+        let Some(flag) = flags.get(rank.index()) else { return };
         if !flag.swap(true, Ordering::SeqCst) && self.may_have_sent(rank) {
             let wakers = lock(&self.wakers).clone();
             wakers.iter().for_each(|wake| wake());
@@ -56,8 +58,8 @@ impl Closings {
     }
 
     /// Whether a rank has closed to which there is a stream for messages.
-    fn may_have_sent(&self, rank: u32) -> bool {
-        self.has_closed(rank) && self.message_streams[rank as usize].load(Ordering::SeqCst)
+    fn may_have_sent(&self, rank: GroupRank) -> bool {
+        self.has_closed(rank) && self.message_streams[rank.index()].load(Ordering::SeqCst)
     }
 }
 
@@ -70,22 +72,23 @@ mod tests {
 
     #[test]
     fn who_wants_to_know_is_woken_once_and_only_for_ranks_that_may_have_sent() {
-        let closings = Closings::new(0, 3);
+        let [own, one, two] = [0, 1, 2].map(GroupRank::new);
+        let closings = Closings::new(own, 3);
         let woken = Arc::new(AtomicU32::new(0));
         let count = woken.clone();
         closings.on_close(Arc::new(move || {
             count.fetch_add(1, Ordering::SeqCst);
         }));
-        closings.note_closed(0);
-        closings.note_closed(1);
+        closings.note_closed(own);
+        closings.note_closed(one);
         assert_eq!(woken.load(Ordering::SeqCst), 0, "no message has come from rank 1");
         // The news of its end has come first, its stream comes later.
-        closings.note_message_stream(1);
-        closings.note_message_stream(2);
+        closings.note_message_stream(one);
+        closings.note_message_stream(two);
         assert_eq!(woken.load(Ordering::SeqCst), 1);
-        closings.note_closed(2);
-        closings.note_closed(2);
+        closings.note_closed(two);
+        closings.note_closed(two);
         assert_eq!(woken.load(Ordering::SeqCst), 2);
-        assert!(closings.has_closed(1) && !closings.has_closed(0));
+        assert!(closings.has_closed(one) && !closings.has_closed(own));
     }
 }

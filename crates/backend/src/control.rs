@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, Result};
+use unisono_communicator::{
+    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, Group, GroupRank, JobRank, Result,
+};
 
-use crate::board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus};
+use crate::board::{CALLS_REMEMBERED, CallHistory, CallStatus};
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
+use crate::peers::Peers;
 
 /// How long the error of a call is held back for its cause to be handed over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
@@ -45,8 +48,8 @@ pub struct Agreed {
     pub flag: bool,
     /// The smallest number of finished collectives of any survivor.
     pub finished_calls: u64,
-    /// The survivors, as group ranks, ascending.
-    pub survivors: Vec<u32>,
+    /// The survivors, ascending.
+    pub survivors: Vec<GroupRank>,
 }
 
 /// What a backend asks of the transport's control plane. None of these methods blocks, except [`Control::flood`],
@@ -57,14 +60,14 @@ pub trait Control: Send + Sync {
     /// error may end the process at once, and then the others must know the cause and not blame this rank.
     fn flood(&self, cause: Arc<Error>);
 
-    /// The stream from the group rank `peer` has ended in the middle of a call, and no cause is known. That alone
+    /// The stream from `peer` has ended in the middle of a call, and no cause is known. That alone
     /// blames no rank: a rank that is connected to the control plane of `peer` knows whether it has left, died, or
     /// given the call up. If `peer` has left, or as soon as it does, the board is revoked with its loss.
-    fn stream_ended(&self, peer: u32);
+    fn stream_ended(&self, peer: GroupRank);
 
     /// Call `number` of this rank has waited for `awaited` without progress: ask that rank. The answer comes through
     /// [`judge_answer`]. Called again at growing intervals while nothing moves.
-    fn ask(&self, awaited: u32, number: u64);
+    fn ask(&self, awaited: GroupRank, number: u64);
 
     /// Says goodbye, and waits until `deadline` for the others to say so too.
     ///
@@ -80,19 +83,19 @@ pub trait Control: Send + Sync {
     /// be the ones that go on, [`Error::Timeout`] when a living rank has not called it by the deadline.
     fn agree(&self, ask: &Ask) -> Result<Agreed>;
 
-    /// The communicator of the survivors (group ranks of this one, ascending), in the next epoch, after agreement
+    /// The communicator of the survivors (ranks of this one, ascending), in the next epoch, after agreement
     /// `number` on them. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot make it.
-    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>>;
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>>;
 
-    /// A new communicator of `ranks` (group ranks of this one, in the new order): the `counter`-th derived from
+    /// A new communicator of `ranks` (those of this one, in the new order): the `counter`-th derived from
     /// this one. `None` when this rank is not in it. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot.
-    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
 
     /// The last handle of the communicator is being dropped by a thread that panics, so the other ranks lose this one.
     /// Asynchronous calls may keep its streams open for longer.
@@ -102,12 +105,9 @@ pub trait Control: Send + Sync {
 /// Takes the answer of `rank` to a question about call `number`. Records it for the text of a timeout, and finds
 /// mismatches that no header shows (two roots of a reduce share no message). Returns the mismatch, if there is one;
 /// the caller revokes with it.
-pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) -> Option<Error> {
-    let awaited = match answer {
-        CallStatus::Running { awaited, .. } => *awaited,
-        CallStatus::NotYet { .. } | CallStatus::Done { .. } | CallStatus::Forgotten => None,
-    };
-    board.note(rank, number, status_text(answer), awaited);
+pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallStatus) -> Option<Error> {
+    let (board, group) = (peers.board(), peers.group());
+    board.note(rank, number, status_text(answer, group), awaited_by(answer, group));
     let theirs = match answer {
         CallStatus::Running { call, .. } | CallStatus::Done { call } => call,
         CallStatus::NotYet { .. } | CallStatus::Forgotten => return None,
@@ -115,51 +115,59 @@ pub fn judge_answer(board: &Board, rank: u32, number: u64, answer: &CallStatus) 
     // A call that has ended meanwhile is compared too: two calls of one number may never differ.
     let ours = board.call_info(number)?;
     let Some(seen) = board.suspicion(rank, number) else {
-        return mismatch((board.rank(), ours), (rank, theirs.clone()));
+        return mismatch((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()));
     };
     // Two ranks need not agree on uneven counts that are not between them, so only a header proves that they differ.
-    let counts = counts_difference((board.rank(), &ours), (rank, theirs));
+    let counts = counts_difference(group, &ours, (rank, theirs));
     let told: Vec<String> = call_difference(&ours, theirs).into_iter().chain(counts).collect();
     // What the header has shown is left for what the answer does not tell, such as the name of a user operator.
     let difference = if told.is_empty() { seen } else { told.join(", ") };
-    Some(described((board.rank(), ours), (rank, theirs.clone()), difference))
+    Some(described((group.own_job_rank(), ours), (group.job_rank(rank), theirs.clone()), difference))
 }
 
-/// The ranks to ask next about call `number`, after an answer to a question about it. Asking a rank, then the rank
-/// that it waits for, and so on leads to the ranks that keep all others waiting.
-pub fn asked_next(board: &Board, number: u64, answer: &CallStatus) -> Option<u32> {
+/// The rank for which the one that answers waits. A number that the group does not have, which comes from a peer that
+/// is broken, is nobody's.
+fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
     match answer {
-        CallStatus::Running { awaited, .. } => awaited.filter(|&awaited| !board.is_asked(awaited, number)),
+        CallStatus::Running { awaited, .. } => awaited.filter(|awaited| awaited.get() < group.size()),
         CallStatus::NotYet { .. } | CallStatus::Done { .. } | CallStatus::Forgotten => None,
     }
 }
 
-fn described(ours: (u32, CallInfo), theirs: (u32, CallInfo), difference: String) -> Error {
+/// The ranks to ask next about call `number`, after an answer to a question about it. Asking a rank, then the rank
+/// that it waits for, and so on leads to the ranks that keep all others waiting.
+pub fn asked_next(peers: &Peers, number: u64, answer: &CallStatus) -> Option<GroupRank> {
+    awaited_by(answer, peers.group()).filter(|&awaited| !peers.board().is_asked(awaited, number))
+}
+
+fn described(ours: (JobRank, CallInfo), theirs: (JobRank, CallInfo), difference: String) -> Error {
     Error::Mismatch { calls: Box::new([ours, theirs]), difference }
 }
 
 /// After a header has shown a mismatch: asks its sender about the call and about those before it, since the ranks may
 /// have parted earlier. A header contains neither the place in the program nor the label. The answer that revokes
 /// comes through [`judge_answer`].
-pub(crate) fn ask_for_the_call(control: &dyn Control, board: &Board, error: &Error) {
+pub(crate) fn ask_for_the_call(control: &dyn Control, peers: &Peers, error: &Error) {
     let Error::Mismatch { calls, difference } = error else { return };
     let [(_, ours), (rank, theirs)] = &**calls;
+    let Some(peer) = peers.group().group_rank_of(*rank) else { return };
     // If only earlier calls differ, an answer about this call that is already on its way must not be reported.
     if ours.number == theirs.number && !difference.starts_with(EARLIER_CALLS) {
-        board.suspect(*rank, ours.number, difference);
+        peers.board().suspect(peer, ours.number, difference);
     }
     let last = ours.number.min(theirs.number);
-    (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(*rank, number));
+    (last.saturating_sub(EARLIER_CALLS_ASKED)..=last).for_each(|number| control.ask(peer, number));
 }
 
 /// The mismatch of two calls of the same number, if they differ in a field that must be equal.
-pub fn mismatch((our_rank, ours): (u32, CallInfo), (rank, theirs): (u32, CallInfo)) -> Option<Error> {
+pub fn mismatch((our_rank, ours): (JobRank, CallInfo), (rank, theirs): (JobRank, CallInfo)) -> Option<Error> {
     let difference = call_difference(&ours, &theirs)?;
     Some(described((our_rank, ours), (rank, theirs), difference))
 }
 
-/// The failure of `rank`, which has asked the other survivors for this long; the ranks `awaited` have not called.
-pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Error {
+/// The failure of this rank of `group`, which has asked the other survivors for this long; the ranks `awaited` have
+/// not called.
+pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRank]) -> Error {
     let name = match ask.question {
         Question::Flag => "agree",
         Question::Survivors => "shrink",
@@ -171,20 +179,21 @@ pub fn not_agreed(rank: u32, ask: &Ask, waited: Duration, awaited: &[u32]) -> Er
         site: None,
         sizes: None,
     };
-    let awaits = |&rank: &u32| Awaited { rank, status: format!("has not called {name}") };
+    let status = || format!("has not called {name}");
+    let awaits = |&rank: &GroupRank| Awaited { rank: group.job_rank(rank), status: status() };
     let not_arrived = awaited.iter().map(awaits).collect();
-    Error::Timeout { call: Box::new(call), reported_by: rank, waited, not_arrived }
+    Error::Timeout { call: Box::new(call), reported_by: group.own_job_rank(), waited, not_arrived }
 }
 
 /// An answer in words.
-fn status_text(answer: &CallStatus) -> String {
+fn status_text(answer: &CallStatus, group: &Group) -> String {
     match answer {
         CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None } => "has not called anything yet".to_owned(),
-        CallStatus::Running { call, awaited: Some(awaited) } => {
-            format!("is in {call} and waits for rank {awaited}")
-        }
-        CallStatus::Running { call, awaited: None } => format!("is in {call}"),
+        CallStatus::Running { call, .. } => match awaited_by(answer, group) {
+            Some(awaited) => format!("is in {call} and waits for rank {}", group.job_rank(awaited)),
+            None => format!("is in {call}"),
+        },
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
     }
@@ -196,12 +205,13 @@ fn status_text(answer: &CallStatus) -> String {
 ///
 /// If another rank's mismatch has arrived meanwhile, that is the answer: it makes results of this rank worthless, and
 /// no later call will report it. Any other failure does not concern a rank that has finished.
-pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
+pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHistory>]) -> Option<Error> {
+    let (board, group) = (peers.board(), peers.group());
     let found = board.revocation_error();
     if let Some(error) = found.filter(|error| matches!(error.root_cause(), Error::Mismatch { .. })) {
         return Some(error);
     }
-    let mut said = theirs.iter().enumerate().filter_map(|(rank, said)| Some((rank as u32, (*said)?)));
+    let mut said = group.job_ranks().iter().zip(theirs).filter_map(|(rank, said)| Some((*rank, (*said)?)));
     let (rank, theirs) = said.find(|(_, theirs)| *theirs != ours)?;
     let closing = |number| CallInfo {
         number,
@@ -218,7 +228,7 @@ pub fn closing_error(board: &Board, ours: CallHistory, theirs: &[Option<CallHist
         let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
         (if ours.calls > theirs.calls { first_extra(theirs.calls) } else { closing(ours.calls) }, difference)
     };
-    Some(described((board.rank(), our_call), (rank, closing(theirs.calls)), difference))
+    Some(described((group.own_job_rank(), our_call), (rank, closing(theirs.calls)), difference))
 }
 
 #[cfg(test)]
@@ -226,7 +236,19 @@ mod tests {
     use std::panic::Location;
 
     use super::*;
+    use crate::board::Board;
     use unisono_communicator::{Counts, ReduceOp, Sizes, UserOp};
+
+    const OURS: JobRank = JobRank::new(2);
+    const THEIRS: JobRank = JobRank::new(0);
+    const PEER: GroupRank = GroupRank::new(1);
+
+    /// Rank 0 of a group of the ranks 2 and 0 of the job.
+    fn peers() -> Peers {
+        let own = GroupRank::new(0);
+        let group = Group::new(own, [OURS, THEIRS].into(), [0; 2].into(), 0);
+        Peers::new(group, Arc::new(Board::new(own, 2)))
+    }
 
     /// Two calls of one number may share no message, so that no header shows it.
     #[test]
@@ -236,8 +258,9 @@ mod tests {
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
             CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None }
         };
-        assert!(mismatch((0, call("affine", 5)), (1, call("affine", 5))).is_none());
-        let error = mismatch((0, call("affine", 5)), (1, call("gcd", 6))).map(|error| error.to_string());
+        assert!(mismatch((OURS, call("affine", 5)), (THEIRS, call("affine", 5))).is_none());
+        let error = mismatch((OURS, call("affine", 5)), (THEIRS, call("gcd", 6)));
+        let error = error.map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.contains("(count 5 / 6, user op affine / gcd)")));
     }
 
@@ -249,14 +272,16 @@ mod tests {
     /// They may share no message, so that no header shows it.
     #[test]
     fn two_algorithms_are_a_mismatch() {
-        assert!(mismatch((0, gather("ring")), (1, gather("ring"))).is_none());
-        let error = mismatch((0, gather("ring")), (1, gather("direct"))).map(|error| error.to_string());
+        assert!(mismatch((OURS, gather("ring")), (THEIRS, gather("ring"))).is_none());
+        let error =
+            mismatch((OURS, gather("ring")), (THEIRS, gather("direct"))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
     }
 
     #[test]
     fn an_answer_completes_what_a_header_has_shown() {
-        let board = Board::new(0, 2);
+        let peers = peers();
+        let board = peers.board();
         let sized = |counts: [u64; 2]| {
             let sizes = Sizes::of(DType::U64, &Counts::PerRank(counts.into()), None).map(Arc::new);
             let descriptor = Descriptor { uneven: true, ..gather("ring").descriptor };
@@ -265,32 +290,44 @@ mod tests {
         let ours = sized([4, 2]);
         board.enter(&ours.descriptor, None, ours.sizes.clone(), Location::caller());
         let answer = |call| CallStatus::Running { call, awaited: None };
-        let judge = |call| match judge_answer(&board, 1, 0, &answer(call)) {
-            Some(Error::Mismatch { calls, difference }) if calls[1].0 == 1 => Some(difference),
+        let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
+            Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),
             other => other.map(|error| error.to_string()),
         };
         assert_eq!(judge(sized([4, 3])), None, "counts of others");
-        board.suspect(1, 0, "counts differ");
+        board.suspect(PEER, 0, "counts differ");
         assert_eq!(judge(sized([4, 3])).as_deref(), Some("counts [4, 2] / [4, 3]"));
         assert_eq!(judge(ours.clone()).as_deref(), Some("counts differ"), "all that is known");
-        assert!(judge_answer(&board, 1, 7, &answer(ours.clone())).is_none(), "no such call");
+        assert!(judge_answer(&peers, PEER, 7, &answer(ours.clone())).is_none(), "no such call");
+    }
+
+    #[test]
+    fn a_status_names_a_rank_of_the_job() {
+        let peers = peers();
+        let status_of = |awaited| {
+            let answer = CallStatus::Running { call: gather("ring"), awaited: Some(GroupRank::new(awaited)) };
+            assert!(judge_answer(&peers, PEER, 0, &answer).is_none());
+            peers.board().note_of(PEER, 0)
+        };
+        assert!(status_of(0).ends_with("and waits for rank 2"), "{}", status_of(0));
+        assert!(!status_of(2).contains("waits"), "not a rank of the group");
     }
 
     #[test]
     fn closing_tells_of_other_calls_and_of_a_mismatch_elsewhere() {
-        let board = Board::new(0, 2);
+        let here = peers();
         let same = CallHistory { calls: 3, digest: 9 };
         for other in [CallHistory { calls: 3, digest: 8 }, CallHistory { calls: 4, digest: 9 }] {
-            let error = closing_error(&board, same, &[Some(same), Some(other)]);
-            assert!(matches!(error, Some(Error::Mismatch { calls, .. }) if calls[1].0 == 1));
+            let error = closing_error(&here, same, &[Some(same), Some(other)]);
+            assert!(matches!(error, Some(Error::Mismatch { calls, .. }) if calls[1].0 == THEIRS));
         }
-        assert!(closing_error(&board, same, &[Some(same), Some(same)]).is_none());
-        let cause = mismatch((0, gather("ring")), (1, gather("direct"))).map(Arc::new);
-        assert!(cause.is_some_and(|cause| board.revoke(1, cause)));
-        let error = closing_error(&board, same, &[Some(same), Some(same)]);
+        assert!(closing_error(&here, same, &[Some(same), Some(same)]).is_none());
+        let cause = mismatch((OURS, gather("ring")), (THEIRS, gather("direct"))).map(Arc::new);
+        assert!(cause.is_some_and(|cause| here.board().revoke(THEIRS, cause)));
+        let error = closing_error(&here, same, &[Some(same), Some(same)]);
         assert!(matches!(error, Some(Error::Mismatch { .. })));
-        let other = Board::new(0, 2);
-        assert!(other.revoke(1, Arc::new(Error::Closed)));
+        let other = peers();
+        assert!(other.board().revoke(THEIRS, Arc::new(Error::Closed)));
         assert!(closing_error(&other, same, &[Some(same), Some(same)]).is_none());
     }
 }

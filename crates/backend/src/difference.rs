@@ -1,6 +1,6 @@
 //! Describes in words how two calls differ that should be equal.
 
-use unisono_communicator::{CallInfo, Descriptor, LengthList, Place, ReduceOp, Sizes};
+use unisono_communicator::{CallInfo, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes};
 
 /// The name of a difference of earlier calls; it is the last in a list of differences.
 pub const EARLIER_CALLS: &str = "earlier calls";
@@ -37,9 +37,11 @@ fn segments_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
 /// In what the uneven counts of a call differ between two ranks: whole lists where every rank gives the whole list,
 /// else what the two have for each other.
 pub(crate) fn counts_difference(
-    (our_rank, ours): (u32, &CallInfo),
-    (their_rank, theirs): (u32, &CallInfo),
+    group: &Group,
+    ours: &CallInfo,
+    (their_rank, theirs): (GroupRank, &CallInfo),
 ) -> Option<String> {
+    let our_rank = group.own_rank();
     match (ours.sizes.as_deref()?, theirs.sizes.as_deref()?) {
         (Sizes::PerRank(ours), Sizes::PerRank(theirs)) => {
             list_difference(ours, theirs).map(|text| format!("counts {text}"))
@@ -53,8 +55,9 @@ pub(crate) fn counts_difference(
                 (their_rank, our_rank, our_receive, their_send),
             ];
             pairs.into_iter().find_map(|(from, to, ours, theirs)| {
-                let ours = ours.known().get(their_rank as usize)?;
-                let theirs = theirs.known().get(our_rank as usize)?;
+                let ours = ours.known().get(their_rank.index())?;
+                let theirs = theirs.known().get(our_rank.index())?;
+                let (from, to) = (group.job_rank(from), group.job_rank(to));
                 (ours != theirs).then(|| format!("counts from rank {from} to rank {to} {ours} / {theirs}"))
             })
         }
@@ -129,7 +132,7 @@ fn user_op(call: &Descriptor) -> String {
 mod tests {
     use std::sync::Arc;
 
-    use unisono_communicator::{Collective, Counts, DType, LENGTHS_KNOWN_MAX, ShortText, UserOp};
+    use unisono_communicator::{Collective, Counts, DType, JobRank, LENGTHS_KNOWN_MAX, ShortText, UserOp};
 
     use super::*;
 
@@ -218,11 +221,13 @@ mod tests {
         let of = |send: [u64; 2], receive: [u64; 2]| {
             call(&Counts::PerPair { send: send.into(), receive: receive.into() }, None)
         };
-        let difference = |ours, theirs| counts_difference((0, &ours), (1, &theirs));
+        let (own, peer) = (GroupRank::new(0), GroupRank::new(1));
+        let group = Group::new(own, [3, 5].map(JobRank::new).into(), [0; 2].into(), 0);
+        let difference = |ours, theirs| counts_difference(&group, &ours, (peer, &theirs));
         let text = difference(of([1, 5], [1, 3]), of([3, 7], [6, 7]));
-        assert_eq!(text.as_deref(), Some("counts from rank 0 to rank 1 5 / 6"));
+        assert_eq!(text.as_deref(), Some("counts from rank 3 to rank 5 5 / 6"));
         let text = difference(of([1, 5], [1, 2]), of([3, 7], [5, 7]));
-        assert_eq!(text.as_deref(), Some("counts from rank 1 to rank 0 2 / 3"));
+        assert_eq!(text.as_deref(), Some("counts from rank 5 to rank 3 2 / 3"));
         assert_eq!(difference(of([1, 5], [1, 3]), of([3, 7], [5, 7])), None);
     }
 

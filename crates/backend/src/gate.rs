@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Communicator, Descriptor, Error, Group, Result, deadline_after};
+use unisono_communicator::{
+    Communicator, Descriptor, Error, Group, GroupRank, JobRank, Result, deadline_after,
+};
 
 use crate::agreement::Agreements;
 use crate::board::Board;
@@ -78,7 +80,7 @@ impl Drop for CallbackScope {
 }
 
 /// The failure as all ranks see it: an error of the operating system says on which rank it happened.
-pub fn on_rank(error: Error, rank: u32) -> Error {
+pub fn on_rank(error: Error, rank: JobRank) -> Error {
     match error {
         Error::System { what, text } => Error::System { what: format!("{what} on rank {rank}"), text },
         other => other,
@@ -178,7 +180,8 @@ impl CallGate {
     /// [`IDLE_AFTER_CAUSE_MAX`]. A failure of this rank itself ends its calls at once.
     #[inline]
     pub fn must_end(&self, idle: Duration) -> bool {
-        let is_own = || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.rank());
+        let is_own =
+            || self.board.revocation().is_some_and(|revocation| revocation.by == self.group.own_job_rank());
         self.board.is_revoked()
             && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
     }
@@ -255,19 +258,21 @@ impl CallGate {
             }
         }
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
-        self.control.derive(ranks, counter)
+        let ranks: Vec<GroupRank> = ranks.iter().copied().map(GroupRank::new).collect();
+        self.control.derive(&ranks, counter)
     }
 
     /// Ends every call on every rank, for the caller's `cause`.
     pub fn revoke(&self, cause: Error) -> Error {
-        self.fail(Error::Revoked { by: self.group.rank(), cause: Arc::new(cause) })
+        self.fail(Error::Revoked { by: self.group.own_job_rank(), cause: Arc::new(cause) })
     }
 
     /// Makes `error` the first cause, unless there is one already, and tells every rank. Returns the error for this
     /// rank's caller.
     pub fn fail(&self, error: Error) -> Error {
-        let cause = Arc::new(on_rank(error, self.group.rank()));
-        if self.board.revoke(self.group.rank(), cause.clone()) {
+        let own = self.group.own_job_rank();
+        let cause = Arc::new(on_rank(error, own));
+        if self.board.revoke(own, cause.clone()) {
             self.control.flood(cause.clone());
         }
         self.board.tell_cause().unwrap_or_else(|| (*cause).clone())
@@ -277,15 +282,13 @@ impl CallGate {
     /// queued. Returns the error for the caller.
     pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
         if matches!(error, Error::Mismatch { .. }) {
-            ask_for_the_call(&*self.control, &self.board, &error);
+            ask_for_the_call(&*self.control, &self.peers, &error);
         }
         if let Error::PeerLost { .. } = &error
             && !self.board.is_revoked()
         {
-            let ranks = self.group.global_ranks();
-            let lost =
-                error.lost_ranks().into_iter().filter_map(|lost| ranks.iter().position(|rank| *rank == lost));
-            lost.for_each(|peer| self.control.stream_ended(peer as u32));
+            let lost = error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
+            lost.for_each(|peer| self.control.stream_ended(peer));
         }
         if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
             self.await_first_cause(backend);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group};
+use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
 use crate::board::Board;
 
@@ -23,12 +23,12 @@ impl Heard {
 
     /// The header of call `number` has arrived from `peer`, and is equal to ours.
     #[inline]
-    pub fn note(&self, peer: u32, number: u64) {
-        self.calls[peer as usize].store(number + 1, Ordering::Relaxed);
+    pub fn note(&self, peer: GroupRank, number: u64) {
+        self.calls[peer.index()].store(number + 1, Ordering::Relaxed);
     }
 
-    fn last(&self, peer: u32) -> Option<u64> {
-        self.calls.get(peer as usize)?.load(Ordering::Relaxed).checked_sub(1)
+    fn last(&self, peer: GroupRank) -> Option<u64> {
+        self.calls.get(peer.index())?.load(Ordering::Relaxed).checked_sub(1)
     }
 }
 
@@ -50,28 +50,28 @@ impl Peers {
         &self.group
     }
 
-    /// The job rank of a group rank.
-    fn global(&self, rank: u32) -> u32 {
-        self.group.global_ranks()[rank as usize]
+    /// What this rank shows of its calls.
+    pub fn board(&self) -> &Board {
+        &self.board
     }
 
-    /// The culprit for a group rank that is lost.
-    fn culprit(&self, peer: u32) -> Culprit {
-        let rank = self.global(peer);
+    /// The culprit for a rank that is lost.
+    fn culprit(&self, peer: GroupRank) -> Culprit {
+        let rank = self.group.job_rank(peer);
         // Its header was equal to ours, so its call was ours, apart from the place where it was issued.
         let last_call = self.board.heard().last(peer).and_then(|number| self.board.call_info(number));
         let last_call = last_call.map(|call| Box::new(CallInfo { site: None, sizes: None, ..call }));
         Culprit { rank, process: self.group.process(rank).cloned(), last_call }
     }
 
-    /// The loss of the group rank `peer`, which the job rank `reported_by` noticed first.
+    /// The loss of `peer`, which `reported_by` noticed first.
     ///
     /// # Panics
     /// If the group has no such rank.
     pub fn lost(
         &self,
-        peer: u32,
-        reported_by: u32,
+        peer: GroupRank,
+        reported_by: JobRank,
         certainty: Certainty,
         evidence: String,
         call: Option<CallInfo>,
@@ -86,13 +86,13 @@ impl Peers {
     }
 
     /// Like [`Peers::lost`], noticed by this rank at the end of a connection.
-    pub fn disconnected(&self, peer: u32, evidence: String, call: Option<CallInfo>) -> Error {
-        self.lost(peer, self.global(self.group.rank()), Certainty::Confirmed, evidence, call)
+    pub fn disconnected(&self, peer: GroupRank, evidence: String, call: Option<CallInfo>) -> Error {
+        self.lost(peer, self.group.own_job_rank(), Certainty::Confirmed, evidence, call)
     }
 
-    /// The error for bytes from the group rank `peer` that were changed on their way to this rank.
-    pub fn corrupted(&self, peer: u32, reason: String, call: Option<CallInfo>) -> Error {
-        let (from, to) = (self.global(peer), self.global(self.group.rank()));
+    /// The error for bytes from `peer` that were changed on their way to this rank.
+    pub fn corrupted(&self, peer: GroupRank, reason: String, call: Option<CallInfo>) -> Error {
+        let (from, to) = (self.group.job_rank(peer), self.group.own_job_rank());
         Error::Corrupted { from, to, call: call.map(Box::new), reason }
     }
 }
@@ -107,13 +107,14 @@ mod tests {
 
     #[test]
     fn a_culprit_has_a_process_and_a_last_call() {
-        let group = Group::new(0, [5, 3].into(), [0; 2].into(), 0);
+        let own = GroupRank::new(0);
+        let group = Group::new(own, [5, 3].map(JobRank::new).into(), [0; 2].into(), 0);
         let process = |pid| Process { host: "node".into(), pid };
         let group = group.with_processes((100..106).map(process).collect());
-        let board = Arc::new(Board::new(0, 2));
+        let (peer, board) = (GroupRank::new(1), Arc::new(Board::new(own, 2)));
         let peers = Peers::new(group, board.clone());
         let text = |error: &Error| error.to_string();
-        let lost = || peers.lost(1, 5, Certainty::Confirmed, "it ended".to_owned(), None);
+        let lost = || peers.lost(peer, JobRank::new(5), Certainty::Confirmed, "it ended".to_owned(), None);
         assert!(text(&lost()).contains("lost rank 3 (pid 103 on node), reported by rank 5"), "{}", lost());
         for count in [7, 8] {
             board.enter(
@@ -123,7 +124,7 @@ mod tests {
                 Location::caller(),
             );
         }
-        board.heard().note(1, 0);
+        board.heard().note(peer, 0);
         let Error::PeerLost { culprits, .. } = lost() else { panic!("not a loss") };
         let call = culprits[0].last_call.as_ref().unwrap();
         assert_eq!((call.number, call.descriptor.count, &call.site), (0, 7, &None));

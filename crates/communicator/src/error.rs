@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::descriptor::Descriptor;
 use crate::group::Process;
+use crate::rank::{GroupRank, JobRank};
 use crate::sizes::Sizes;
 
 /// The result of a call.
@@ -73,8 +74,8 @@ pub enum Certainty {
 /// One rank that is gone.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Culprit {
-    /// The rank of the job.
-    pub rank: u32,
+    /// The rank.
+    pub rank: JobRank,
     /// Its process, if that is known. Ranks that are threads of one process have none.
     pub process: Option<Process>,
     /// The last collective of the failed communicator in which the reporting rank received something from this one;
@@ -98,13 +99,15 @@ impl fmt::Display for Culprit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Awaited {
     /// The rank.
-    pub rank: u32,
+    pub rank: JobRank,
     /// What it is doing, as far as that is known:
     /// "has not called", "is in call 7 all_reduce(...) at x.rs:3 and waits for rank 2", ...
     pub status: String,
 }
 
-/// Any failure of a communicator. Ranks are group ranks, except where it says "of the job".
+/// Any failure of a communicator. Ranks are ranks of the job, also in the errors of a subgroup: a log is one of a job.
+/// Only what repeats an argument of the caller is a rank of the group: the root and the peer of a call, and the source
+/// of a message.
 ///
 /// One failure is the same error on all ranks: the same kind and culprits, for a mismatch the same two calls. A rank
 /// that learns of a failure from another returns that rank's error. If several ranks notice at once, `reported_by`,
@@ -151,7 +154,7 @@ pub enum Error {
     )]
     Mismatch {
         /// Two ranks and their calls; the first of them reports the mismatch.
-        calls: Box<[(u32, CallInfo); 2]>,
+        calls: Box<[(JobRank, CallInfo); 2]>,
         /// The fields that differ, in the order of the calls.
         difference: String,
     },
@@ -166,8 +169,8 @@ pub enum Error {
         culprits: Vec<Culprit>,
         /// The call in which it was noticed.
         call: Option<Box<CallInfo>>,
-        /// The rank that noticed first, as a rank of the job.
-        reported_by: u32,
+        /// The rank that noticed first.
+        reported_by: JobRank,
         /// Whether its connection ended, or it is only silent.
         certainty: Certainty,
         /// How it was noticed.
@@ -176,10 +179,10 @@ pub enum Error {
     /// Bytes were changed between two ranks that both live, as their checksum shows; none of them was returned as data.
     #[error("bytes from rank {from} to rank {to} were changed on their way: {reason}{}", call_text(call.as_deref()))]
     Corrupted {
-        /// The rank that sent them, as a rank of the job.
-        from: u32,
-        /// The rank that noticed, as a rank of the job.
-        to: u32,
+        /// The rank that sent them.
+        from: JobRank,
+        /// The rank that noticed.
+        to: JobRank,
         /// The call that they belong to, if it is a collective.
         call: Option<Box<CallInfo>>,
         /// What does not match.
@@ -191,8 +194,8 @@ pub enum Error {
         "this rank was taken for dead by rank {reported_by} ({evidence}), and the others go on without it"
     )]
     Evicted {
-        /// The rank that noticed first, as a rank of the job.
-        reported_by: u32,
+        /// The rank that noticed first.
+        reported_by: JobRank,
         /// How it was noticed.
         evidence: String,
     },
@@ -204,10 +207,10 @@ pub enum Error {
         ranks_text(survivors)
     )]
     NoQuorum {
-        /// The ranks on this side, as ranks of the job.
-        survivors: Vec<u32>,
-        /// The lost ranks that may live, as ranks of the job.
-        silent: Vec<u32>,
+        /// The ranks on this side.
+        survivors: Vec<JobRank>,
+        /// The lost ranks that may live.
+        silent: Vec<JobRank>,
     },
     /// The deadline passed.
     #[error(
@@ -218,7 +221,7 @@ pub enum Error {
         /// The call.
         call: Box<CallInfo>,
         /// The rank whose deadline it was.
-        reported_by: u32,
+        reported_by: JobRank,
         /// How long it ran.
         waited: Duration,
         /// The ranks that it waited for, and the ranks that those wait for in turn.
@@ -228,7 +231,7 @@ pub enum Error {
     #[error("revoked by rank {by}: {cause}")]
     Revoked {
         /// The rank that revoked it.
-        by: u32,
+        by: JobRank,
         /// The cause that it gave.
         cause: Arc<Error>,
     },
@@ -237,8 +240,8 @@ pub enum Error {
         "message of {sent_bytes} bytes from rank {source_rank}, tag {tag}, does not fit into {room_bytes} bytes"
     )]
     Truncated {
-        /// The sender.
-        source_rank: u32,
+        /// The sender, as a receive names it.
+        source_rank: GroupRank,
         /// The tag.
         tag: u32,
         /// Size of the message.
@@ -250,7 +253,7 @@ pub enum Error {
     #[error("rendezvous failed: {problem}{}", missing_text(missing))]
     Rendezvous {
         /// The ranks that did not arrive.
-        missing: Vec<u32>,
+        missing: Vec<JobRank>,
         /// What happened.
         problem: String,
     },
@@ -277,7 +280,7 @@ pub enum Error {
     #[error("rank {by} cancelled {call}")]
     Cancelled {
         /// The rank that cancelled.
-        by: u32,
+        by: JobRank,
         /// What was cancelled.
         call: Box<CallInfo>,
     },
@@ -285,7 +288,7 @@ pub enum Error {
     #[error("a user function panicked on rank {rank} in {call}: {text}")]
     Panicked {
         /// On which rank.
-        rank: u32,
+        rank: JobRank,
         /// In which call.
         call: Box<CallInfo>,
         /// The panic's text.
@@ -338,8 +341,8 @@ impl Error {
         )
     }
 
-    /// The ranks of the job that are gone if the first cause is [`Error::PeerLost`]; else none.
-    pub fn lost_ranks(&self) -> Vec<u32> {
+    /// The ranks that are gone if the first cause is [`Error::PeerLost`]; else none.
+    pub fn lost_ranks(&self) -> Vec<JobRank> {
         match self.root_cause() {
             Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
             _ => Vec::new(),
@@ -355,8 +358,8 @@ impl Error {
     }
 }
 
-fn ranks_text(ranks: &[u32]) -> String {
-    let list: Vec<_> = ranks.iter().map(u32::to_string).collect();
+fn ranks_text(ranks: &[JobRank]) -> String {
+    let list: Vec<_> = ranks.iter().map(JobRank::to_string).collect();
     format!("rank{} {}", if ranks.len() == 1 { "" } else { "s" }, list.join(", "))
 }
 
@@ -365,7 +368,7 @@ fn culprits_text(culprits: &[Culprit]) -> String {
     list.join(", ")
 }
 
-fn missing_text(missing: &[u32]) -> String {
+fn missing_text(missing: &[JobRank]) -> String {
     if missing.is_empty() { String::new() } else { format!("; missing: {}", ranks_text(missing)) }
 }
 

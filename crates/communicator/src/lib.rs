@@ -29,6 +29,7 @@ mod dtype;
 mod error;
 mod float8;
 mod group;
+mod rank;
 mod reduce_op;
 mod short_text;
 mod sizes;
@@ -56,6 +57,7 @@ pub use dtype::{
 };
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
+pub use rank::{GroupRank, JobRank};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use short_text::ShortText;
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};

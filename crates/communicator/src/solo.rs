@@ -12,11 +12,15 @@ use crate::descriptor::{Collective, Descriptor};
 use crate::dtype::{DType, Kind};
 use crate::error::{Awaited, CallInfo, Error, Result};
 use crate::group::Group;
+use crate::rank::{GroupRank, JobRank};
 use crate::reduce_op::ReduceOp;
 use crate::work::{Finished, Work, WorkSource};
 
 const BACKEND: &str = "solo";
 const ALGORITHM: &str = "local";
+
+/// The only rank of the job.
+const OWN: JobRank = JobRank::new(0);
 
 /// A communicator with one rank. All algorithms do the same here, so every name is accepted as a forced one.
 ///
@@ -231,7 +235,8 @@ fn deliver(call: Call<'_>, message: &Message) -> Result<Outcome> {
         bytes = message.len() as u64;
         let room_bytes = output.bytes() as u64;
         if bytes > room_bytes {
-            return Err(Error::Truncated { source_rank: 0, tag, sent_bytes: bytes, room_bytes });
+            let source_rank = GroupRank::new(0);
+            return Err(Error::Truncated { source_rank, tag, sent_bytes: bytes, room_bytes });
         }
         output.write_front(&Segments::One(message));
     }
@@ -246,8 +251,8 @@ fn timeout(call: &Call<'_>, waited: Duration) -> Error {
         site: Some(call.site.into()),
         sizes: None,
     };
-    let not_arrived = vec![Awaited { rank: 0, status: "has not sent".to_owned() }];
-    Error::Timeout { call: Box::new(info), reported_by: 0, waited, not_arrived }
+    let not_arrived = vec![Awaited { rank: OWN, status: "has not sent".to_owned() }];
+    Error::Timeout { call: Box::new(info), reported_by: OWN, waited, not_arrived }
 }
 
 /// An asynchronous receive; this rank may send the message later.
@@ -315,7 +320,7 @@ impl WorkSource for PendingReceive {
             site: Some(borrowed.site.into()),
             sizes: None,
         };
-        let result = Err(Error::Cancelled { by: 0, call: Box::new(info) });
+        let result = Err(Error::Cancelled { by: OWN, call: Box::new(info) });
         state.1 = Some(Finished { result, buffers: Some(call.buffers) });
     }
 }

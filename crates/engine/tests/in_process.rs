@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Certainty, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result,
+    Certainty, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp, Result,
 };
 use unisono_engine::in_process::{self, EngineOptions};
 
@@ -60,7 +60,7 @@ fn loss(error: &Error) -> (Vec<u32>, String) {
     let Error::PeerLost { certainty: Certainty::Confirmed, evidence, .. } = error.root_cause() else {
         panic!("not a confirmed loss: {error}")
     };
-    (error.lost_ranks(), evidence.clone())
+    (error.lost_ranks().into_iter().map(JobRank::get).collect(), evidence.clone())
 }
 
 fn rank(comm: &(impl Communicator + ?Sized)) -> u32 {
@@ -162,9 +162,9 @@ fn ranks_that_fail_during_an_agreement_are_left_out() {
             assert!(next.agree(true).unwrap());
             assert!(!next.agree(own != 4).unwrap());
             assert_eq!(sum(&*next).unwrap(), 7);
-            next.group().global_ranks().to_vec()
+            next.group().job_ranks().to_vec()
         });
-        let survivors = Some(vec![0, 2, 4]);
+        let survivors = Some([0, 2, 4].map(JobRank::new).to_vec());
         assert_eq!(members, [survivors.clone(), None, survivors.clone(), Some(Vec::new()), survivors]);
     });
 }
@@ -188,7 +188,7 @@ fn who_dies_before_it_comes_to_a_new_communicator_is_lost_there() {
             }
         });
         for error in errors.iter().flatten() {
-            assert_eq!(error.lost_ranks(), [0], "{error}");
+            assert_eq!(error.lost_ranks(), [JobRank::new(0)], "{error}");
         }
         assert_eq!(errors.iter().flatten().count(), 2);
     });
@@ -265,7 +265,7 @@ fn of_ranks_that_fail_at_once_all_name_the_same() {
                 }
                 let error = sum(&*comm).unwrap_err();
                 let next = comm.shrink().unwrap().communicator;
-                assert_eq!(next.group().global_ranks(), [1, 3, 5]);
+                assert_eq!(next.group().job_ranks(), [1, 3, 5].map(JobRank::new));
                 assert_eq!(sum(&*next).unwrap(), 7);
                 loss(&error)
             });
@@ -309,7 +309,7 @@ fn a_panic_with_two_communicators_is_seen_in_both() {
             // The asynchronous call may still have been completed; the next one is not.
             let _ = sum(&*copy);
             let of_copy = sum(&*copy).unwrap_err();
-            assert_eq!(of_copy.lost_ranks(), [2], "{of_copy}");
+            assert_eq!(of_copy.lost_ranks(), [JobRank::new(2)], "{of_copy}");
             sum(&*comm)?;
             Ok(())
         });
@@ -347,7 +347,7 @@ fn who_lives_and_does_not_come_is_named_at_the_deadline_of_the_options() {
             } else {
                 let error = comm.shrink().map(drop).unwrap_err();
                 let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
-                assert!(not_arrived.iter().any(|awaited| awaited.rank == 1), "{error}");
+                assert!(not_arrived.iter().any(|awaited| awaited.rank.get() == 1), "{error}");
                 come.wait();
             }
             // It goes on where it was.

@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp,
+};
 use unisono_engine::in_process;
 
 use support::watched;
@@ -125,6 +127,6 @@ fn a_peer_that_left_stops_only_those_who_wait_for_it() {
             assert_eq!(received.source, 2);
         });
         let error = world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect_err("nobody is there");
-        assert_eq!(error.lost_ranks(), [1], "{error}");
+        assert_eq!(error.lost_ranks(), [JobRank::new(1)], "{error}");
     });
 }

@@ -19,7 +19,7 @@ pub const BACKEND: &str = "tcp";
 
 /// Makes one communicator of a world. Needs no message: every member does the same.
 pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Result<Arc<TcpCommunicator>> {
-    let (rank, ranks) = (group.rank(), group.size());
+    let (rank, ranks) = (group.own_rank(), group.size());
     let board = Arc::new(Board::new(rank, ranks));
     let (outbox, inbox) = crossbeam::channel::unbounded();
     let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;

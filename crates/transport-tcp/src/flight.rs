@@ -178,14 +178,13 @@ impl FlightRecord {
     /// Adds what the board of a communicator shows.
     fn add(&mut self, pg_id: u32, key: CommunicatorKey, group: &Group, board: &Board) {
         let (name, desc) = group_names(key, group);
-        let global = |rank: u32| group.global_ranks().get(rank as usize).copied();
         let entered = board.entered();
         let mut awaited_rank = None;
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
                 CallStatus::Done { call } => (call, CallState::Completed),
                 CallStatus::Running { call, awaited } => {
-                    awaited_rank = awaited.and_then(global);
+                    awaited_rank = awaited.map(|awaited| group.job_rank(awaited).get());
                     (call, CallState::Started)
                 }
                 // Overwritten meanwhile by a call that came later.
@@ -200,7 +199,7 @@ impl FlightRecord {
         let position = |number: Option<u64>| number.map_or(-1, |number| number as i64);
         let (revoked_by, first_cause) = match (board.eviction(), board.revocation()) {
             (Some(eviction), _) => (Some(self.rank), Some(eviction.to_string())),
-            (None, Some(revocation)) => (global(revocation.by), Some(revocation.cause.to_string())),
+            (None, Some(revocation)) => (Some(revocation.by.get()), Some(revocation.cause.to_string())),
             (None, None) => (None, None),
         };
         let status = GroupStatus {
@@ -211,7 +210,7 @@ impl FlightRecord {
             revoked_by,
             first_cause,
         };
-        let ranks = group.global_ranks().to_vec();
+        let ranks = group.job_ranks().iter().map(|rank| rank.get()).collect();
         self.pg_config.insert(name.clone(), GroupConfig { name, desc, ranks, pg_id });
         self.pg_status.insert(pg_id, status);
     }

@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn the_most_crowded_host_decides_how_crowded_a_core_is() {
         let crowd = |text: &str, hosts: &[u32], counted: &[u32]| {
-            let (settings, ranks) = (text.parse::<JobSettings>().unwrap(), (0..hosts.len() as u32).collect());
-            settings.cost_model(&Group::new(0, ranks, hosts.into(), 0), counted).ranks_per_core_thousandths
+            let settings = text.parse::<JobSettings>().unwrap();
+            settings.cost_model(&Group::world_on(0, hosts.into()), counted).ranks_per_core_thousandths
         };
         let named = |hosts| crowd("cores=2", hosts, &[32; 6]);
         assert_eq!([named(&[0, 0, 0]), named(&[0, 1, 0, 0, 0]), named(&[4, 5])], [1500, 2000, 500]);

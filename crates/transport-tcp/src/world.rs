@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_communicator::{Communicator, Error, Group, JobRank, Result};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES};
 
 use crate::communicator::{self, TcpCommunicator};
@@ -90,11 +90,11 @@ impl World {
     }
 
     fn begin(membership: Membership, early: EarlyListener, config: &Config) -> Result<World> {
-        let Membership { rank, world_size, job, secret, addresses, hosts, processes, job_settings, cores } =
+        let Membership { rank, job, secret, addresses, hosts, processes, job_settings, cores, .. } =
             membership;
         let job_settings = JobSettings::decode(&job_settings)?;
         let hosts: Arc<[u32]> = hosts.into();
-        let group = Group::new(rank, (0..world_size).collect(), hosts.clone(), 0);
+        let group = Group::world_on(rank, hosts.clone());
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
@@ -106,7 +106,8 @@ impl World {
         };
         let options = engine_options(config, job_settings.piece_bytes());
         options.check()?;
-        let identity = Identity { rank, job, secret, addresses: addresses.into(), hosts, processes };
+        let identity =
+            Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;
         let thread = ControlThread::start(identity, early, settings)?;
         let shared = WorldShared {

@@ -5,7 +5,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use support::{config, on_each, worlds};
-use unisono_communicator::{CallOptions, Collectives, Error, ReduceOp};
+use unisono_communicator::{CallOptions, Collectives, Error, JobRank, ReduceOp};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::rendezvous::Membership;
 
@@ -32,7 +32,7 @@ fn a_revocation_reaches_all_and_wakes_the_sleepers() {
         });
         for (rank, error) in (0..ranks).zip(errors) {
             let is_cause = matches!(error.root_cause(), Error::System { what, .. } if what == "disk");
-            let by = matches!(error, Error::Revoked { by, .. } if by == ranks - 1);
+            let by = matches!(error, Error::Revoked { by, .. } if by.get() == ranks - 1);
             assert!(is_cause && by, "rank {rank} of {ranks}: {error:?}");
         }
     }
@@ -77,7 +77,7 @@ fn a_call_that_waits_for_a_rank_that_has_closed_fails() {
     });
     for error in results.into_iter().flatten() {
         let Error::PeerLost { culprits, evidence, .. } = error.root_cause() else { panic!("{error:?}") };
-        assert_eq!(culprits.iter().map(|culprit| culprit.rank).collect::<Vec<_>>(), [2]);
+        assert_eq!(culprits.iter().map(|culprit| culprit.rank.get()).collect::<Vec<_>>(), [2]);
         assert!(evidence.contains("it left after call 0"), "{evidence}");
     }
 }
@@ -96,7 +96,10 @@ fn a_timeout_names_who_has_not_come_and_everybody_learns_it() {
     });
     for error in &errors {
         let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("{error:?}") };
-        assert!(!not_arrived.is_empty() && not_arrived.iter().all(|one| one.rank < 3), "{not_arrived:?}");
+        assert!(
+            !not_arrived.is_empty() && not_arrived.iter().all(|one| one.rank.get() < 3),
+            "{not_arrived:?}"
+        );
     }
     let told =
         errors.iter().any(|error| error.to_string().contains("rank 1 has not called; its last was call 0"));
@@ -133,6 +136,6 @@ fn a_rank_that_is_nowhere_is_named() {
     let errors =
         on_each(worlds.collect(), |_world, communicator| communicator.barrier().expect_err("no rank 2"));
     for error in errors {
-        assert_eq!(error.lost_ranks(), [2], "{error:?}");
+        assert_eq!(error.lost_ranks(), [JobRank::new(2)], "{error:?}");
     }
 }

@@ -96,8 +96,7 @@ fn recover(mut communicator: Arc<dyn Communicator>, lines: &mut impl Iterator<It
             }
         };
         communicator = shrunk.communicator;
-        let mut values =
-            vec![1u32 << communicator.group().global_ranks()[communicator.group().rank() as usize]; 1 << 20];
+        let mut values = vec![1u32 << communicator.group().own_job_rank().get(); 1 << 20];
         communicator.all_reduce(&mut values, ReduceOp::Sum).unwrap();
         assert!(values.iter().all(|value| *value == values[0]));
         let (new_ranks, epoch) = (&shrunk.new_ranks, communicator.group().epoch());

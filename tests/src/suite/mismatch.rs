@@ -139,7 +139,7 @@ fn first_cause(comm: &dyn Communicator, call: impl FnOnce(&dyn Communicator) -> 
 
 fn mismatch_of(error: &Error) -> (&CallInfo, &CallInfo, u32, &str) {
     match error.root_cause() {
-        Error::Mismatch { calls, difference } => (&calls[0].1, &calls[1].1, calls[0].0, difference),
+        Error::Mismatch { calls, difference } => (&calls[0].1, &calls[1].1, calls[0].0.get(), difference),
         other => panic!("not a mismatch: {other}"),
     }
 }

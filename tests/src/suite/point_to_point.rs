@@ -124,7 +124,7 @@ pub fn truncation_is_harmless(backend: &dyn Backend) {
             let (sent, free) = (length as u64 * 4, room as u64 * 4);
             assert!(
                 matches!(error, Error::Truncated { source_rank, tag: 6, sent_bytes, room_bytes }
-                    if (source_rank, sent_bytes, room_bytes) == (previous, sent, free)),
+                    if (source_rank.get(), sent_bytes, room_bytes) == (previous, sent, free)),
                 "{length} into {room}: {error}"
             );
             let mut buffer = vec![0; 3];

@@ -96,10 +96,11 @@ impl Tally {
             return self.fault(deviation, rank, format!("is told of something else: {error}"));
         };
         let [(finder, ours), (peer, theirs)] = &**calls;
-        if finder == peer || ![*finder, *peer].contains(&deviation.odd_rank) {
+        let (finder, peer) = (finder.get(), peer.get());
+        if finder == peer || ![finder, peer].contains(&deviation.odd_rank) {
             return self.fault(deviation, rank, format!("the wrong pair is named: {error}"));
         }
-        for (call, of) in [(ours, *finder), (theirs, *peer)] {
+        for (call, of) in [(ours, finder), (theirs, peer)] {
             if let Err(problem) = check_call(deviation, call, of, lines) {
                 self.fault(deviation, rank, format!("{problem}: {error}"));
             }

@@ -204,7 +204,7 @@ impl Life {
         let shrunk = self.communicator.shrink()?;
         let group = shrunk.communicator.group();
         let common = self.base + shrunk.last_common_call;
-        println!("shrunk {} {:?} {common} of {}", group.epoch(), group.global_ranks(), self.next);
+        println!("shrunk {} {:?} {common} of {}", group.epoch(), group.job_ranks(), self.next);
         self.communicator = shrunk.communicator;
         (self.base, self.next) = (common, common);
         Ok(())

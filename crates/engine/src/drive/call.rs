@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use unisono_backend::{CallGate, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, Outcome, ReduceOp,
-    Result, Segments, Site, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, GroupRank, Outcome,
+    ReduceOp, Result, Segments, Site, reserve,
 };
 
 use crate::drive::pause::Pause;
@@ -162,7 +162,7 @@ impl ActiveCall {
     }
 
     /// The ranks that the call waits for, the next one first.
-    fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<u32>) {
+    fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<GroupRank>) {
         if self.links_open {
             return self.planned.run.awaited(awaited);
         }
@@ -188,14 +188,16 @@ impl ActiveCall {
         outcome
     }
 
-    /// What a failure of the run means on the group rank `rank`.
-    pub(crate) fn error(&self, failure: Failure, rank: u32, peers: &Peers) -> Error {
-        let call = self.info();
+    /// What a failure of the run means on this rank of `peers`.
+    pub(crate) fn error(&self, failure: Failure, peers: &Peers) -> Error {
+        let (call, group) = (self.info(), peers.group());
+        let rank = group.own_job_rank();
         match failure {
             Failure::NotOpened(error) => error,
             Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
-                Error::Mismatch { calls: Box::new([(rank, call), (peer, *theirs)]), difference }
+                let theirs = (group.job_rank(peer), *theirs);
+                Error::Mismatch { calls: Box::new([(rank, call), theirs]), difference }
             }
             Failure::Panicked(panicked) => {
                 Error::Panicked { rank, call: Box::new(call), text: panicked.text }
@@ -204,12 +206,12 @@ impl ActiveCall {
     }
 
     fn timed_out<L: Links>(&self, links: &mut L, gate: &CallGate, now: Instant) -> Error {
-        let (board, mut direct) = (gate.board(), Vec::new());
+        let (board, group, mut direct) = (gate.board(), gate.group(), Vec::new());
         self.awaited(links, &mut direct);
-        let status = |rank| Awaited { rank, status: board.note_of(rank, self.number) };
+        let status = |rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, self.number) };
         let not_arrived = board.awaited_in_turn(direct, self.number).into_iter().map(status).collect();
-        let waited = self.wait.waited(now);
-        Error::Timeout { call: Box::new(self.info()), reported_by: board.rank(), waited, not_arrived }
+        let (call, reported_by) = (Box::new(self.info()), group.own_job_rank());
+        Error::Timeout { call, reported_by, waited: self.wait.waited(now), not_arrived }
     }
 }
 

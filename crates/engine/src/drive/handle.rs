@@ -59,7 +59,7 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         if self.request.is_done() || self.refusal().is_some() {
             return;
         }
-        let by = self.shared.gate.group().rank();
+        let by = self.shared.gate.group().own_job_rank();
         self.shared.gate.revoke(Error::Cancelled { by, call: Box::new(self.request.info()) });
         let mut guard = self.shared.lock_links();
         let _ = self.shared.advance_all(&mut guard);

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use unisono_communicator::GroupRank;
+
 use crate::links::Interest;
 
 /// What an idle holder waits for.
@@ -9,7 +11,7 @@ use crate::links::Interest;
 pub(crate) struct Pause {
     pub(crate) interest: Vec<Interest>,
     /// The ranks that the call waits for, the next one first.
-    pub(crate) awaited: Vec<u32>,
+    pub(crate) awaited: Vec<GroupRank>,
     /// When something is due.
     pub(super) until: Option<Instant>,
 }

@@ -100,7 +100,7 @@ impl<L: Links + 'static> Shared<L> {
         let moved = match active.advance(engine, buffers) {
             Ok(moved) => moved,
             Err(failure) => {
-                return Err(active.error(failure, self.gate.group().rank(), self.gate.peers()));
+                return Err(active.error(failure, self.gate.peers()));
             }
         };
         Ok(match (active.is_finished(), moved) {

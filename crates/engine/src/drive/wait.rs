@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallGate;
-use unisono_communicator::deadline_after;
+use unisono_communicator::{GroupRank, deadline_after};
 
 use crate::options::EngineOptions;
 
@@ -140,13 +140,14 @@ impl Wait {
 impl Attention {
     /// Notifies the log and the ranks of `call`, which waits for `awaited`, the next one first; the ranks are asked
     /// about their call `number`.
-    pub(crate) fn pay(self, gate: &CallGate, call: &dyn Display, awaited: &[u32], number: u64) {
+    pub(crate) fn pay(self, gate: &CallGate, call: &dyn Display, awaited: &[GroupRank], number: u64) {
         let board = gate.board();
         let Some(&next) = awaited.first() else { return };
         board.await_rank(Some(next));
         if self.warns {
             let status = board.note_of(next, number);
-            tracing::warn!(rank = gate.group().rank(), "{call} makes no progress: rank {next} {status}");
+            let (rank, next) = (gate.group().own_job_rank().get(), gate.group().job_rank(next));
+            tracing::warn!(rank, "{call} makes no progress: rank {next} {status}");
         }
         if self.asks {
             board.begin_round();

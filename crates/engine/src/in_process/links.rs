@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crossbeam::sync::Parker;
 use unisono_backend::Waker;
-use unisono_communicator::Result;
+use unisono_communicator::{GroupRank, Result};
 
 use super::pipe::PipeLink;
 use super::room::Room;
@@ -16,7 +16,7 @@ use crate::links::{Edge, Interest, Lane, Links, Wake};
 
 /// The pipes of one rank.
 pub struct InProcessLinks {
-    rank: u32,
+    rank: GroupRank,
     world: Arc<World>,
     room: Arc<Room>,
     parker: Parker,
@@ -25,7 +25,7 @@ pub struct InProcessLinks {
 
 impl InProcessLinks {
     /// The pipes of a rank that has entered `room`.
-    pub(super) fn new(rank: u32, world: Arc<World>, room: Arc<Room>) -> InProcessLinks {
+    pub(super) fn new(rank: GroupRank, world: Arc<World>, room: Arc<Room>) -> InProcessLinks {
         let parker = Parker::new();
         room.set_unparker(rank, parker.unparker().clone());
         InProcessLinks { rank, world, room, parker, open: HashMap::new() }

@@ -33,7 +33,7 @@ mod world;
 
 use std::sync::Arc;
 
-use unisono_communicator::Group;
+use unisono_communicator::{Group, GroupRank};
 use unisono_schedule::CostModel;
 
 use crate::communicator::EngineCommunicator;
@@ -91,7 +91,7 @@ fn world_and_communicators<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> (Arc<World>, Vec<Arc<EngineCommunicator<L>>>) {
     let world = Arc::<World>::default();
-    let key = RoomKey { parent: None, members: (0..ranks).collect() };
+    let key = RoomKey { parent: None, members: GroupRank::all(ranks).collect() };
     let make = |rank| {
         control::communicator(&world, &key, Group::world(rank, ranks), options, |links| wrap(rank, links))
     };

@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read};
 use std::sync::{Arc, Mutex};
 
 use unisono_backend::Waker;
+use unisono_communicator::GroupRank;
 
 use super::room::{Exit, Exits};
 use crate::links::Link;
@@ -24,13 +25,17 @@ struct Pipe {
 pub struct PipeLink {
     outgoing: Arc<Mutex<Pipe>>,
     incoming: Arc<Mutex<Pipe>>,
-    peer: u32,
+    peer: GroupRank,
     wake_peer: Waker,
     exits: Exits,
 }
 
 /// Two connected ends, for two ranks; each wakes the thread that sleeps at the other end.
-pub(super) fn pair(exits: &Exits, first: (u32, Waker), second: (u32, Waker)) -> (PipeLink, PipeLink) {
+pub(super) fn pair(
+    exits: &Exits,
+    first: (GroupRank, Waker),
+    second: (GroupRank, Waker),
+) -> (PipeLink, PipeLink) {
     let (there, back) = (Arc::<Mutex<Pipe>>::default(), Arc::<Mutex<Pipe>>::default());
     let end = |outgoing: &Arc<Mutex<Pipe>>, incoming: &Arc<Mutex<Pipe>>, (peer, wake_peer)| {
         let (outgoing, incoming) = (outgoing.clone(), incoming.clone());
@@ -49,7 +54,7 @@ impl PipeLink {
 
 impl Link for PipeLink {
     fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self.exits[self.peer as usize].get() {
+        match self.exits[self.peer.index()].get() {
             // The rank has left, so nothing reads these bytes. A call that needs nothing more from it goes on.
             Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
             Some(exit @ Exit::Died { .. }) => return Err(ended(exit)),
@@ -76,7 +81,7 @@ impl Link for PipeLink {
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         // Read before the pipe: whatever the peer has sent, it has sent before it left.
-        let exit = self.exits[self.peer as usize].get();
+        let exit = self.exits[self.peer.index()].get();
         let mut pipe = lock(&self.incoming);
         if pipe.bytes.is_empty() {
             return match exit {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crossbeam::sync::Unparker;
 use unisono_backend::{Board, Waker};
-use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group};
+use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
 use super::pipe::{self, PipeLink};
 use crate::links::Edge;
@@ -17,7 +17,7 @@ pub(super) struct RoomKey {
     /// The number of the room it was derived from; `None` for the whole world.
     pub(super) parent: Option<(usize, Origin)>,
     /// Ranks of the parent, in the order of their new ranks.
-    pub(super) members: Vec<u32>,
+    pub(super) members: Vec<GroupRank>,
 }
 
 /// How a communicator was made from its parent, with its number among those that were made so.
@@ -66,20 +66,20 @@ pub(super) type Exits = Arc<[OnceLock<Exit>]>;
 pub(super) struct Room {
     pub(super) number: usize,
     pub(super) key: RoomKey,
-    /// The rank in the world of every rank.
-    pub(super) world_ranks: Vec<u32>,
+    /// The rank in the job of every rank.
+    pub(super) job_ranks: Vec<JobRank>,
     pub(super) boards: Vec<Arc<Board>>,
     pub(super) exits: Exits,
     /// Ends of pipes that one side has made and the other has not fetched.
-    ends: Mutex<HashMap<(u32, Edge), PipeLink>>,
+    ends: Mutex<HashMap<(GroupRank, Edge), PipeLink>>,
     unparkers: Mutex<Vec<Option<Unparker>>>,
 }
 
 impl Room {
     /// Notes that two ranks have a stream for messages.
-    pub(super) fn note_message_stream(&self, rank: u32, peer: u32) {
-        self.boards[rank as usize].closings().note_message_stream(peer);
-        self.boards[peer as usize].closings().note_message_stream(rank);
+    pub(super) fn note_message_stream(&self, rank: GroupRank, peer: GroupRank) {
+        self.boards[rank.index()].closings().note_message_stream(peer);
+        self.boards[peer.index()].closings().note_message_stream(rank);
     }
 
     /// A communicator of the ranks of `group`.
@@ -88,7 +88,7 @@ impl Room {
         Room {
             number,
             key,
-            world_ranks: group.global_ranks().to_vec(),
+            job_ranks: group.job_ranks().to_vec(),
             boards: Board::of_threads(ranks).into_iter().map(Arc::new).collect(),
             exits: (0..ranks).map(|_| OnceLock::new()).collect(),
             ends: Mutex::default(),
@@ -96,51 +96,47 @@ impl Room {
         }
     }
 
+    /// Its ranks, in order.
+    pub(super) fn ranks(&self) -> impl Iterator<Item = GroupRank> + use<> {
+        GroupRank::all(self.job_ranks.len() as u32)
+    }
+
+    /// The rank here of a rank of the job; `None` when that is not a member.
+    pub(super) fn group_rank_of(&self, rank: JobRank) -> Option<GroupRank> {
+        self.ranks().zip(&self.job_ranks).find(|(_, of_job)| **of_job == rank).map(|(member, _)| member)
+    }
+
     /// How a rank has left, if it has.
-    pub(super) fn exit_of(&self, rank: u32) -> Option<&Exit> {
-        self.exits[rank as usize].get()
+    pub(super) fn exit_of(&self, rank: GroupRank) -> Option<&Exit> {
+        self.exits[rank.index()].get()
     }
 
     /// Notes once that a rank has left. If there is a `death`, its thread has panicked, which revokes the communicator.
-    pub(super) fn note_exit(&self, rank: u32, death: Option<&str>) {
+    pub(super) fn note_exit(&self, rank: GroupRank, death: Option<&str>) {
         if self.exit_of(rank).is_some() {
             return;
         }
-        let board = &self.boards[rank as usize];
+        let (board, job_rank) = (&self.boards[rank.index()], self.job_ranks[rank.index()]);
         let exit = match death {
             Some(evidence) => {
-                board.revoke(rank, Arc::new(self.loss(rank, evidence)));
+                board.revoke(job_rank, Arc::new(loss(board, job_rank, evidence)));
                 Exit::Died { evidence: evidence.to_owned() }
             }
             None => Exit::Left { finished_calls: board.finished() },
         };
         // The caller holds the world's lock, so no other thread has noted another exit meanwhile.
-        let _ = self.exits[rank as usize].set(exit);
+        let _ = self.exits[rank.index()].set(exit);
         lock(&self.unparkers).iter().flatten().for_each(Unparker::unpark);
     }
 
-    /// The death of a rank, which it reports itself while it unwinds.
-    fn loss(&self, rank: u32, evidence: &str) -> Error {
-        let (board, lost) = (&self.boards[rank as usize], self.world_ranks[rank as usize]);
-        let last_call = board.entered().checked_sub(1).and_then(|last| board.call_info(last));
-        let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
-        Error::PeerLost {
-            culprits: vec![Culprit { rank: lost, process: None, last_call }],
-            call: None,
-            reported_by: lost,
-            certainty: Certainty::Confirmed,
-            evidence: evidence.to_owned(),
-        }
-    }
-
     /// From now on `unparker` wakes this rank.
-    pub(super) fn set_unparker(&self, rank: u32, unparker: Unparker) {
-        lock(&self.unparkers)[rank as usize] = Some(unparker);
+    pub(super) fn set_unparker(&self, rank: GroupRank, unparker: Unparker) {
+        lock(&self.unparkers)[rank.index()] = Some(unparker);
     }
 
     /// Our end of a pipe: the one that the peer has made, or a new one if `make`, or if the peer has left: then the
     /// pipe shows its end.
-    pub(super) fn fetch(self: &Arc<Room>, rank: u32, edge: Edge, make: bool) -> Option<PipeLink> {
+    pub(super) fn fetch(self: &Arc<Room>, rank: GroupRank, edge: Edge, make: bool) -> Option<PipeLink> {
         let make = make || self.exit_of(edge.peer).is_some();
         let mut ends = lock(&self.ends);
         if let Some(end) = ends.remove(&(rank, edge)) {
@@ -154,15 +150,28 @@ impl Room {
         })
     }
 
-    fn waker(self: &Arc<Room>, rank: u32) -> Waker {
+    fn waker(self: &Arc<Room>, rank: GroupRank) -> Waker {
         // A pipe outlives its communicator, so it must not keep the room.
         let room: Weak<Room> = Arc::downgrade(self);
         Arc::new(move || {
             if let Some(room) = room.upgrade()
-                && let Some(unparker) = &lock(&room.unparkers)[rank as usize]
+                && let Some(unparker) = &lock(&room.unparkers)[rank.index()]
             {
                 unparker.unpark();
             }
         })
+    }
+}
+
+/// The death of a rank of the job, which it reports itself while it unwinds.
+fn loss(board: &Board, rank: JobRank, evidence: &str) -> Error {
+    let last_call = board.entered().checked_sub(1).and_then(|last| board.call_info(last));
+    let last_call = last_call.map(|call| Box::new(CallInfo { site: None, ..call }));
+    Error::PeerLost {
+        culprits: vec![Culprit { rank, process: None, last_call }],
+        call: None,
+        reported_by: rank,
+        certainty: Certainty::Confirmed,
+        evidence: evidence.to_owned(),
     }
 }

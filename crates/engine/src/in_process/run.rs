@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
-use unisono_communicator::Communicator;
+use unisono_communicator::{Communicator, JobRank};
 
 use super::world::World;
 use super::{InProcessCommunicator, options_for, world_and_communicators};
@@ -81,18 +81,18 @@ pub fn run_with<R: Send>(
     let (world, body) = (&world, &body);
     let ended: Vec<Result<R, Panic>> = std::thread::scope(|scope| {
         let start = |(rank, communicator)| start(scope, world, rank, communicator, body);
-        let threads: Vec<_> = (0..).zip(communicators).map(start).collect();
+        let threads: Vec<_> = JobRank::all(ranks).zip(communicators).map(start).collect();
         threads.into_iter().map(|thread| thread.join().and_then(|ended| ended)).collect()
     });
     let (mut results, mut panics) = (Vec::with_capacity(ended.len()), Vec::new());
-    for (rank, ended) in (0u32..).zip(ended) {
+    for (rank, ended) in JobRank::all(ranks).zip(ended) {
         match ended {
             Ok(result) => results.push(result),
             Err(panic) => panics.push((rank, panic)),
         }
     }
     let deaths = world.deaths();
-    let order = |rank: u32| deaths.iter().position(|&dead| dead == rank);
+    let order = |rank: JobRank| deaths.iter().position(|&dead| dead == rank);
     match panics.into_iter().min_by_key(|(rank, _)| order(*rank)) {
         Some((_, panic)) => resume_unwind(panic),
         None => results,
@@ -103,7 +103,7 @@ pub fn run_with<R: Send>(
 fn start<'scope, R: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     world: &'scope World,
-    rank: u32,
+    rank: JobRank,
     communicator: Arc<InProcessCommunicator>,
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {

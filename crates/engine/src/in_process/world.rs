@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, CallHistory, Question, closing_error, not_agreed};
-use unisono_communicator::{Error, Group, Result};
+use unisono_backend::{Agreed, Ask, CallHistory, Peers, Question, closing_error, not_agreed};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
 use super::room::{Exit, Room, RoomKey};
 use crate::lock;
@@ -30,8 +30,8 @@ struct Rooms {
     /// By number, until every member has left.
     open: BTreeMap<usize, OpenRoom>,
     made: usize,
-    /// The ranks of the world that have panicked, in the order in which that became known.
-    deaths: Vec<u32>,
+    /// The ranks of the job that have panicked, in the order in which that became known.
+    deaths: Vec<JobRank>,
 }
 
 struct OpenRoom {
@@ -74,52 +74,59 @@ impl World {
         let found = rooms.open.iter().find(|(_, open)| open.room.key == *key).map(|(&number, _)| number);
         let number = found.unwrap_or_else(|| rooms.make(key, group));
         let open = rooms.open(number);
-        open.members[group.rank() as usize] = Member::Here;
+        open.members[group.own_rank().index()] = Member::Here;
         open.room.clone()
     }
 
     /// A rank has died, as far as this communicator can tell.
-    pub(super) fn abandon(&self, room: &Room, rank: u32) {
+    pub(super) fn abandon(&self, room: &Room, rank: GroupRank) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, Some(THREAD_PANICKED));
         self.news.notify_all();
     }
 
     /// A rank has dropped its communicator; if there is a `death`, because its thread has panicked.
-    pub(super) fn leave(&self, room: &Room, rank: u32, death: Option<&str>) {
+    pub(super) fn leave(&self, room: &Room, rank: GroupRank, death: Option<&str>) {
         let mut rooms = lock(&self.rooms);
         rooms.exit(room.number, rank, death);
         rooms.forget(room.number, rank);
         self.news.notify_all();
     }
 
-    /// The rank `world_rank` of the world has died: in all its communicators.
-    pub(super) fn die(&self, world_rank: u32, evidence: &str) {
+    /// A rank of the job has died: in all its communicators.
+    pub(super) fn die(&self, rank: JobRank, evidence: &str) {
         let mut rooms = lock(&self.rooms);
-        let rank_in = |room: &Room| room.world_ranks.iter().position(|&rank| rank == world_rank);
-        let exits = rooms.open.values().filter_map(|open| Some((open.room.number, rank_in(&open.room)?)));
+        let exits =
+            rooms.open.values().filter_map(|open| Some((open.room.number, open.room.group_rank_of(rank)?)));
         for (number, rank) in exits.collect::<Vec<_>>() {
-            rooms.exit(number, rank as u32, Some(evidence));
+            rooms.exit(number, rank, Some(evidence));
         }
         self.news.notify_all();
     }
 
-    /// The ranks of the world that have panicked, the first one first.
-    pub(super) fn deaths(&self) -> Vec<u32> {
+    /// The ranks of the job that have panicked, the first one first.
+    pub(super) fn deaths(&self) -> Vec<JobRank> {
         lock(&self.rooms).deaths.clone()
     }
 
     /// Says goodbye, and checks that the others have made the same calls. Ranks that have left no longer answer.
-    pub(super) fn close(&self, room: &Room, rank: u32, ours: CallHistory, deadline: Instant) -> Result<()> {
+    pub(super) fn close(
+        &self,
+        room: &Room,
+        peers: &Peers,
+        ours: CallHistory,
+        deadline: Instant,
+    ) -> Result<()> {
+        let rank = peers.group().own_rank();
         let until = deadline.min(Instant::now() + GOODBYE_MAX);
         room.boards.iter().for_each(|board| board.closings().note_closed(rank));
         let mut rooms = lock(&self.rooms);
-        rooms.open(room.number).goodbyes[rank as usize] = Some(ours);
+        rooms.open(room.number).goodbyes[rank.index()] = Some(ours);
         rooms.exit(room.number, rank, None);
         self.news.notify_all();
         loop {
             let goodbyes = &rooms.open(room.number).goodbyes;
-            if let Some(error) = closing_error(&room.boards[rank as usize], ours, goodbyes) {
+            if let Some(error) = closing_error(peers, ours, goodbyes) {
                 return Err(error);
             }
             let is_waiting = room.exits.iter().any(|exit| exit.get().is_none());
@@ -131,17 +138,17 @@ impl World {
         }
     }
 
-    /// Agrees with all ranks that have not left.
-    pub(super) fn agree(&self, room: &Room, rank: u32, ask: &Ask) -> Result<Agreed> {
-        let started = Instant::now();
+    /// Agrees with all ranks of `group` that have not left.
+    pub(super) fn agree(&self, room: &Room, group: &Group, ask: &Ask) -> Result<Agreed> {
+        let (started, rank) = (Instant::now(), group.own_rank());
         let mut rooms = lock(&self.rooms);
         loop {
             if let Some(Exit::Died { evidence }) = room.exit_of(rank) {
-                let reported_by = room.world_ranks[rank as usize];
+                let reported_by = group.own_job_rank();
                 return Err(Error::Evicted { reported_by, evidence: evidence.clone() });
             }
             let agreement = rooms.open(room.number).agreement(ask);
-            agreement.ballots[rank as usize] =
+            agreement.ballots[rank.index()] =
                 Some(Ballot { flag: ask.flag, finished_calls: ask.finished_calls });
             let awaited = match agreement.decide(room) {
                 Ok(agreed) => {
@@ -153,7 +160,7 @@ impl World {
             };
             let now = Instant::now();
             if now >= ask.deadline {
-                return Err(not_agreed(rank, ask, now - started, &awaited));
+                return Err(not_agreed(group, ask, now - started, &awaited));
             }
             rooms = self.wait(rooms, ask.deadline - now);
         }
@@ -196,7 +203,7 @@ impl Rooms {
         let Some(open) = self.open.get(&number) else { return };
         let Some((parent, _)) = open.room.key.parent else { return };
         let Some(parent) = self.open.get(&parent).map(|parent| parent.room.clone()) else { return };
-        let members = open.room.key.members.iter().zip(&open.members).zip(0..);
+        let members = open.room.key.members.iter().zip(&open.members).zip(open.room.ranks());
         let coming = members.filter(|((_, member), _)| **member == Member::Coming);
         let exits: Vec<_> =
             coming.filter_map(|((&of_parent, _), rank)| Some((rank, parent.exit_of(of_parent)?))).collect();
@@ -207,12 +214,12 @@ impl Rooms {
     }
 
     /// A rank has left a communicator, and with it those derived from it that this rank has not entered.
-    fn exit(&mut self, number: usize, rank: u32, death: Option<&str>) {
+    fn exit(&mut self, number: usize, rank: GroupRank, death: Option<&str>) {
         let Some(open) = self.open.get(&number) else { return };
         open.room.note_exit(rank, death);
-        let world_rank = open.room.world_ranks[rank as usize];
-        if death.is_some() && !self.deaths.contains(&world_rank) {
-            self.deaths.push(world_rank);
+        let job_rank = open.room.job_ranks[rank.index()];
+        if death.is_some() && !self.deaths.contains(&job_rank) {
+            self.deaths.push(job_rank);
         }
         let derived = self
             .open
@@ -224,9 +231,9 @@ impl Rooms {
     }
 
     /// A rank will not use this communicator any more; the last one ends it.
-    fn forget(&mut self, number: usize, rank: u32) {
+    fn forget(&mut self, number: usize, rank: GroupRank) {
         let Some(open) = self.open.get_mut(&number) else { return };
-        open.members[rank as usize] = Member::Gone;
+        open.members[rank.index()] = Member::Gone;
         if open.members.iter().all(|&member| member == Member::Gone) {
             self.open.remove(&number);
         }
@@ -248,14 +255,15 @@ impl Agreement {
     ///
     /// # Errors
     /// The ranks that have not.
-    fn decide(&mut self, room: &Room) -> Result<Agreed, Vec<u32>> {
+    fn decide(&mut self, room: &Room) -> Result<Agreed, Vec<GroupRank>> {
         if let Some(agreed) = &self.agreed {
             return Ok(agreed.clone());
         }
-        let is_here = |rank: &u32| room.exit_of(*rank).is_none();
-        let survivors: Vec<u32> = (0..self.ballots.len() as u32).filter(is_here).collect();
-        let ballot = |rank: &u32| self.ballots[*rank as usize];
-        let awaited: Vec<u32> = survivors.iter().copied().filter(|rank| ballot(rank).is_none()).collect();
+        let is_here = |rank: &GroupRank| room.exit_of(*rank).is_none();
+        let survivors: Vec<GroupRank> = room.ranks().filter(is_here).collect();
+        let ballot = |rank: &GroupRank| self.ballots[rank.index()];
+        let awaited: Vec<GroupRank> =
+            survivors.iter().copied().filter(|rank| ballot(rank).is_none()).collect();
         if !awaited.is_empty() {
             return Err(awaited);
         }

@@ -11,7 +11,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use unisono_backend::{Peers, Waker};
-use unisono_communicator::{CallInfo, Error, Result};
+use unisono_communicator::{CallInfo, Error, GroupRank, Result};
 
 /// Which stream between two ranks a message travels on. Both sides derive it from compared fields of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,8 +32,8 @@ impl Lane {
 /// One duplex byte stream from this rank to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Edge {
-    /// The peer's group rank; never our own.
-    pub peer: u32,
+    /// The peer; never this rank itself.
+    pub peer: GroupRank,
     /// Which of the streams to that peer.
     pub lane: Lane,
 }
@@ -41,7 +41,7 @@ pub struct Edge {
 impl Edge {
     /// A dense number for tables: three edges per peer.
     pub fn index(self) -> usize {
-        self.peer as usize * Lane::ALL.len() + self.lane as usize
+        self.peer.index() * Lane::ALL.len() + self.lane as usize
     }
 }
 
@@ -70,8 +70,8 @@ impl From<&str> for Broken {
 }
 
 impl Broken {
-    /// The failure of a call that needs the stream from the group rank `peer`.
-    pub(crate) fn error(self, peers: &Peers, peer: u32, call: Option<CallInfo>) -> Error {
+    /// The failure of a call that needs the stream from `peer`.
+    pub(crate) fn error(self, peers: &Peers, peer: GroupRank, call: Option<CallInfo>) -> Error {
         match self {
             Broken::Lost(reason) => peers.disconnected(peer, reason, call),
             Broken::Corrupted(reason) => peers.corrupted(peer, reason, call),

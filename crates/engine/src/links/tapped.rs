@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::task::Poll;
 use std::time::Instant;
 
-use unisono_communicator::Result;
+use unisono_communicator::{GroupRank, Result};
 
 use unisono_backend::Waker;
 
@@ -49,7 +49,7 @@ pub struct TappedLink<K, T> {
 impl<K: Links, T: Tap> Tapped<K, T> {
     /// Puts `tap` between the engine and `links`.
     pub fn with_tap(links: K, tap: T) -> Tapped<K, T> {
-        let nowhere = Edge { peer: u32::MAX, lane: crate::links::Lane::Small };
+        let nowhere = Edge { peer: GroupRank::new(u32::MAX), lane: crate::links::Lane::Small };
         Tapped { link: TappedLink { links, tap, edge: nowhere } }
     }
 }

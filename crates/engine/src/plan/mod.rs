@@ -9,7 +9,7 @@ pub(crate) mod planner;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Counts, Descriptor, Group, Place, Sizes};
+use unisono_communicator::{Counts, Descriptor, Group, GroupRank, Place, Sizes};
 use unisono_schedule::{Action, Choice, Schedule, Slot, StepIndex};
 
 use names::intern;
@@ -338,6 +338,7 @@ fn bind_links(schedule: &Schedule, steps: &[BoundStep], lane: Lane, hash_start: 
             Action::Recv { peer, .. } | Action::RecvReduce { peer, .. } => (u32::from(peer), false),
             Action::Copy { .. } => continue,
         };
+        let peer = GroupRank::new(peer);
         let position = links.iter().position(|link| link.edge.peer == peer).unwrap_or_else(|| {
             links.push(PlanLink { edge: Edge { peer, lane }, send: empty(), recv: empty() });
             links.len() - 1

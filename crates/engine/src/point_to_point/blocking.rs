@@ -88,7 +88,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         let gate = &self.shared.gate;
         match self.wait.look(now, &self.shared.options) {
             Due::Nothing => Ok(()),
-            Due::End => Err(self.waiting().late(gate.board(), now)),
+            Due::End => Err(self.waiting().late(gate.peers(), now)),
             Due::Attention(due) => {
                 let number = super::call_asked_about(gate);
                 self.wait.ask_about(number);

@@ -19,7 +19,11 @@ use unisono_backend::Board;
 use unisono_backend::Peers;
 
 /// How errors name the two ranks.
-static PEERS: LazyLock<Peers> = LazyLock::new(|| Peers::new(Group::world(0, 2), Arc::new(Board::new(0, 2))));
+static PEERS: LazyLock<Peers> = LazyLock::new(|| {
+    let group = Group::world(0, 2);
+    let board = Arc::new(Board::new(group.own_rank(), group.size()));
+    Peers::new(group, board)
+});
 
 /// The other rank.
 const PEER: u32 = 1;

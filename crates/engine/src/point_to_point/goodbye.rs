@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use unisono_backend::Board;
-use unisono_communicator::{Awaited, CallInfo, Collective, DType, Descriptor, Error, Result, deadline_after};
+use unisono_communicator::{
+    Awaited, CallInfo, Collective, DType, Descriptor, Error, GroupRank, Result, deadline_after,
+};
 
 use crate::drive::pending::Pending;
 use crate::drive::{LinksGuard, Shared};
@@ -32,7 +34,7 @@ impl PointToPoint {
         self.posted.drain(..).for_each(|(request, _)| request.fail(Error::Closed));
         let borrowed = &mut Borrowed::none();
         self.matching.drain().for_each(|receive| receive.fail(borrowed, Error::Closed));
-        for (peer, lane) in (0..).zip(&mut self.lanes) {
+        for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
             if peer != self.rank && links.is_open(edge(peer)) {
                 lane.set_connected();
                 lane.say_goodbye();
@@ -47,7 +49,7 @@ impl PointToPoint {
 
     /// Notes which ranks have closed the communicator.
     fn hear_of_closing<L: Links>(&mut self, links: &mut L, board: &Board) {
-        for (peer, lane) in (0..).zip(&mut self.lanes) {
+        for (peer, lane) in self.peers.group().ranks().zip(&mut self.lanes) {
             if peer != self.rank && board.closings().has_closed(peer) && links.is_open(edge(peer)) {
                 lane.set_connected();
                 lane.set_peer_closes();
@@ -69,15 +71,15 @@ impl PointToPoint {
     }
 
     /// The ranks to which a message is not on its way yet.
-    fn sent_to(&self) -> Vec<u32> {
-        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_sending());
+    fn sent_to(&self) -> Vec<GroupRank> {
+        let lanes = self.peers.group().ranks().zip(&self.lanes).filter(|(_, lane)| lane.is_sending());
         lanes.map(|(peer, _)| peer).collect()
     }
 
     /// The ranks that may not have what was sent to them. With `is_kernel_enough`, it is enough that the peer's kernel
     /// has it.
-    fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<u32> {
-        let lanes = (0..).zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
+    fn unanswered<L: Links>(&self, links: &mut L, is_kernel_enough: bool) -> Vec<GroupRank> {
+        let lanes = self.peers.group().ranks().zip(&self.lanes).filter(|(_, lane)| lane.is_unanswered());
         let mut is_delivered = |peer, lane: &PeerLane| {
             let at = edge(peer);
             is_kernel_enough
@@ -169,8 +171,12 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// The failure of a `close` that has waited since `started` for these ranks.
-    fn late(&self, guard: &LinksGuard<'_, L>, started: Instant, ranks: Vec<u32>) -> Error {
-        let awaits = |rank| Awaited { rank, status: "has not taken what was sent to it".to_owned() };
+    fn late(&self, guard: &LinksGuard<'_, L>, started: Instant, ranks: Vec<GroupRank>) -> Error {
+        let group = self.gate.group();
+        let awaits = |rank| Awaited {
+            rank: group.job_rank(rank),
+            status: "has not taken what was sent to it".to_owned(),
+        };
         Error::Timeout {
             call: Box::new(CallInfo {
                 number: self.gate.board().entered(),
@@ -179,7 +185,7 @@ impl<L: Links + 'static> Shared<L> {
                 site: None,
                 sizes: None,
             }),
-            reported_by: self.gate.board().rank(),
+            reported_by: group.own_job_rank(),
             waited: guard.links.now().saturating_duration_since(started),
             not_arrived: ranks.into_iter().map(awaits).collect(),
         }

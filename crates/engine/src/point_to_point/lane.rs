@@ -3,6 +3,8 @@
 
 use std::io::{self, IoSliceMut};
 
+use unisono_communicator::GroupRank;
+
 use crate::links::{Broken, Link};
 
 use super::EAGER_BYTES_MAX;
@@ -97,7 +99,7 @@ pub(super) enum Event {
 
 /// One side of one pair's stream.
 pub(super) struct PeerLane {
-    peer: u32,
+    peer: GroupRank,
     /// Whether the stream is known to be there.
     is_connected: bool,
     life: Life,
@@ -128,7 +130,7 @@ fn queued_bytes(bytes: u64) -> u64 {
 
 impl PeerLane {
     /// Our side of the stream to `peer`.
-    pub(super) fn new(peer: u32) -> PeerLane {
+    pub(super) fn new(peer: GroupRank) -> PeerLane {
         PeerLane {
             peer,
             is_connected: false,

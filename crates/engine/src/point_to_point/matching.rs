@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use unisono_communicator::Peer;
+use unisono_communicator::{GroupRank, Peer};
 
 use super::frame::Message;
 use super::operation::{Borrowed, Operation};
@@ -28,7 +28,7 @@ impl Arrived {
 #[derive(Default)]
 pub(super) struct Matching {
     receives: VecDeque<Operation>,
-    arrived: VecDeque<(u32, Arrived)>,
+    arrived: VecDeque<(GroupRank, Arrived)>,
 }
 
 impl Matching {
@@ -37,8 +37,9 @@ impl Matching {
         &mut self,
         receive: Operation,
         borrowed: &Borrowed<'_>,
-    ) -> Option<(u32, Arrived, Operation)> {
-        let fits = |(source, arrived): &(u32, Arrived)| takes(&receive, borrowed, *source, arrived.message());
+    ) -> Option<(GroupRank, Arrived, Operation)> {
+        let fits =
+            |(source, arrived): &(GroupRank, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
             Some((source, arrived)) => Some((source, arrived, receive)),
             None => {
@@ -51,7 +52,7 @@ impl Matching {
     /// Takes the first receive that fits a message.
     pub(super) fn match_receive(
         &mut self,
-        source: u32,
+        source: GroupRank,
         message: &Message,
         borrowed: &Borrowed<'_>,
     ) -> Option<Operation> {
@@ -60,12 +61,12 @@ impl Matching {
     }
 
     /// Keeps a message until its receive is posted.
-    pub(super) fn keep(&mut self, source: u32, arrived: Arrived) {
+    pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
         self.arrived.push_back((source, arrived));
     }
 
     /// Forgets the long messages of a rank that has said goodbye: it will not send them any more.
-    pub(super) fn forget_requests(&mut self, peer: u32) {
+    pub(super) fn forget_requests(&mut self, peer: GroupRank) {
         let is_request = |arrived: &Arrived| match arrived {
             Arrived::Request { .. } => true,
             Arrived::Whole { .. } => false,
@@ -79,16 +80,16 @@ impl Matching {
     }
 
     /// Whether a receive waits that `peer` could serve.
-    pub(super) fn awaits(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
+    pub(super) fn awaits(&self, peer: GroupRank, borrowed: &Borrowed<'_>) -> bool {
         self.receives.iter().any(|receive| match receive.descriptor(borrowed).peer {
-            Some(Peer::Rank(rank)) => rank == peer,
+            Some(Peer::Rank(rank)) => rank == peer.get(),
             Some(Peer::Any) | None => true,
         })
     }
 
     /// Whether a receive waits that only `peer` can serve.
-    pub(super) fn awaits_only(&self, peer: u32, borrowed: &Borrowed<'_>) -> bool {
-        self.receives.iter().any(|receive| receive.descriptor(borrowed).peer == Some(Peer::Rank(peer)))
+    pub(super) fn awaits_only(&self, peer: GroupRank, borrowed: &Borrowed<'_>) -> bool {
+        self.receives.iter().any(|receive| receive.descriptor(borrowed).peer == Some(Peer::Rank(peer.get())))
     }
 
     /// The receives that wait, to change.
@@ -102,10 +103,10 @@ impl Matching {
     }
 }
 
-fn takes(receive: &Operation, borrowed: &Borrowed<'_>, source: u32, message: &Message) -> bool {
+fn takes(receive: &Operation, borrowed: &Borrowed<'_>, source: GroupRank, message: &Message) -> bool {
     let ours = receive.descriptor(borrowed);
     let from = match ours.peer {
-        Some(Peer::Rank(rank)) => rank == source,
+        Some(Peer::Rank(rank)) => rank == source.get(),
         Some(Peer::Any) | None => true,
     };
     from && ours.tag == message.tag

@@ -19,7 +19,7 @@ mod outgoing;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collective, Error, Outcome, Peer, Result, Segments};
+use unisono_communicator::{Collective, Error, GroupRank, Outcome, Peer, Result, Segments};
 
 use crate::drive::Pause;
 use crate::drive::request::Request;
@@ -52,7 +52,7 @@ fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: 
             Attention { asks, ..due }.pay(gate, waiting, &[peer], number);
         }
         None if due.warns => {
-            let rank = gate.group().rank();
+            let rank = gate.group().own_job_rank().get();
             tracing::warn!(rank, "{waiting} makes no progress: no rank has sent");
         }
         None => {}
@@ -61,7 +61,7 @@ fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: 
 
 /// All sends and receives of one communicator that are not finished.
 pub(crate) struct PointToPoint {
-    rank: u32,
+    rank: GroupRank,
     peers: Peers,
     posted: Vec<(Arc<Request>, Duration)>,
     lanes: Vec<PeerLane>,
@@ -72,19 +72,19 @@ pub(crate) struct PointToPoint {
     stage: Vec<u8>,
 }
 
-fn edge(peer: u32) -> Edge {
+fn edge(peer: GroupRank) -> Edge {
     Edge { peer, lane: Lane::PointToPoint }
 }
 
 impl PointToPoint {
     /// No messages from these ranks.
     pub(crate) fn new(peers: Peers) -> PointToPoint {
-        let (rank, ranks) = (peers.group().rank(), peers.group().size());
+        let group = peers.group();
         PointToPoint {
-            rank,
+            rank: group.own_rank(),
+            lanes: group.ranks().map(PeerLane::new).collect(),
             peers,
             posted: Vec::new(),
-            lanes: (0..ranks).map(PeerLane::new).collect(),
             matching: Matching::default(),
             is_closing: false,
             stage: Vec::new(),
@@ -117,7 +117,7 @@ impl PointToPoint {
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         let mut moved = self.begin_posted(links, borrowed);
         let reads_all = self.reads_all(borrowed);
-        for peer in 0..self.lanes.len() as u32 {
+        for peer in self.peers.group().ranks() {
             if peer != self.rank {
                 moved |= self.advance_lane(peer, links, borrowed, reads_all)?;
             }
@@ -135,7 +135,9 @@ impl PointToPoint {
     fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         match borrowed.descriptor.peer {
             _ if borrowed.is_over() => Ok(true),
-            Some(Peer::Rank(peer)) if peer != self.rank => self.advance_lane(peer, links, borrowed, false),
+            Some(Peer::Rank(peer)) if peer != self.rank.get() => {
+                self.advance_lane(GroupRank::new(peer), links, borrowed, false)
+            }
             Some(Peer::Rank(_) | Peer::Any) | None => self.advance(links, borrowed),
         }
     }
@@ -147,11 +149,11 @@ impl PointToPoint {
             return self.is_pending();
         };
         let peer = match (source, peer) {
-            (Some(source), _) => *source,
-            (None, Peer::Rank(rank)) => rank,
+            (Some(source), _) => GroupRank::new(*source),
+            (None, Peer::Rank(rank)) => GroupRank::new(rank),
             (None, Peer::Any) => return self.is_pending(),
         };
-        let lane = &mut self.lanes[peer as usize];
+        let lane = &mut self.lanes[peer.index()];
         if lane.wants_to_write() && lane.is_connected() && lane.writes() {
             lane.flush(links.link(edge(peer)), borrowed, &mut self.stage);
         }
@@ -189,17 +191,18 @@ impl PointToPoint {
         }
         let descriptor = operation.descriptor(borrowed);
         match (descriptor.collective, descriptor.peer) {
-            (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank => {
+            (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank.get() => {
                 self.send_to_self(operation, borrowed);
             }
             (Collective::Send, Some(Peer::Rank(peer))) => {
+                let peer = GroupRank::new(peer);
                 let bytes = operation.message(borrowed).len() as u64;
-                let lane = &self.lanes[peer as usize];
+                let lane = &self.lanes[peer.index()];
                 if PeerLane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
                     // The credit may have come meanwhile.
                     self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
-                self.lanes[peer as usize].send(operation, borrowed);
+                self.lanes[peer.index()].send(operation, borrowed);
             }
             _ => {
                 if let Some((source, arrived, operation)) = self.matching.post(operation, borrowed) {
@@ -229,7 +232,7 @@ impl PointToPoint {
     /// Gives a message that was there before its receive to that receive.
     fn deliver_arrived(
         &mut self,
-        source: u32,
+        source: GroupRank,
         arrived: Arrived,
         mut receive: Operation,
         borrowed: &mut Borrowed<'_>,
@@ -237,7 +240,7 @@ impl PointToPoint {
         match arrived {
             Arrived::Whole { message, bytes } => {
                 if source != self.rank {
-                    self.lanes[source as usize].give_credit(message.bytes);
+                    self.lanes[source.index()].give_credit(message.bytes);
                 }
                 if let Some(error) = receive.refusal(borrowed, source, &message) {
                     return receive.fail(borrowed, error);
@@ -247,7 +250,7 @@ impl PointToPoint {
             }
             Arrived::Request { message } => {
                 let sink = Sink::of(receive, borrowed, source, &message);
-                self.lanes[source as usize].grant(message, sink);
+                self.lanes[source.index()].grant(message, sink);
             }
         }
     }
@@ -259,8 +262,8 @@ impl PointToPoint {
     }
 
     /// Whether bytes from `peer` are of interest.
-    fn reads(&self, peer: u32, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
-        let lane = &self.lanes[peer as usize];
+    fn reads(&self, peer: GroupRank, borrowed: &Borrowed<'_>, reads_all: bool) -> bool {
+        let lane = &self.lanes[peer.index()];
         reads_all
             || lane.is_sending()
             || lane.is_receiving()
@@ -270,12 +273,12 @@ impl PointToPoint {
 
     fn advance_lane<L: Links>(
         &mut self,
-        peer: u32,
+        peer: GroupRank,
         links: &mut L,
         borrowed: &mut Borrowed<'_>,
         reads_all: bool,
     ) -> Result<bool> {
-        let lane = &self.lanes[peer as usize];
+        let lane = &self.lanes[peer.index()];
         // A peer that has left is no obstacle, unless an operation waits for it alone.
         if !lane.is_open()
             && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
@@ -290,7 +293,7 @@ impl PointToPoint {
             if lane.is_sending() && links.open(&[edge])?.is_pending() || !links.is_open(edge) {
                 return Ok(false);
             }
-            self.lanes[peer as usize].set_connected();
+            self.lanes[peer.index()].set_connected();
         }
         Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
@@ -298,16 +301,16 @@ impl PointToPoint {
     /// Moves what can move on an open stream, until the borrowed operation is over; true when something did.
     fn move_lane<K: crate::links::Link>(
         &mut self,
-        peer: u32,
+        peer: GroupRank,
         link: &mut K,
         borrowed: &mut Borrowed<'_>,
     ) -> bool {
         let mut moved = self.write_lane(peer, link, borrowed);
-        if !borrowed.is_over() && self.lanes[peer as usize].reads() {
+        if !borrowed.is_over() && self.lanes[peer.index()].reads() {
             match self.read_lane(peer, link, borrowed) {
                 Ok(read) => moved |= read,
                 Err(broken) => {
-                    self.lanes[peer as usize].set_broken(broken);
+                    self.lanes[peer.index()].set_broken(broken);
                     return true;
                 }
             }
@@ -321,24 +324,24 @@ impl PointToPoint {
     /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
     fn write_lane<K: crate::links::Link>(
         &mut self,
-        peer: u32,
+        peer: GroupRank,
         link: &mut K,
         borrowed: &mut Borrowed<'_>,
     ) -> bool {
-        let lane = &mut self.lanes[peer as usize];
+        let lane = &mut self.lanes[peer.index()];
         lane.writes() && lane.flush(link, borrowed, &mut self.stage)
     }
 
     /// Takes what has arrived, until the borrowed operation is over; true when something has.
     fn read_lane<K: crate::links::Link>(
         &mut self,
-        peer: u32,
+        peer: GroupRank,
         link: &mut K,
         borrowed: &mut Borrowed<'_>,
     ) -> std::result::Result<bool, Broken> {
         let mut moved = false;
         loop {
-            let (lane, matching) = (&mut self.lanes[peer as usize], &mut self.matching);
+            let (lane, matching) = (&mut self.lanes[peer.index()], &mut self.matching);
             if borrowed.is_over() && !lane.is_receiving() {
                 return Ok(moved);
             }
@@ -383,7 +386,7 @@ impl PointToPoint {
         for owned in self.owned_mut() {
             match owned.wait.look(now, options) {
                 Due::Nothing => {}
-                Due::End => return Err(owned.waiting().late(gate.board(), now)),
+                Due::End => return Err(owned.waiting().late(gate.peers(), now)),
                 Due::Attention(mut due) => {
                     owned.wait.ask_about(number);
                     let awaited = owned.waiting().awaited();
@@ -407,8 +410,8 @@ impl PointToPoint {
 
     fn push_interest<L: Links>(&self, links: &mut L, borrowed: &Borrowed<'_>, interest: &mut Vec<Interest>) {
         let reads_all = self.reads_all(borrowed);
-        for peer in 0..self.lanes.len() as u32 {
-            let lane = &self.lanes[peer as usize];
+        for peer in self.peers.group().ranks() {
+            let lane = &self.lanes[peer.index()];
             let readable = lane.reads() && self.reads(peer, borrowed, reads_all);
             let writable = lane.writes() && lane.wants_to_write();
             if peer != self.rank && (readable || writable) && links.is_open(edge(peer)) {

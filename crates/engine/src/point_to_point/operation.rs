@@ -8,10 +8,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::Board;
+use unisono_backend::Peers;
 use unisono_communicator::{
-    Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, Outcome, OwnedBuffers, OwnedCall,
-    Peer, Result, Site,
+    Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Outcome, OwnedBuffers,
+    OwnedCall, Peer, Result, Site,
 };
 
 use crate::drive::request::{Request, RequestState};
@@ -135,9 +135,9 @@ impl fmt::Display for WaitingOperation<'_> {
 
 impl WaitingOperation<'_> {
     /// The only rank that can end the wait.
-    pub(super) fn awaited(&self) -> Option<u32> {
+    pub(super) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
-            Some(Peer::Rank(peer)) => Some(peer),
+            Some(Peer::Rank(peer)) => Some(GroupRank::new(peer)),
             Some(Peer::Any) | None => None,
         }
     }
@@ -148,23 +148,24 @@ impl WaitingOperation<'_> {
         CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
     }
 
-    /// The error of its passed deadline, on the rank of `board`.
-    pub(super) fn late(&self, board: &Board, now: Instant) -> Error {
-        let reported_by = board.rank();
+    /// The error of its passed deadline, on this rank of `peers`.
+    pub(super) fn late(&self, peers: &Peers, now: Instant) -> Error {
+        let own = peers.group().own_rank();
         let (rank, status) = match (self.descriptor.collective, self.awaited()) {
-            (Collective::Send, Some(peer)) => (peer, self.answered(peer, board, "has not received")),
-            (_, Some(peer)) => (peer, self.answered(peer, board, "has not sent")),
-            (_, None) => (reported_by, "waits for any rank, and none has sent".to_owned()),
+            (Collective::Send, Some(peer)) => (peer, self.answered(peer, peers, "has not received")),
+            (_, Some(peer)) => (peer, self.answered(peer, peers, "has not sent")),
+            (_, None) => (own, "waits for any rank, and none has sent".to_owned()),
         };
-        let not_arrived = vec![Awaited { rank, status }];
+        let not_arrived = vec![Awaited { rank: peers.group().job_rank(rank), status }];
+        let reported_by = peers.group().own_job_rank();
         let waited = self.wait.waited(now);
         Error::Timeout { call: Box::new(self.info()), reported_by, waited, not_arrived }
     }
 
     /// What the awaited rank has not done, and what it has answered when it was asked.
-    fn answered(&self, peer: u32, board: &Board, missing: &str) -> String {
+    fn answered(&self, peer: GroupRank, peers: &Peers, missing: &str) -> String {
         match self.wait.asked_about() {
-            Some(number) => format!("{missing} and {}", board.note_of(peer, number)),
+            Some(number) => format!("{missing} and {}", peers.board().note_of(peer, number)),
             None => missing.to_owned(),
         }
     }
@@ -223,7 +224,8 @@ impl Operation {
     }
 
     /// Ends it with success.
-    pub(super) fn finish(self, borrowed: &mut Borrowed<'_>, source: Option<u32>, tag: u32, bytes: u64) {
+    pub(super) fn finish(self, borrowed: &mut Borrowed<'_>, source: Option<GroupRank>, tag: u32, bytes: u64) {
+        let source = source.map(GroupRank::get);
         self.end(
             borrowed,
             Ok(Outcome { completion: Completion::Done, source, tag, bytes, algorithm: ALGORITHM }),
@@ -243,7 +245,12 @@ impl Operation {
     }
 
     /// Why this receive cannot take a message that matches it by source and tag.
-    pub(super) fn refusal(&self, borrowed: &Borrowed<'_>, source: u32, message: &Message) -> Option<Error> {
+    pub(super) fn refusal(
+        &self,
+        borrowed: &Borrowed<'_>,
+        source: GroupRank,
+        message: &Message,
+    ) -> Option<Error> {
         let ours = self.descriptor(borrowed);
         let room_bytes = ours.count * ours.dtype.bytes() as u64;
         if ours.dtype != message.dtype {
@@ -272,7 +279,7 @@ impl Sink {
     pub(super) fn of(
         receive: Operation,
         borrowed: &mut Borrowed<'_>,
-        source: u32,
+        source: GroupRank,
         message: &Message,
     ) -> Sink {
         match receive.refusal(borrowed, source, message) {

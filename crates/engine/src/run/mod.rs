@@ -13,7 +13,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use unisono_communicator::{CallInfo, Error, OPAQUE_BYTES_MAX};
+use unisono_communicator::{CallInfo, Error, GroupRank, OPAQUE_BYTES_MAX};
 use unisono_schedule::StepIndex;
 
 use crate::links::{Broken, Interest, Links};
@@ -45,9 +45,9 @@ pub(crate) enum Failure {
     /// A stream could not be opened.
     NotOpened(Error),
     /// The stream to a peer cannot go on.
-    Broken { peer: u32, broken: Broken },
+    Broken { peer: GroupRank, broken: Broken },
     /// The header of a peer differs from ours.
-    Mismatch { peer: u32, theirs: Box<CallInfo>, difference: String },
+    Mismatch { peer: GroupRank, theirs: Box<CallInfo>, difference: String },
     /// A user function panicked.
     Panicked(Panicked),
 }
@@ -262,7 +262,7 @@ impl Run {
     }
 
     /// The peers that this run waits for: first those that must send, then those that must take bytes.
-    pub(crate) fn awaited(&self, awaited: &mut Vec<u32>) {
+    pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
         let peer = |link: usize| self.plan.links[link].edge.peer;
         let links = 0..self.plan.links.len();
         awaited.extend(links.clone().filter(|&link| self.state.ready.receives.contains(link)).map(peer));
@@ -333,7 +333,7 @@ impl State {
 }
 
 #[cold]
-fn refuse_header(peer: u32, ours: &HeaderBytes, theirs: &HeaderBytes) -> Failure {
+fn refuse_header(peer: GroupRank, ours: &HeaderBytes, theirs: &HeaderBytes) -> Failure {
     let difference = header_difference(ours, theirs).unwrap_or_default();
     match decode(theirs) {
         Some(call) => Failure::Mismatch { peer, theirs: Box::new(call), difference },

@@ -16,16 +16,21 @@
 //! Source: reduced from T. Herault et al., "Practical scalable consensus for pseudo-synchronous distributed systems"
 //! (SC 2015), with floods in place of its tree: fewer rounds, more messages, for jobs of up to some thousand ranks.
 
+use unisono_communicator::GroupRank;
+
 use crate::wire::{Ballot, Fate};
 
 impl Ballot {
     /// The ranks that take part, ascending.
-    pub(crate) fn survivors(&self) -> Vec<u32> {
+    pub(crate) fn survivors(&self) -> Vec<GroupRank> {
         self.with(Fate::Live).collect()
     }
 
-    fn with(&self, wanted: Fate) -> impl Iterator<Item = u32> {
-        (0u32..).zip(&self.fates).filter(move |(_, fate)| **fate == wanted).map(|(rank, _)| rank)
+    fn with(&self, wanted: Fate) -> impl Iterator<Item = GroupRank> {
+        GroupRank::all(self.fates.len() as u32)
+            .zip(&self.fates)
+            .filter(move |(_, fate)| **fate == wanted)
+            .map(|(rank, _)| rank)
     }
 
     /// Whether two ballots count the same ranks as gone, with or without proof.
@@ -37,13 +42,13 @@ impl Ballot {
     /// The lost ranks that may live on the other side of a network partition, if that side may go on instead of this
     /// one: they are more than the survivors, or as many, and the lowest rank is among them. A partition separates
     /// hosts, so a lost rank on the host of a survivor has stopped.
-    pub(crate) fn rivals(&self, hosts: &[u32]) -> Option<Vec<u32>> {
+    pub(crate) fn rivals(&self, hosts: &[u32]) -> Option<Vec<GroupRank>> {
         let survivors = self.survivors();
-        let may_be_cut_off = |lost: &u32| {
-            let host = hosts.get(*lost as usize);
-            !survivors.iter().any(|&survivor| hosts.get(survivor as usize) == host)
+        let may_be_cut_off = |lost: &GroupRank| {
+            let host = hosts.get(lost.index());
+            !survivors.iter().any(|&survivor| hosts.get(survivor.index()) == host)
         };
-        let rivals: Vec<u32> = self.with(Fate::Unproven).filter(may_be_cut_off).collect();
+        let rivals: Vec<GroupRank> = self.with(Fate::Unproven).filter(may_be_cut_off).collect();
         let outnumber = rivals.len() > survivors.len();
         let draw = rivals.len() == survivors.len() && rivals.first() < survivors.first();
         (outnumber || draw).then_some(rivals)
@@ -68,12 +73,12 @@ pub(crate) struct Agreement {
     ballots: Vec<Option<Ballot>>,
     decision: Option<Ballot>,
     is_published: bool,
-    rank: u32,
+    rank: GroupRank,
 }
 
 impl Agreement {
     /// An agreement without any ballot yet.
-    pub(crate) fn new(rank: u32, ranks: u32) -> Agreement {
+    pub(crate) fn new(rank: GroupRank, ranks: u32) -> Agreement {
         Agreement {
             own: None,
             ballots: vec![None; ranks as usize],
@@ -89,8 +94,8 @@ impl Agreement {
     }
 
     /// A rank has published its ballot.
-    pub(crate) fn on_ballot(&mut self, from: u32, ballot: Ballot) {
-        if let Some(last) = self.ballots.get_mut(from as usize).filter(|_| from != self.rank) {
+    pub(crate) fn on_ballot(&mut self, from: GroupRank, ballot: Ballot) {
+        if let Some(last) = self.ballots.get_mut(from.index()).filter(|_| from != self.rank) {
             *last = Some(ballot);
         }
     }
@@ -107,7 +112,7 @@ impl Agreement {
         let mut published = Vec::new();
         if let Some((flag, finished_calls)) = self.own.filter(|_| self.decision.is_none()) {
             let ballot = Ballot { flag, finished_calls, fates: fates.to_vec() };
-            let last = &mut self.ballots[self.rank as usize];
+            let last = &mut self.ballots[self.rank.index()];
             if !last.as_ref().is_some_and(|last| last.has_same_live(&ballot)) {
                 *last = Some(ballot.clone());
                 published.push(Publish::Ballot(ballot));
@@ -128,19 +133,20 @@ impl Agreement {
     }
 
     /// The live ranks whose ballot is missing.
-    pub(crate) fn awaited(&self, fates: &[Fate]) -> Vec<u32> {
-        let is_missing = |rank: &u32| self.ballots[*rank as usize].is_none();
-        let live = (0u32..).zip(fates).filter(|(_, fate)| **fate == Fate::Live).map(|(rank, _)| rank);
+    pub(crate) fn awaited(&self, fates: &[Fate]) -> Vec<GroupRank> {
+        let is_missing = |rank: &GroupRank| self.ballots[rank.index()].is_none();
+        let all = GroupRank::all(fates.len() as u32);
+        let live = all.zip(fates).filter(|(_, fate)| **fate == Fate::Live).map(|(rank, _)| rank);
         live.filter(is_missing).collect()
     }
 
     /// The combined ballots for our own set, once every rank outside it has published one. Every rank that decides for
     /// this set gets the same: no rank publishes two ballots for one set.
     fn decided(&self) -> Option<Ballot> {
-        let ours = self.ballots[self.rank as usize].as_ref()?;
+        let ours = self.ballots[self.rank.index()].as_ref()?;
         let mut all = ours.clone();
         for rank in ours.survivors() {
-            let ballot = self.ballots[rank as usize].as_ref().filter(|ballot| ballot.has_same_live(ours))?;
+            let ballot = self.ballots[rank.index()].as_ref().filter(|ballot| ballot.has_same_live(ours))?;
             all.flag &= ballot.flag;
             all.finished_calls = all.finished_calls.min(ballot.finished_calls);
             // A rank that has proof that another is gone knows more than a rank that only misses it.

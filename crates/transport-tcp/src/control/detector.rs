@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_communicator::JobRank;
+
 /// A rank that is suspected, and for how long it has been silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Silence {
     /// The rank in the job.
-    pub(crate) rank: u32,
+    pub(crate) rank: JobRank,
     /// How long nothing has come from it.
     pub(crate) silent: Duration,
 }
@@ -27,7 +29,7 @@ pub(crate) struct Detector {
     /// The largest recent lateness, at most one patience. It fades by an eighth with every tick.
     lateness: Duration,
     due: Instant,
-    watched: Vec<(u32, Instant)>,
+    watched: Vec<(JobRank, Instant)>,
 }
 
 impl Detector {
@@ -42,13 +44,13 @@ impl Detector {
     }
 
     /// Watches these ranks from now on; those that were watched keep their time.
-    pub(crate) fn watch(&mut self, ranks: impl IntoIterator<Item = u32>, now: Instant) {
+    pub(crate) fn watch(&mut self, ranks: impl IntoIterator<Item = JobRank>, now: Instant) {
         let heard = |rank| self.watched.iter().find(|entry| entry.0 == rank).map_or(now, |entry| entry.1);
         self.watched = ranks.into_iter().map(|rank| (rank, heard(rank))).collect();
     }
 
     /// Something has come from a rank.
-    pub(crate) fn heard(&mut self, rank: u32, now: Instant) {
+    pub(crate) fn heard(&mut self, rank: JobRank, now: Instant) {
         if let Some(entry) = self.watched.iter_mut().find(|entry| entry.0 == rank) {
             entry.1 = now;
         }
@@ -84,12 +86,12 @@ mod tests {
     fn silence_is_noticed_once() {
         let start = Instant::now();
         let mut detector = Detector::new(PERIOD, PATIENCE, start);
-        detector.watch([3, 4], start);
+        detector.watch([3, 4].map(JobRank::new), start);
         let mut found = Vec::new();
         for tick in 1..40u32 {
             let now = start + PERIOD * tick;
-            detector.heard(4, now);
-            found.extend(detector.tick(now).into_iter().map(|silence| (tick, silence.rank)));
+            detector.heard(JobRank::new(4), now);
+            found.extend(detector.tick(now).into_iter().map(|silence| (tick, silence.rank.get())));
         }
         assert_eq!(found, [(11, 3)]);
     }
@@ -98,7 +100,7 @@ mod tests {
     fn a_late_tick_raises_no_alarm() {
         let start = Instant::now();
         let mut detector = Detector::new(PERIOD, PATIENCE, start);
-        detector.watch([1], start);
+        detector.watch([JobRank::new(1)], start);
         let stopped = start + Duration::from_secs(30);
         assert_eq!(detector.tick(stopped), []);
         assert_eq!(detector.tick(stopped + PERIOD), [], "the time before the stop counts, the stop does not");
@@ -112,11 +114,11 @@ mod tests {
             let start = Instant::now();
             let mut detector = Detector::new(PERIOD, PATIENCE, start);
             let (mut now, mut silent_since) = (start, None);
-            detector.watch([1], start);
+            detector.watch([JobRank::new(1)], start);
             for tick in 0..200 {
                 now += PERIOD + late;
                 if tick < 20 {
-                    detector.heard(1, now);
+                    detector.heard(JobRank::new(1), now);
                     silent_since = Some(now);
                 }
                 if !detector.tick(now).is_empty() {
@@ -134,12 +136,12 @@ mod tests {
     fn a_new_set_keeps_the_time_of_those_that_stay() {
         let start = Instant::now();
         let mut detector = Detector::new(PERIOD, PATIENCE, start);
-        detector.watch([1, 2], start);
+        detector.watch([1, 2].map(JobRank::new), start);
         let later = start + PERIOD;
         assert_eq!(detector.tick(later), []);
-        detector.watch([2, 5], later);
+        detector.watch([2, 5].map(JobRank::new), later);
         let found: Vec<_> =
             (2..=11).flat_map(|tick| detector.tick(start + PERIOD * tick)).map(|one| one.rank).collect();
-        assert_eq!(found, [2], "5 has been watched for less than the patience");
+        assert_eq!(found, [JobRank::new(2)], "5 has been watched for less than the patience");
     }
 }

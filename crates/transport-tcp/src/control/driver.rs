@@ -10,7 +10,7 @@ use std::time::Instant;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
-use unisono_communicator::{Certainty, Error};
+use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
 use dialling::Wanted;
 use witness::ProcessEnd;
@@ -44,10 +44,10 @@ struct Driver {
     communicators: LocalCommunicators,
     slots: Slots<TcpStream>,
     wanted: BTreeMap<Slot, Wanted>,
-    control_connections: BTreeMap<u32, ControlConnection>,
+    control_connections: BTreeMap<JobRank, ControlConnection>,
     /// The processes on this host that are watched, and those that have ended.
-    watches: BTreeMap<u32, ProcessWatch>,
-    ended: BTreeMap<u32, ProcessEnd>,
+    watches: BTreeMap<JobRank, ProcessWatch>,
+    ended: BTreeMap<JobRank, ProcessEnd>,
     /// How many connections have been authenticated.
     connections: u64,
     /// The data sockets that communicators have, or have had.
@@ -71,8 +71,12 @@ pub(super) async fn run(
     let (rank, world_size) = (identity.rank, identity.size());
     let hosts = Hosts::new(identity.hosts.clone());
     let (events, mut received) = unbounded_channel();
-    let expected =
-        Expected { purposes: &[Purpose::Data, Purpose::Control], job: identity.job, world_size, rank };
+    let expected = Expected {
+        purposes: &[Purpose::Data, Purpose::Control],
+        job: identity.job,
+        world_size,
+        rank: rank.get(),
+    };
     let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);
     let mut acceptor = Acceptor::new(listener, secret, expected, timeout, pending_max(world_size));
     accepted.into_iter().for_each(|connection| acceptor.admit(connection));
@@ -154,9 +158,8 @@ impl Driver {
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
-                    let global =
-                        self.communicators.get(key).and_then(|communicator| communicator.global_rank(peer));
-                    global.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
+                    let peer = self.communicators.get(key).map(|communicator| communicator.job_rank(peer));
+                    peer.into_iter().for_each(|peer| self.want(Slot { key, role, peer }, None));
                 }
             }
             Command::Flood { key, cause, handed_over } => {
@@ -200,12 +203,12 @@ impl Driver {
         }
     }
 
-    fn ask(&mut self, key: CommunicatorKey, awaited: u32, number: u64) {
+    fn ask(&mut self, key: CommunicatorKey, awaited: GroupRank, number: u64) {
         let topic = self.communicators.before_asking(key, awaited, number);
         if topic.is_some() {
             self.publish(topic);
         } else if let Some(peer) =
-            self.communicators.get(key).and_then(|communicator| communicator.global_rank(awaited))
+            self.communicators.get(key).map(|communicator| communicator.job_rank(awaited))
             && self.plane.presence(peer) == Presence::Live
         {
             self.plane.ask(peer, key, number);
@@ -220,9 +223,10 @@ impl Driver {
         if is_control != (hello.purpose == Purpose::Control) {
             return;
         }
-        let slot = if is_control { Slot::control(hello.from) } else { Slot { key, role, peer: hello.from } };
+        let peer = JobRank::new(hello.from);
+        let slot = if is_control { Slot::control(peer) } else { Slot { key, role, peer } };
         if is_control && self.slots.decides(slot) {
-            self.doubt(hello.from);
+            self.doubt(peer);
         }
         self.on_proven(slot, stream);
     }
@@ -230,7 +234,7 @@ impl Driver {
     /// A rank dials although its control connection exists as far as this rank knows. Either both have dialled at once,
     /// or the other rank has seen the connection end and this one has not. A message on the connection makes its end
     /// visible here; without that, the next dial of the other rank counts as the end.
-    fn doubt(&mut self, peer: u32) {
+    fn doubt(&mut self, peer: JobRank) {
         let Some(connection) = self.control_connections.get_mut(&peer) else { return };
         if std::mem::replace(&mut connection.is_doubted, true) {
             let reason = "its control connection ended: it dials again".to_owned();
@@ -288,7 +292,7 @@ impl Driver {
     }
 
     /// The control connection to a rank has ended.
-    fn on_ended(&mut self, peer: u32, end: End, now: Instant) {
+    fn on_ended(&mut self, peer: JobRank, end: End, now: Instant) {
         self.control_connections.remove(&peer);
         let slot = Slot::control(peer);
         match end {
@@ -380,8 +384,8 @@ impl Driver {
 
     /// Sets the congestion control of a data socket within this host. After the first refusal it is not tried again:
     /// whether it is allowed does not change.
-    fn tune(&mut self, peer: u32, stream: &TcpStream) {
-        let host = |rank: u32| self.identity.hosts[rank as usize];
+    fn tune(&mut self, peer: JobRank, stream: &TcpStream) {
+        let host = |rank: JobRank| self.identity.hosts[rank.index()];
         if host(peer) == host(self.identity.rank)
             && let Some(name) = &self.settings.congestion_control
             && set_congestion_control(stream, name).is_err()
@@ -431,7 +435,7 @@ impl Driver {
         }
     }
 
-    fn send(&mut self, peer: u32, message: &Message) {
+    fn send(&mut self, peer: JobRank, message: &Message) {
         if let Some(connection) = self.control_connections.get(&peer) {
             let mut bytes = Vec::new();
             encode(message, &mut bytes);

@@ -6,6 +6,8 @@
 
 use std::collections::VecDeque;
 
+use unisono_communicator::JobRank;
+
 use crate::wire::{CommunicatorKey, News, Topic};
 
 /// How much news about communicators is kept; news about the end of ranks is always kept.
@@ -14,20 +16,20 @@ const KEPT_MAX: usize = 1024;
 /// What a rank knows of the news so far.
 #[derive(Debug)]
 pub(crate) struct Flood {
-    rank: u32,
+    rank: JobRank,
     highest: Vec<u64>,
     kept: VecDeque<News>,
 }
 
 impl Flood {
     /// Nothing has happened yet.
-    pub(crate) fn new(rank: u32, size: u32) -> Flood {
+    pub(crate) fn new(rank: JobRank, size: u32) -> Flood {
         Flood { rank, highest: vec![0; size as usize], kept: VecDeque::new() }
     }
 
     /// Our own news, to be sent to everybody we are connected to.
     pub(crate) fn publish(&mut self, topic: Topic) -> News {
-        let sequence = self.highest[self.rank as usize] + 1;
+        let sequence = self.highest[self.rank.index()] + 1;
         let news = News { origin: self.rank, sequence, topic };
         self.accept(&news);
         news
@@ -35,7 +37,7 @@ impl Flood {
 
     /// Whether news is new to this rank, which then forwards it.
     pub(crate) fn accept(&mut self, news: &News) -> bool {
-        match self.highest.get_mut(news.origin as usize) {
+        match self.highest.get_mut(news.origin.index()) {
             Some(highest) if *highest < news.sequence => *highest = news.sequence,
             _ => return false,
         }
@@ -69,19 +71,19 @@ mod tests {
 
     #[test]
     fn news_is_taken_once() {
-        let (mut here, mut there) = (Flood::new(0, 2), Flood::new(1, 2));
+        let (mut here, mut there) = (Flood::new(JobRank::new(0), 2), Flood::new(JobRank::new(1), 2));
         let first = here.publish(Topic::Goodbye);
         let second = here.publish(Topic::Goodbye);
         assert!(there.accept(&first) && there.accept(&second));
         assert!(!there.accept(&first) && !there.accept(&second) && !here.accept(&first));
-        let unknown = News { origin: 9, ..first };
+        let unknown = News { origin: JobRank::new(9), ..first };
         assert!(!there.accept(&unknown), "not a rank of this job");
     }
 
     #[test]
     fn the_last_news_is_kept_by_communicator() {
         let key = CommunicatorKey { id: 4, epoch: 0 };
-        let mut flood = Flood::new(0, 1);
+        let mut flood = Flood::new(JobRank::new(0), 1);
         flood.publish(Topic::Revoked { key, cause: Error::Closed });
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };

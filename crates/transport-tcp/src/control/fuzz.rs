@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
-use unisono_communicator::{Certainty, Collective, DType, Descriptor, Error, Group, Result};
+use unisono_communicator::{
+    Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result,
+};
 
 use super::hosts::Hosts;
 use super::local_communicators::{LocalCommunicator, LocalCommunicators};
@@ -21,7 +23,7 @@ use crate::wire::{
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
 const SIZE: u32 = 5;
-const RANK: u32 = 1;
+const RANK: JobRank = JobRank::new(1);
 
 const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 const INTERVALS: Intervals =
@@ -70,8 +72,8 @@ struct FuzzedNode {
 impl FuzzedNode {
     fn new() -> FuzzedNode {
         let now = Instant::now();
-        let board = Arc::new(Board::new(RANK, SIZE));
-        let group = Group::new(RANK, (0..SIZE).collect(), [0, 0, 0, 1, 1].into(), 0);
+        let board = Arc::new(Board::new(in_world(RANK), SIZE));
+        let group = Group::world_on(RANK.get(), [0, 0, 0, 1, 1].into());
         let (outbox, inbox) = unbounded();
         let hosts = Hosts::new([0, 0, 0, 1, 1].into());
         let mut communicators = LocalCommunicators::new(hosts.clone());
@@ -98,12 +100,12 @@ impl FuzzedNode {
 
     fn on_event(&mut self, input: &mut Input<'_>) {
         let kind = input.below(8);
-        let peer = (RANK + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE;
+        let peer = JobRank::new((RANK.get() + 1 + u32::from(input.below(SIZE as u8 - 1))) % SIZE);
         match kind {
             0 if self.plane.presence(peer) == Presence::Lost => {
                 self.plane.on_process_gone(peer, "its process has ended".into(), self.now);
             }
-            0 if self.connected[peer as usize] => self.end_connection(peer, input.below(2) == 0),
+            0 if self.connected[peer.index()] => self.end_connection(peer, input.below(2) == 0),
             0 | 1 => self.connect(peer),
             2 => {
                 let count = usize::from(input.u16());
@@ -116,11 +118,7 @@ impl FuzzedNode {
                 self.receive(peer, &[&(body.len() as u32).to_le_bytes(), body].concat(), usize::MAX);
             }
             4 | 5 => {
-                let news = News {
-                    origin: input.below(SIZE as u8 + 1).into(),
-                    sequence: input.u8().into(),
-                    topic: topic(input),
-                };
+                let news = News { origin: rank(input), sequence: input.u8().into(), topic: topic(input) };
                 let mut bytes = Vec::new();
                 encode(&Message::News(news), &mut bytes);
                 self.receive(peer, &bytes, usize::MAX);
@@ -130,27 +128,27 @@ impl FuzzedNode {
         }
     }
 
-    fn connect(&mut self, peer: u32) {
+    fn connect(&mut self, peer: JobRank) {
         // A rank that counts as lost is not let in.
-        if !self.connected[peer as usize] && self.plane.presence(peer) != Presence::Lost {
-            self.connected[peer as usize] = true;
+        if !self.connected[peer.index()] && self.plane.presence(peer) != Presence::Lost {
+            self.connected[peer.index()] = true;
             self.plane.on_connected(peer, self.now);
         }
     }
 
-    fn end_connection(&mut self, peer: u32, is_gone: bool) {
-        self.connected[peer as usize] = false;
+    fn end_connection(&mut self, peer: JobRank, is_gone: bool) {
+        self.connected[peer.index()] = false;
         if self.plane.on_ended(peer, self.now) && is_gone {
             self.plane.on_disconnected(peer, Certainty::Confirmed, "nobody is there".into(), self.now);
         }
     }
 
     /// Reads everything from a connection, up to the first bytes that are no message, which end it.
-    fn receive(&mut self, peer: u32, bytes: &[u8], piece: usize) {
+    fn receive(&mut self, peer: JobRank, bytes: &[u8], piece: usize) {
         self.connect(peer);
         let mut socket = BufferedSocket { rest: bytes, piece };
         let mut received = Vec::new();
-        while !(socket.rest.is_empty() && received.is_empty()) && self.connected[peer as usize] {
+        while !(socket.rest.is_empty() && received.is_empty()) && self.connected[peer.index()] {
             let before = [&received[..], socket.rest].concat();
             match now(read_message(&mut socket, &mut received)) {
                 Ok(message) => {
@@ -161,13 +159,13 @@ impl FuzzedNode {
                 Err(End::Closed(_)) => self.end_connection(peer, false),
                 Err(End::ProcessEnded(_)) => panic!("no process is watched"),
                 Err(End::Nonsense(reason)) => {
-                    self.connected[peer as usize] = false;
+                    self.connected[peer.index()] = false;
                     self.plane.on_disconnected(peer, Certainty::Confirmed, reason, self.now);
                 }
             }
             let length = before.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
             if length.is_some_and(|length| length == 0 || length > FRAME_BYTES_MAX) {
-                assert!(!self.connected[peer as usize], "a frame of a length that is not allowed");
+                assert!(!self.connected[peer.index()], "a frame of a length that is not allowed");
                 assert!(received.capacity() < 2 * FRAME_BYTES_MAX, "read in spite of its length");
             }
         }
@@ -183,18 +181,18 @@ impl FuzzedNode {
     }
 
     /// The actions of this rank's caller.
-    fn call(&mut self, peer: u32, input: &mut Input<'_>) {
+    fn call(&mut self, peer: JobRank, input: &mut Input<'_>) {
         match input.below(7) {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
                 self.board.enter(&descriptor, None, None, std::panic::Location::caller());
-                self.board.await_rank(Some(peer));
+                self.board.await_rank(Some(in_world(peer)));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),
             2 if self.plane.presence(peer) == Presence::Live => {
                 let number = self.board.entered().saturating_sub(1);
-                match self.communicators.before_asking(WORLD, peer, number) {
+                match self.communicators.before_asking(WORLD, in_world(peer), number) {
                     Some(topic) => self.plane.publish(topic, self.now),
                     None => self.plane.ask(peer, WORLD, number),
                 }
@@ -242,23 +240,23 @@ impl FuzzedNode {
 
     fn on_action(&mut self, action: Action) {
         match action {
-            Action::Connect(peer) => assert!(peer < SIZE && peer != RANK, "connects to {peer}"),
+            Action::Connect(peer) => assert!(peer.get() < SIZE && peer != RANK, "connects to {peer}"),
             Action::Send(peer, message) => {
-                assert!(peer < SIZE && peer != RANK, "sends to {peer}");
+                assert!(peer.get() < SIZE && peer != RANK, "sends to {peer}");
                 // News of other ranks was checked when it came.
                 if !matches!(&message, Message::News(news) if news.origin != RANK) {
                     check_sent(&message);
                 }
             }
             Action::Happened(news) => {
-                assert!(news.origin < SIZE, "news of {}", news.origin);
-                let heard = &mut self.heard[news.origin as usize];
+                assert!(news.origin.get() < SIZE, "news of {}", news.origin);
+                let heard = &mut self.heard[news.origin.index()];
                 assert!(news.sequence > std::mem::replace(heard, news.sequence), "{news:?} comes again");
                 let topics = self.communicators.happened(&news, self.now);
                 topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
             }
             Action::Asked { from, key, number } => {
-                assert!(from < SIZE && from != RANK);
+                assert!(from.get() < SIZE && from != RANK);
                 let status = self.communicators.status(key, number);
                 check_sent(&Message::Answer { key, number, status });
             }
@@ -271,7 +269,7 @@ impl FuzzedNode {
 
     /// Checks what must hold after every event.
     fn check(&mut self) {
-        for (rank, gone) in (0..SIZE).zip(&mut self.gone) {
+        for (rank, gone) in JobRank::all(SIZE).zip(&mut self.gone) {
             let is_gone = self.plane.presence(rank) != Presence::Live;
             assert!(is_gone || !*gone, "rank {rank} is back");
             *gone = is_gone;
@@ -292,8 +290,8 @@ impl FuzzedNode {
                     Ok(agreed) => {
                         *number += 1;
                         let survivors = &agreed.survivors;
-                        assert!(survivors.is_sorted() && survivors.iter().all(|rank| *rank < SIZE));
-                        assert!(survivors.contains(&RANK), "{agreed:?} without us");
+                        assert!(survivors.is_sorted() && survivors.iter().all(|rank| rank.get() < SIZE));
+                        assert!(survivors.contains(&in_world(RANK)), "{agreed:?} without us");
                     }
                     Err(Error::Timeout { .. } | Error::Evicted { .. }) => {}
                     Err(Error::NoQuorum { .. }) => *number += 1,
@@ -313,6 +311,16 @@ impl FuzzedNode {
         let is_closed = self.closing.is_none_or(|closing| closing.try_recv().is_ok());
         assert!(is_closed, "a close has no end");
     }
+}
+
+/// A rank of the job in the communicator of all of them.
+fn in_world(rank: JobRank) -> GroupRank {
+    GroupRank::new(rank.get())
+}
+
+/// A rank of the job, or one that it does not have.
+fn rank(input: &mut Input<'_>) -> JobRank {
+    JobRank::new(input.below(SIZE as u8 + 1).into())
 }
 
 /// A message that was decoded is the same when it is encoded again.
@@ -341,7 +349,7 @@ fn topic(input: &mut Input<'_>) -> Topic {
         0 => Topic::Revoked { key, cause: cause(input) },
         1 => {
             let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
-            Topic::Lost { rank: input.below(SIZE as u8 + 1).into(), certainty, reason: "r".into() }
+            Topic::Lost { rank: rank(input), certainty, reason: "r".into() }
         }
         2 => Topic::Closed {
             key,
@@ -374,8 +382,8 @@ fn topic(input: &mut Input<'_>) -> Topic {
 fn cause(input: &mut Input<'_>) -> Error {
     match input.below(4) {
         0 => Error::Closed,
-        1 => Error::Evicted { reported_by: 0, evidence: "r".into() },
-        2 => Error::Corrupted { from: 0, to: 2, call: None, reason: "r".into() },
+        1 => Error::Evicted { reported_by: JobRank::new(0), evidence: "r".into() },
+        2 => Error::Corrupted { from: JobRank::new(0), to: JobRank::new(2), call: None, reason: "r".into() },
         _ => Error::Refused { problem: "p".into() },
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
-use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
 
 use super::Command;
 use super::local_communicators::ID_LIST_BITS;
@@ -46,11 +46,11 @@ impl TcpControl {
     }
 
     /// `None` when this rank is not in the list.
-    fn make(&self, ranks: &[u32], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
-        let global = |&rank: &u32| self.group.global_ranks()[rank as usize];
-        let key = derived_key(self.key, origin, &ranks.iter().map(global).collect::<Vec<_>>());
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
+        let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
+        let key = derived_key(self.key, origin, &job_ranks);
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
-        let rank = group.rank();
+        let rank = group.own_job_rank();
         match communicator::create(&self.world, key, group) {
             Ok(derived) => Ok(Some(derived)),
             Err(error) => {
@@ -79,11 +79,11 @@ impl Control for TcpControl {
         self.flood_about(self.key, cause);
     }
 
-    fn stream_ended(&self, peer: u32) {
+    fn stream_ended(&self, peer: GroupRank) {
         self.send(Command::StreamEnded { key: self.key, peer });
     }
 
-    fn ask(&self, awaited: u32, number: u64) {
+    fn ask(&self, awaited: GroupRank, number: u64) {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
@@ -100,12 +100,12 @@ impl Control for TcpControl {
         await_answer(&answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
         let made = self.make(survivors, Origin::Shrink(number))?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
         self.make(ranks, Origin::Derive(counter))
     }
 }
@@ -128,13 +128,13 @@ pub(super) enum Origin {
 
 /// The key of a communicator that every rank computes for itself. The low bits depend on the ranks, the others on
 /// how it came about, so that two sides that called with different lists meet and notice.
-pub(super) fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[u32]) -> CommunicatorKey {
+pub(super) fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[JobRank]) -> CommunicatorKey {
     let (kind, counter, epoch) = match origin {
         Origin::Derive(counter) => (0, counter, parent.epoch),
         Origin::Shrink(number) => (1, number, parent.epoch + 1),
     };
     let origin = hash([parent.id, parent.epoch.into(), kind, counter].into_iter());
-    let list = hash(ranks.iter().map(|&rank| rank.into()));
+    let list = hash(ranks.iter().map(|rank| rank.get().into()));
     let low = (1 << ID_LIST_BITS) - 1;
     CommunicatorKey { id: origin & !low | list & low, epoch }
 }
@@ -154,14 +154,15 @@ mod tests {
     #[test]
     fn keys_tell_origin_and_list_apart() {
         let world = CommunicatorKey { id: 0, epoch: 0 };
-        let key = |counter, ranks: &[u32]| derived_key(world, Origin::Derive(counter), ranks);
+        let list = |ranks: [u32; 2]| ranks.map(JobRank::new);
+        let key = |counter, ranks| derived_key(world, Origin::Derive(counter), &list(ranks));
         let origin = |key: CommunicatorKey| key.id >> ID_LIST_BITS;
-        assert_eq!(key(0, &[0, 1]), key(0, &[0, 1]));
-        assert_eq!(origin(key(0, &[0, 1])), origin(key(0, &[1, 0])));
-        assert_ne!(key(0, &[0, 1]), key(0, &[1, 0]));
-        let shrunk = derived_key(world, Origin::Shrink(0), &[0, 1]);
-        assert!(shrunk.epoch == 1 && origin(shrunk) != origin(key(0, &[0, 1])));
-        let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, &[0, 1]))).collect();
+        assert_eq!(key(0, [0, 1]), key(0, [0, 1]));
+        assert_eq!(origin(key(0, [0, 1])), origin(key(0, [1, 0])));
+        assert_ne!(key(0, [0, 1]), key(0, [1, 0]));
+        let shrunk = derived_key(world, Origin::Shrink(0), &list([0, 1]));
+        assert!(shrunk.epoch == 1 && origin(shrunk) != origin(key(0, [0, 1])));
+        let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, [0, 1]))).collect();
         origins.sort_unstable();
         origins.dedup();
         assert_eq!(origins.len(), 10_000);

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use unisono_communicator::Certainty;
+use unisono_communicator::{Certainty, JobRank};
 
 use crate::wire::{News, Topic};
 
@@ -26,13 +26,13 @@ impl Hosts {
     }
 
     /// Whether two ranks of the job share a host.
-    pub(crate) fn are_same(&self, one: u32, other: u32) -> bool {
-        let host = |rank: u32| self.0.get(rank as usize);
+    pub(crate) fn are_same(&self, one: JobRank, other: JobRank) -> bool {
+        let host = |rank: JobRank| self.0.get(rank.index());
         host(one).is_some() && host(one) == host(other)
     }
 
     /// The rank that this news proves to be gone.
-    pub(crate) fn proven_gone(&self, news: &News) -> Option<u32> {
+    pub(crate) fn proven_gone(&self, news: &News) -> Option<JobRank> {
         match news.topic {
             Topic::Lost { rank, certainty: Certainty::Confirmed, .. } => {
                 self.are_same(news.origin, rank).then_some(rank)
@@ -55,13 +55,15 @@ mod tests {
     fn only_a_rank_on_the_same_host_proves_a_loss() {
         let hosts = Hosts::new([0, 0, 1].into());
         let lost = |origin, rank, certainty| {
-            let topic = Topic::Lost { rank, certainty, reason: String::new() };
-            hosts.proven_gone(&News { origin, sequence: 1, topic })
+            let topic = Topic::Lost { rank: JobRank::new(rank), certainty, reason: String::new() };
+            hosts.proven_gone(&News { origin: JobRank::new(origin), sequence: 1, topic })
         };
-        assert_eq!(lost(0, 1, Certainty::Confirmed), Some(1));
+        assert_eq!(lost(0, 1, Certainty::Confirmed), Some(JobRank::new(1)));
         assert_eq!(lost(0, 1, Certainty::Suspected), None);
         assert_eq!(lost(2, 1, Certainty::Confirmed), None, "the way between may be cut");
         assert_eq!(lost(7, 8, Certainty::Confirmed), None, "no ranks of the job");
-        assert_eq!(hosts.proven_gone(&News { origin: 2, sequence: 1, topic: Topic::Goodbye }), Some(2));
+        let origin = JobRank::new(2);
+        let goodbye = News { origin, sequence: 1, topic: Topic::Goodbye };
+        assert_eq!(hosts.proven_gone(&goodbye), Some(origin));
     }
 }

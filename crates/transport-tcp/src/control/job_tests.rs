@@ -253,7 +253,7 @@ impl Case {
             (Trouble::CutLink, Error::Timeout { .. }) => None,
             (Trouble::CutHosts | Trouble::ResetHosts, Error::PeerLost { reported_by, .. }) => {
                 let blamed = culprits(error);
-                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(*reported_by));
+                let is_right = blamed.iter().all(|&culprit| host(culprit) != host(reported_by.get()));
                 (!is_right).then(|| format!("blames {blamed:?} on its own side"))
             }
             (Trouble::CutHosts | Trouble::ResetHosts, Error::Evicted { .. } | Error::NoQuorum { .. }) => None,
@@ -372,7 +372,7 @@ fn errors(story: &[Moment]) -> impl Iterator<Item = &Error> {
 
 fn culprits(error: &Error) -> BTreeSet<u32> {
     match error.root_cause() {
-        Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank).collect(),
+        Error::PeerLost { culprits, .. } => culprits.iter().map(|culprit| culprit.rank.get()).collect(),
         _ => BTreeSet::new(),
     }
 }

@@ -8,7 +8,7 @@ use crossbeam::channel::Sender;
 use unisono_backend::{
     Ask, Board, CallHistory, CallStatus, Peers, Revocation, Waker, asked_next, closing_error, judge_answer,
 };
-use unisono_communicator::{CallInfo, Certainty, Error, Group};
+use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
 use super::hosts::Hosts;
 use super::slots::Slot;
@@ -90,13 +90,9 @@ impl LocalCommunicator {
         self.key
     }
 
-    /// The rank in the job of a group rank.
-    pub(crate) fn global_rank(&self, rank: u32) -> Option<u32> {
-        self.group.global_ranks().get(rank as usize).copied()
-    }
-
-    fn group_rank(&self, global: u32) -> Option<u32> {
-        self.group.global_ranks().iter().position(|&rank| rank == global).map(|rank| rank as u32)
+    /// The rank in the job of one of its ranks.
+    pub(crate) fn job_rank(&self, rank: GroupRank) -> JobRank {
+        self.group.job_rank(rank)
     }
 
     /// Puts a delivery into the inbox and wakes the thread that waits for it. A communicator that is being dropped
@@ -116,34 +112,33 @@ impl LocalCommunicator {
         }
     }
 
-    /// The loss of the group rank `peer`, which the rank of the job `noticed_by` noticed.
-    fn peer_lost(&self, peer: u32, noticed_by: u32, certainty: Certainty, reason: String) -> Error {
+    /// The loss of `peer`, which `noticed_by` noticed.
+    fn peer_lost(&self, peer: GroupRank, noticed_by: JobRank, certainty: Certainty, reason: String) -> Error {
         self.peers.lost(peer, noticed_by, certainty, reason, self.running())
     }
 
     /// The failure of a call that needs a rank that is not there any more.
-    fn gone(&self, peer: u32, certainty: Certainty, reason: String) -> Error {
-        let own = self.group.global_ranks()[self.group.rank() as usize];
-        self.peer_lost(peer, own, certainty, reason)
+    fn gone(&self, peer: GroupRank, certainty: Certainty, reason: String) -> Error {
+        self.peer_lost(peer, self.group.own_job_rank(), certainty, reason)
     }
 
     /// Revokes with a cause found by the rank of the job `origin`.
-    fn revoke(&self, origin: u32, cause: Error) {
-        let by = self.group_rank(origin).unwrap_or(self.group.rank());
+    fn revoke(&self, origin: JobRank, cause: Error) {
         // A rank that has reported its own failure stays the culprit, whatever it reports later: it may live, and lose
         // other ranks that have left because of its failure.
-        let has_told_of_itself = |first: Revocation| first.by == by && first.cause.lost_ranks() == [origin];
+        let has_told_of_itself =
+            |first: Revocation| first.by == origin && first.cause.lost_ranks() == [origin];
         if self.board.revocation().is_some_and(has_told_of_itself) {
             return;
         }
-        if self.board.revoke_reported(by, origin, Arc::new(cause)) {
+        if self.board.revoke_reported(origin, Arc::new(cause)) {
             (self.waker)();
         }
     }
 
     /// Revokes with a cause found here; returns the topic to publish if it is the first cause.
     fn find(&self, cause: Error) -> Option<Topic> {
-        let is_first = self.board.revoke(self.group.rank(), Arc::new(cause.clone()));
+        let is_first = self.board.revoke(self.group.own_job_rank(), Arc::new(cause.clone()));
         (self.waker)();
         is_first.then_some(Topic::Revoked { key: self.key, cause })
     }
@@ -153,8 +148,8 @@ impl LocalCommunicator {
         match &news.topic {
             Topic::Revoked { key, cause } if *key == self.key => self.revoke(news.origin, cause.clone()),
             Topic::Lost { rank, certainty, reason } => {
-                let Some(peer) = self.group_rank(*rank) else { return Vec::new() };
-                if peer == self.group.rank() {
+                let Some(peer) = self.group.group_rank_of(*rank) else { return Vec::new() };
+                if peer == self.group.own_rank() {
                     self.evicted(news.origin, reason.clone(), now);
                 } else {
                     let is_proven = hosts.proven_gone(news).is_some();
@@ -174,12 +169,12 @@ impl LocalCommunicator {
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
             Topic::Ballot { agreement, ballot } if agreement.communicator == self.key => {
-                if let Some(from) = self.group_rank(news.origin) {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
                     self.survival.on_ballot(from, *agreement, ballot.clone());
                 }
             }
             Topic::Decision { agreement, ballot } if agreement.communicator == self.key => {
-                if let Some(from) = self.group_rank(news.origin) {
+                if let Some(from) = self.group.group_rank_of(news.origin) {
                     self.survival.on_decision(from, *agreement, ballot.clone());
                 }
             }
@@ -188,34 +183,40 @@ impl LocalCommunicator {
         self.survival.step(now)
     }
 
-    fn lost(&mut self, peer: u32, (noticed_by, now): (u32, Instant), certainty: Certainty, reason: String) {
+    fn lost(
+        &mut self,
+        peer: GroupRank,
+        (noticed_by, now): (JobRank, Instant),
+        certainty: Certainty,
+        reason: String,
+    ) {
         // A rank that has closed is no loss; a call that still waits for it learns that by asking.
-        if self.closed[peer as usize].is_none() {
+        if self.closed[peer.index()].is_none() {
             let cause = self.peer_lost(peer, noticed_by, certainty, reason);
             self.revoke(noticed_by, cause);
             self.finish_closing(now);
         }
     }
 
-    fn evicted(&mut self, noticed_by: u32, reason: String, now: Instant) {
-        self.board.evict(Error::Evicted { reported_by: noticed_by, evidence: reason });
+    fn evicted(&mut self, noticed_by: JobRank, reason: String, now: Instant) {
+        self.board.evict(noticed_by, reason);
         (self.waker)();
         self.finish_closing(now);
     }
 
     /// Another rank takes no part any more. What it has sent stays valid, so calls go on. Returns the loss to publish
     /// if a call of this rank has met the end of its stream.
-    fn note_closed(&mut self, origin: u32, departure: Departure, now: Instant) -> Option<Topic> {
+    fn note_closed(&mut self, origin: JobRank, departure: Departure, now: Instant) -> Option<Topic> {
         let mut early = None;
-        if let Some(peer) = self.group_rank(origin) {
-            if peer != self.group.rank() {
+        if let Some(peer) = self.group.group_rank_of(origin) {
+            if peer != self.group.own_rank() {
                 // It takes no part any more, whether it lives or not.
                 self.survival.note(peer, Fate::Gone);
                 self.board.closings().note_closed(peer);
             }
             // A rank that closes after a failure may have made fewer calls. That is no mismatch.
             if !self.board.is_revoked() {
-                self.closed[peer as usize].get_or_insert(departure);
+                self.closed[peer.index()].get_or_insert(departure);
             }
             early = self.left_too_early(peer);
             self.finish_closing(now);
@@ -224,8 +225,8 @@ impl LocalCommunicator {
     }
 
     /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
-    fn left_too_early(&self, peer: u32) -> Option<Topic> {
-        let closed = self.closed[peer as usize].filter(|_| self.ended_streams[peer as usize])?;
+    fn left_too_early(&self, peer: GroupRank) -> Option<Topic> {
+        let closed = self.closed[peer.index()].filter(|_| self.ended_streams[peer.index()])?;
         self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.history.calls)))
     }
 
@@ -246,18 +247,18 @@ impl LocalCommunicator {
         let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
         let left_early = || {
             let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
-            let (peer, departure) = (0u32..).zip(&self.closed).find_map(|(peer, one)| {
+            let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
                 let departure = one.filter(is_early)?;
                 Some((peer, departure))
             })?;
             Some(self.gone(peer, Certainty::Confirmed, left_after(departure.history.calls)))
         };
-        closing_error(&self.board, ours, &closed).or_else(left_early)
+        closing_error(&self.peers, ours, &closed).or_else(left_early)
     }
 
     /// The failure of a call that waits for a rank that has closed before that call.
-    fn awaited_has_closed(&self, awaited: u32, number: u64) -> Option<Error> {
-        let closed = self.closed.get(awaited as usize).copied().flatten();
+    fn awaited_has_closed(&self, awaited: GroupRank, number: u64) -> Option<Error> {
+        let closed = self.closed.get(awaited.index()).copied().flatten();
         let calls = closed.map(|departure| departure.history.calls).filter(|&calls| calls <= number)?;
         Some(self.gone(awaited, Certainty::Confirmed, left_after(calls)))
     }
@@ -300,7 +301,7 @@ impl LocalCommunicators {
     pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory, panicked: bool) -> Option<Topic> {
         let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told)?;
         if panicked && !communicator.board.is_revoked() {
-            let own = communicator.group.rank();
+            let own = communicator.group.own_rank();
             let cause = communicator.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
             return Some(Topic::Revoked { key, cause });
         }
@@ -319,9 +320,9 @@ impl LocalCommunicators {
 
     /// The stream from a rank has ended in the middle of a call. Returns the loss to publish if it is known that the
     /// rank has left.
-    pub(crate) fn stream_ended(&mut self, key: CommunicatorKey, peer: u32) -> Option<Topic> {
+    pub(crate) fn stream_ended(&mut self, key: CommunicatorKey, peer: GroupRank) -> Option<Topic> {
         let communicator = self.communicators.get_mut(&key)?;
-        *communicator.ended_streams.get_mut(peer as usize)? = true;
+        *communicator.ended_streams.get_mut(peer.index())? = true;
         communicator.left_too_early(peer)
     }
 
@@ -353,7 +354,7 @@ impl LocalCommunicators {
     /// Hands over a socket. A communicator that was dropped meanwhile needs none.
     pub(crate) fn deliver(&self, slot: Slot, socket: Arc<DataSocket>) {
         let Some(communicator) = self.get(slot.key) else { return };
-        if let Some(peer) = communicator.group_rank(slot.peer) {
+        if let Some(peer) = communicator.group.group_rank_of(slot.peer) {
             communicator.post(Delivery::Socket { peer, role: slot.role, socket });
             if slot.role == ConnectionRole::PointToPoint {
                 communicator.board.closings().note_message_stream(peer);
@@ -364,7 +365,7 @@ impl LocalCommunicators {
     /// Says that a socket will never come.
     pub(crate) fn deliver_failure(&self, slot: Slot, failure: Failure) {
         let Some(communicator) = self.get(slot.key) else { return };
-        let Some(peer) = communicator.group_rank(slot.peer) else { return };
+        let Some(peer) = communicator.group.group_rank_of(slot.peer) else { return };
         communicator.post(Delivery::Failed(match failure {
             Failure::Gone(certainty, reason) => communicator.gone(peer, certainty, reason),
             Failure::Error(error) => error,
@@ -388,7 +389,12 @@ impl LocalCommunicators {
 
     /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known
     /// already.
-    pub(crate) fn before_asking(&self, key: CommunicatorKey, awaited: u32, number: u64) -> Option<Topic> {
+    pub(crate) fn before_asking(
+        &self,
+        key: CommunicatorKey,
+        awaited: GroupRank,
+        number: u64,
+    ) -> Option<Topic> {
         let communicator = self.get(key)?;
         communicator.awaited_has_closed(awaited, number).and_then(|cause| communicator.find(cause))
     }
@@ -402,19 +408,25 @@ impl LocalCommunicators {
     /// A rank of the job has answered our question. Returns the failure to publish, if the answer shows one.
     pub(crate) fn answered(
         &self,
-        from: u32,
+        from: JobRank,
         key: CommunicatorKey,
         number: u64,
         status: &CallStatus,
     ) -> Option<Topic> {
         let communicator = self.get(key)?;
-        let cause = judge_answer(&communicator.board, communicator.group_rank(from)?, number, status)?;
+        let cause =
+            judge_answer(&communicator.peers, communicator.group.group_rank_of(from)?, number, status)?;
         communicator.find(cause)
     }
 
     /// Who is to be asked next after that answer.
-    pub(crate) fn asked_next(&self, key: CommunicatorKey, number: u64, status: &CallStatus) -> Option<u32> {
-        asked_next(&self.get(key)?.board, number, status)
+    pub(crate) fn asked_next(
+        &self,
+        key: CommunicatorKey,
+        number: u64,
+        status: &CallStatus,
+    ) -> Option<GroupRank> {
+        asked_next(&self.get(key)?.peers, number, status)
     }
 
     /// A connection for `slot` came, and this rank has a communicator that was made in the same way for other ranks:
@@ -423,13 +435,15 @@ impl LocalCommunicators {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
         let conflict = self.communicators.values().find(|communicator| {
             let is_other = communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key);
-            is_other && communicator.group_rank(slot.peer).is_some() && !communicator.board.is_revoked()
+            is_other
+                && communicator.group.group_rank_of(slot.peer).is_some()
+                && !communicator.board.is_revoked()
         });
         let Some(communicator) = conflict else { return Vec::new() };
-        let ranks = communicator.group.global_ranks();
+        let ranks = communicator.group.job_ranks();
         let problem = format!(
             "the ranks asked for different groups: rank {} of the job for {ranks:?}, rank {} for others",
-            ranks[communicator.group.rank() as usize],
+            communicator.group.own_job_rank(),
             slot.peer
         );
         let theirs = Topic::Revoked { key: slot.key, cause: Error::Refused { problem: problem.clone() } };

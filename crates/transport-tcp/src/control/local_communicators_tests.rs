@@ -11,10 +11,14 @@ use crate::wire::ConnectionRole;
 
 const KEY: CommunicatorKey = CommunicatorKey { id: 5 << ID_LIST_BITS, epoch: 0 };
 
+/// The last of its three ranks, 6 in the job.
+const LAST: GroupRank = GroupRank::new(2);
+
 /// The middle one of the ranks 2, 4 and 6 of a job.
 fn local_communicator() -> (LocalCommunicator, Arc<Board>, Receiver<Delivery>) {
-    let group = Group::new(1, [2, 4, 6].into(), [0; 3].into(), 0);
-    let board = Arc::new(Board::new(1, 3));
+    let own = GroupRank::new(1);
+    let group = Group::new(own, [2, 4, 6].map(JobRank::new).into(), [0; 3].into(), 0);
+    let board = Arc::new(Board::new(own, 3));
     let (outbox, inbox) = unbounded();
     (LocalCommunicator::new(KEY, group, board.clone(), (outbox, Arc::new(|| {}))), board, inbox)
 }
@@ -32,11 +36,11 @@ fn local_communicators() -> (LocalCommunicators, Arc<Board>, Receiver<Delivery>)
 }
 
 fn news(origin: u32, topic: Topic) -> News {
-    News { origin, sequence: 1, topic }
+    News { origin: JobRank::new(origin), sequence: 1, topic }
 }
 
 fn lost(rank: u32) -> Topic {
-    Topic::Lost { rank, certainty: Certainty::Confirmed, reason: "gone".into() }
+    Topic::Lost { rank: JobRank::new(rank), certainty: Certainty::Confirmed, reason: "gone".into() }
 }
 
 fn history(calls: u64) -> CallHistory {
@@ -71,7 +75,8 @@ fn a_lost_rank_ends_the_communicators_that_need_it() {
     let Some(Error::PeerLost { culprits, call, reported_by, .. }) = board.revocation_error() else {
         panic!("the first cause stays, and it was seen by nobody in the group")
     };
-    assert_eq!((culprits[0].rank, reported_by, call.map(|call| call.number)), (6, 3, Some(0)));
+    let ranks = (culprits[0].rank.get(), reported_by.get());
+    assert_eq!((ranks, call.map(|call| call.number)), ((6, 3), Some(0)));
 }
 
 /// A rank whose thread has panicked may live, and report others as lost that have left because of that.
@@ -81,14 +86,14 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
         let (mut communicators, board, _inbox) = local_communicators();
         if tells_itself {
             let cause =
-                local_communicator().0.gone(2, Certainty::Confirmed, "its thread panicked".to_owned());
+                local_communicator().0.gone(LAST, Certainty::Confirmed, "its thread panicked".to_owned());
             communicators.happened(&news(6, Topic::Revoked { key: KEY, cause }), Instant::now());
         } else {
             communicators.happened(&news(2, lost(6)), Instant::now());
         }
         communicators.happened(&news(6, lost(2)), Instant::now());
         let blamed = board.revocation_error().map(|error| error.lost_ranks());
-        assert_eq!(blamed, Some(vec![if tells_itself { 6 } else { 2 }]));
+        assert_eq!(blamed, Some(vec![JobRank::new(if tells_itself { 6 } else { 2 })]));
     }
 }
 
@@ -99,14 +104,14 @@ fn who_has_closed_may_go() {
         .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
     communicators.happened(&news(2, lost(6)), Instant::now());
     assert!(!board.is_revoked());
-    assert!(communicators.before_asking(KEY, 2, 1).is_none(), "it has done that call");
+    assert!(communicators.before_asking(KEY, LAST, 1).is_none(), "it has done that call");
     let Some(Topic::Revoked { cause: Error::PeerLost { culprits, evidence, .. }, .. }) =
-        communicators.before_asking(KEY, 2, 2)
+        communicators.before_asking(KEY, LAST, 2)
     else {
         panic!("it will never make that call")
     };
-    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
-    assert!(communicators.before_asking(KEY, 2, 2).is_none(), "told once");
+    assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
+    assert!(communicators.before_asking(KEY, LAST, 2).is_none(), "told once");
 }
 
 #[test]
@@ -124,7 +129,7 @@ fn closing_waits_for_all_and_compares() {
         .happened(&news(6, Topic::Closed { key: KEY, history: history(4), by_close: true }), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
-    assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0 == 2));
+    assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0.get() == 6));
 
     let (mut early, _board, _inbox) = local_communicators();
     early
@@ -134,7 +139,7 @@ fn closing_waits_for_all_and_compares() {
     let Ok(Err(Error::PeerLost { culprits, evidence, .. })) = answered.try_recv() else {
         panic!("not a loss")
     };
-    assert_eq!((culprits[0].rank, evidence.as_str()), (6, "it left after call 1"));
+    assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board, _inbox) = local_communicators();
     assert!(
@@ -162,32 +167,38 @@ fn what_came_before_the_communicator_counts() {
         &[news(2, Topic::Revoked { key: KEY, cause: Error::Closed })],
         Instant::now(),
     );
-    assert!(matches!(board.revocation(), Some(revocation) if revocation.by == 0));
+    assert!(matches!(board.revocation(), Some(revocation) if revocation.by.get() == 2));
     assert!(matches!(board.revocation_error(), Some(Error::Closed)));
 }
 
 #[test]
-fn mail_names_group_ranks() {
+fn mail_reaches_members_only() {
     let (communicators, _board, inbox) = local_communicators();
-    let slot = Slot { key: KEY, role: ConnectionRole::First, peer: 6 };
+    let slot = Slot { key: KEY, role: ConnectionRole::First, peer: JobRank::new(6) };
     let failure = Failure::Gone(Certainty::Suspected, "no answer".into());
-    communicators.deliver_failure(Slot { peer: 3, ..slot }, Failure::Error(Error::Closed));
+    communicators.deliver_failure(Slot { peer: JobRank::new(3), ..slot }, Failure::Error(Error::Closed));
     assert!(inbox.is_empty(), "not a member");
     communicators.deliver_failure(slot, failure);
     let Ok(Delivery::Failed(Error::PeerLost { culprits, reported_by, .. })) = inbox.try_recv() else {
         panic!("no failure")
     };
-    assert_eq!((culprits[0].rank, reported_by), (6, 4), "failures name ranks of the job");
+    assert_eq!((culprits[0].rank.get(), reported_by.get()), (6, 4));
 }
 
 #[test]
 fn other_lists_of_the_same_origin_are_a_conflict() {
     let (communicators, board, _inbox) = local_communicators();
-    let other_list =
-        Slot { key: CommunicatorKey { id: KEY.id + 1, ..KEY }, role: ConnectionRole::First, peer: 6 };
+    let other_list = Slot {
+        key: CommunicatorKey { id: KEY.id + 1, ..KEY },
+        role: ConnectionRole::First,
+        peer: JobRank::new(6),
+    };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
     assert!(communicators.find_conflict(other_origin).is_empty());
-    assert!(communicators.find_conflict(Slot { peer: 3, ..other_list }).is_empty(), "a group of others");
+    assert!(
+        communicators.find_conflict(Slot { peer: JobRank::new(3), ..other_list }).is_empty(),
+        "a group of others"
+    );
     let keys: Vec<_> = communicators.find_conflict(other_list).iter().map(Topic::key).collect();
     assert_eq!(keys, [Some(KEY), Some(other_list.key)]);
     assert!(matches!(board.revocation_error(), Some(Error::Refused { .. })));

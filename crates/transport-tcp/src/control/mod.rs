@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::Receiver;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, GroupRank, JobRank, Result};
 
 use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
@@ -71,7 +71,7 @@ pub(crate) fn pending_max(world_size: u32) -> usize {
 /// What the control thread knows of the job from the start.
 pub(crate) struct Identity {
     /// Our rank in the job.
-    pub(crate) rank: u32,
+    pub(crate) rank: JobRank,
     /// The job.
     pub(crate) job: JobId,
     /// Its secret.
@@ -114,16 +114,16 @@ pub(crate) enum Command {
     /// It is gone, after these collectives; `panicked` when the thread that dropped it was unwinding.
     Unregister { key: CommunicatorKey, ours: CallHistory, panicked: bool },
     /// Its engine needs these sockets.
-    Dial { key: CommunicatorKey, wanted: Vec<(u32, ConnectionRole)> },
+    Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
     /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
     /// every control connection.
     Flood { key: CommunicatorKey, cause: Arc<Error>, handed_over: HandedOver },
     /// The stream from that rank has ended in the middle of a call.
-    StreamEnded { key: CommunicatorKey, peer: u32 },
+    StreamEnded { key: CommunicatorKey, peer: GroupRank },
     /// The engine no longer needs these sockets, but what was sent on them must still arrive.
     Linger { sockets: Vec<Arc<DataSocket>> },
     /// Its call `number` waits for that rank.
-    Ask { key: CommunicatorKey, awaited: u32, number: u64 },
+    Ask { key: CommunicatorKey, awaited: GroupRank, number: u64 },
     /// Its survivors are to agree; see [`unisono_backend::Control::agree`].
     Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
     /// It closes; the answer says whether the others made the same calls.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallStatus;
-use unisono_communicator::Certainty;
+use unisono_communicator::{Certainty, JobRank};
 
 use super::detector::Detector;
 use super::flood::Flood;
@@ -20,15 +20,15 @@ const QUESTIONS_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     /// Connect to that rank.
-    Connect(u32),
+    Connect(JobRank),
     /// Send this message to that rank.
-    Send(u32, Message),
+    Send(JobRank, Message),
     /// This has happened, here or elsewhere; each piece of news comes once.
     Happened(News),
     /// That rank asks about our call; answer it.
     Asked {
         /// Who asks.
-        from: u32,
+        from: JobRank,
         /// About which communicator.
         key: CommunicatorKey,
         /// And which call.
@@ -37,7 +37,7 @@ pub(crate) enum Action {
     /// That rank has answered our question.
     Answered {
         /// Who answers.
-        from: u32,
+        from: JobRank,
         /// About which communicator.
         key: CommunicatorKey,
         /// And which call.
@@ -70,7 +70,7 @@ pub(crate) struct Intervals {
 /// The control plane of one rank.
 #[derive(Debug)]
 pub(crate) struct Plane {
-    rank: u32,
+    rank: JobRank,
     hosts: Hosts,
     presence: Vec<Presence>,
     /// The ranks that are proven to be gone; see [`Hosts::proven_gone`].
@@ -79,9 +79,9 @@ pub(crate) struct Plane {
     connecting: Vec<bool>,
     /// The ranks from which something has ever come.
     heard: Vec<bool>,
-    questions: BTreeMap<u32, Vec<Message>>,
+    questions: BTreeMap<JobRank, Vec<Message>>,
     /// Since when a needed connection is missing that the other side is to dial.
-    missing: BTreeMap<u32, Instant>,
+    missing: BTreeMap<JobRank, Instant>,
     patience: Duration,
     topology: Topology,
     detector: Detector,
@@ -91,7 +91,7 @@ pub(crate) struct Plane {
 
 impl Plane {
     /// The plane of `rank` in a job on these hosts, which wants its first connections at once.
-    pub(crate) fn new(rank: u32, hosts: Hosts, intervals: Intervals, now: Instant) -> Plane {
+    pub(crate) fn new(rank: JobRank, hosts: Hosts, intervals: Intervals, now: Instant) -> Plane {
         let size = hosts.ranks();
         let mut plane = Plane {
             rank,
@@ -119,8 +119,8 @@ impl Plane {
     }
 
     /// What is known of a rank.
-    pub(crate) fn presence(&self, rank: u32) -> Presence {
-        self.presence.get(rank as usize).copied().unwrap_or(Presence::Lost)
+    pub(crate) fn presence(&self, rank: JobRank) -> Presence {
+        self.presence.get(rank.index()).copied().unwrap_or(Presence::Lost)
     }
 
     /// The news that a communicator must learn when it is made.
@@ -136,13 +136,13 @@ impl Plane {
     /// Whether every connection that it needs exists. A rank that counts as lost needs none.
     pub(crate) fn is_connected(&self) -> bool {
         self.presence(self.rank) != Presence::Live
-            || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer as usize])
+            || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer.index()])
     }
 
     /// The connection to a rank is there.
-    pub(crate) fn on_connected(&mut self, peer: u32, now: Instant) {
-        self.connecting[peer as usize] = false;
-        self.connected[peer as usize] = true;
+    pub(crate) fn on_connected(&mut self, peer: JobRank, now: Instant) {
+        self.connecting[peer.index()] = false;
+        self.connected[peer.index()] = true;
         // The first message. A connection that ends before it says nothing about the other side.
         self.actions.push(Action::Send(peer, Message::Beat));
         // The news from before this connection existed.
@@ -154,23 +154,29 @@ impl Plane {
 
     /// The connection to a rank has ended. True when it is to be dialled again; that dial tells whether the rank is
     /// gone. A connection between two live ranks can end on its way too, and then only the messages under way are lost.
-    pub(crate) fn on_ended(&mut self, peer: u32, now: Instant) -> bool {
+    pub(crate) fn on_ended(&mut self, peer: JobRank, now: Instant) -> bool {
         let is_wanted = self.presence(peer) == Presence::Live && self.presence(self.rank) == Presence::Live;
-        self.connected[peer as usize] = false;
-        self.connecting[peer as usize] = is_wanted;
+        self.connected[peer.index()] = false;
+        self.connecting[peer.index()] = is_wanted;
         self.watch(now);
         is_wanted
     }
 
     /// Whether anything has ever come from a rank. Such a rank says goodbye before it leaves.
-    pub(crate) fn has_heard(&self, peer: u32) -> bool {
-        self.heard[peer as usize]
+    pub(crate) fn has_heard(&self, peer: JobRank) -> bool {
+        self.heard[peer.index()]
     }
 
     /// There is no connection to a rank, and there will be none; `certainty` says how sure that makes its loss.
-    pub(crate) fn on_disconnected(&mut self, peer: u32, certainty: Certainty, reason: String, now: Instant) {
-        self.connecting[peer as usize] = false;
-        self.connected[peer as usize] = false;
+    pub(crate) fn on_disconnected(
+        &mut self,
+        peer: JobRank,
+        certainty: Certainty,
+        reason: String,
+        now: Instant,
+    ) {
+        self.connecting[peer.index()] = false;
+        self.connected[peer.index()] = false;
         self.questions.remove(&peer);
         if self.presence(peer) == Presence::Live {
             self.lose(peer, certainty, reason, now);
@@ -179,22 +185,22 @@ impl Plane {
 
     /// This rank has seen that the process of a rank on its own host is gone, and has read everything that it had sent
     /// here. That is published also when others have reported the loss before: perhaps no other rank can prove it.
-    pub(crate) fn on_process_gone(&mut self, rank: u32, reason: String, now: Instant) {
+    pub(crate) fn on_process_gone(&mut self, rank: JobRank, reason: String, now: Instant) {
         if self.presence(self.rank) == Presence::Live && self.needs_proof(rank) {
             self.publish(Topic::Lost { rank, certainty: Certainty::Confirmed, reason }, now);
         }
     }
 
     /// Whether it is not yet proven that a rank on our host is gone: it lives, or only other hosts have lost it.
-    pub(crate) fn needs_proof(&self, rank: u32) -> bool {
+    pub(crate) fn needs_proof(&self, rank: JobRank) -> bool {
         let is_neighbour = rank != self.rank && self.hosts.are_same(self.rank, rank);
-        is_neighbour && !self.proven[rank as usize]
+        is_neighbour && !self.proven[rank.index()]
     }
 
     /// A message has come from a rank.
-    pub(crate) fn on_message(&mut self, from: u32, message: Message, now: Instant) {
+    pub(crate) fn on_message(&mut self, from: JobRank, message: Message, now: Instant) {
         self.detector.heard(from, now);
-        self.heard[from as usize] = true;
+        self.heard[from.index()] = true;
         match message {
             Message::Beat => {}
             Message::Ask { key, number } => self.actions.push(Action::Asked { from, key, number }),
@@ -212,7 +218,7 @@ impl Plane {
             self.lose(silence.rank, Certainty::Suspected, reason, now);
         }
         self.dial_missing(now);
-        let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer as usize]);
+        let watchers = self.topology.watchers().into_iter().filter(|&peer| self.connected[peer.index()]);
         self.actions.extend(watchers.map(|peer| Action::Send(peer, Message::Beat)));
     }
 
@@ -223,9 +229,9 @@ impl Plane {
     }
 
     /// Asks a rank about its call.
-    pub(crate) fn ask(&mut self, peer: u32, key: CommunicatorKey, number: u64) {
+    pub(crate) fn ask(&mut self, peer: JobRank, key: CommunicatorKey, number: u64) {
         let message = Message::Ask { key, number };
-        if self.connected[peer as usize] {
+        if self.connected[peer.index()] {
             self.actions.push(Action::Send(peer, message));
             return;
         }
@@ -237,7 +243,7 @@ impl Plane {
         self.connect(peer);
     }
 
-    fn on_news(&mut self, from: u32, news: News, now: Instant) {
+    fn on_news(&mut self, from: JobRank, news: News, now: Instant) {
         // A live rank that counts as lost is not listened to any more: it may have missed any news.
         let is_heard =
             self.presence(news.origin) != Presence::Lost && self.presence(self.rank) != Presence::Lost;
@@ -248,7 +254,7 @@ impl Plane {
         }
     }
 
-    fn lose(&mut self, rank: u32, certainty: Certainty, reason: String, now: Instant) {
+    fn lose(&mut self, rank: JobRank, certainty: Certainty, reason: String, now: Instant) {
         // When this rank counts as lost, all others end their connections to it. That says nothing about them.
         if self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
             self.publish(Topic::Lost { rank, certainty, reason }, now);
@@ -256,9 +262,9 @@ impl Plane {
     }
 
     /// Forwards news and acts on it.
-    fn spread(&mut self, from: u32, news: News, now: Instant) {
-        for peer in (0..self.connected.len() as u32).filter(|&peer| peer != from) {
-            if self.connected[peer as usize] {
+    fn spread(&mut self, from: JobRank, news: News, now: Instant) {
+        for peer in JobRank::all(self.hosts.ranks()).filter(|&peer| peer != from) {
+            if self.connected[peer.index()] {
                 self.actions.push(Action::Send(peer, Message::News(news.clone())));
             }
         }
@@ -273,14 +279,13 @@ impl Plane {
             cause.lost_ranks().into_iter().for_each(|rank| self.look_for(rank));
         }
         let by = news.origin;
-        if let Some(proven) =
-            self.hosts.proven_gone(&news).and_then(|rank| self.proven.get_mut(rank as usize))
+        if let Some(proven) = self.hosts.proven_gone(&news).and_then(|rank| self.proven.get_mut(rank.index()))
         {
             *proven = true;
         }
         self.actions.push(Action::Happened(news));
-        if let Some((rank, presence)) = gone.filter(|gone| (gone.0 as usize) < self.presence.len()) {
-            self.presence[rank as usize] = presence;
+        if let Some((rank, presence)) = gone.filter(|gone| gone.0.index() < self.presence.len()) {
+            self.presence[rank.index()] = presence;
             if rank != self.rank {
                 self.topology.remove(rank);
                 self.connect_wanted();
@@ -307,7 +312,7 @@ impl Plane {
             return;
         }
         let mut wanted = self.topology.wanted(self.rank);
-        wanted.retain(|&peer| !self.connected[peer as usize] && !self.connecting[peer as usize]);
+        wanted.retain(|&peer| !self.connected[peer.index()] && !self.connecting[peer.index()]);
         self.missing.retain(|peer, _| wanted.contains(peer));
         for peer in wanted {
             let since = *self.missing.entry(peer).or_insert(now);
@@ -319,15 +324,15 @@ impl Plane {
 
     /// A communicator has lost a rank that lives as far as the plane knows. If that rank should have dialled this one
     /// and has not, only a dial tells whether it is gone, and the survivors wait for its ballot until then.
-    fn look_for(&mut self, rank: u32) {
+    fn look_for(&mut self, rank: JobRank) {
         let is_wanted = self.topology.wanted(self.rank).contains(&rank);
         if is_wanted && self.presence(self.rank) == Presence::Live && self.presence(rank) == Presence::Live {
             self.connect(rank);
         }
     }
 
-    fn connect(&mut self, peer: u32) {
-        let (connected, connecting) = (self.connected[peer as usize], &mut self.connecting[peer as usize]);
+    fn connect(&mut self, peer: JobRank) {
+        let (connected, connecting) = (self.connected[peer.index()], &mut self.connecting[peer.index()]);
         if !connected && !*connecting && peer != self.rank {
             *connecting = true;
             self.actions.push(Action::Connect(peer));
@@ -336,8 +341,8 @@ impl Plane {
 
     /// Watches the ranks that send us heartbeats, once there is a connection for them, and also while it is made again.
     fn watch(&mut self, now: Instant) {
-        let beats = |rank: &u32| self.connected[*rank as usize] || self.heard[*rank as usize];
-        let watched: Vec<u32> = self.topology.watched().into_iter().filter(beats).collect();
+        let beats = |rank: &JobRank| self.connected[rank.index()] || self.heard[rank.index()];
+        let watched: Vec<JobRank> = self.topology.watched().into_iter().filter(beats).collect();
         self.detector.watch(watched, now);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use unisono_backend::CallStatus;
 use unisono_backend::{Ask, Question};
-use unisono_communicator::{Certainty, Culprit, Error};
+use unisono_communicator::{Certainty, Culprit, Error, GroupRank, JobRank};
 
 use super::hosts::Hosts;
 use super::plane::{Action, Plane};
@@ -113,8 +113,8 @@ fn questions_reach_ranks_without_a_standing_connection() {
     let far = 11;
     assert!(!simulation.links.contains(&(0, far)));
     simulation.with_plane(0, |plane, _| {
-        plane.ask(far, key, 4);
-        plane.ask(far, key, 4);
+        plane.ask(JobRank::new(far), key, 4);
+        plane.ask(JobRank::new(far), key, 4);
     });
     simulation.run(MS * 50);
     let nothing = CallStatus::NotYet { last: None };
@@ -126,12 +126,12 @@ fn news_keeps_its_cause() {
     let mut simulation = Simulation::new(10, 4);
     simulation.run(MS * 100);
     let key = CommunicatorKey { id: 3, epoch: 1 };
-    let cause = Error::Revoked { by: 1, cause: Arc::new(Error::invalid("x", "y")) };
+    let cause = Error::Revoked { by: JobRank::new(1), cause: Arc::new(Error::invalid("x", "y")) };
     simulation.publish(6, Topic::Revoked { key, cause });
     simulation.run(MS * 30);
     for (rank, heard) in simulation.heard.iter().enumerate() {
         let origins: Vec<_> =
-            heard.iter().map(|news| (news.origin, news.sequence, news.topic.key())).collect();
+            heard.iter().map(|news| (news.origin.get(), news.sequence, news.topic.key())).collect();
         assert_eq!(origins, [(6, 1, Some(key))], "rank {rank}");
     }
 }
@@ -186,7 +186,10 @@ fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
         simulation.run(MS * 100);
         for answer in answers {
             let survivors = answer.try_recv().map(|answer| answer.map(|agreed| agreed.survivors));
-            assert!(matches!(&survivors, Ok(Ok(ranks)) if *ranks == [2, 3]), "seed {seed}: {survivors:?}");
+            assert!(
+                matches!(&survivors, Ok(Ok(ranks)) if *ranks == [2, 3].map(GroupRank::new)),
+                "seed {seed}: {survivors:?}"
+            );
         }
     }
 }
@@ -208,13 +211,16 @@ fn a_host_that_dies_as_a_whole_leaves_no_proof() {
         all.into_iter().map(|answer| answer.map(|agreed| agreed.survivors)).collect::<Vec<_>>()
     };
     for answer in survivors_of(&[0, 0, 1, 1], [0, 1]) {
-        assert!(matches!(&answer, Err(Error::NoQuorum { silent, .. }) if *silent == [0, 1]), "{answer:?}");
+        assert!(
+            matches!(&answer, Err(Error::NoQuorum { silent, .. }) if *silent == [0, 1].map(JobRank::new)),
+            "{answer:?}"
+        );
     }
     for answer in survivors_of(&[0, 0, 1, 1], [2, 3]) {
-        assert!(matches!(&answer, Ok(ranks) if *ranks == [0, 1]), "{answer:?}");
+        assert!(matches!(&answer, Ok(ranks) if *ranks == [0, 1].map(GroupRank::new)), "{answer:?}");
     }
     for answer in survivors_of(&[0, 0, 1, 1, 1], [0, 1]) {
-        assert!(matches!(&answer, Ok(ranks) if *ranks == [2, 3, 4]), "{answer:?}");
+        assert!(matches!(&answer, Ok(ranks) if *ranks == [2, 3, 4].map(GroupRank::new)), "{answer:?}");
     }
 }
 
@@ -222,24 +228,25 @@ fn a_host_that_dies_as_a_whole_leaves_no_proof() {
 #[test]
 fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let now = Instant::now();
-    let mut plane = Plane::new(1, Hosts::new([0; 4].into()), INTERVALS, now);
-    let dialled = |plane: &mut Plane| -> Vec<u32> {
+    let ranks: Vec<JobRank> = JobRank::all(4).collect();
+    let mut plane = Plane::new(ranks[1], Hosts::new([0; 4].into()), INTERVALS, now);
+    let dialled = |plane: &mut Plane| -> Vec<JobRank> {
         let peer = |action| match action {
             Action::Connect(peer) => Some(peer),
             Action::Send(..) | Action::Happened(_) | Action::Asked { .. } | Action::Answered { .. } => None,
         };
         plane.take_actions().into_iter().filter_map(peer).collect()
     };
-    assert_eq!(dialled(&mut plane), [2, 3], "rank 0 dials us");
+    assert_eq!(dialled(&mut plane), ranks[2..], "rank 0 dials us");
     let cause = Error::PeerLost {
-        culprits: vec![Culprit { rank: 0, process: None, last_call: None }],
+        culprits: vec![Culprit { rank: ranks[0], process: None, last_call: None }],
         call: None,
-        reported_by: 1,
+        reported_by: ranks[1],
         certainty: Certainty::Confirmed,
         evidence: "its stream ended".to_owned(),
     };
     plane.publish(Topic::Revoked { key: CommunicatorKey { id: 0, epoch: 0 }, cause: cause.clone() }, now);
-    assert_eq!(dialled(&mut plane), [0]);
+    assert_eq!(dialled(&mut plane), [ranks[0]]);
     plane.publish(Topic::Revoked { key: CommunicatorKey { id: 1, epoch: 0 }, cause }, now);
     assert!(dialled(&mut plane).is_empty(), "it is being dialled");
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rustix::process::Pid;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use unisono_communicator::JobRank;
 
 use super::hosts::Hosts;
 use crate::rendezvous::{ProcessBirth, RankProcess, process_start_ticks};
@@ -48,11 +49,15 @@ impl ProcessWatch {
     }
 
     /// Watches the next ranks on the host of `rank`, as far as possible. `processes` is empty when nobody knows.
-    pub(super) fn open_all(rank: u32, hosts: &Hosts, processes: &[RankProcess]) -> Vec<(u32, ProcessWatch)> {
+    pub(super) fn open_all(
+        rank: JobRank,
+        hosts: &Hosts,
+        processes: &[RankProcess],
+    ) -> Vec<(JobRank, ProcessWatch)> {
         let ranks = hosts.ranks();
-        let neighbours = (1..ranks).map(|distance| (rank + distance) % ranks);
+        let neighbours = (1..ranks).map(|distance| JobRank::new((rank.get() + distance) % ranks));
         let neighbours = neighbours.filter(|&other| hosts.are_same(rank, other)).take(WATCHED_MAX);
-        let process = |rank: u32| processes.get(rank as usize);
+        let process = |rank: JobRank| processes.get(rank.index());
         let open = |other| Some((other, ProcessWatch::open(process(rank)?, process(other)?)?));
         neighbours.filter_map(open).collect()
     }
@@ -139,7 +144,8 @@ mod tests {
     /// stream.
     #[test]
     fn what_a_process_has_sent_is_read_before_its_end_counts() {
-        let news = News { origin: 1, sequence: 1, topic: Topic::Goodbye };
+        let peer = JobRank::new(1);
+        let news = News { origin: peer, sequence: 1, topic: Topic::Goodbye };
         let mut sent = Vec::new();
         encode(&Message::News(news), &mut sent);
         // The next message has begun, and the rest of it will not come.
@@ -155,7 +161,7 @@ mod tests {
                 let (reader, _writer) = listener.accept().await.unwrap().0.into_split();
                 let (events, mut received) = unbounded_channel();
                 let process = Some(watch.clone());
-                let mut reading = Some(read_messages((1, 7), reader, process, events));
+                let mut reading = Some(read_messages((peer, 7), reader, process, events));
                 // In every second round a reader is already waiting.
                 reading.take_if(|_| round % 2 == 0).map(tokio::spawn);
                 tokio::task::yield_now().await;
@@ -169,15 +175,15 @@ mod tests {
                 let limit = Duration::from_secs(60);
                 let first = tokio::time::timeout(limit, received.recv()).await.unwrap();
                 let is_goodbye = |message: &Message| {
-                    matches!(message, Message::News(News { origin: 1, topic: Topic::Goodbye, .. }))
+                    matches!(message, Message::News(news) if matches!(news.topic, Topic::Goodbye))
                 };
                 assert!(
-                    matches!(first, Some(TaskResult::Message { peer: 1, message }) if is_goodbye(&message))
+                    matches!(first, Some(TaskResult::Message { message, .. }) if is_goodbye(&message))
                 );
                 let second = tokio::time::timeout(limit, received.recv()).await.unwrap();
                 let is_end = |end: &End| matches!(end, End::ProcessEnded(_));
                 assert!(
-                    matches!(second, Some(TaskResult::Ended { peer: 1, number: 7, end }) if is_end(&end))
+                    matches!(second, Some(TaskResult::Ended { number: 7, end, .. }) if is_end(&end))
                 );
             });
             child.kill().unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallStatus};
-use unisono_communicator::{Certainty, Group, Result};
+use unisono_communicator::{Certainty, Group, GroupRank, JobRank, Result};
 
 use super::hosts::Hosts;
 use super::local_communicators::{LocalCommunicator, LocalCommunicators};
@@ -127,9 +127,9 @@ impl Simulation {
         let now = simulation.now;
         for (rank, node) in (0..).zip(simulation.nodes.iter_mut().flatten()) {
             let size = hosts.len() as u32;
-            let group = Group::new(rank, (0..size).collect(), hosts.into(), 0);
+            let group = Group::world_on(rank, hosts.into());
             let (outbox, inbox) = unbounded();
-            let board = Arc::new(Board::new(rank, size));
+            let board = Arc::new(Board::new(group.own_rank(), size));
             let communicator = LocalCommunicator::new(WORLD, group, board, (outbox, Arc::new(|| {})));
             node.communicators.add(communicator, &[], now);
             simulation.inboxes.push(inbox);
@@ -215,7 +215,9 @@ impl Simulation {
 
     /// What a rank that lives knows of another one.
     pub(super) fn presence(&self, rank: u32, other: u32) -> Presence {
-        self.nodes[rank as usize].as_ref().map_or(Presence::Lost, |node| node.plane.presence(other))
+        self.nodes[rank as usize]
+            .as_ref()
+            .map_or(Presence::Lost, |node| node.plane.presence(JobRank::new(other)))
     }
 
     /// Whether a rank lives and has such a communicator.
@@ -230,7 +232,7 @@ impl Simulation {
 
     /// Whether anything has ever come to a rank that lives from another one.
     fn has_heard(&self, rank: u32, other: u32) -> bool {
-        self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(other))
+        self.nodes[rank as usize].as_ref().is_some_and(|node| node.plane.has_heard(JobRank::new(other)))
     }
 
     /// The clock of a rank that lives.
@@ -255,13 +257,12 @@ impl Simulation {
         answered
     }
 
-    /// A rank asks another one of a communicator, by its group rank, about its call, as `Driver::ask` does.
-    pub(super) fn ask(&mut self, rank: u32, (key, awaited, number): (CommunicatorKey, u32, u64)) {
+    /// A rank asks another one of a communicator about its call, as `Driver::ask` does.
+    pub(super) fn ask(&mut self, rank: u32, (key, awaited, number): (CommunicatorKey, GroupRank, u64)) {
         self.with_node(rank, |plane, communicators, _| {
             let topic = communicators.before_asking(key, awaited, number);
             if topic.is_none()
-                && let Some(peer) =
-                    communicators.get(key).and_then(|communicator| communicator.global_rank(awaited))
+                && let Some(peer) = communicators.get(key).map(|communicator| communicator.job_rank(awaited))
                 && plane.presence(peer) == Presence::Live
             {
                 plane.ask(peer, key, number);
@@ -312,22 +313,22 @@ impl Simulation {
 
     fn on_action(&mut self, rank: u32, action: Action) {
         match action {
-            Action::Connect(peer) => self.connect(rank, peer),
+            Action::Connect(peer) => self.connect(rank, peer.get()),
             Action::Send(peer, message) => {
                 self.messages += 1;
-                self.send(rank, peer, message);
+                self.send(rank, peer.get(), message);
             }
             Action::Happened(news) => {
                 self.with_node(rank, |_, communicators, now| communicators.happened(&news, now));
                 if let Topic::Lost { rank: lost, .. } = news.topic {
-                    self.witness(rank, lost);
+                    self.witness(rank, lost.get());
                 }
                 self.heard[rank as usize].push(news);
             }
             Action::Asked { from, key, number } => {
                 let Some(node) = &self.nodes[rank as usize] else { return };
                 let status = node.communicators.status(key, number);
-                self.send(rank, from, Message::Answer { key, number, status });
+                self.send(rank, from.get(), Message::Answer { key, number, status });
             }
             Action::Answered { from, key, number, status } => {
                 self.with_node(rank, |_, communicators, _| {
@@ -338,7 +339,7 @@ impl Simulation {
                 {
                     self.ask(rank, (key, next, number));
                 }
-                self.answers.push((rank, from, status));
+                self.answers.push((rank, from.get(), status));
             }
         }
     }
@@ -352,7 +353,7 @@ impl Simulation {
             }
             None => {}
             // A rank that counts us as lost does not answer.
-            Some(node) if node.plane.presence(rank) == Presence::Lost => {
+            Some(node) if node.plane.presence(JobRank::new(rank)) == Presence::Lost => {
                 self.push(rank, DIAL_PATIENCE, SimulatedEvent::Absent(peer, Certainty::Suspected));
             }
             // If it is there, the other side has dialled it.
@@ -404,18 +405,20 @@ impl Simulation {
         let plane = &mut node.plane;
         let at = node.clock.shows(self.now);
         match event {
-            SimulatedEvent::Message(from, message) => plane.on_message(from, message, at),
-            SimulatedEvent::Connected(peer) => plane.on_connected(peer, at),
+            SimulatedEvent::Message(from, message) => plane.on_message(JobRank::new(from), message, at),
+            SimulatedEvent::Connected(peer) => plane.on_connected(JobRank::new(peer), at),
             SimulatedEvent::Reset(peer) => {
                 self.unnoticed.entry((rank, peer)).and_modify(|ends| *ends = ends.saturating_sub(1));
-                if plane.on_ended(peer, at) {
+                if plane.on_ended(JobRank::new(peer), at) {
                     self.connect(rank, peer);
                 }
             }
             SimulatedEvent::Absent(peer, certainty) => {
-                plane.on_disconnected(peer, certainty, "absent".into(), at)
+                plane.on_disconnected(JobRank::new(peer), certainty, "absent".into(), at)
             }
-            SimulatedEvent::ProcessEnded(peer) => plane.on_process_gone(peer, "ended".into(), at),
+            SimulatedEvent::ProcessEnded(peer) => {
+                plane.on_process_gone(JobRank::new(peer), "ended".into(), at)
+            }
             SimulatedEvent::Tick => {
                 plane.on_tick(at);
                 node.communicators.on_time(at);
@@ -430,7 +433,7 @@ impl Simulation {
     /// The ranks that a rank counts as lost.
     pub(super) fn lost(&self, rank: u32) -> BTreeSet<u32> {
         let lost = |news: &News| match news.topic {
-            Topic::Lost { rank, .. } => Some(rank),
+            Topic::Lost { rank, .. } => Some(rank.get()),
             Topic::Revoked { .. }
             | Topic::Closed { .. }
             | Topic::Goodbye
@@ -451,7 +454,7 @@ impl Simulation {
 
 impl SimulatedRank {
     fn new(rank: u32, hosts: &Hosts, clock: Clock) -> SimulatedRank {
-        let plane = Plane::new(rank, hosts.clone(), INTERVALS, clock.shows(clock.start));
+        let plane = Plane::new(JobRank::new(rank), hosts.clone(), INTERVALS, clock.shows(clock.start));
         SimulatedRank { plane, communicators: LocalCommunicators::new(hosts.clone()), clock }
     }
 }

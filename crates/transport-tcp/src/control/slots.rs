@@ -7,6 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use unisono_communicator::JobRank;
+
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
 /// How many connections of unknown communicators wait here; one more replaces the oldest.
@@ -22,13 +24,13 @@ pub(crate) struct Slot {
     pub(crate) key: CommunicatorKey,
     /// What the connection is for.
     pub(crate) role: ConnectionRole,
-    /// The other side's rank in the job.
-    pub(crate) peer: u32,
+    /// The other side.
+    pub(crate) peer: JobRank,
 }
 
 impl Slot {
     /// The slot of the control connection to a peer.
-    pub(crate) fn control(peer: u32) -> Slot {
+    pub(crate) fn control(peer: JobRank) -> Slot {
         Slot { key: CONTROL_KEY, role: ConnectionRole::Control, peer }
     }
 }
@@ -56,7 +58,7 @@ struct Parked<S> {
 /// All slots of a rank.
 #[derive(Debug)]
 pub(crate) struct Slots<S> {
-    rank: u32,
+    rank: JobRank,
     taken: BTreeMap<CommunicatorKey, BTreeSet<Slot>>,
     control: BTreeSet<Slot>,
     parked: VecDeque<Parked<S>>,
@@ -64,7 +66,7 @@ pub(crate) struct Slots<S> {
 
 impl<S> Slots<S> {
     /// No slot is taken.
-    pub(crate) fn new(rank: u32) -> Slots<S> {
+    pub(crate) fn new(rank: JobRank) -> Slots<S> {
         Slots { rank, taken: BTreeMap::new(), control: BTreeSet::new(), parked: VecDeque::new() }
     }
 
@@ -144,24 +146,25 @@ mod tests {
     use super::*;
 
     const KEY: CommunicatorKey = CommunicatorKey { id: 5, epoch: 1 };
-    const SLOT: Slot = Slot { key: KEY, role: ConnectionRole::First, peer: 7 };
+    const PEER: JobRank = JobRank::new(7);
+    const SLOT: Slot = Slot { key: KEY, role: ConnectionRole::First, peer: PEER };
 
     #[test]
     fn one_connection_per_slot() {
-        let mut slots = Slots::new(0);
+        let mut slots = Slots::new(JobRank::new(0));
         assert!(slots.create(KEY).is_empty() && slots.decides(SLOT));
         assert_eq!(slots.place(SLOT, 1, false), Placed::Keep(1));
         assert_eq!(slots.place(SLOT, 2, false), Placed::Drop(2));
         assert_eq!(slots.place(Slot { role: ConnectionRole::Second, ..SLOT }, 3, false), Placed::Keep(3));
         slots.release(SLOT);
         assert_eq!(slots.place(SLOT, 4, false), Placed::Keep(4));
-        assert_eq!(slots.place(Slot::control(7), 5, false), Placed::Keep(5), "needs no communicator");
-        assert_eq!(slots.place(Slot::control(7), 6, false), Placed::Drop(6));
+        assert_eq!(slots.place(Slot::control(PEER), 5, false), Placed::Keep(5), "needs no communicator");
+        assert_eq!(slots.place(Slot::control(PEER), 6, false), Placed::Drop(6));
     }
 
     #[test]
     fn early_connections_wait_for_their_communicator() {
-        let mut slots = Slots::new(0);
+        let mut slots = Slots::new(JobRank::new(0));
         let other = Slot { key: CommunicatorKey { id: 6, epoch: 1 }, ..SLOT };
         for (slot, stream) in [(SLOT, 1), (other, 2), (SLOT, 3)] {
             assert_eq!(slots.place(slot, stream, false), Placed::Parked);
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(slots.create(KEY), [(SLOT, Placed::Keep(3)), (SLOT, Placed::Drop(1))]);
         slots.remove(KEY);
         assert_eq!(slots.place(SLOT, 4, false), Placed::Parked);
-        let mut higher = Slots::new(9);
+        let mut higher = Slots::new(JobRank::new(9));
         assert!(!higher.decides(SLOT));
         assert_eq!(higher.place(SLOT, 1, true), Placed::Parked);
         assert_eq!(higher.create(KEY), [(SLOT, Placed::Deliver(1))]);
@@ -177,7 +180,7 @@ mod tests {
 
     #[test]
     fn parking_is_bounded() {
-        let mut slots = Slots::new(0);
+        let mut slots = Slots::new(JobRank::new(0));
         let slot = |id| Slot { key: CommunicatorKey { id, epoch: 0 }, ..SLOT };
         for id in 0..=PARKED_MAX as u64 {
             slots.place(slot(id), id, false);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_backend::{Agreed, Ask, Board, Question, not_agreed};
-use unisono_communicator::{Error, Group, Result};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
 use super::AgreeAnswer;
 use super::agreement::{Agreement, Publish};
@@ -23,7 +23,7 @@ pub(super) struct Survival {
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
-    /// What has become of every group rank.
+    /// What has become of every rank of the group.
     fates: Vec<Fate>,
     agreements: BTreeMap<(Question, u64), Agreement>,
     /// How many agreements this rank has taken part in, by question.
@@ -40,27 +40,26 @@ impl Survival {
     }
 
     /// Notes what has become of another rank; a rank that is not live stays so.
-    pub(super) fn note(&mut self, rank: u32, fate: Fate) {
-        let known = &mut self.fates[rank as usize];
+    pub(super) fn note(&mut self, rank: GroupRank, fate: Fate) {
+        let known = &mut self.fates[rank.index()];
         if *known != Fate::Gone && fate != Fate::Live {
             *known = fate;
         }
     }
 
     /// A rank has published a ballot.
-    pub(super) fn on_ballot(&mut self, from: u32, key: AgreementKey, ballot: Ballot) {
+    pub(super) fn on_ballot(&mut self, from: GroupRank, key: AgreementKey, ballot: Ballot) {
         if let Some(agreement) = self.agreement(key.question, key.number) {
             agreement.on_ballot(from, ballot);
         }
     }
 
     /// A rank has published a decision. One without us may come before the news that we count as lost.
-    pub(super) fn on_decision(&mut self, from: u32, key: AgreementKey, decision: Ballot) {
-        let own = self.group.rank() as usize;
+    pub(super) fn on_decision(&mut self, from: GroupRank, key: AgreementKey, decision: Ballot) {
+        let own = self.group.own_rank().index();
         if decision.fates.get(own).is_some_and(|fate| *fate != Fate::Live) {
-            let noticed_by = self.group.global_ranks()[from as usize];
             let reason = "the others have agreed on the survivors".to_owned();
-            self.board.evict(Error::Evicted { reported_by: noticed_by, evidence: reason });
+            self.board.evict(self.group.job_rank(from), reason);
         } else if let Some(agreement) = self.agreement(key.question, key.number) {
             agreement.on_decision(decision);
         }
@@ -119,17 +118,17 @@ impl Survival {
         }
         (ask.deadline <= now).then(|| {
             let waited = now.saturating_duration_since(asking.since);
-            Err(not_agreed(self.group.rank(), ask, waited, &agreement.awaited(&self.fates)))
+            Err(not_agreed(&self.group, ask, waited, &agreement.awaited(&self.fates)))
         })
     }
 
     fn outcome(&self, decision: &Ballot) -> Result<Agreed> {
-        let global = |ranks: &[u32]| -> Vec<u32> {
-            ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect()
+        let of_job = |ranks: Vec<GroupRank>| -> Vec<JobRank> {
+            ranks.into_iter().map(|rank| self.group.job_rank(rank)).collect()
         };
         let survivors = decision.survivors();
         if let Some(silent) = decision.rivals(self.group.hosts()) {
-            return Err(Error::NoQuorum { survivors: global(&survivors), silent: global(&silent) });
+            return Err(Error::NoQuorum { survivors: of_job(survivors), silent: of_job(silent) });
         }
         Ok(Agreed { flag: decision.flag, finished_calls: decision.finished_calls, survivors })
     }
@@ -138,7 +137,7 @@ impl Survival {
     /// ballot.
     fn agreement(&mut self, question: Question, number: u64) -> Option<&mut Agreement> {
         let joined = self.joined.get(&question).copied().unwrap_or(0);
-        let (rank, ranks) = (self.group.rank(), self.group.size());
+        let (rank, ranks) = (self.group.own_rank(), self.group.size());
         if number > joined || number + 1 < joined {
             return None;
         }

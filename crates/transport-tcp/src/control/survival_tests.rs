@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::Receiver;
 use unisono_backend::{Agreed, Ask, Question};
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, GroupRank, Result};
 
 use super::simulation::{Cut, MS, Random, Simulation};
 
@@ -127,11 +127,14 @@ fn check(answers: &BTreeMap<u32, Result<Agreed>>, askers: &[Asker], going_on: &B
     for rank in going_on {
         let Ok(agreed) = &answers[rank] else { panic!("{what}: rank {rank}: {:?}", answers[rank]) };
         assert_eq!(*decided.get_or_insert(agreed), agreed, "{what}: on rank {rank}");
-        assert!(agreed.survivors.contains(rank), "{what}: rank {rank} is none of {agreed:?}");
+        assert!(
+            agreed.survivors.contains(&GroupRank::new(*rank)),
+            "{what}: rank {rank} is none of {agreed:?}"
+        );
     }
     let Some(decided) = decided else { return };
     let (mut flag, mut finished_calls) = (true, u64::MAX);
-    for voter in askers.iter().filter(|asker| decided.survivors.contains(&asker.rank)) {
+    for voter in askers.iter().filter(|asker| decided.survivors.contains(&GroupRank::new(asker.rank))) {
         flag &= voter.flag;
         finished_calls = finished_calls.min(voter.finished_calls);
     }
@@ -193,7 +196,7 @@ fn who_never_asks_is_named_by_those_who_wait() {
     simulation.run(MS * 700);
     for answer in answers {
         let Ok(Err(Error::Timeout { not_arrived, .. })) = answer.try_recv() else { panic!("not in time") };
-        assert_eq!(not_arrived.iter().map(|awaited| awaited.rank).collect::<Vec<_>>(), [1]);
+        assert_eq!(not_arrived.iter().map(|awaited| awaited.rank.get()).collect::<Vec<_>>(), [1]);
     }
     // Nothing is lost: the next attempt continues the same agreement.
     let later = Ask { deadline: simulation.now + SPAN, ..ask };
@@ -201,6 +204,6 @@ fn who_never_asks_is_named_by_those_who_wait() {
     simulation.run(MS * 50);
     for answer in again {
         let Ok(Ok(agreed)) = answer.try_recv() else { panic!("no agreement") };
-        assert_eq!((agreed.flag, agreed.survivors), (false, vec![0, 1, 2]));
+        assert_eq!((agreed.flag, agreed.survivors), (false, GroupRank::all(3).collect()));
     }
 }

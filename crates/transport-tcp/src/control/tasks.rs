@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
-use unisono_communicator::Error;
+use unisono_communicator::{Error, JobRank};
 
 use super::HandedOver;
 use super::process_watch::ProcessWatch;
@@ -45,11 +45,11 @@ pub(super) enum TaskResult {
     /// The higher rank has acknowledged the connection of this number, or has not.
     Acknowledged { slot: Slot, number: u64, result: io::Result<TcpStream> },
     /// A message on a control connection.
-    Message { peer: u32, message: Message },
+    Message { peer: JobRank, message: Message },
     /// The control connection of this number has ended.
-    Ended { peer: u32, number: u64, end: End },
+    Ended { peer: JobRank, number: u64, end: End },
     /// The process of a rank on this host has ended.
-    ProcessEnded { peer: u32, reason: String },
+    ProcessEnded { peer: JobRank, reason: String },
 }
 
 /// How a control connection has ended.
@@ -209,7 +209,7 @@ async fn say_keep(mut stream: TcpStream) -> io::Result<TcpStream> {
 
 /// Reads messages until the connection ends, or until the process on its other side ends, if that is watched.
 pub(super) async fn read_messages(
-    (peer, number): (u32, u64),
+    (peer, number): (JobRank, u64),
     mut stream: OwnedReadHalf,
     process: Option<ProcessWatch>,
     events: UnboundedSender<TaskResult>,
@@ -248,7 +248,7 @@ pub(super) async fn read_messages(
 fn read_last_words(
     stream: &OwnedReadHalf,
     received: &mut Vec<u8>,
-    peer: u32,
+    peer: JobRank,
     events: &UnboundedSender<TaskResult>,
 ) -> Result<(), End> {
     // Asks the system and not the runtime, which may not know yet that there is something to read.

@@ -1,6 +1,8 @@
 //! Which ranks a control plane keeps connections to, and which ranks send heartbeats to which. Pure functions of the
 //! set of live ranks.
 
+use unisono_communicator::JobRank;
+
 /// To how many successors a rank sends heartbeats, so how many ranks watch it: when one of them dies too, the other is
 /// left.
 pub(crate) const WATCHERS: usize = 2;
@@ -8,49 +10,49 @@ pub(crate) const WATCHERS: usize = 2;
 /// Which ranks of the job take part.
 #[derive(Clone, Debug)]
 pub(crate) struct Topology {
-    rank: u32,
+    rank: JobRank,
     live: Vec<bool>,
 }
 
 impl Topology {
     /// All of `size` ranks, seen from `rank`.
-    pub(crate) fn new(rank: u32, size: u32) -> Topology {
+    pub(crate) fn new(rank: JobRank, size: u32) -> Topology {
         Topology { rank, live: vec![true; size as usize] }
     }
 
     /// Takes a rank out.
-    pub(crate) fn remove(&mut self, rank: u32) {
-        if let Some(live) = self.live.get_mut(rank as usize) {
+    pub(crate) fn remove(&mut self, rank: JobRank) {
+        if let Some(live) = self.live.get_mut(rank.index()) {
             *live = false;
         }
     }
 
     /// Whether a rank takes part.
-    pub(crate) fn is_live(&self, rank: u32) -> bool {
-        self.live.get(rank as usize).is_some_and(|&live| live)
+    pub(crate) fn is_live(&self, rank: JobRank) -> bool {
+        self.live.get(rank.index()).is_some_and(|&live| live)
     }
 
     /// The nearest live ranks that send us heartbeats.
-    pub(crate) fn watched(&self) -> Vec<u32> {
+    pub(crate) fn watched(&self) -> Vec<JobRank> {
         self.nearest(self.rank, self.live.len() - 1)
     }
 
     /// The nearest live ranks to which we send heartbeats.
-    pub(crate) fn watchers(&self) -> Vec<u32> {
+    pub(crate) fn watchers(&self) -> Vec<JobRank> {
         self.nearest(self.rank, 1)
     }
 
     /// The ranks to dial so that every needed connection exists. Of two ranks that both need a connection, the lower
     /// one dials.
-    pub(crate) fn to_dial(&self) -> Vec<u32> {
+    pub(crate) fn to_dial(&self) -> Vec<JobRank> {
         let ours = self.wanted(self.rank);
-        let is_ours = |&peer: &u32| self.rank < peer || !self.wanted(peer).contains(&self.rank);
+        let is_ours = |&peer: &JobRank| self.rank < peer || !self.wanted(peer).contains(&self.rank);
         ours.into_iter().filter(is_ours).collect()
     }
 
     /// Every connection that `rank` needs: those at distance 1, 2, 4, ... both ways, so that news reaches all ranks in
     /// log2 steps, where the next live successor replaces a dead rank; and those of heartbeats.
-    pub(crate) fn wanted(&self, rank: u32) -> Vec<u32> {
+    pub(crate) fn wanted(&self, rank: JobRank) -> Vec<JobRank> {
         let size = self.live.len();
         let mut list = Vec::new();
         let mut distance = 1;
@@ -67,18 +69,23 @@ impl Topology {
     }
 
     /// The live ranks other than `rank` from the one at `distance` on, upwards and around.
-    fn from(&self, rank: u32, distance: usize) -> impl Iterator<Item = u32> + '_ {
+    fn from(&self, rank: JobRank, distance: usize) -> impl Iterator<Item = JobRank> + '_ {
         let size = self.live.len();
-        let ranks = (0..size).map(move |step| ((rank as usize + distance + step) % size) as u32);
+        let ranks = (0..size).map(move |step| upwards(rank, distance + step, size));
         ranks.filter(move |&other| other != rank && self.is_live(other))
     }
 
     /// The [`WATCHERS`] nearest live ranks going by `step` (1 upwards, size - 1 downwards).
-    fn nearest(&self, rank: u32, step: usize) -> Vec<u32> {
+    fn nearest(&self, rank: JobRank, step: usize) -> Vec<JobRank> {
         let size = self.live.len();
-        let ranks = (1..size).map(|turn| ((rank as usize + turn * step) % size) as u32);
+        let ranks = (1..size).map(|turn| upwards(rank, turn * step, size));
         ranks.filter(|&other| self.is_live(other)).take(WATCHERS).collect()
     }
+}
+
+/// The rank that is so far upwards of `rank` and around.
+fn upwards(rank: JobRank, distance: usize, size: usize) -> JobRank {
+    JobRank::new(((rank.index() + distance) % size) as u32)
 }
 
 #[cfg(test)]
@@ -86,19 +93,23 @@ mod tests {
     use super::*;
 
     fn without(rank: u32, size: u32, dead: &[u32]) -> Topology {
-        let mut topology = Topology::new(rank, size);
-        dead.iter().for_each(|&dead| topology.remove(dead));
+        let mut topology = Topology::new(JobRank::new(rank), size);
+        dead.iter().for_each(|&dead| topology.remove(JobRank::new(dead)));
         topology
+    }
+
+    fn numbers(ranks: Vec<JobRank>) -> Vec<u32> {
+        ranks.into_iter().map(JobRank::get).collect()
     }
 
     #[test]
     fn nearest_ranks_skip_the_dead() {
-        assert_eq!(Topology::new(1, 5).watchers(), [2, 3]);
-        assert_eq!(Topology::new(1, 5).watched(), [0, 4]);
-        assert_eq!(without(1, 5, &[2, 0]).watchers(), [3, 4]);
-        assert_eq!(without(1, 5, &[2, 0]).watched(), [4, 3]);
-        assert_eq!(Topology::new(0, 2).watchers(), [1]);
-        assert!(Topology::new(0, 1).watchers().is_empty() && Topology::new(0, 1).to_dial().is_empty());
+        assert_eq!(numbers(without(1, 5, &[]).watchers()), [2, 3]);
+        assert_eq!(numbers(without(1, 5, &[]).watched()), [0, 4]);
+        assert_eq!(numbers(without(1, 5, &[2, 0]).watchers()), [3, 4]);
+        assert_eq!(numbers(without(1, 5, &[2, 0]).watched()), [4, 3]);
+        assert_eq!(numbers(without(0, 2, &[]).watchers()), [1]);
+        assert!(without(0, 1, &[]).watchers().is_empty() && without(0, 1, &[]).to_dial().is_empty());
     }
 
     #[test]
@@ -106,8 +117,8 @@ mod tests {
         for size in 1..20 {
             let dead: Vec<u32> = (0..size).filter(|rank| rank % 3 == 2).collect();
             for rank in (0..size).filter(|rank| !dead.contains(rank)) {
-                for watcher in without(rank, size, &dead).watchers() {
-                    assert!(without(watcher, size, &dead).watched().contains(&rank));
+                for watcher in numbers(without(rank, size, &dead).watchers()) {
+                    assert!(numbers(without(watcher, size, &dead).watched()).contains(&rank));
                 }
             }
         }
@@ -118,7 +129,7 @@ mod tests {
         let live: Vec<u32> = (0..size).filter(|rank| !dead.contains(rank)).collect();
         let mut linked = vec![vec![]; size as usize];
         for &rank in &live {
-            for peer in without(rank, size, dead).to_dial() {
+            for peer in numbers(without(rank, size, dead).to_dial()) {
                 assert!(!linked[rank as usize].contains(&peer), "{rank} and {peer} both dial");
                 linked[rank as usize].push(peer);
                 linked[peer as usize].push(rank);

@@ -6,13 +6,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use unisono_backend::mismatch;
-use unisono_communicator::{DType, Peer, ShortText, UserOp};
+use unisono_communicator::{DType, GroupRank, JobRank, Peer, ShortText, UserOp};
 
 use super::*;
 use crate::handshake::JobId;
 use crate::secret::tests::TestDirectory;
 
 const WORLD: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+/// This rank, in the group.
+const OWN: GroupRank = GroupRank::new(1);
+
 const OTHER: CommunicatorKey = CommunicatorKey { id: 0xabc, epoch: 2 };
 
 /// Far above what writing a file takes, so that only a hang reaches it.
@@ -20,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// The middle one of the ranks 2, 4 and 6 of a job.
 fn group() -> Group {
-    Group::new(1, [2, 4, 6].into(), [0; 3].into(), 2)
+    Group::new(OWN, [2, 4, 6].map(JobRank::new).into(), [0; 3].into(), 2)
 }
 
 fn sum(count: u64) -> Descriptor {
@@ -33,12 +36,12 @@ fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
 
 /// A board that has finished a call, and is in another one.
 fn board() -> Board {
-    let board = Board::new(1, 3);
+    let board = Board::new(OWN, 3);
     let first = enter(&board, &sum(10));
     board.leave(first);
     let gather = Descriptor { root: Some(1), ..Descriptor::new(Collective::Gather, DType::U8, 5) };
     enter(&board, &gather);
-    board.await_rank(Some(2));
+    board.await_rank(Some(GroupRank::new(2)));
     board
 }
 
@@ -55,7 +58,7 @@ fn keys(value: &Value) -> Vec<&str> {
 #[test]
 fn the_names_are_pytorchs() {
     let board = board();
-    board.revoke(2, Arc::new(Error::Closed));
+    board.revoke(JobRank::new(6), Arc::new(Error::Closed));
     let value = serde_json::to_value(record_of(&board)).unwrap();
     assert_eq!(value["version"], "2.10");
     let name = "0000000000000abc-2";
@@ -114,7 +117,7 @@ fn sends_and_receives_are_behind_the_collectives() {
 
 #[test]
 fn a_board_without_calls_and_one_with_too_many() {
-    let board = Board::new(1, 3);
+    let board = Board::new(OWN, 3);
     let status = record_of(&board).pg_status.remove(&7).unwrap();
     assert_eq!((status.last_enqueued_collective, status.last_completed_collective), (-1, -1));
     for count in 0..1500 {
@@ -160,7 +163,8 @@ fn what_is_compared_is_what_the_headers_compare() {
     let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None, sizes: None };
     for ours in calls {
         for theirs in calls {
-            let is_mismatch = mismatch((0, info(ours)), (1, info(theirs))).is_some();
+            let is_mismatch =
+                mismatch((JobRank::new(0), info(ours)), (JobRank::new(1), info(theirs))).is_some();
             assert_eq!(compared(&ours) != compared(&theirs), is_mismatch, "{ours} / {theirs}");
         }
     }
@@ -206,13 +210,13 @@ fn a_record_is_written_for_every_cause_and_nothing_before() {
         record.pg_status.get(&id).and_then(|status| status.first_cause.clone())
     };
     assert!(!path.exists());
-    other.revoke(0, Arc::new(Error::Closed));
+    other.revoke(JobRank::new(2), Arc::new(Error::Closed));
     // Its user has dropped it, but the record keeps it.
     drop(other);
     wait_for(&path, |record| cause(record, 0).is_none() && cause(record, 1).is_some());
-    world.revoke(0, Arc::new(Error::Closed));
+    world.revoke(JobRank::new(2), Arc::new(Error::Closed));
     wait_for(&path, |record| cause(record, 0).is_some() && cause(record, 1).is_some());
-    world.evict(Error::Evicted { reported_by: 2, evidence: "silent".to_owned() });
+    world.evict(JobRank::new(2), "silent".to_owned());
     wait_for(&path, |record| {
         let status = &record.pg_status[&0];
         status.revoked_by == Some(4) && cause(record, 0).is_some_and(|text| text.contains("taken for dead"))
@@ -227,7 +231,7 @@ fn who_ends_at_once_leaves_the_record_and_who_is_well_leaves_none() {
         let board = Arc::new(board());
         recorder.register(WORLD, group(), &board);
         if fails {
-            board.revoke(0, Arc::new(Error::Closed));
+            board.revoke(JobRank::new(2), Arc::new(Error::Closed));
         }
         drop(board);
         drop(recorder);
@@ -248,7 +252,7 @@ fn a_recorder_without_a_folder_only_answers() {
     recorder.register(WORLD, group(), &world);
     recorder.register(OTHER, group(), &other);
     drop(other);
-    world.revoke(0, Arc::new(Error::Closed));
+    world.revoke(JobRank::new(2), Arc::new(Error::Closed));
     let record = recorder.record();
     assert_eq!(record.pg_config.keys().collect::<Vec<_>>(), ["world"]);
     assert_eq!((record.rank, record.entries.len()), (4, 2));

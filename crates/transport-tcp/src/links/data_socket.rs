@@ -3,23 +3,25 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use unisono_communicator::JobRank;
+
 /// An authenticated, nonblocking socket to one rank. The engine's links use it; the control thread ends it in good
 /// order.
 #[derive(Debug)]
 pub(crate) struct DataSocket {
-    /// The other side's rank in the job.
-    peer: u32,
+    /// The other side.
+    peer: JobRank,
     socket: OwnedFd,
 }
 
 impl DataSocket {
-    /// A socket to the rank `peer` of the job.
-    pub(crate) fn new(peer: u32, socket: OwnedFd) -> Arc<DataSocket> {
+    /// A socket to `peer`.
+    pub(crate) fn new(peer: JobRank, socket: OwnedFd) -> Arc<DataSocket> {
         Arc::new(DataSocket { peer, socket })
     }
 
-    /// The other side's rank in the job.
-    pub(crate) fn peer(&self) -> u32 {
+    /// The other side.
+    pub(crate) fn peer(&self) -> JobRank {
         self.peer
     }
 }

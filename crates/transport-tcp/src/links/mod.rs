@@ -24,7 +24,7 @@ use std::time::Instant;
 use crossbeam::channel::Receiver;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use unisono_backend::Waker;
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, GroupRank, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 
 pub(crate) use acknowledgement::is_acknowledged;
@@ -40,8 +40,8 @@ use wake::Alarm;
 pub(crate) enum Delivery {
     /// An authenticated, nonblocking socket.
     Socket {
-        /// Group rank of the peer.
-        peer: u32,
+        /// The other side.
+        peer: GroupRank,
         /// Which of the sockets to that peer.
         role: ConnectionRole,
         /// The socket.
@@ -53,7 +53,7 @@ pub(crate) enum Delivery {
 
 /// All sockets of one communicator.
 pub struct TcpLinks {
-    rank: u32,
+    rank: GroupRank,
     key: CommunicatorKey,
     commands: Commands,
     inbox: Receiver<Delivery>,
@@ -76,15 +76,15 @@ fn roles(lane: Lane) -> &'static [ConnectionRole] {
     }
 }
 
-fn socket_index(peer: u32, role: ConnectionRole) -> usize {
-    peer as usize * ConnectionRole::DATA.len() + role as usize
+fn socket_index(peer: GroupRank, role: ConnectionRole) -> usize {
+    peer.index() * ConnectionRole::DATA.len() + role as usize
 }
 
 impl TcpLinks {
     /// The links of group rank `rank` of `ranks`, with no socket yet; `is_checked` says which streams carry checksums.
     pub(crate) fn new(
         key: CommunicatorKey,
-        (rank, ranks): (u32, u32),
+        (rank, ranks): (GroupRank, u32),
         is_checked: Vec<bool>,
         commands: Commands,
         inbox: Receiver<Delivery>,
@@ -118,7 +118,7 @@ impl TcpLinks {
     }
 
     /// Makes the links to `peer` whose sockets are all there.
-    fn complete_links(&mut self, peer: u32) {
+    fn complete_links(&mut self, peer: GroupRank) {
         for lane in Lane::ALL {
             let index = Edge { peer, lane }.index();
             if self.links[index].is_some() {
@@ -129,7 +129,7 @@ impl TcpLinks {
             let Some(second) = last.unwrap_or_else(|| Some(first.clone())) else { continue };
             // The second socket carries what the higher rank sends.
             let (sender, receiver) = if self.rank < peer { (first, second) } else { (second, first) };
-            self.links[index] = Some(TcpLink::new(sender, receiver, self.is_checked[peer as usize]));
+            self.links[index] = Some(TcpLink::new(sender, receiver, self.is_checked[peer.index()]));
         }
     }
 

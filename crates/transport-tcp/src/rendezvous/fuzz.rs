@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Process};
+use unisono_communicator::{Error, JobRank, Process};
 
 use super::cpus::Cpus;
 use super::join::{JoinConfig, Setback, understand};
@@ -97,7 +97,7 @@ fn answer(input: &mut Input<'_>) {
         }
         (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
         (Answer::Missing { ranks, .. }, Err(Setback::Final(Error::Rendezvous { missing, .. }))) => {
-            assert_eq!(missing, ranks);
+            assert_eq!(missing.into_iter().map(JobRank::get).collect::<Vec<_>>(), ranks);
         }
         (answer, understood) => panic!("{answer:?} is understood as {understood:?}"),
     }

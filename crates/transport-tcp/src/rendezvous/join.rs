@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, JobRank, Result};
 
 use super::Membership;
 use super::cpus::Cpus;
@@ -239,7 +239,8 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
         }
         Answer::Missing { impatient, ranks } => {
             let problem = format!("rank {impatient} has waited for the others as long as it may");
-            Err(Setback::Final(Error::Rendezvous { missing: ranks, problem }))
+            let missing = ranks.into_iter().map(JobRank::new).collect();
+            Err(Setback::Final(Error::Rendezvous { missing, problem }))
         }
         Answer::Refused { reason } => Err(Setback::Final(Error::Refused { problem: reason })),
     }

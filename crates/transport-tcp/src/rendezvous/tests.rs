@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group};
+use unisono_communicator::{Error, Group, JobRank};
 
 use super::*;
 use crate::World;
@@ -115,7 +115,7 @@ fn missing_ranks_are_named_exactly_to_everyone_who_came() {
         for one in [0, 2, 3].map(came) {
             match one.join().unwrap() {
                 Err(Error::Rendezvous { missing, problem }) => {
-                    assert_eq!(missing, [1, 4]);
+                    assert_eq!(missing, [1, 4].map(JobRank::new));
                     assert!(problem.contains("rank 2 has waited"), "{problem}");
                 }
                 other => panic!("{other:?}"),
@@ -426,7 +426,7 @@ fn one_bound_process() {
         assert_eq!(world.cores(0), cores);
         let crowd = |group: &Group| world.cost_model(group).ranks_per_core_thousandths;
         assert_eq!(crowd(world.group()), 2000 / cores);
-        let alone = world.group().subgroup(&[world.group().rank()], 0).unwrap();
+        let alone = world.group().subgroup(&[world.group().own_rank()], 0).unwrap();
         assert_eq!(crowd(&alone), 1000 / cores);
         world.communicator().unwrap().close().unwrap();
     });

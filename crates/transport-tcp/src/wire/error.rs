@@ -23,9 +23,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, CallInfo, Culprit, Error, Process};
+use unisono_communicator::{Awaited, CallInfo, Culprit, Error, JobRank, Process};
 
-use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty};
+use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty, read_job_rank};
 use crate::codec::{Malformed, Reader, Writer};
 use crate::rendezvous::HOST_NAME_BYTES_MAX;
 
@@ -50,7 +50,7 @@ pub(crate) fn write_error(writer: &mut Writer, error: &Error) {
 fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
     match error {
         Error::Mismatch { calls, difference } => {
-            calls.iter().for_each(|(rank, one)| call::write(fields.u32(*rank), one));
+            calls.iter().for_each(|(rank, one)| call::write(fields.u32(rank.get()), one));
             fields.text(difference, TEXT_BYTES_MAX);
             1
         }
@@ -58,24 +58,24 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             fields.u32(culprits.len().min(CULPRITS_MAX) as u32);
             culprits.iter().take(CULPRITS_MAX).for_each(|culprit| write_culprit(fields, culprit));
             call::write_optional(fields, call.as_deref());
-            fields.u32(*reported_by).u8(certainty_code(*certainty)).text(evidence, TEXT_BYTES_MAX);
+            fields.u32(reported_by.get()).u8(certainty_code(*certainty)).text(evidence, TEXT_BYTES_MAX);
             2
         }
         Error::Timeout { call, reported_by, waited, not_arrived } => {
-            call::write(fields.u32(*reported_by), call);
+            call::write(fields.u32(reported_by.get()), call);
             fields.u64(waited.as_nanos().min(u64::MAX.into()) as u64);
             fields.u32(not_arrived.len().min(RANKS_MAX) as u32);
             for one in not_arrived.iter().take(RANKS_MAX) {
-                fields.u32(one.rank).text(&one.status, STATUS_BYTES_MAX);
+                fields.u32(one.rank.get()).text(&one.status, STATUS_BYTES_MAX);
             }
             3
         }
         Error::Cancelled { by, call } => {
-            call::write(fields.u32(*by), call);
+            call::write(fields.u32(by.get()), call);
             4
         }
         Error::Panicked { rank, call, text } => {
-            call::write(fields.u32(*rank), call);
+            call::write(fields.u32(rank.get()), call);
             fields.text(text, TEXT_BYTES_MAX);
             5
         }
@@ -89,17 +89,17 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             8
         }
         Error::Corrupted { from, to, call, reason } => {
-            call::write_optional(fields.u32(*from).u32(*to), call.as_deref());
+            call::write_optional(fields.u32(from.get()).u32(to.get()), call.as_deref());
             fields.text(reason, TEXT_BYTES_MAX);
             10
         }
         Error::Revoked { by, cause } => {
             // Only the root cause travels: it says everything, and the error fits into a frame.
-            write_error(fields.u32(*by), cause.root_cause());
+            write_error(fields.u32(by.get()), cause.root_cause());
             REVOKED
         }
         Error::Evicted { reported_by, evidence } => {
-            fields.u32(*reported_by).text(evidence, TEXT_BYTES_MAX);
+            fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
             9
         }
         _ => 0,
@@ -107,7 +107,7 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
 }
 
 fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
-    fields.u32(culprit.rank);
+    fields.u32(culprit.rank.get());
     match &culprit.process {
         None => fields.u8(0),
         Some(process) => fields.u8(1).u32(process.pid).text(&process.host, HOST_NAME_BYTES_MAX),
@@ -121,7 +121,7 @@ fn without_sizes(call: CallInfo) -> CallInfo {
 }
 
 fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
-    let rank = fields.u32()?;
+    let rank = read_job_rank(fields)?;
     let process = match fields.u8()? {
         0 => None,
         1 => Some(Process { pid: fields.u32()?, host: fields.text(HOST_NAME_BYTES_MAX)?.into() }),
@@ -138,7 +138,7 @@ pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     // The text of a revocation repeats the text of its cause.
     reader.text(TEXT_BYTES_MAX)?;
     let mut fields = Reader::new(reader.bytes(FIELDS_BYTES_MAX)?);
-    let (by, inner) = (fields.u32()?, fields.u8()?);
+    let (by, inner) = (read_job_rank(&mut fields)?, fields.u8()?);
     if inner == REVOKED {
         return Err(Malformed { what: "a revocation within a revocation" });
     }
@@ -163,7 +163,7 @@ fn read_plain(reader: &mut Reader<'_>, code: u8) -> Result<Error, Malformed> {
 fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malformed> {
     let error = match code {
         1 => Error::Mismatch {
-            calls: Box::new([(fields.u32()?, call::read(fields)?), (fields.u32()?, call::read(fields)?)]),
+            calls: Box::new([read_rank_and_call(fields)?, read_rank_and_call(fields)?]),
             difference: text(fields)?,
         },
         2 => Error::PeerLost {
@@ -172,38 +172,44 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
                 (0..count).map(|_| read_culprit(fields)).collect::<Result<_, _>>()?
             },
             call: call::read_optional(fields)?.map(Box::new),
-            reported_by: fields.u32()?,
+            reported_by: read_job_rank(fields)?,
             certainty: read_certainty(fields)?,
             evidence: text(fields)?,
         },
         3 => {
-            let (reported_by, call) = (fields.u32()?, Box::new(call::read(fields)?));
+            let (reported_by, call) = (read_job_rank(fields)?, Box::new(call::read(fields)?));
             let waited = Duration::from_nanos(fields.u64()?);
             let count = fields.length(RANKS_MAX, 8)?;
             let not_arrived = (0..count).map(|_| read_awaited(fields)).collect::<Result<_, _>>()?;
             Error::Timeout { call, reported_by, waited, not_arrived }
         }
-        4 => Error::Cancelled { by: fields.u32()?, call: Box::new(call::read(fields)?) },
-        5 => {
-            Error::Panicked { rank: fields.u32()?, call: Box::new(call::read(fields)?), text: text(fields)? }
-        }
+        4 => Error::Cancelled { by: read_job_rank(fields)?, call: Box::new(call::read(fields)?) },
+        5 => Error::Panicked {
+            rank: read_job_rank(fields)?,
+            call: Box::new(call::read(fields)?),
+            text: text(fields)?,
+        },
         6 => Error::Closed,
         7 => Error::Refused { problem: text(fields)? },
         8 => Error::System { what: text(fields)?, text: text(fields)? },
         10 => Error::Corrupted {
-            from: fields.u32()?,
-            to: fields.u32()?,
+            from: read_job_rank(fields)?,
+            to: read_job_rank(fields)?,
             call: call::read_optional(fields)?.map(Box::new),
             reason: text(fields)?,
         },
-        9 => Error::Evicted { reported_by: fields.u32()?, evidence: text(fields)? },
+        9 => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
         _ => return Ok(None),
     };
     Ok(Some(error))
 }
 
+fn read_rank_and_call(fields: &mut Reader<'_>) -> Result<(JobRank, CallInfo), Malformed> {
+    Ok((read_job_rank(fields)?, call::read(fields)?))
+}
+
 fn read_awaited(fields: &mut Reader<'_>) -> Result<Awaited, Malformed> {
-    Ok(Awaited { rank: fields.u32()?, status: fields.text(STATUS_BYTES_MAX)?.to_owned() })
+    Ok(Awaited { rank: read_job_rank(fields)?, status: fields.text(STATUS_BYTES_MAX)?.to_owned() })
 }
 
 fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
@@ -238,39 +244,43 @@ mod tests {
     }
 
     fn examples(text: &str, ranks: u32) -> Vec<Error> {
+        let rank = JobRank::new;
         let own = || text.to_owned();
-        let awaited = |rank| Awaited { rank, status: own() };
-        let culprit = |rank| Culprit {
+        let awaited = |rank: JobRank| Awaited { rank, status: own() };
+        let culprit = |rank: JobRank| Culprit {
             rank,
-            process: (rank > 0).then(|| Process { host: text.into(), pid: 7 }),
-            last_call: (rank > 1).then(|| call(3, text)),
+            process: (rank.get() > 0).then(|| Process { host: text.into(), pid: 7 }),
+            last_call: (rank.get() > 1).then(|| call(3, text)),
         };
         vec![
             Error::Mismatch {
-                calls: Box::new([(3, *call(1, text)), (4, *call(2, text))]),
+                calls: Box::new([(rank(3), *call(1, text)), (rank(4), *call(2, text))]),
                 difference: own(),
             },
             Error::PeerLost {
-                culprits: (0..ranks).map(culprit).collect(),
+                culprits: JobRank::all(ranks).map(culprit).collect(),
                 call: Some(call(4, text)),
-                reported_by: 2,
+                reported_by: rank(2),
                 certainty: Certainty::Suspected,
                 evidence: own(),
             },
             Error::Timeout {
                 call: call(5, text),
-                reported_by: 1,
+                reported_by: rank(1),
                 waited: Duration::from_millis(6),
-                not_arrived: (0..ranks).map(awaited).collect(),
+                not_arrived: JobRank::all(ranks).map(awaited).collect(),
             },
-            Error::Cancelled { by: 1, call: call(7, text) },
-            Error::Panicked { rank: 1, call: call(7, text), text: own() },
+            Error::Cancelled { by: rank(1), call: call(7, text) },
+            Error::Panicked { rank: rank(1), call: call(7, text), text: own() },
             Error::Closed,
-            Error::Revoked { by: 5, cause: Arc::new(Error::Cancelled { by: 5, call: call(9, text) }) },
+            Error::Revoked {
+                by: rank(5),
+                cause: Arc::new(Error::Cancelled { by: rank(5), call: call(9, text) }),
+            },
             Error::Refused { problem: own() },
             Error::System { what: own(), text: own() },
-            Error::Evicted { reported_by: 1, evidence: own() },
-            Error::Corrupted { from: 1, to: 2, call: Some(call(8, text)), reason: own() },
+            Error::Evicted { reported_by: rank(1), evidence: own() },
+            Error::Corrupted { from: rank(1), to: rank(2), call: Some(call(8, text)), reason: own() },
         ]
     }
 
@@ -291,9 +301,10 @@ mod tests {
 
     #[test]
     fn a_revocation_keeps_its_root_and_the_rest_its_words() {
-        let once = |cause| Error::Revoked { by: 3, cause: Arc::new(cause) };
+        let once = |cause| Error::Revoked { by: JobRank::new(3), cause: Arc::new(cause) };
         for nested in [once(Error::Closed), once(once(Error::Closed))] {
-            let Error::Revoked { by: 3, cause } = round_trip(&nested) else { panic!("{nested}") };
+            let Error::Revoked { by, cause } = round_trip(&nested) else { panic!("{nested}") };
+            assert_eq!(by, JobRank::new(3));
             assert!(matches!(*cause, Error::Closed));
         }
         let other = Error::invalid("root", "is 9 of 2");

@@ -12,7 +12,9 @@
 //! | 1 | beat | none: the sender lives |
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
-//! | 4 | news | origin `u32` (rank in the job), sequence `u64`, topic `u8`, the fields of the topic |
+//! | 4 | news | origin `u32`, sequence `u64`, topic `u8`, the fields of the topic |
+//!
+//! Ranks are those of the job, but the awaited rank of a status is one of the communicator.
 //!
 //! Every rank forwards each piece of news once, to every rank that it is connected to. The sequence counts what the
 //! origin has published, from 1.
@@ -20,7 +22,7 @@
 //! | topic | name | fields |
 //! | --- | --- | --- |
 //! | 1 | revoked | communicator `u64`, epoch `u32`, error |
-//! | 2 | lost | rank in the job `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
+//! | 2 | lost | rank `u32`, certainty `u8` (1 confirmed, 2 suspected), reason text |
 //! | 3 | closed | communicator `u64`, epoch `u32`, calls `u64`, digest of these `u64`, by close `u8` |
 //! | 4 | goodbye | none: the origin leaves the job |
 //! | 5 | ballot | agreement, ballot: what the origin says, and whom it takes for gone |
@@ -39,7 +41,7 @@ mod call;
 mod error;
 
 use unisono_backend::{CallHistory, CallStatus};
-use unisono_communicator::{Certainty, Error};
+use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -118,8 +120,8 @@ pub(crate) enum Message {
 /// Something that every rank must learn.
 #[derive(Clone, Debug)]
 pub(crate) struct News {
-    /// Who published it (rank in the job).
-    pub(crate) origin: u32,
+    /// Who published it.
+    pub(crate) origin: JobRank,
     /// How many things the origin has published, this one included.
     pub(crate) sequence: u64,
     /// What has happened.
@@ -132,7 +134,7 @@ pub(crate) enum Topic {
     /// The origin found the first cause that ends a communicator.
     Revoked { key: CommunicatorKey, cause: Error },
     /// The origin noticed that a rank of the job is gone.
-    Lost { rank: u32, certainty: Certainty, reason: String },
+    Lost { rank: JobRank, certainty: Certainty, reason: String },
     /// The origin takes no part in a communicator any more, after these collectives: it has called `close`, or else it
     /// has dropped the communicator or ended.
     Closed { key: CommunicatorKey, history: CallHistory, by_close: bool },
@@ -176,7 +178,7 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
             write_status(&mut writer, status);
         }
         Message::News(news) => {
-            writer.u8(4).u32(news.origin).u64(news.sequence);
+            writer.u8(4).u32(news.origin.get()).u64(news.sequence);
             write_topic(&mut writer, &news.topic);
         }
     }
@@ -206,7 +208,7 @@ pub(crate) fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             Message::Answer { key, number, status: read_status(&mut reader)? }
         }
         4 => {
-            let (origin, sequence) = (reader.u32()?, reader.u64()?);
+            let (origin, sequence) = (read_job_rank(&mut reader)?, reader.u64()?);
             Message::News(News { origin, sequence, topic: read_topic(&mut reader)? })
         }
         _ => return Err(Malformed { what: "an unknown kind of message" }),
@@ -223,6 +225,10 @@ fn read_key(reader: &mut Reader<'_>) -> Result<CommunicatorKey, Malformed> {
     Ok(CommunicatorKey { id: reader.u64()?, epoch: reader.u32()? })
 }
 
+fn read_job_rank(reader: &mut Reader<'_>) -> Result<JobRank, Malformed> {
+    reader.u32().map(JobRank::new)
+}
+
 fn write_topic(writer: &mut Writer, topic: &Topic) {
     match topic {
         Topic::Revoked { key, cause } => {
@@ -230,7 +236,7 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
             write_error(writer, cause);
         }
         Topic::Lost { rank, certainty, reason } => {
-            writer.u8(2).u32(*rank).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
+            writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
         Topic::Closed { key, history, by_close } => {
             write_key(writer.u8(3), *key);
@@ -248,7 +254,7 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
     Ok(match reader.u8()? {
         1 => Topic::Revoked { key: read_key(reader)?, cause: read_error(reader)? },
         2 => Topic::Lost {
-            rank: reader.u32()?,
+            rank: read_job_rank(reader)?,
             certainty: read_certainty(reader)?,
             reason: reader.text(TEXT_BYTES_MAX)?.to_owned(),
         },
@@ -280,7 +286,7 @@ fn write_status(writer: &mut Writer, status: &CallStatus) {
         CallStatus::NotYet { last } => call::write_optional(writer.u8(0), last.as_ref()),
         CallStatus::Running { call, awaited } => {
             call::write(writer.u8(1), call);
-            writer.u32(awaited.unwrap_or(NOBODY));
+            writer.u32(awaited.map_or(NOBODY, GroupRank::get));
         }
         CallStatus::Done { call } => call::write(writer.u8(2), call),
         CallStatus::Forgotten => {
@@ -294,7 +300,8 @@ fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
         0 => CallStatus::NotYet { last: call::read_optional(reader)? },
         1 => {
             let call = call::read(reader)?;
-            CallStatus::Running { call, awaited: Some(reader.u32()?).filter(|&rank| rank != NOBODY) }
+            let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
+            CallStatus::Running { call, awaited }
         }
         2 => CallStatus::Done { call: call::read(reader)? },
         3 => CallStatus::Forgotten,
@@ -346,7 +353,7 @@ mod tests {
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
-            Topic::Lost { rank: 3, certainty: Certainty::Suspected, reason: "silent".into() },
+            Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
             Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 }, by_close: true },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
@@ -355,12 +362,12 @@ mod tests {
         let statuses = [
             CallStatus::NotYet { last: None },
             CallStatus::NotYet { last: Some(call.clone()) },
-            CallStatus::Running { call: call.clone(), awaited: Some(2) },
+            CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)) },
             CallStatus::Running { call: call.clone(), awaited: None },
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];
-        let news = topics.map(|topic| Message::News(News { origin: 1, sequence: 9, topic }));
+        let news = topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }));
         let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
         for message in [Message::Beat, Message::Ask { key, number: 1 }].iter().chain(&news).chain(&answers) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
@@ -372,9 +379,9 @@ mod tests {
         assert!(frame_bytes([0; 4]).is_err());
         assert!(frame_bytes([255; 4]).is_err());
         let reason = "x".repeat(FRAME_BYTES_MAX);
-        let topic = Topic::Lost { rank: 0, certainty: Certainty::Confirmed, reason };
+        let topic = Topic::Lost { rank: JobRank::new(0), certainty: Certainty::Confirmed, reason };
         let Message::News(News { topic: Topic::Lost { reason, .. }, .. }) =
-            round_trip(&Message::News(News { origin: 0, sequence: 1, topic }))
+            round_trip(&Message::News(News { origin: JobRank::new(0), sequence: 1, topic }))
         else {
             panic!("another message came out")
         };

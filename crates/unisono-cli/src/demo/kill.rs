@@ -20,7 +20,7 @@ pub(crate) struct Kill {
 impl Kill {
     /// Ends this process by SIGKILL if it is this rank and `step` has come, so that it cannot tell anybody.
     pub(crate) fn strike(self, group: &Group, steps_done: u64) {
-        if group.global_ranks()[group.rank() as usize] == self.rank && steps_done == self.step {
+        if group.own_job_rank().get() == self.rank && steps_done == self.step {
             // If a process may not kill itself, the training simply goes on.
             let _ = kill_process(getpid(), Signal::KILL);
         }

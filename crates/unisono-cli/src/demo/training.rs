@@ -195,10 +195,10 @@ impl Training<'_> {
             steps => return Err(Problem::failed("going on", format!("{steps} steps ahead of the others"))),
         }
         self.steps_done = common;
-        let old = lap.comm.group().global_ranks();
+        let old = lap.comm.group().job_ranks();
         let gone = old.iter().zip(&shrunk.new_ranks).filter(|(_, new)| new.is_none());
-        let lost = gone.map(|(rank, _)| *rank).collect();
-        let survivors = shrunk.communicator.group().global_ranks().to_vec();
+        let lost = gone.map(|(rank, _)| rank.get()).collect();
+        let survivors = shrunk.communicator.group().job_ranks().iter().map(|rank| rank.get()).collect();
         *lap = Lap { comm: shrunk.communicator, first_step: common, steps: 0, algorithm: "" };
         Ok(Recovery { lost, survivors, step: common, milliseconds: 0.0 })
     }
@@ -279,10 +279,10 @@ fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<Stri
     let own: [u8; HASH_BYTES] = hasher.finalize().into();
     let mut all = vec![0u8; HASH_BYTES * comm.group().size() as usize];
     comm.all_gather(&own, &mut all)?;
-    let ranks = comm.group().global_ranks();
-    let mut by_rank = vec![None; ranks.iter().max().map_or(0, |last| *last as usize + 1)];
+    let ranks = comm.group().job_ranks();
+    let mut by_rank = vec![None; ranks.iter().max().map_or(0, |last| last.index() + 1)];
     for (rank, hash) in ranks.iter().zip(all.chunks(HASH_BYTES)) {
-        by_rank[*rank as usize] = Some(hash.iter().map(|byte| format!("{byte:02x}")).collect());
+        by_rank[rank.index()] = Some(hash.iter().map(|byte| format!("{byte:02x}")).collect());
     }
     Ok(by_rank)
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, Peer, ReduceOp,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, GroupRank, Peer, ReduceOp,
 };
 use unisono_schedule::{Choice, Shape};
 
@@ -83,7 +83,7 @@ fn measure_run(name: &str, ranks: u32) {
     let mut links: Vec<WillingDouble> =
         (0..ranks).map(|_| WillingDouble { header: [0; HEADER_BYTES], given: 0 }).collect();
     for link in &plan.links {
-        links[link.edge.peer as usize].header = header.with_plan_hash(link.recv.plan_hash);
+        links[link.edge.peer.index()].header = header.with_plan_hash(link.recv.plan_hash);
     }
     let steps = plan.steps.len();
     let mut scratch = vec![0; plan.scratch_bytes];
@@ -173,7 +173,7 @@ fn cost_of_header_and_slot() {
     let ours = CallHeader::new(&descriptor, 1, 7, 512).with_plan_hash(9);
     let theirs = ours;
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
-    let board = Board::new(0, 2);
+    let board = Board::new(GroupRank::new(0), 2);
     let publish = nanoseconds(|| {
         let number = board.enter(black_box(&descriptor), None, None, Location::caller());
         board.leave(number);

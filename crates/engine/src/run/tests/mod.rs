@@ -26,7 +26,7 @@ impl<L: Link + Send> LinksDouble for Vec<L> {
     type Stream = L;
 
     fn stream(&mut self, edge: Edge) -> &mut L {
-        &mut self[edge.peer as usize]
+        &mut self[edge.peer.index()]
     }
 }
 

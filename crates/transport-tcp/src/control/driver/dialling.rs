@@ -61,15 +61,15 @@ impl Driver {
             epoch: slot.key.epoch,
             lane: slot.role.code(),
             world_size: self.identity.size(),
-            from: self.identity.rank,
-            to: slot.peer,
+            from: self.identity.rank.get(),
+            to: slot.peer.get(),
         };
         let dialler = Dialler {
             secret: self.identity.secret.clone(),
             socket_options: self.settings.socket_options,
             timeout: self.attempt_timeout(slot),
         };
-        let address = self.identity.addresses[slot.peer as usize];
+        let address = self.identity.addresses[slot.peer.index()];
         self.tasks.spawn(dialler.dial(slot, address, hello, pause));
     }
 

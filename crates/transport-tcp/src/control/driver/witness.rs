@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use unisono_communicator::JobRank;
+
 use super::super::plane::Presence;
 use super::super::slots::Slot;
 use super::super::tasks::{TaskResult, find_absent};
@@ -30,7 +32,7 @@ impl Driver {
     /// The process of a rank on this host has ended. What it has sent on its control connection counts first: where
     /// such a connection is being read, its end decides. Where there is none, this rank waits for the goodbye that
     /// others may have read.
-    pub(super) fn on_process_ended(&mut self, peer: u32, reason: String, now: Instant) {
+    pub(super) fn on_process_ended(&mut self, peer: JobRank, reason: String, now: Instant) {
         let slot = Slot::control(peer);
         let was_read = self.wanted.get(&slot).is_some_and(|wanted| wanted.has_ended());
         let is_lost = self.plane.presence(peer) == Presence::Lost;
@@ -45,7 +47,7 @@ impl Driver {
     }
 
     /// No goodbye of a rank can come any more: if its process has ended, it is gone.
-    pub(super) fn decide(&mut self, peer: u32, now: Instant) {
+    pub(super) fn decide(&mut self, peer: JobRank, now: Instant) {
         if let Some(end) = self.ended.get_mut(&peer) {
             end.goodbye_by = now;
             self.judge_ended(now);
@@ -54,7 +56,7 @@ impl Driver {
 
     /// Publishes the loss of the ranks whose process has ended and whose goodbye has not come in time.
     pub(super) fn judge_ended(&mut self, now: Instant) {
-        let due: Vec<u32> =
+        let due: Vec<JobRank> =
             self.ended.iter().filter(|(_, end)| end.goodbye_by <= now).map(|(peer, _)| *peer).collect();
         for peer in due {
             if let Some(end) = self.ended.remove(&peer) {
@@ -64,13 +66,13 @@ impl Driver {
     }
 
     /// A rank of this host was reported as lost, and it is not yet proven that it is gone: this rank finds out.
-    pub(super) fn witness(&mut self, peer: u32) {
+    pub(super) fn witness(&mut self, peer: JobRank) {
         if !self.plane.needs_proof(peer) {
             return;
         }
         self.decide(peer, Instant::now());
         if !self.watches.contains_key(&peer) {
-            let address = self.identity.addresses[peer as usize];
+            let address = self.identity.addresses[peer.index()];
             let (options, patience) = (self.settings.socket_options, self.settings.intervals.suspect);
             let events = self.events.clone();
             tokio::spawn(async move {

@@ -93,7 +93,7 @@ impl Case {
                 let Error::Timeout { call, not_arrived, .. } = error else { continue };
                 let has_not_called = |one: &&Awaited| one.status.starts_with("has not called");
                 let missing: Vec<u32> =
-                    not_arrived.iter().filter(has_not_called).map(|one| one.rank).collect();
+                    not_arrived.iter().filter(has_not_called).map(|one| one.rank.get()).collect();
                 let was_waiting = |missing: &u32| {
                     let last = stories.get(missing).and_then(|story| story.last());
                     matches!(last, Some(Moment::Failed { step, .. }) if *step < call.number)

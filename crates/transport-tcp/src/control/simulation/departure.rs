@@ -62,8 +62,7 @@ impl Program {
         rank: u32,
     ) -> Vec<Moment> {
         let mut story = Vec::new();
-        let size = self.hosts.len() as u32;
-        let group = Group::new(rank, (0..size).collect(), self.hosts.as_slice().into(), 0);
+        let group = Group::world_on(rank, self.hosts.as_slice().into());
         let communicator = create(simulated_job, WORLD, group);
         let mut random = Random::new(mixed(self.seed, u64::from(rank)));
         for number in 0..self.steps {

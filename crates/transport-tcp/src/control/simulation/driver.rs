@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::Certainty;
+use unisono_communicator::{Certainty, JobRank};
 use unisono_engine::Lane;
 
 use super::job::{CutLink, Job, Outside};
@@ -105,7 +105,7 @@ impl Job {
         }
         let now = self.simulation.now;
         let gone = |job: &mut Job, reason: &str| {
-            let slot = Slot { key, role: ConnectionRole::First, peer };
+            let slot = Slot { key, role: ConnectionRole::First, peer: JobRank::new(peer) };
             let failure = Failure::Gone(Certainty::Confirmed, reason.to_owned());
             job.simulation.with_node(rank, |_, communicators, _| {
                 communicators.deliver_failure(slot, failure);

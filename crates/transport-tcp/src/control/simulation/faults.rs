@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
+use unisono_communicator::JobRank;
+
 use super::{INTERVALS, MS, SimulatedEvent, Simulation};
 
 /// How a cut separates two sides.
@@ -40,21 +42,25 @@ impl Simulation {
         for link in cut {
             let peer = if link.0 == rank { link.1 } else { link.0 };
             self.deliver(rank, peer, SimulatedEvent::Reset(rank));
-            if self.hosts.are_same(rank, peer) && self.has_heard(peer, rank) {
+            if self.are_on_one_host(rank, peer) && self.has_heard(peer, rank) {
                 self.deliver(rank, peer, SimulatedEvent::ProcessEnded(rank));
             }
         }
         // A rank without a connection to the dead one waits for a goodbye that others may forward.
         for peer in (0..self.size()).filter(|&peer| peer != rank) {
-            if self.hosts.are_same(rank, peer) {
+            if self.are_on_one_host(rank, peer) {
                 self.push(peer, INTERVALS.suspect, SimulatedEvent::ProcessEnded(rank));
             }
         }
     }
 
+    fn are_on_one_host(&self, one: u32, other: u32) -> bool {
+        self.hosts.are_same(JobRank::new(one), JobRank::new(other))
+    }
+
     /// A rank learns that another one is lost: if it can, it finds out whether that is true.
     pub(super) fn witness(&mut self, rank: u32, lost: u32) {
-        if self.hosts.are_same(rank, lost) && lost < self.size() && !self.is_alive(lost) {
+        if self.are_on_one_host(rank, lost) && lost < self.size() && !self.is_alive(lost) {
             let delay = MS * self.random.below(3) as u32;
             self.push(rank, delay, SimulatedEvent::ProcessEnded(lost));
         }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, TryRecvError, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, Waker};
-use unisono_communicator::{Communicator, Error, Group, Result};
+use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
 use super::job::{SimulatedJob, Wait};
@@ -28,8 +28,8 @@ pub(in super::super) fn create(
     key: CommunicatorKey,
     group: Group,
 ) -> Arc<dyn Communicator> {
-    let (rank, ranks) = (group.global_ranks()[group.rank() as usize], group.size());
-    let board = Arc::new(Board::new(group.rank(), ranks));
+    let (rank, ranks) = (group.own_job_rank().get(), group.size());
+    let board = Arc::new(Board::new(group.own_rank(), ranks));
     let (outbox, inbox) = unbounded();
     let mut job = simulated_job.job();
     let waker = job.waker(rank);
@@ -112,7 +112,7 @@ impl SimulatedLinks {
     fn fetch(&mut self, edge: Edge) -> bool {
         let place = edge.index();
         if self.links[place].is_none() && self.failed.is_none() {
-            let peer = self.group.global_ranks()[edge.peer as usize];
+            let peer = self.group.job_rank(edge.peer).get();
             let connection = self.simulated_job.job().connection(self.rank, self.key, peer, edge.lane);
             self.links[place] = connection.map(|(outward, inward)| SimulatedLink {
                 simulated_job: self.simulated_job.clone(),
@@ -148,7 +148,7 @@ impl Links for SimulatedLinks {
         for &edge in edges {
             let place = edge.index();
             if self.links[place].is_none() && !std::mem::replace(&mut self.asked[place], true) {
-                let peer = self.group.global_ranks()[edge.peer as usize];
+                let peer = self.group.job_rank(edge.peer).get();
                 self.simulated_job.job().dial(self.rank, self.key, peer, edge.lane);
             }
         }
@@ -234,9 +234,9 @@ impl SimulatedControl {
         answered.try_recv().map_err(no_answer)?
     }
 
-    fn make(&self, ranks: &[u32], origin: Origin) -> Option<Arc<dyn Communicator>> {
-        let global: Vec<u32> = ranks.iter().map(|&rank| self.group.global_ranks()[rank as usize]).collect();
-        let key = derived_key(self.key, origin, &global);
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Arc<dyn Communicator>> {
+        let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
+        let key = derived_key(self.key, origin, &job_ranks);
         Some(create(&self.simulated_job, key, self.group.subgroup(ranks, key.epoch)?))
     }
 }
@@ -253,11 +253,11 @@ impl Control for SimulatedControl {
         }
     }
 
-    fn stream_ended(&self, peer: u32) {
+    fn stream_ended(&self, peer: GroupRank) {
         self.send(Command::StreamEnded { key: self.key, peer });
     }
 
-    fn ask(&self, awaited: u32, number: u64) {
+    fn ask(&self, awaited: GroupRank, number: u64) {
         self.send(Command::Ask { key: self.key, awaited, number });
     }
 
@@ -274,12 +274,12 @@ impl Control for SimulatedControl {
         self.await_answer(answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[u32], number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
         let made = self.make(survivors, Origin::Shrink(number));
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[u32], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
         Ok(self.make(ranks, Origin::Derive(counter)))
     }
 }

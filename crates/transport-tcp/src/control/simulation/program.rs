@@ -189,8 +189,7 @@ impl Program {
             return self.run_with_departure(departure, simulated_job, rank);
         }
         let mut story = Vec::new();
-        let size = self.hosts.len() as u32;
-        let group = Group::new(rank, (0..size).collect(), self.hosts.as_slice().into(), 0);
+        let group = Group::world_on(rank, self.hosts.as_slice().into());
         let mut communicator = create(simulated_job, WORLD, group);
         let mut from = 0;
         for _ in 0..EPOCHS_MAX {
@@ -204,8 +203,7 @@ impl Program {
                 Ok(shrunk) => {
                     communicator = shrunk.communicator;
                     from += shrunk.last_common_call;
-                    let (members, epoch) =
-                        (communicator.group().global_ranks().to_vec(), communicator.group().epoch());
+                    let (members, epoch) = (ranks_of_job(communicator.group()), communicator.group().epoch());
                     story.push(Moment::Shrunk { epoch, members, step: from });
                 }
                 Err(error) => {
@@ -226,7 +224,7 @@ impl Program {
         story: &mut Vec<Moment>,
     ) -> Option<Error> {
         let group = communicator.group();
-        let rank = group.global_ranks()[group.rank() as usize];
+        let rank = group.own_job_rank().get();
         for number in from..self.steps {
             simulated_job.nap(rank, Duration::from_millis(2));
             let (moment, failure) = self.make(simulated_job, communicator, number);
@@ -247,9 +245,9 @@ impl Program {
         number: u64,
     ) -> (Moment, Option<Error>) {
         let group = communicator.group();
-        let rank = group.global_ranks()[group.rank() as usize];
+        let rank = group.own_job_rank().get();
         let start = simulated_job.elapsed();
-        match self.step(number, group.global_ranks(), rank).call(communicator) {
+        match self.step(number, &ranks_of_job(group), rank).call(communicator) {
             Ok(is_right) => (Moment::Done { step: number, is_right }, None),
             Err(error) => {
                 let (cause, at) = (error.root_cause().clone(), simulated_job.elapsed());
@@ -258,6 +256,11 @@ impl Program {
             }
         }
     }
+}
+
+/// The ranks of a group in the simulated job, which knows no others.
+fn ranks_of_job(group: &Group) -> Vec<u32> {
+    group.job_ranks().iter().map(|rank| rank.get()).collect()
 }
 
 impl Step {
@@ -315,7 +318,7 @@ impl Step {
     }
 
     fn typed<T: Sample>(&self, communicator: &dyn Communicator, options: &CallOptions) -> Result<bool> {
-        let members = communicator.group().global_ranks();
+        let members = &ranks_of_job(communicator.group());
         let own = communicator.group().rank() as usize;
         let (ranks, count, root) = (members.len(), self.count, self.root);
         let operator = OPERATORS[self.operator];

@@ -1,0 +1,63 @@
+//! The two meanings of a rank number, as two types: a rank of the job and a rank of a group. In a subgroup the two
+//! differ, and only [`crate::Group`] knows how.
+
+use std::fmt;
+
+macro_rules! rank_type {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(transparent)]
+        pub struct $name(u32);
+
+        impl $name {
+            /// The rank of this number.
+            pub const fn new(number: u32) -> $name {
+                $name(number)
+            }
+
+            /// The first `size` ranks, in order.
+            pub fn all(size: u32) -> impl ExactSizeIterator<Item = $name> + DoubleEndedIterator + Clone {
+                (0..size).map($name)
+            }
+
+            /// Its number.
+            pub const fn get(self) -> u32 {
+                self.0
+            }
+
+            /// Its place in a list of all ranks.
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, f)
+            }
+        }
+    };
+}
+
+rank_type! {
+    /// A rank of the job: the number with which a process was started. It is the same in every communicator, so
+    /// errors, logs and flight records use it.
+    ///
+    /// ```compile_fail
+    /// use unisono_communicator::{GroupRank, JobRank};
+    /// assert!(JobRank::new(1) == GroupRank::new(1));
+    /// ```
+    JobRank
+}
+
+rank_type! {
+    /// A rank of one communicator, from 0 to its size: what calls take as root and peer.
+    GroupRank
+}
