@@ -9,6 +9,7 @@ pub mod groups;
 pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
+pub mod subgroup_errors;
 
 /// Every test of the suite for one backend: `conformance!(InProcess)`.
 #[macro_export]
@@ -31,6 +32,7 @@ macro_rules! conformance {
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
                 panics_in_user_functions leaving_without_closing_harms_nobody;
+            subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
         );
     };
     (@tests $backend:expr, $($module:ident: $($test:ident)*;)*) => {
