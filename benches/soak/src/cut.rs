@@ -102,16 +102,16 @@ pub(crate) fn measure(runs: u32, seed: u64) -> Result<CutTimes, Problem> {
 }
 
 /// Who lives where, and which host is cut off.
-struct Layout {
+struct Placement {
     hosts: [usize; RANKS],
     cut_off: usize,
 }
 
-impl Layout {
-    fn choose(random: u64) -> Layout {
+impl Placement {
+    fn choose(random: u64) -> Placement {
         let mut hosts = [0, 0, 1, 2];
         hosts.rotate_right((random >> 33) as usize % RANKS);
-        Layout { hosts, cut_off: (random >> 36) as usize % HOSTS }
+        Placement { hosts, cut_off: (random >> 36) as usize % HOSTS }
     }
 
     /// Those who go on, and the others. Of two halves the one with rank 0 goes on.
@@ -127,23 +127,23 @@ impl Layout {
 }
 
 fn one(network: &Network, cut: Cut, random: u64) -> Result<Duration, Problem> {
-    let layout = Layout::choose(random);
-    let mut job = start(network, &layout)?;
+    let placement = Placement::choose(random);
+    let mut job = start(network, &placement)?;
     std::thread::sleep(Duration::from_micros((random >> 40) % 100_000));
     let since_ns = now_ns();
-    network.cut(layout.cut_off, cut)?;
-    let outcome = judge(&job, &layout, cut);
-    network.heal(layout.cut_off, cut)?;
+    network.cut(placement.cut_off, cut)?;
+    let outcome = judge(&job, &placement, cut);
+    network.heal(placement.cut_off, cut)?;
     let named_ns = outcome?;
     job.ranks.iter_mut().try_for_each(Process::end)?;
     Ok(Duration::from_nanos(named_ns.saturating_sub(since_ns)))
 }
 
-fn start(network: &Network, layout: &Layout) -> Result<Job, Problem> {
+fn start(network: &Network, placement: &Placement) -> Result<Job, Problem> {
     let program = std::env::current_exe()?;
     let mut job = Job { ranks: Vec::new() };
-    for (rank, host) in layout.hosts.iter().enumerate() {
-        let mut command: Command = network.rank((*host, layout.hosts[0]), (rank, RANKS), &program);
+    for (rank, host) in placement.hosts.iter().enumerate() {
+        let mut command: Command = network.rank((*host, placement.hosts[0]), (rank, RANKS), &program);
         job.ranks.push(Process::start(command.arg("cut"))?);
     }
     for rank in &job.ranks {
@@ -153,8 +153,8 @@ fn start(network: &Network, layout: &Layout) -> Result<Job, Problem> {
 }
 
 /// Hears all ranks; when the last of those who go on has named the others.
-fn judge(job: &Job, layout: &Layout, cut: Cut) -> Result<u64, Problem> {
-    let (survivors, others) = layout.sides();
+fn judge(job: &Job, placement: &Placement, cut: Cut) -> Result<u64, Problem> {
+    let (survivors, others) = placement.sides();
     let mut last_ns = 0;
     for rank in &survivors {
         last_ns = last_ns.max(named(job, *rank, &others, cut)?);

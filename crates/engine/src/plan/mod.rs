@@ -3,8 +3,8 @@
 //! A plan holds no data and no call number, so one serves every call of the same shape.
 
 pub(crate) mod header;
-pub(crate) mod layout;
 mod names;
+pub(crate) mod offset_table;
 pub(crate) mod planner;
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use names::intern;
 use crate::links::{Edge, Lane};
 use crate::memory::{ReduceOrder, Region, Span, Store};
 use crate::plan::header::{HASH_START, hash_name, hash_word};
-use crate::plan::layout::{Layout, vector_elements};
+use crate::plan::offset_table::{OffsetTable, vector_elements};
 
 /// Bytes of a piece, before it is divided among the scratch chunks. Measured (reference figures in
 /// ARCHITECTURE.md): smaller costs system calls, larger falls out of the cache.
@@ -174,8 +174,8 @@ impl Plan {
         // INVARIANT: `piece_bytes` rounds to whole elements. Reduced bytes move in whole elements and a step stops at
         // the end of its piece, so a piece that ends inside an element would never be finished.
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
-        let layout = Layout::new(descriptor, &key.counts, group, schedule.chunks);
-        let bytes_of = |extent| layout.length(extent) * element_bytes;
+        let offsets = OffsetTable::new(descriptor, &key.counts, group, schedule.chunks);
+        let bytes_of = |extent| offsets.length(extent) * element_bytes;
         let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
         let longest_scratch = schedule
             .steps
@@ -185,7 +185,7 @@ impl Plan {
             .max();
         let slot_bytes = longest_scratch.unwrap_or(0).min(piece_bytes) as usize;
         let binder = Binder {
-            layout,
+            offsets,
             element_bytes,
             piece_bytes,
             slot_bytes,
@@ -271,7 +271,7 @@ fn is_scratch(slot: &Slot) -> bool {
 }
 
 struct Binder {
-    layout: Layout,
+    offsets: OffsetTable,
     element_bytes: u64,
     piece_bytes: u64,
     slot_bytes: usize,
@@ -299,7 +299,7 @@ impl Binder {
             Some(Slot::Scratch(chunk)) => Some(chunk),
             Some(Slot::Input | Slot::Output) | None => None,
         };
-        let bytes = self.layout.length(step.extent) * self.element_bytes;
+        let bytes = self.offsets.length(step.extent) * self.element_bytes;
         let pieces = bytes.div_ceil(self.piece_bytes).max(1);
         let (store, behind) = (Store::Cached, None);
         BoundStep { extent: step.extent, bytes, pieces, work, writes_scratch, store, behind }
@@ -310,9 +310,9 @@ impl Binder {
             Located::Buffer(Span { region, offset: (elements * self.element_bytes) as usize })
         };
         match slot {
-            Slot::Input if self.in_place => span(Region::Output, self.layout.input_offset(extent)),
-            Slot::Input => span(Region::Input, self.layout.input_offset(extent)),
-            Slot::Output => span(Region::Output, self.layout.output_offset(extent)),
+            Slot::Input if self.in_place => span(Region::Output, self.offsets.input_offset(extent)),
+            Slot::Input => span(Region::Input, self.offsets.input_offset(extent)),
+            Slot::Output => span(Region::Output, self.offsets.output_offset(extent)),
             Slot::Scratch(chunk) => {
                 let window_bytes = WINDOW_PIECES as usize * self.slot_bytes;
                 Located::Window { offset: chunk as usize * window_bytes, slot_bytes: self.slot_bytes }

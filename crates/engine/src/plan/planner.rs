@@ -8,7 +8,7 @@ use unisono_communicator::{
 use unisono_schedule::{Admit, Choice, Chooser, CostModel, Schedule, Shape, UnknownChoice};
 
 use crate::plan::header::CallHeader;
-use crate::plan::layout::vector_elements;
+use crate::plan::offset_table::vector_elements;
 use crate::plan::{Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;

@@ -7,7 +7,7 @@ use unisono_communicator::{Collective, Counts, Descriptor, Group, Place};
 
 /// The offset table of one call on one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(crate) enum OffsetTable {
     /// The whole vector cut into equal chunks: all_reduce, reduce, broadcast.
     Cut {
         /// Elements of the vector.
@@ -37,9 +37,9 @@ pub(crate) enum Layout {
     Token,
 }
 
-impl Layout {
+impl OffsetTable {
     /// The table of `descriptor` on this rank of `group`, for an algorithm that cuts the vector into `chunks`.
-    pub(crate) fn new(descriptor: &Descriptor, counts: &Counts, group: &Group, chunks: u32) -> Layout {
+    pub(crate) fn new(descriptor: &Descriptor, counts: &Counts, group: &Group, chunks: u32) -> OffsetTable {
         let ranks = u64::from(group.size());
         let at_root = descriptor.root == Some(group.rank());
         let in_place = descriptor.place == Place::InPlace;
@@ -48,11 +48,11 @@ impl Layout {
                 Counts::PerRank(list) => list.clone(),
                 Counts::Even | Counts::PerPair { .. } => vec![descriptor.count; ranks as usize],
             };
-            Layout::Shares { offsets: prefix_sums(&list), whole_input, whole_output }
+            OffsetTable::Shares { offsets: prefix_sums(&list), whole_input, whole_output }
         };
         match descriptor.collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => {
-                Layout::Cut { count: descriptor.count, chunks: u64::from(chunks) }
+                OffsetTable::Cut { count: descriptor.count, chunks: u64::from(chunks) }
             }
             Collective::ReduceScatter => shares(true, in_place),
             Collective::AllGather => shares(in_place, true),
@@ -64,13 +64,13 @@ impl Layout {
                     Counts::PerPair { send, receive } => (send.clone(), receive.clone()),
                     Counts::Even | Counts::PerRank(_) => (even(), even()),
                 };
-                Layout::Pairs {
+                OffsetTable::Pairs {
                     send: prefix_sums(&send),
                     receive: prefix_sums(&receive),
                     rank: u64::from(group.rank()),
                 }
             }
-            Collective::Barrier | Collective::Send | Collective::Recv => Layout::Token,
+            Collective::Barrier | Collective::Send | Collective::Recv => OffsetTable::Token,
         }
     }
 
@@ -78,45 +78,45 @@ impl Layout {
     pub(crate) fn length(&self, extent: u32) -> u64 {
         let e = extent as usize;
         match self {
-            Layout::Cut { count, chunks } => {
+            OffsetTable::Cut { count, chunks } => {
                 cut(*count, *chunks, u64::from(extent) + 1) - cut(*count, *chunks, u64::from(extent))
             }
-            Layout::Shares { offsets, .. } => offsets[e + 1] - offsets[e],
-            Layout::Pairs { send, receive, rank } => {
+            OffsetTable::Shares { offsets, .. } => offsets[e + 1] - offsets[e],
+            OffsetTable::Pairs { send, receive, rank } => {
                 let (from, to) = self.pair(extent);
                 match from == *rank {
                     true => send[to as usize + 1] - send[to as usize],
                     false => receive[from as usize + 1] - receive[from as usize],
                 }
             }
-            Layout::Token => 1,
+            OffsetTable::Token => 1,
         }
     }
 
     /// Where an extent starts in the input.
     pub(crate) fn input_offset(&self, extent: u32) -> u64 {
         match self {
-            Layout::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
-            Layout::Shares { offsets, whole_input: true, .. } => offsets[extent as usize],
-            Layout::Pairs { send, .. } => send[self.pair(extent).1 as usize],
-            Layout::Shares { whole_input: false, .. } | Layout::Token => 0,
+            OffsetTable::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
+            OffsetTable::Shares { offsets, whole_input: true, .. } => offsets[extent as usize],
+            OffsetTable::Pairs { send, .. } => send[self.pair(extent).1 as usize],
+            OffsetTable::Shares { whole_input: false, .. } | OffsetTable::Token => 0,
         }
     }
 
     /// Where an extent starts in the output.
     pub(crate) fn output_offset(&self, extent: u32) -> u64 {
         match self {
-            Layout::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
-            Layout::Shares { offsets, whole_output: true, .. } => offsets[extent as usize],
-            Layout::Pairs { receive, .. } => receive[self.pair(extent).0 as usize],
-            Layout::Shares { whole_output: false, .. } | Layout::Token => 0,
+            OffsetTable::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
+            OffsetTable::Shares { offsets, whole_output: true, .. } => offsets[extent as usize],
+            OffsetTable::Pairs { receive, .. } => receive[self.pair(extent).0 as usize],
+            OffsetTable::Shares { whole_output: false, .. } | OffsetTable::Token => 0,
         }
     }
 
     fn pair(&self, extent: u32) -> (u64, u64) {
         let ranks = match self {
-            Layout::Pairs { send, .. } => send.len() as u64 - 1,
-            Layout::Cut { .. } | Layout::Shares { .. } | Layout::Token => 1,
+            OffsetTable::Pairs { send, .. } => send.len() as u64 - 1,
+            OffsetTable::Cut { .. } | OffsetTable::Shares { .. } | OffsetTable::Token => 1,
         };
         (u64::from(extent) / ranks, u64::from(extent) % ranks)
     }
@@ -173,11 +173,11 @@ mod tests {
     fn chunks_cover_any_count_without_a_gap() {
         for count in [0, 1, 2, 3, 7, 64, 1_000_003] {
             for chunks in [1, 2, 3, 5, 8] {
-                let layout = Layout::Cut { count, chunks };
+                let table = OffsetTable::Cut { count, chunks };
                 let mut end = 0;
                 for chunk in 0..chunks as u32 {
-                    assert_eq!(layout.input_offset(chunk), end);
-                    end += layout.length(chunk);
+                    assert_eq!(table.input_offset(chunk), end);
+                    end += table.length(chunk);
                 }
                 assert_eq!(end, count);
             }
@@ -189,9 +189,9 @@ mod tests {
         let group = Group::world(1, 3);
         let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
         let descriptor = Descriptor { uneven: true, ..Descriptor::new(Collective::AllToAll, DType::U8, 6) };
-        let layout = Layout::new(&descriptor, &counts, &group, 3);
-        assert_eq!((layout.length(5), layout.input_offset(5)), (3, 3));
-        assert_eq!((layout.length(7), layout.output_offset(7)), (6, 6));
-        assert_eq!((layout.length(4), layout.input_offset(4), layout.output_offset(4)), (2, 1, 4));
+        let table = OffsetTable::new(&descriptor, &counts, &group, 3);
+        assert_eq!((table.length(5), table.input_offset(5)), (3, 3));
+        assert_eq!((table.length(7), table.output_offset(7)), (6, 6));
+        assert_eq!((table.length(4), table.input_offset(4), table.output_offset(4)), (2, 1, 4));
     }
 }
