@@ -13,7 +13,7 @@ use unisono_engine::{EngineOptions, FaultPlan};
 use unisono_schedule::{Algorithm, Shape, algorithms};
 use unisono_tests::case::{Amount, Case, Operands};
 use unisono_tests::sample::{AFFINE, Parcel, mix};
-use unisono_tests::suite::algorithms::{collective_of, forced};
+use unisono_tests::suite::algorithms::forced;
 use unisono_tests::suite::reductions::pairs;
 use unisono_tests::world::{options, run};
 use unisono_tests::{FaultyInProcess, watchdog};
@@ -68,7 +68,7 @@ fn draw() -> impl Strategy<Value = Draw> {
 
 /// The call of a draw, in the nearest form that the algorithm accepts.
 fn case_of(draw: &Draw, algorithm: &Algorithm) -> Case {
-    let collective = collective_of(algorithm);
+    let collective = algorithm.collective;
     let mut every_pair = pairs().chain(USER_PAIRS.iter().copied());
     let (dtype, op) = match every_pair.nth(draw.pair).unwrap_or(USER_PAIRS[0]) {
         (_, ReduceOp::User(_)) if algorithm.requires.commutative => (DType::U64, ReduceOp::Sum),

@@ -1,6 +1,8 @@
 //! Describes in words how two calls differ that should be equal.
 
-use unisono_communicator::{CallInfo, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes};
+use unisono_communicator::{
+    CallInfo, Collective, Descriptor, Group, GroupRank, LengthList, Place, ReduceOp, Sizes,
+};
 
 /// The name of a difference of earlier calls; it is the last in a list of differences.
 pub const EARLIER_CALLS: &str = "earlier calls";
@@ -93,7 +95,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
             list.push(format!("{name} {ours} / {theirs}"));
         }
     };
-    field("collective", &|call| call.collective.to_string());
+    field("collective", &|call| call.operation.to_string());
     field("dtype", &|call| call.dtype.to_string());
     field("op", &|call| op_text(call).to_owned());
     field("in place", &|call| is_in_place(call).to_string());
@@ -108,7 +110,7 @@ pub fn descriptor_difference(ours: &Descriptor, theirs: &Descriptor) -> Option<S
 
 /// Whether a call is in place, where ranks compare that.
 fn is_in_place(call: &Descriptor) -> bool {
-    call.place == Place::InPlace && !call.collective.is_rooted()
+    call.place == Place::InPlace && !call.operation.collective().is_some_and(Collective::is_rooted)
 }
 
 /// The kind of operator. The name of a user operator is compared separately.
@@ -154,7 +156,7 @@ mod tests {
             (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
             (Descriptor { label: Some(ShortText::new("x")), ..ours }, "label none / \"x\""),
             (
-                Descriptor { collective: Collective::Reduce, root: Some(1), ..ours },
+                Descriptor { operation: Collective::Reduce.into(), root: Some(1), ..ours },
                 "collective all_reduce / reduce",
             ),
         ];
@@ -233,7 +235,7 @@ mod tests {
 
     #[test]
     fn the_place_of_a_rooted_call_is_its_ranks_own() {
-        let reduce = Descriptor { collective: Collective::Reduce, root: Some(0), ..all_reduce(5) };
+        let reduce = Descriptor { operation: Collective::Reduce.into(), root: Some(0), ..all_reduce(5) };
         let there = Descriptor { place: Place::InPlace, ..reduce };
         assert_eq!(descriptor_difference(&reduce, &there), None);
     }

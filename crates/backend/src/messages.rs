@@ -64,7 +64,7 @@ fn info(entry: &MessageEntry) -> CallInfo {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{Collective, DType, Peer};
+    use unisono_communicator::{DType, Operation, Peer};
 
     use super::*;
 
@@ -74,7 +74,7 @@ mod tests {
         assert!(messages.recent().is_empty());
         let send = |count| Descriptor {
             peer: Some(Peer::Rank(1)),
-            ..Descriptor::new(Collective::Send, DType::U8, count)
+            ..Descriptor::new(Operation::Send, DType::U8, count)
         };
         let numbers: Vec<u64> =
             (0..1500).map(|count| messages.enter(&send(count), Location::caller())).collect();

@@ -1,12 +1,15 @@
 //! Checks the arguments of every call, before any backend sees it.
 
+use unisono_schedule::Collective;
+
 use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
 use crate::check_segments::check_segments;
-use crate::descriptor::{Collective, Descriptor, Peer, Place};
+use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::operation::Operation;
 use crate::reduce_op::ReduceOp;
 use crate::short_text::ShortText;
 
@@ -33,17 +36,19 @@ pub fn lengths(descriptor: &Descriptor, counts: &Counts, group: &Group) -> Lengt
         Counts::PerPair { send, receive } => (n, n, total(send), total(receive)),
     };
     let only_at_root = |length| if at_root { length } else { 0 };
-    let (input, output) = match descriptor.collective {
-        Collective::AllReduce | Collective::Broadcast => (n, n),
-        Collective::Reduce => (n, only_at_root(n)),
-        Collective::ReduceScatter => (all, share),
-        Collective::AllGather => (share, all),
-        Collective::Gather => (share, only_at_root(all)),
-        Collective::Scatter => (only_at_root(all), share),
-        Collective::AllToAll => (sent, received),
-        Collective::Barrier => (0, 0),
-        Collective::Send => (n, 0),
-        Collective::Recv => (0, n),
+    let (input, output) = match descriptor.operation {
+        Operation::Collective(collective) => match collective {
+            Collective::AllReduce | Collective::Broadcast => (n, n),
+            Collective::Reduce => (n, only_at_root(n)),
+            Collective::ReduceScatter => (all, share),
+            Collective::AllGather => (share, all),
+            Collective::Gather => (share, only_at_root(all)),
+            Collective::Scatter => (only_at_root(all), share),
+            Collective::AllToAll => (sent, received),
+            Collective::Barrier => (0, 0),
+        },
+        Operation::Send => (n, 0),
+        Operation::Recv => (0, n),
     };
     Lengths { input, output }
 }
@@ -70,24 +75,21 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
 }
 
 fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
-    match descriptor.root {
-        Some(root) if root >= group.size() => {
+    let operation = descriptor.operation;
+    match (descriptor.root, operation.collective().is_some_and(Collective::is_rooted)) {
+        (Some(root), _) if root >= group.size() => {
             Err(Error::invalid("root", format!("{root}, but the group has ranks 0 to {}", group.size() - 1)))
         }
-        None if descriptor.collective.is_rooted() => {
-            Err(Error::invalid("root", format!("{} needs one", descriptor.collective)))
-        }
-        Some(_) if !descriptor.collective.is_rooted() => {
-            Err(Error::invalid("root", format!("{} has none", descriptor.collective)))
-        }
-        _ => Ok(()),
+        (None, true) => Err(Error::invalid("root", format!("{operation} needs one"))),
+        (Some(_), false) => Err(Error::invalid("root", format!("{operation} has none"))),
+        (Some(_), true) | (None, false) => Ok(()),
     }
 }
 
 fn check_barrier(descriptor: &Descriptor) -> Result<()> {
-    match (descriptor.collective, descriptor.dtype, descriptor.count) {
-        (Collective::Barrier, DType::U8, 0) => Ok(()),
-        (Collective::Barrier, dtype, count) => {
+    let (dtype, count) = (descriptor.dtype, descriptor.count);
+    match descriptor.operation.collective() {
+        Some(Collective::Barrier) if (dtype, count) != (DType::U8, 0) => {
             Err(Error::invalid("count", format!("{count} x {dtype}, but a barrier has no data: 0 x u8")))
         }
         _ => Ok(()),
@@ -95,32 +97,37 @@ fn check_barrier(descriptor: &Descriptor) -> Result<()> {
 }
 
 fn check_place(descriptor: &Descriptor, group: &Group) -> Result<()> {
-    match (descriptor.collective, descriptor.place) {
-        (Collective::Broadcast, Place::Separate) => {
+    let operation = descriptor.operation;
+    match (operation, descriptor.place) {
+        (Operation::Collective(Collective::Broadcast), Place::Separate) => {
             Err(Error::invalid("place", "broadcast has one buffer, which is in place on every rank"))
         }
-        (Collective::Reduce, Place::InPlace) if descriptor.root != Some(group.rank()) => Err(Error::invalid(
-            "place",
-            "only the root of a reduce has an output; the other ranks give an input",
-        )),
-        (Collective::Barrier | Collective::Send | Collective::Recv, Place::InPlace) => {
-            Err(Error::invalid("place", format!("{} is not in place", descriptor.collective)))
+        (Operation::Collective(Collective::Reduce), Place::InPlace)
+            if descriptor.root != Some(group.rank()) =>
+        {
+            let problem = "only the root of a reduce has an output; the other ranks give an input";
+            Err(Error::invalid("place", problem))
+        }
+        (Operation::Collective(Collective::Barrier) | Operation::Send | Operation::Recv, Place::InPlace) => {
+            Err(Error::invalid("place", format!("{operation} is not in place")))
         }
         _ => Ok(()),
     }
 }
 
 fn check_peer(descriptor: &Descriptor, group: &Group) -> Result<()> {
-    match (descriptor.peer, descriptor.collective) {
+    match (descriptor.peer, descriptor.operation) {
         (Some(Peer::Rank(rank)), _) if rank >= group.size() => {
             Err(Error::invalid("peer", format!("{rank}, but the group has ranks 0 to {}", group.size() - 1)))
         }
-        (Some(Peer::Any), Collective::Send) => Err(Error::invalid("peer", "a send needs one receiver")),
-        (None, Collective::Send | Collective::Recv) => Err(Error::invalid("peer", "missing")),
-        (Some(_), collective) if !collective.is_point_to_point() => {
+        (Some(Peer::Any), Operation::Send) => Err(Error::invalid("peer", "a send needs one receiver")),
+        (None, Operation::Send | Operation::Recv) => Err(Error::invalid("peer", "missing")),
+        (Some(_), Operation::Collective(collective)) => {
             Err(Error::invalid("peer", format!("{collective} has none")))
         }
-        _ => Ok(()),
+        (Some(Peer::Rank(_)), Operation::Send | Operation::Recv)
+        | (Some(Peer::Any), Operation::Recv)
+        | (None, Operation::Collective(_)) => Ok(()),
     }
 }
 
@@ -140,30 +147,24 @@ fn too_long(argument: &'static str, text: ShortText) -> Error {
 }
 
 fn check_op(call: &Call<'_>) -> Result<()> {
-    let descriptor = &call.descriptor;
-    match descriptor.op {
-        None if descriptor.collective.reduces() => {
-            Err(Error::invalid("op", format!("{} needs one", descriptor.collective)))
-        }
-        Some(_) if !descriptor.collective.reduces() => {
-            Err(Error::invalid("op", format!("{} has none", descriptor.collective)))
-        }
-        Some(ReduceOp::User(user)) if call.user_function.is_none() => {
+    let (operation, dtype) = (call.descriptor.operation, call.descriptor.dtype);
+    match (call.descriptor.op, operation.collective().is_some_and(Collective::reduces)) {
+        (None, true) => Err(Error::invalid("op", format!("{operation} needs one"))),
+        (Some(_), false) => Err(Error::invalid("op", format!("{operation} has none"))),
+        (Some(ReduceOp::User(user)), true) if call.user_function.is_none() => {
             Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
         }
-        Some(ReduceOp::User(user)) if user.name.is_too_long() => Err(too_long("op", user.name)),
-        Some(op) => match op.refusal(descriptor.dtype) {
-            Some(reason) => {
-                Err(Error::invalid("op", format!("{op} is not defined on {}: {reason}", descriptor.dtype)))
-            }
+        (Some(ReduceOp::User(user)), true) if user.name.is_too_long() => Err(too_long("op", user.name)),
+        (Some(op), true) => match op.refusal(dtype) {
+            Some(reason) => Err(Error::invalid("op", format!("{op} is not defined on {dtype}: {reason}"))),
             None => Ok(()),
         },
-        None => Ok(()),
+        (None, false) => Ok(()),
     }
 }
 
 fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
-    let collective = call.descriptor.collective;
+    let operation = call.descriptor.operation;
     let ranks = group.size() as usize;
     let check_length = |list: &[u64]| {
         if list.len() == ranks {
@@ -172,13 +173,15 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
             Err(Error::invalid("counts", format!("{} counts for {ranks} ranks", list.len())))
         }
     };
-    match (&call.counts, collective) {
+    match (&call.counts, operation) {
         (Counts::Even, _) => {}
         (
             Counts::PerRank(list),
-            Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter,
+            Operation::Collective(
+                Collective::AllGather | Collective::ReduceScatter | Collective::Gather | Collective::Scatter,
+            ),
         ) => check_length(list)?,
-        (Counts::PerPair { send, receive }, Collective::AllToAll) => {
+        (Counts::PerPair { send, receive }, Operation::Collective(Collective::AllToAll)) => {
             check_length(send)?;
             check_length(receive)?;
             let own = group.rank() as usize;
@@ -196,7 +199,7 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
                 ));
             }
         }
-        _ => return Err(Error::invalid("counts", format!("{collective} has no form with such counts"))),
+        _ => return Err(Error::invalid("counts", format!("{operation} has no form with such counts"))),
     }
     if call.descriptor.uneven == (call.counts == Counts::Even) {
         return Err(Error::invalid(

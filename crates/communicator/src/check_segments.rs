@@ -1,11 +1,14 @@
 //! The check of buffers that lie in segments: whole elements, shares as long as they must be, coalesced buffers where
 //! a collective knows them.
 
+use unisono_schedule::Collective;
+
 use crate::buffer::{Buffer, BufferMut, Buffers, Division, SegmentList, Segments, SegmentsMut};
 use crate::call::{Call, Counts};
-use crate::descriptor::{Collective, Place};
+use crate::descriptor::Place;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::operation::Operation;
 
 /// What a buffer is to its call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -98,21 +101,20 @@ fn check_elements(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
 /// Checks a list of shares: it has one segment for each rank, as long as that rank's share.
 fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Result<()> {
     let descriptor = &call.descriptor;
-    let holds_shares = match (descriptor.collective, buffer.side) {
-        (Collective::ReduceScatter | Collective::Scatter, Side::Input)
-        | (Collective::AllGather | Collective::Gather, Side::Output)
-        | (Collective::AllToAll, Side::Input | Side::Output) => true,
-        (Collective::ReduceScatter | Collective::Scatter, Side::Output)
-        | (Collective::AllGather | Collective::Gather, Side::Input) => descriptor.place == Place::InPlace,
-        (
-            Collective::AllReduce
-            | Collective::Broadcast
-            | Collective::Reduce
-            | Collective::Barrier
-            | Collective::Send
-            | Collective::Recv,
-            Side::Input | Side::Output,
-        ) => false,
+    let in_place = descriptor.place == Place::InPlace;
+    let holds_shares = match descriptor.operation {
+        Operation::Collective(collective) => match (collective, buffer.side) {
+            (Collective::ReduceScatter | Collective::Scatter, Side::Input)
+            | (Collective::AllGather | Collective::Gather, Side::Output)
+            | (Collective::AllToAll, Side::Input | Side::Output) => true,
+            (Collective::ReduceScatter | Collective::Scatter, Side::Output)
+            | (Collective::AllGather | Collective::Gather, Side::Input) => in_place,
+            (
+                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier,
+                Side::Input | Side::Output,
+            ) => false,
+        },
+        Operation::Send | Operation::Recv => false,
     };
     if !holds_shares {
         return Err(buffer.error(format!("a list of shares, but there {descriptor} has one buffer")));
@@ -145,8 +147,8 @@ fn check_shares(call: &Call<'_>, group: &Group, buffer: &Segmented<'_>) -> Resul
 /// Checks that the collective can be coalesced: in those with shares, the shares of one buffer would lie between those
 /// of another.
 fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
-    match call.descriptor.collective {
-        Collective::AllReduce | Collective::Broadcast | Collective::Reduce => Ok(()),
+    match call.descriptor.operation {
+        Operation::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce) => Ok(()),
         other => Err(buffer.error(format!("{other} has no coalesced form"))),
     }
 }

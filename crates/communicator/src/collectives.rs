@@ -2,13 +2,16 @@
 
 use std::panic::Location;
 
+use unisono_schedule::Collective;
+
 use crate::buffer::{Buffer, BufferMut, Buffers, Division};
 use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
-use crate::descriptor::{Collective, Descriptor, Peer, Place};
+use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::operation::Operation;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
 
 /// The result of a receive.
@@ -312,7 +315,7 @@ pub trait Collectives: Communicator {
     /// ```
     #[track_caller]
     fn send<T: Element>(&self, message: &[T], peer: u32, tag: u32) -> Result<()> {
-        let descriptor = point_to_point(Collective::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
         issue(self, descriptor, Buffer::of(message), BufferMut::empty())
     }
 
@@ -322,7 +325,7 @@ pub trait Collectives: Communicator {
     /// [`crate::Error::Truncated`] when the message is larger. It is dropped, and nothing else is affected.
     #[track_caller]
     fn recv<T: Element>(&self, buffer: &mut [T], peer: Peer, tag: u32) -> Result<Received> {
-        let descriptor = point_to_point(Collective::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
         let outcome = issue_for_outcome(self, descriptor, Buffer::empty(), BufferMut::of(buffer))?;
         let count = outcome.bytes as usize / size_of::<T>();
         Ok(Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count })
@@ -340,13 +343,13 @@ pub(crate) fn rooted(collective: Collective, dtype: DType, count: usize, root: u
 }
 
 pub(crate) fn point_to_point(
-    collective: Collective,
+    operation: Operation,
     dtype: DType,
     count: usize,
     peer: Peer,
     tag: u32,
 ) -> Descriptor {
-    Descriptor { peer: Some(peer), tag, ..Descriptor::new(collective, dtype, count as u64) }
+    Descriptor { peer: Some(peer), tag, ..Descriptor::new(operation, dtype, count as u64) }
 }
 
 pub(crate) fn share_of<C: Communicator + ?Sized>(

@@ -2,15 +2,18 @@
 
 use std::panic::Location;
 
+use unisono_schedule::Collective;
+
 use crate::allocation::zeroed;
 use crate::buffer::{OwnedBuffer, OwnedBuffers};
 use crate::call::{CallOptions, Counts, OwnedCall};
 use crate::check::check;
 use crate::collectives::{point_to_point, reducing, rooted, share_of};
 use crate::communicator::Communicator;
-use crate::descriptor::{Collective, Descriptor, Peer, Place};
+use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::{DType, Element};
 use crate::error::Result;
+use crate::operation::Operation;
 use crate::reduce_op::ReduceOp;
 use crate::work::{Finished, TypedWork, Work};
 
@@ -93,7 +96,7 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::send`]; the handle gives the message back.
     #[track_caller]
     fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> Work {
-        let descriptor = point_to_point(Collective::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
+        let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
         let buffers = OwnedBuffers::Separate {
             input: OwnedBuffer::new(message),
             output: OwnedBuffer::new(Vec::<T>::new()),
@@ -104,7 +107,7 @@ pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::recv`]; the outcome in [`Finished`] has source, tag and bytes.
     #[track_caller]
     fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> Work {
-        let descriptor = point_to_point(Collective::Recv, T::DTYPE, buffer.len(), peer, tag);
+        let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
         let buffers = OwnedBuffers::Separate {
             input: OwnedBuffer::new(Vec::<T>::new()),
             output: OwnedBuffer::new(buffer),

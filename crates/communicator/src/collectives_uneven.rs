@@ -1,10 +1,12 @@
 //! The `_v` operations: counts that differ by rank.
 
+use unisono_schedule::Collective;
+
 use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::Counts;
 use crate::collectives::{issue_with_counts, optional, reducing, rooted};
 use crate::communicator::Communicator;
-use crate::descriptor::{Collective, Descriptor};
+use crate::descriptor::Descriptor;
 use crate::dtype::Element;
 use crate::error::Result;
 use crate::reduce_op::ReduceOp;

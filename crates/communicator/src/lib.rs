@@ -1,6 +1,6 @@
 //! The vocabulary that every part of unisono shares: what a call is, who the ranks are, what can go wrong.
 //!
-//! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (collective, dtype, count, op, root, ...) plus buffers and
+//! A [`Communicator`] executes a [`Call`]: a [`Descriptor`] (operation, dtype, count, op, root, ...) plus buffers and
 //! options. Users write the typed calls of [`Collectives`], which check arguments once, above all backends:
 //!
 //! ```
@@ -29,6 +29,7 @@ mod dtype;
 mod error;
 mod float8;
 mod group;
+mod operation;
 mod rank;
 mod reduce_op;
 mod short_text;
@@ -50,16 +51,18 @@ pub use collectives::{Collectives, Received};
 pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
 pub use communicator::{Communicator, Shrunk, With};
-pub use descriptor::{Collective, Descriptor, Peer, Place};
+pub use descriptor::{Descriptor, Peer, Place};
 pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
+pub use operation::Operation;
 pub use rank::{GroupRank, JobRank};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use short_text::ShortText;
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
+pub use unisono_schedule::{Collective, UnknownCollective};
 pub use work::{Finished, TypedWork, Work, WorkSource};

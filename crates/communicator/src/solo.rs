@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments, SegmentsMut};
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::communicator::{Communicator, Shrunk};
-use crate::descriptor::{Collective, Descriptor};
+use crate::descriptor::Descriptor;
 use crate::dtype::{DType, Kind};
 use crate::error::{Awaited, CallInfo, Error, Result};
 use crate::group::Group;
+use crate::operation::Operation;
 use crate::rank::{GroupRank, JobRank};
 use crate::reduce_op::ReduceOp;
 use crate::work::{Finished, Work, WorkSource};
@@ -60,16 +61,16 @@ impl Communicator for Solo {
             return Err(Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead });
         }
         let deadline = deadline_after(Instant::now(), call.options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT));
-        match call.descriptor.collective {
-            Collective::Send => self.queue.send(call),
-            Collective::Recv => self.queue.receive(call, deadline),
-            _ => collective(call),
+        match call.descriptor.operation {
+            Operation::Send => self.queue.send(call),
+            Operation::Recv => self.queue.receive(call, deadline),
+            Operation::Collective(_) => collective(call),
         }
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        match call.descriptor.collective {
-            Collective::Recv => Work::new(PendingReceive {
+        match call.descriptor.operation {
+            Operation::Recv => Work::new(PendingReceive {
                 queue: self.queue.clone(),
                 deadline: deadline_after(
                     Instant::now(),
@@ -77,7 +78,7 @@ impl Communicator for Solo {
                 ),
                 state: Mutex::new((Some(call), None)),
             }),
-            _ => {
+            Operation::Collective(_) | Operation::Send => {
                 let mut call = call;
                 let result = self.execute(call.borrow());
                 Work::finished(Finished { result, buffers: Some(call.buffers) })

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
-    Call, Communicator, Descriptor, Error, Finished, Group, Outcome, OwnedCall, Result, Shrunk, Work,
+    Call, Collective, Communicator, Descriptor, Error, Finished, Group, Operation, Outcome, OwnedCall,
+    Result, Shrunk, Work,
 };
 
 use crate::drive::Shared;
@@ -12,6 +13,7 @@ use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
 use crate::drive::handle::RequestHandle;
 use crate::drive::pending::OneCollective;
 use crate::drive::progress::Progress;
+use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
 use crate::lock;
@@ -52,12 +54,12 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         Arc::new(EngineCommunicator { shared: Shared::new(gate, options, messages, engine) })
     }
 
-    fn run_collective(&self, call: &mut Call<'_>) -> Result<Outcome> {
+    fn run_collective(&self, collective: Collective, call: &mut Call<'_>) -> Result<Outcome> {
         let (shared, gate) = (&*self.shared, &self.shared.gate);
         let _turn = gate.issue(&call.descriptor)?;
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
-        let active = ActiveCall::start(call, &mut guard, gate)?;
+        let active = ActiveCall::start(collective, call, &mut guard, gate)?;
         let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
@@ -67,6 +69,42 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let bytes = buffers_bytes(&call.buffers);
         Ok(active.finish(&mut guard, bytes))
     }
+
+    /// Queues an asynchronous collective, for whoever holds the links.
+    fn queue_collective(&self, collective: Collective, call: OwnedCall) -> Work {
+        let gate = &self.shared.gate;
+        let request = match gate.issue(&call.descriptor) {
+            Ok(_turn) => {
+                let request = Request::new(call, self.shared.completions.clone());
+                self.shared.queue.push(QueuedCollective { collective, request: request.clone() });
+                request
+            }
+            Err(error) => return refused(call, error),
+        };
+        self.shared.nudge_holder();
+        if let Err(error) = Progress::notify(&self.shared) {
+            gate.fail(error);
+        }
+        self.handle(request)
+    }
+
+    /// Posts an asynchronous send or receive.
+    fn post_message(&self, call: OwnedCall) -> Work {
+        let gate = &self.shared.gate;
+        let timeout = call.options.timeout.unwrap_or(gate.timeout());
+        let request = Request::message(call, self.shared.completions.clone(), gate.board());
+        self.shared.post_message(request.clone(), timeout);
+        self.handle(request)
+    }
+
+    fn handle(&self, request: Arc<Request>) -> Work {
+        Work::new(RequestHandle { request, shared: self.shared.clone() })
+    }
+}
+
+/// The handle of a call that has not begun, with its memory.
+fn refused(call: OwnedCall, error: Error) -> Work {
+    Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
 }
 
 impl<L: Links + 'static> Drop for EngineCommunicator<L> {
@@ -92,40 +130,20 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         if call.buffers.on_device() {
             return Err(device_unsupported(self.backend()));
         }
-        if call.descriptor.collective.is_point_to_point() {
-            self.shared.run_point_to_point(call)
-        } else {
-            self.run_collective(&mut call)
+        match call.descriptor.operation {
+            Operation::Collective(collective) => self.run_collective(collective, &mut call),
+            Operation::Send | Operation::Recv => self.shared.run_point_to_point(call),
         }
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        let gate = &self.shared.gate;
-        let refuse = |call: OwnedCall, error| {
-            Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
-        };
         if let Err(error) = self.shared.admit(&call.descriptor) {
-            return refuse(call, error);
+            return refused(call, error);
         }
-        if call.descriptor.collective.is_point_to_point() {
-            let timeout = call.options.timeout.unwrap_or(gate.timeout());
-            let request = Request::message(call, self.shared.completions.clone(), gate.board());
-            self.shared.post_message(request.clone(), timeout);
-            return Work::new(RequestHandle { request, shared: self.shared.clone() });
+        match call.descriptor.operation {
+            Operation::Collective(collective) => self.queue_collective(collective, call),
+            Operation::Send | Operation::Recv => self.post_message(call),
         }
-        let request = match gate.issue(&call.descriptor) {
-            Ok(_turn) => {
-                let request = Request::new(call, self.shared.completions.clone());
-                self.shared.queue.push(request.clone());
-                request
-            }
-            Err(error) => return refuse(call, error),
-        };
-        self.shared.nudge_holder();
-        if let Err(error) = Progress::notify(&self.shared) {
-            gate.fail(error);
-        }
-        Work::new(RequestHandle { request, shared: self.shared.clone() })
     }
 
     fn backend(&self) -> &'static str {
@@ -134,10 +152,12 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn supports(&self, descriptor: &Descriptor) -> Result<()> {
         self.shared.gate.check_caller(descriptor)?;
-        if descriptor.collective.is_point_to_point() {
-            return Ok(());
+        match descriptor.operation {
+            Operation::Collective(collective) => {
+                self.shared.lock_links().planner.choice_of(collective, descriptor).map(drop)
+            }
+            Operation::Send | Operation::Recv => Ok(()),
         }
-        self.shared.lock_links().planner.choice_of(descriptor).map(|_| ())
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

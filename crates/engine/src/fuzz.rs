@@ -76,7 +76,11 @@ fn describes(said: &Descriptor, number: u64) {
     // A label travels as its hash, which is its text from then on; what is not compared does not travel.
     let said = Descriptor {
         label: again.descriptor.label,
-        place: if said.collective.is_rooted() { Place::Separate } else { said.place },
+        place: if said.operation.collective().is_some_and(Collective::is_rooted) {
+            Place::Separate
+        } else {
+            said.place
+        },
         count: if said.uneven { 0 } else { said.count },
         ..*said
     };
@@ -156,7 +160,7 @@ thread_local! {
     static CALLS: std::cell::RefCell<(Vec<Recorded>, Staging)> = std::cell::RefCell::new({
         let mut staging = Staging::new(Heard::new(2));
         let all = unisono_schedule::algorithms().iter();
-        let all = all.filter(|one| one.collective == unisono_schedule::Collective::AllReduce);
+        let all = all.filter(|one| one.collective == Collective::AllReduce);
         let calls = all.flat_map(|one| COUNTS.map(|count| (one, count)));
         (calls.map(|(one, count)| record(one, count, &mut staging)).collect(), staging)
     });

@@ -29,7 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Peer, Place, ReduceOp, Result, Site, lengths,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, Peer, Place, ReduceOp, Result, Site,
+    lengths,
 };
 
 use crate::wire::CommunicatorKey;
@@ -259,7 +260,7 @@ fn entry(
     state: CallState,
 ) -> Entry {
     let descriptor = &call.descriptor;
-    let is_p2p = descriptor.collective.is_point_to_point();
+    let is_p2p = descriptor.operation.collective().is_none();
     let (input, output) = sizes(descriptor, group);
     let dtypes = |sizes: &Vec<Vec<u64>>| vec![descriptor.dtype.to_string(); sizes.len()];
     Entry {
@@ -269,7 +270,7 @@ fn entry(
         collective_seq_id: call.number,
         p2p_seq_id: if is_p2p { call.number } else { 0 },
         op_id: call.number,
-        profiling_name: format!("{LIBRARY}:{}", operation(descriptor, group)),
+        profiling_name: format!("{LIBRARY}:{}", operation_text(descriptor, group)),
         time_created_ns: None,
         input_dtypes: dtypes(&input),
         input_sizes: input,
@@ -288,12 +289,14 @@ fn entry(
 }
 
 /// The operation in PyTorch's words: "all_gather_v", "send 0->1", "recv 1<-?".
-fn operation(descriptor: &Descriptor, group: &Group) -> String {
-    let (own, name) = (group.rank(), descriptor.collective);
+fn operation_text(descriptor: &Descriptor, group: &Group) -> String {
+    let (own, name) = (group.rank(), descriptor.operation);
     let arrow = match name {
-        Collective::Send => "->",
-        Collective::Recv => "<-",
-        _ => return format!("{name}{}", if descriptor.uneven { "_v" } else { "" }),
+        Operation::Send => "->",
+        Operation::Recv => "<-",
+        Operation::Collective(_) => {
+            return format!("{name}{}", if descriptor.uneven { "_v" } else { "" });
+        }
     };
     match descriptor.peer {
         Some(Peer::Rank(peer)) => format!("{name} {own}{arrow}{peer}"),
@@ -309,16 +312,18 @@ fn frame(site: &Site) -> Frame {
 fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>>) {
     let at_root = descriptor.root == Some(group.rank());
     let even = !descriptor.uneven;
-    let (has_input, has_output) = match descriptor.collective {
-        Collective::AllReduce | Collective::Broadcast => (true, true),
-        Collective::AllGather | Collective::AllToAll => (true, even),
-        Collective::ReduceScatter => (even, true),
-        Collective::Reduce => (true, at_root),
-        Collective::Gather => (true, at_root && even),
-        Collective::Scatter => (at_root && even, true),
-        Collective::Send => (true, false),
-        Collective::Recv => (false, true),
-        Collective::Barrier => (false, false),
+    let (has_input, has_output) = match descriptor.operation {
+        Operation::Collective(collective) => match collective {
+            Collective::AllReduce | Collective::Broadcast => (true, true),
+            Collective::AllGather | Collective::AllToAll => (true, even),
+            Collective::ReduceScatter => (even, true),
+            Collective::Reduce => (true, at_root),
+            Collective::Gather => (true, at_root && even),
+            Collective::Scatter => (at_root && even, true),
+            Collective::Barrier => (false, false),
+        },
+        Operation::Send => (true, false),
+        Operation::Recv => (false, true),
     };
     let (input, output) = if even {
         let lengths = lengths(descriptor, &Counts::Even, group);
@@ -333,7 +338,7 @@ fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>
 /// The call without what may differ between its ranks; the headers of calls leave out the same.
 fn compared(descriptor: &Descriptor) -> String {
     let mut equal = *descriptor;
-    if equal.collective.is_rooted() {
+    if equal.operation.collective().is_some_and(Collective::is_rooted) {
         equal.place = Place::Separate;
     }
     if equal.uneven {

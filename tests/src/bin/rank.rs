@@ -70,7 +70,7 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
     for (round, count) in [1, 1000, 0, 200_000, 7].into_iter().enumerate() {
         let seed = round as u64;
-        for &collective in Collective::ALL.iter().filter(|collective| !collective.is_point_to_point()) {
+        for collective in Collective::ALL {
             let root = if collective.is_rooted() { seed as u32 % ranks } else { 0 };
             let op = collective.reduces().then_some(ReduceOp::Avg);
             let case = Case { op, root, seed, ..Case::new(collective, DType::F32, count) };

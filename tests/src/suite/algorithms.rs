@@ -16,16 +16,10 @@ fn rounding() -> impl Iterator<Item = DType> {
     DType::ALL.iter().copied().filter(|dtype| matches!(dtype.kind(), Kind::Float(_) | Kind::Complex(_)))
 }
 
-/// The vocabulary's name of a schedule's collective.
-pub fn collective_of(algorithm: &Algorithm) -> Collective {
-    let name = algorithm.collective.name();
-    name.parse().unwrap_or_else(|problem| panic!("{problem}"))
-}
-
 /// A call that forces `algorithm`.
 pub fn forced(algorithm: &Algorithm, dtype: DType, count: usize) -> Case {
     let options = CallOptions::new().algorithm(algorithm.name);
-    Case { options, ..Case::new(collective_of(algorithm), dtype, count) }
+    Case { options, ..Case::new(algorithm.collective, dtype, count) }
 }
 
 fn supported(ranks: u32) -> impl Iterator<Item = &'static Algorithm> {
@@ -37,7 +31,7 @@ pub fn every_algorithm(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
         for algorithm in supported(ranks) {
-            let collective = collective_of(algorithm);
+            let collective = algorithm.collective;
             let roots = if collective.is_rooted() { ranks } else { 1 };
             let counts: &[usize] = if collective == Collective::Barrier { &[0] } else { &[0, 1, 7, 1000] };
             for (root, &count) in (0..roots).flat_map(|root| counts.iter().map(move |count| (root, count))) {
@@ -62,7 +56,7 @@ fn check(case: &Case, comm: &dyn Communicator) {
 /// A name that no algorithm of the collective has is refused before anything is sent.
 pub fn wrong_names(backend: &dyn Backend) {
     run_each(backend, &[1, 3], |comm| {
-        for &collective in Collective::ALL.iter().filter(|collective| !collective.is_point_to_point()) {
+        for collective in Collective::ALL {
             let options = CallOptions::new().algorithm("by_pigeon");
             let error = Case { options, ..Case::new(collective, DType::U8, 0) }.check(comm).unwrap_err();
             assert!(
@@ -81,7 +75,7 @@ pub fn refused_algorithms(backend: &dyn Backend) {
         let ranks = comm.group().size();
         let mut refusals = 0;
         for algorithm in algorithms() {
-            let collective = collective_of(algorithm);
+            let collective = algorithm.collective;
             let case = forced(algorithm, DType::U64, 4);
             let share = Amount::PerRank((0..ranks as usize).map(|rank| rank % 3 * 4).collect());
             let user = case.op.map(|_| ReduceOp::User(AFFINE));
@@ -140,7 +134,7 @@ fn fixed_everywhere(comm: &dyn Communicator, dtype: DType, op: ReduceOp, counts:
             check(&Case { root, ..fixed(Collective::Reduce, dtype, op, count) }, comm);
         }
         for algorithm in supported(ranks).filter(|algorithm| algorithm.canonical) {
-            let case = fixed(collective_of(algorithm), dtype, op, count);
+            let case = fixed(algorithm.collective, dtype, op, count);
             let options = case.options.clone().algorithm(algorithm.name);
             check(&Case { options, ..case }, comm);
         }
@@ -165,7 +159,7 @@ pub fn fixed_order_at_any_piece_size(backend: &dyn Backend) {
 pub fn every_rank_gets_the_same_bits(backend: &dyn Backend) {
     for &ranks in backend.rank_counts() {
         let all = run(backend, ranks, &options(), |comm| {
-            let here = supported(ranks).filter(|algorithm| collective_of(algorithm) == Collective::AllReduce);
+            let here = supported(ranks).filter(|algorithm| algorithm.collective == Collective::AllReduce);
             let mut results = Vec::new();
             for algorithm in here {
                 for (dtype, op) in

@@ -214,7 +214,7 @@ pub fn typed_uneven(backend: &dyn Backend) {
 /// Several pieces, and the sockets of long calls; the second call of a shape uses what the first has planned.
 pub fn long_buffers(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3, 5], |comm| {
-        for &collective in Collective::ALL.iter().filter(|collective| !collective.is_point_to_point()) {
+        for collective in Collective::ALL {
             for (dtype, count) in [(DType::F32, 300_001), (DType::U8, 140_000), (DType::F32, 300_001)] {
                 let count = if collective == Collective::Barrier { 0 } else { count };
                 let op = collective.reduces().then_some(ReduceOp::Sum);

@@ -25,12 +25,6 @@ struct Row {
     odd_descriptor: Descriptor,
 }
 
-const USUAL: Descriptor = Descriptor {
-    op: Some(ReduceOp::Sum),
-    place: Place::InPlace,
-    ..Descriptor::new(Collective::AllReduce, DType::U32, 8)
-};
-
 fn usual(comm: &dyn Communicator) -> Result<()> {
     comm.all_reduce(&mut [1u32; 8], ReduceOp::Sum)
 }
@@ -59,11 +53,16 @@ impl Element for Other {
 
 /// Against the usual call, unless two calls are given.
 fn rows() -> Vec<Row> {
+    let all_reduce = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::U32, 8)
+    };
     let row = |field, odd: Action, odd_descriptor| Row {
         field,
         usual,
         odd,
-        usual_descriptor: USUAL,
+        usual_descriptor: all_reduce,
         odd_descriptor,
     };
     let named = |name| Some(ReduceOp::User(UserOp::commutative(name)));
@@ -73,7 +72,7 @@ fn rows() -> Vec<Row> {
         row(
             "dtype",
             |c| c.all_reduce(&mut [1i32; 8], ReduceOp::Sum),
-            Descriptor { dtype: DType::I32, ..USUAL },
+            Descriptor { dtype: DType::I32, ..all_reduce },
         ),
         Row {
             usual: |c| {
@@ -86,28 +85,28 @@ fn rows() -> Vec<Row> {
                 Descriptor::new(Collective::AllGather, Other::DTYPE, 1),
             )
         },
-        row("count", |c| c.all_reduce(&mut [1u32; 9], ReduceOp::Sum), Descriptor { count: 9, ..USUAL }),
-        row("count", |c| c.all_reduce(&mut [1u32; 0], ReduceOp::Sum), Descriptor { count: 0, ..USUAL }),
+        row("count", |c| c.all_reduce(&mut [1u32; 9], ReduceOp::Sum), Descriptor { count: 9, ..all_reduce }),
+        row("count", |c| c.all_reduce(&mut [1u32; 0], ReduceOp::Sum), Descriptor { count: 0, ..all_reduce }),
         row(
             "op",
             |c| c.all_reduce(&mut [1u32; 8], ReduceOp::Max),
-            Descriptor { op: Some(ReduceOp::Max), ..USUAL },
+            Descriptor { op: Some(ReduceOp::Max), ..all_reduce },
         ),
         row(
             "place",
             |c| c.all_reduce_into(&[1u32; 8], &mut [0; 8], ReduceOp::Sum),
-            Descriptor { place: Place::Separate, ..USUAL },
+            Descriptor { place: Place::Separate, ..all_reduce },
         ),
-        row("label", |c| label(c, "odd"), USUAL),
-        Row { usual: |c| label(c, "usual"), ..row("label", |c| label(c, "odd"), USUAL) },
+        row("label", |c| label(c, "odd"), all_reduce),
+        Row { usual: |c| label(c, "usual"), ..row("label", |c| label(c, "odd"), all_reduce) },
         Row {
             usual: |c| algorithm(c, "ring"),
-            ..row("algorithm", |c| algorithm(c, "recursive_doubling"), USUAL)
+            ..row("algorithm", |c| algorithm(c, "recursive_doubling"), all_reduce)
         },
         Row {
             usual: |c| user(c, "first"),
-            usual_descriptor: Descriptor { op: named("first"), ..USUAL },
-            ..row("user op", |c| user(c, "second"), Descriptor { op: named("second"), ..USUAL })
+            usual_descriptor: Descriptor { op: named("first"), ..all_reduce },
+            ..row("user op", |c| user(c, "second"), Descriptor { op: named("second"), ..all_reduce })
         },
         Row {
             usual: |c| c.all_gather(&[1u8; 2], &mut vec![0; 2 * c.group().size() as usize]),
@@ -124,7 +123,7 @@ fn rows() -> Vec<Row> {
 /// The fields that two ranks compare, as far as a header tells them.
 fn compared(descriptor: &Descriptor) -> impl PartialEq + std::fmt::Debug + use<> {
     let op = descriptor.op.map(ReduceOp::code);
-    (descriptor.collective, descriptor.dtype, descriptor.count, op, descriptor.root, descriptor.place)
+    (descriptor.operation, descriptor.dtype, descriptor.count, op, descriptor.root, descriptor.place)
 }
 
 /// The first cause that this rank learns of, from `call` or from the call after it.
@@ -193,8 +192,8 @@ pub fn different_roots(backend: &dyn Backend) {
                 let (ours, theirs, ..) = mismatch_of(error);
                 let roots = [ours.descriptor.root, theirs.descriptor.root];
                 // Who went on has a next call, whose number is compared with the old one.
-                let is_next = theirs.descriptor.collective == Collective::Barrier
-                    || ours.descriptor.collective == Collective::Barrier;
+                let is_next = theirs.descriptor.operation == Collective::Barrier.into()
+                    || ours.descriptor.operation == Collective::Barrier.into();
                 let is_both = roots.contains(&Some(0)) && roots.contains(&Some(1));
                 assert!(is_both || is_next, "call {number} among {ranks}, rank {rank}: {error}");
             }

@@ -4,7 +4,6 @@ use unisono_communicator::{CallOptions, Collective, DType, Place, ReduceOp};
 use unisono_schedule::{Admit, Shape, algorithms};
 use unisono_tests::case::{Amount, Case};
 use unisono_tests::sample::mix;
-use unisono_tests::suite::algorithms::collective_of;
 
 /// Elements of the usual call.
 const COUNT: usize = 6;
@@ -111,7 +110,7 @@ impl Deviation {
 /// All deviations among `ranks` ranks.
 pub(crate) fn deviations(ranks: u32, seed: u64) -> Vec<Deviation> {
     let mut maker = Maker { ranks, seed, made: Vec::new() };
-    for collective in collectives() {
+    for collective in Collective::ALL {
         for is_uneven in [false, true] {
             if !is_uneven || has_uneven_form(collective) {
                 maker.add_form(collective, is_uneven);
@@ -124,7 +123,7 @@ pub(crate) fn deviations(ranks: u32, seed: u64) -> Vec<Deviation> {
 /// Every form of a call that differs between ranks only in what may differ.
 pub(crate) fn harmless(ranks: u32, seed: u64) -> Vec<[Case; 2]> {
     let mut cases = Vec::new();
-    for (number, collective) in collectives().enumerate() {
+    for (number, collective) in Collective::ALL.into_iter().enumerate() {
         let root = (mix(seed ^ number as u64) % u64::from(ranks)) as u32;
         let usual = Case { root, ..Case::new(collective, dtype_of(collective), count_of(collective)) };
         let with = |options| Case { options, ..usual.clone() };
@@ -149,11 +148,6 @@ pub(crate) fn harmless(ranks: u32, seed: u64) -> Vec<[Case; 2]> {
         }
     }
     cases
-}
-
-/// Every one, without sends and receives.
-pub(crate) fn collectives() -> impl Iterator<Item = Collective> {
-    Collective::ALL.iter().copied().filter(|collective| !collective.is_point_to_point())
 }
 
 fn has_uneven_form(collective: Collective) -> bool {
@@ -198,7 +192,7 @@ fn fitting(case: &Case, ranks: u32) -> Vec<&'static str> {
     };
     let shape = Shape::new(ranks).with_root(case.root);
     let serves = |algorithm: &&unisono_schedule::Algorithm| {
-        collective_of(algorithm) == case.collective && admit.refusal(algorithm, &shape).is_none()
+        algorithm.collective == case.collective && admit.refusal(algorithm, &shape).is_none()
     };
     algorithms().iter().filter(serves).map(|algorithm| algorithm.name).collect()
 }
@@ -238,7 +232,7 @@ impl Maker {
         let options = |name| CallOptions::new().algorithm(name);
         match field {
             Operation => {
-                for other in collectives().filter(|&other| other != collective) {
+                for other in Collective::ALL.into_iter().filter(|&other| other != collective) {
                     let odd = self.case(other, is_uneven && has_uneven_form(other));
                     self.push(usual.clone(), odd, self.odd_rank(), &[field]);
                 }
@@ -286,7 +280,7 @@ impl Maker {
     fn add(&mut self, collective: Collective, is_uneven: bool, fields: &[Field]) {
         let odd_rank = self.odd_rank();
         let others: Vec<Collective> = match fields[0] {
-            Operation => collectives().filter(|&other| other != collective).collect(),
+            Operation => Collective::ALL.into_iter().filter(|&other| other != collective).collect(),
             _ => vec![collective],
         };
         let start = self.random(others.len());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use unisono_communicator::{CallInfo, Descriptor, Error, Place, ReduceOp, Result};
+use unisono_communicator::{CallInfo, Collective, Descriptor, Error, Place, ReduceOp, Result};
 
 use crate::cases::Deviation;
 
@@ -139,9 +139,9 @@ fn check_call(deviation: &Deviation, call: &CallInfo, of: u32, lines: [u32; 2]) 
 
 /// The fields that two ranks compare, as far as a header tells them.
 fn compared(descriptor: &Descriptor) -> impl PartialEq + use<> {
-    let has_place = !descriptor.collective.is_rooted();
+    let has_place = !descriptor.operation.collective().is_some_and(Collective::is_rooted);
     (
-        (descriptor.collective, descriptor.dtype, descriptor.root, descriptor.uneven),
+        (descriptor.operation, descriptor.dtype, descriptor.root, descriptor.uneven),
         if descriptor.uneven { 0 } else { descriptor.count },
         descriptor.op.map(ReduceOp::code),
         has_place && descriptor.place == Place::InPlace,

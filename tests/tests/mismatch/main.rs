@@ -21,7 +21,7 @@ use unisono_tests::sample::mix;
 use unisono_tests::world::run;
 use unisono_tests::{Tcp, watchdog};
 
-use cases::{Deviation, collectives, deviations, harmless};
+use cases::{Deviation, deviations, harmless};
 use judge::{Outcome, Tally};
 
 /// Poor reports that are shown.
@@ -202,7 +202,7 @@ fn coalesced_buffers_of_other_lengths() {
 #[test]
 fn two_roots_and_no_call_after() {
     watchdog(SECONDS_MAX, "two roots and no call after", || {
-        for collective in collectives().filter(|collective| collective.is_rooted()) {
+        for collective in Collective::ALL.into_iter().filter(|collective| collective.is_rooted()) {
             let together = Barrier::new(2);
             let learnt = run(&Tcp, 2, &options(), |world| {
                 // Whoever had to wait for a connection would ask, and be told.

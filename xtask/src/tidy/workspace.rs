@@ -9,8 +9,8 @@ use super::Violation;
 
 /// What each package may use of the workspace. The command line is a leaf, so it stands in no list.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("unisono-communicator", &[]),
     ("unisono-schedule", &[]),
+    ("unisono-communicator", &[SCHEDULE]),
     ("unisono-backend", &[COMMUNICATOR]),
     ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),

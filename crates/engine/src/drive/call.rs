@@ -41,6 +41,7 @@ impl<L: Links> Engine<L> {
 /// A collective that has its number.
 pub(crate) struct ActiveCall {
     pub(crate) number: u64,
+    collective: Collective,
     wait: Wait,
     descriptor: Descriptor,
     site: &'static Location<'static>,
@@ -56,13 +57,15 @@ pub(crate) struct ActiveCall {
 impl ActiveCall {
     /// Plans a call and gives it its number. After an error nothing has changed.
     pub(crate) fn start<L: Links>(
+        collective: Collective,
         call: &mut Call<'_>,
         engine: &mut Engine<L>,
         gate: &CallGate,
     ) -> Result<ActiveCall> {
         let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
         let segment_ends = call.buffers.segment_ends();
-        let mut planned = engine.planner.take(&descriptor, &call.counts, segment_ends, &call.options)?;
+        let mut planned =
+            engine.planner.take(collective, &descriptor, &call.counts, segment_ends, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -78,6 +81,7 @@ impl ActiveCall {
         planned.run.reset(header);
         Ok(ActiveCall {
             number,
+            collective,
             wait: Wait::new(call.options.timeout.unwrap_or(gate.timeout())),
             descriptor,
             site: call.site,
@@ -105,7 +109,7 @@ impl ActiveCall {
                 Poll::Pending => return Ok(false),
             }
         }
-        let is_barrier = self.descriptor.collective == Collective::Barrier;
+        let is_barrier = self.collective == Collective::Barrier;
         let scaled = self.scaled.as_deref().map(Segments::One);
         let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
         let memory = Memory::new(buffers, substitute, &mut engine.scratch);

@@ -125,7 +125,7 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
     }
 
     fn fail_pending(&mut self, error: &Error) {
-        self.shared.queue.drain().iter().for_each(|request| request.fail(error.clone()));
+        self.shared.queue.drain().iter().for_each(|call| call.request.fail(error.clone()));
         lock(&self.shared.messages).fail(error);
         self.links.shut_down();
     }

@@ -1,13 +1,13 @@
 //! Tasks for the drive loop: one blocking collective, and everything asynchronous.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Buffers, Result};
 
 use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
-use crate::drive::request::{ActiveRequest, Request, RequestState};
+use crate::drive::queue::QueuedCollective;
+use crate::drive::request::{ActiveRequest, RequestState};
 use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
 use crate::links::Links;
 use crate::lock;
@@ -116,7 +116,7 @@ impl<L: Links + 'static> Shared<L> {
     /// Calls `act` with the asynchronous collective in progress, if there is one.
     fn with_head<R>(&self, act: impl FnOnce(&mut ActiveRequest) -> R) -> Option<R> {
         let head = self.queue.head()?;
-        match &mut *lock(&head.state) {
+        match &mut *lock(&head.request.state) {
             RequestState::Active(request) => Some(act(request)),
             RequestState::Queued(_) | RequestState::Finished(_) => None,
         }
@@ -144,21 +144,22 @@ impl<L: Links + 'static> Shared<L> {
     /// One turn of the head of the queue and of the messages.
     pub(crate) fn advance_pending(&self, engine: &mut Engine<L>) -> Result<Step> {
         let step = match self.queue.head() {
-            Some(request) => self.step_request(&request, engine)?,
+            Some(call) => self.step_queued(&call, engine)?,
             None => Step::Idle,
         };
         self.with_messages(engine, step)
     }
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
-    fn step_request(&self, request: &Arc<Request>, engine: &mut Engine<L>) -> Result<Step> {
+    fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
+        let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
         if let RequestState::Queued(_) = &*state {
             let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Finished(None))
             else {
                 return Ok(Step::Moved);
             };
-            match ActiveCall::start(&mut call.borrow(), engine, &self.gate) {
+            match ActiveCall::start(*collective, &mut call.borrow(), engine, &self.gate) {
                 Ok(active) => *state = RequestState::Active(Box::new(ActiveRequest { active, call })),
                 Err(error) => {
                     drop(state);

@@ -4,13 +4,22 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use unisono_communicator::Collective;
+
 use crate::drive::request::Request;
 use crate::lock;
+
+/// An asynchronous collective, and which one it is.
+#[derive(Clone)]
+pub(crate) struct QueuedCollective {
+    pub(crate) collective: Collective,
+    pub(crate) request: Arc<Request>,
+}
 
 /// A queue whose emptiness is known without its lock, so that blocking calls do not pay for asynchronous ones.
 #[derive(Default)]
 pub(crate) struct Queue {
-    requests: Mutex<VecDeque<Arc<Request>>>,
+    calls: Mutex<VecDeque<QueuedCollective>>,
     length: AtomicUsize,
 }
 
@@ -19,12 +28,12 @@ impl Queue {
         self.length.load(Ordering::SeqCst) == 0
     }
 
-    pub(crate) fn push(&self, request: Arc<Request>) {
-        self.change(|requests| requests.push_back(request));
+    pub(crate) fn push(&self, call: QueuedCollective) {
+        self.change(|calls| calls.push_back(call));
     }
 
-    pub(crate) fn head(&self) -> Option<Arc<Request>> {
-        if self.is_empty() { None } else { lock(&self.requests).front().cloned() }
+    pub(crate) fn head(&self) -> Option<QueuedCollective> {
+        if self.is_empty() { None } else { lock(&self.calls).front().cloned() }
     }
 
     /// Removes the head, which is over.
@@ -35,14 +44,14 @@ impl Queue {
     }
 
     /// Removes all of them; the caller must end them.
-    pub(crate) fn drain(&self) -> Vec<Arc<Request>> {
-        self.change(|requests| requests.drain(..).collect())
+    pub(crate) fn drain(&self) -> Vec<QueuedCollective> {
+        self.change(|calls| calls.drain(..).collect())
     }
 
-    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<Arc<Request>>) -> R) -> R {
-        let mut requests = lock(&self.requests);
-        let result = change(&mut requests);
-        self.length.store(requests.len(), Ordering::SeqCst);
+    fn change<R>(&self, change: impl FnOnce(&mut VecDeque<QueuedCollective>) -> R) -> R {
+        let mut calls = lock(&self.calls);
+        let result = change(&mut calls);
+        self.length.store(calls.len(), Ordering::SeqCst);
         result
     }
 }

@@ -26,7 +26,9 @@
 use std::borrow::Cow;
 
 use unisono_backend::{EARLIER_CALLS, mix_digest};
-use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Place, ReduceOp, ShortText, UserOp};
+use unisono_communicator::{
+    CallInfo, Collective, DType, Descriptor, Operation, Place, ReduceOp, ShortText, UserOp,
+};
 use unisono_schedule::algorithms;
 
 /// Version of the header and of the order of pieces behind it.
@@ -106,7 +108,9 @@ pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
 /// Writes the compared fields of a descriptor, the others as zero.
 fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
     let mut flags = 0;
-    if descriptor.place == Place::InPlace && !descriptor.collective.is_rooted() {
+    if descriptor.place == Place::InPlace
+        && !descriptor.operation.collective().is_some_and(Collective::is_rooted)
+    {
         flags |= FLAG_IN_PLACE;
     }
     if descriptor.uneven {
@@ -121,7 +125,7 @@ fn write_descriptor(bytes: &mut HeaderBytes, descriptor: &Descriptor) {
         Some(ReduceOp::User(user)) => hash_name(user.name.as_str()),
         _ => 0,
     };
-    bytes[2] = descriptor.collective.code();
+    bytes[2] = descriptor.operation.code();
     bytes[3..6].copy_from_slice(&descriptor.dtype.code());
     bytes[6] = descriptor.op.map_or(0, ReduceOp::code);
     bytes[7] = flags;
@@ -148,6 +152,10 @@ pub(crate) const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 fn u32_at(bytes: &HeaderBytes, at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn collective_of(bytes: &HeaderBytes) -> Option<Collective> {
+    Operation::from_code(bytes[2]).and_then(Operation::collective)
 }
 
 fn dtype_of(bytes: &HeaderBytes) -> Option<DType> {
@@ -213,7 +221,7 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     let flag = |bit: u8| move |h: &HeaderBytes| (h[7] & bit != 0).to_string();
     field("version", &|h| u16::from_le_bytes([h[0], h[1]]).to_string());
     field("collective", &|h| {
-        Collective::from_code(h[2]).map_or(format!("unknown ({})", h[2]), |collective| collective.to_string())
+        collective_of(h).map_or(format!("unknown ({})", h[2]), |collective| collective.to_string())
     });
     field("dtype", &|h| dtype_of(h).map_or(format!("unknown ({:?})", &h[3..6]), |dtype| dtype.to_string()));
     field("op", &|h| op_text(h[6]));
@@ -278,7 +286,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         label,
         place: if bytes[7] & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate },
         uneven: bytes[7] & FLAG_UNEVEN != 0,
-        ..Descriptor::new(Collective::from_code(bytes[2])?, dtype_of(bytes)?, u64_at(bytes, 16))
+        ..Descriptor::new(collective_of(bytes)?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
     let algorithm = algorithm_of(u32_at(bytes, 28));
     Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None })
@@ -331,7 +339,7 @@ mod tests {
             (Descriptor { op: Some(ReduceOp::Max), ..ours }, "op sum / max"),
             (Descriptor { place: Place::InPlace, ..ours }, "in place false / true"),
             (
-                Descriptor { collective: Collective::Reduce, root: Some(1), ..ours },
+                Descriptor { operation: Collective::Reduce.into(), root: Some(1), ..ours },
                 "collective all_reduce / reduce",
             ),
         ];

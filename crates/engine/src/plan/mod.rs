@@ -9,7 +9,7 @@ pub(crate) mod planner;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Counts, Descriptor, Group, GroupRank, Place, Sizes};
+use unisono_communicator::{Collective, Counts, Descriptor, Group, GroupRank, Place, Sizes};
 use unisono_schedule::{Action, Choice, Schedule, Slot, StepIndex};
 
 use names::intern;
@@ -174,7 +174,8 @@ impl Plan {
         // INVARIANT: `piece_bytes` rounds to whole elements. Reduced bytes move in whole elements and a step stops at
         // the end of its piece, so a piece that ends inside an element would never be finished.
         assert!(piece_bytes > 0 && piece_bytes.is_multiple_of(element_bytes), "a piece is whole elements");
-        let offsets = OffsetTable::new(descriptor, &key.counts, group, schedule.chunks);
+        let offsets =
+            OffsetTable::new(choice.algorithm.collective, descriptor, &key.counts, group, schedule.chunks);
         let bytes_of = |extent| offsets.length(extent) * element_bytes;
         let touches_scratch = |step: &unisono_schedule::Step| slots(&step.action).iter().any(is_scratch);
         let longest_scratch = schedule
@@ -193,7 +194,7 @@ impl Plan {
         };
         let mut steps: Vec<BoundStep> = schedule.steps.iter().map(|step| binder.step(step)).collect();
         mind_caches(&schedule, &mut steps);
-        let lane = lane_of(key, group);
+        let lane = lane_of(choice.algorithm.collective, key, group);
         let segment_ends = key.segment_ends.as_deref();
         let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
         let is_copy = |step: &unisono_schedule::Step| matches!(step.action, Action::Copy { .. });
@@ -249,9 +250,9 @@ fn mind_caches(schedule: &Schedule, steps: &mut [BoundStep]) {
 }
 
 /// Which stream a call uses: derived from fields that both sides compare.
-fn lane_of(key: &PlanKey, group: &Group) -> Lane {
+fn lane_of(collective: Collective, key: &PlanKey, group: &Group) -> Lane {
     let element_bytes = key.descriptor.dtype.bytes() as u64;
-    match vector_elements(&key.descriptor, &key.counts, group.size()) {
+    match vector_elements(collective, key.descriptor.count, &key.counts, group.size()) {
         Some(elements) if elements.saturating_mul(element_bytes) < LARGE_CALL_BYTES_MIN => Lane::Small,
         Some(_) | None => Lane::Large,
     }

@@ -38,8 +38,14 @@ pub(crate) enum OffsetTable {
 }
 
 impl OffsetTable {
-    /// The table of `descriptor` on this rank of `group`, for an algorithm that cuts the vector into `chunks`.
-    pub(crate) fn new(descriptor: &Descriptor, counts: &Counts, group: &Group, chunks: u32) -> OffsetTable {
+    /// The table of a `collective` on this rank of `group`, for an algorithm that cuts the vector into `chunks`.
+    pub(crate) fn new(
+        collective: Collective,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        group: &Group,
+        chunks: u32,
+    ) -> OffsetTable {
         let ranks = u64::from(group.size());
         let at_root = descriptor.root == Some(group.rank());
         let in_place = descriptor.place == Place::InPlace;
@@ -50,7 +56,7 @@ impl OffsetTable {
             };
             OffsetTable::Shares { offsets: prefix_sums(&list), whole_input, whole_output }
         };
-        match descriptor.collective {
+        match collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => {
                 OffsetTable::Cut { count: descriptor.count, chunks: u64::from(chunks) }
             }
@@ -70,7 +76,7 @@ impl OffsetTable {
                     rank: u64::from(group.rank()),
                 }
             }
-            Collective::Barrier | Collective::Send | Collective::Recv => OffsetTable::Token,
+            Collective::Barrier => OffsetTable::Token,
         }
     }
 
@@ -123,8 +129,13 @@ impl OffsetTable {
 }
 
 /// Elements of the full vector, the larger of one rank's input and output; `None` when counts differ by rank.
-pub(crate) fn vector_elements(descriptor: &Descriptor, counts: &Counts, ranks: u32) -> Option<u64> {
-    match (descriptor.collective, counts) {
+pub(crate) fn vector_elements(
+    collective: Collective,
+    count: u64,
+    counts: &Counts,
+    ranks: u32,
+) -> Option<u64> {
+    match (collective, counts) {
         // Ranks with different lists must still meet, to find that they differ.
         (_, Counts::PerRank(_) | Counts::PerPair { .. }) => None,
         (
@@ -134,16 +145,11 @@ pub(crate) fn vector_elements(descriptor: &Descriptor, counts: &Counts, ranks: u
             | Collective::Scatter
             | Collective::AllToAll,
             Counts::Even,
-        ) => Some(descriptor.count.saturating_mul(u64::from(ranks))),
+        ) => Some(count.saturating_mul(u64::from(ranks))),
         (
-            Collective::AllReduce
-            | Collective::Reduce
-            | Collective::Broadcast
-            | Collective::Barrier
-            | Collective::Send
-            | Collective::Recv,
+            Collective::AllReduce | Collective::Reduce | Collective::Broadcast | Collective::Barrier,
             Counts::Even,
-        ) => Some(descriptor.count),
+        ) => Some(count),
     }
 }
 
@@ -189,7 +195,7 @@ mod tests {
         let group = Group::world(1, 3);
         let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
         let descriptor = Descriptor { uneven: true, ..Descriptor::new(Collective::AllToAll, DType::U8, 6) };
-        let table = OffsetTable::new(&descriptor, &counts, &group, 3);
+        let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 3);
         assert_eq!((table.length(5), table.input_offset(5)), (3, 3));
         assert_eq!((table.length(7), table.output_offset(7)), (6, 6));
         assert_eq!((table.length(4), table.input_offset(4), table.output_offset(4)), (2, 1, 4));

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallOptions, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result, UserFunction,
+    CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
+    UserFunction,
 };
 use unisono_schedule::{Admit, Choice, Chooser, CostModel, Schedule, Shape, UnknownChoice};
 
@@ -107,6 +108,7 @@ impl Planner {
     /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the call.
     pub(crate) fn take(
         &mut self,
+        collective: Collective,
         descriptor: &Descriptor,
         counts: &Counts,
         segment_ends: Option<&[usize]>,
@@ -131,7 +133,7 @@ impl Planner {
             algorithm: algorithm.cloned(),
             determinism: options.determinism,
         };
-        let choice = self.choose(descriptor, &request, options.algorithm.is_some())?;
+        let choice = self.choose(collective, descriptor, &request, options.algorithm.is_some())?;
         let schedule = self.schedule(&choice);
         let element_bytes = descriptor.dtype.bytes() as u64;
         let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
@@ -156,7 +158,7 @@ impl Planner {
     }
 
     /// Which algorithm runs such a call.
-    pub(crate) fn choice_of(&self, descriptor: &Descriptor) -> Result<Choice> {
+    pub(crate) fn choice_of(&self, collective: Collective, descriptor: &Descriptor) -> Result<Choice> {
         let request = PlanRequest {
             descriptor: normalised(descriptor),
             counts: Counts::Even,
@@ -164,11 +166,16 @@ impl Planner {
             algorithm: self.forced.clone(),
             determinism: Determinism::AnyOrder,
         };
-        self.choose(descriptor, &request, false)
+        self.choose(collective, descriptor, &request, false)
     }
 
-    fn choose(&self, descriptor: &Descriptor, request: &PlanRequest, by_call: bool) -> Result<Choice> {
-        let collective = schedule_collective(descriptor)?;
+    fn choose(
+        &self,
+        collective: Collective,
+        descriptor: &Descriptor,
+        request: &PlanRequest,
+        by_call: bool,
+    ) -> Result<Choice> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
         let admit = Admit {
             canonical_only: collective.reduces() && request.determinism == Determinism::Fixed,
@@ -192,7 +199,7 @@ impl Planner {
                 Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
         }
-        let elements = vector_elements(descriptor, &request.counts, self.group.size());
+        let elements = vector_elements(collective, descriptor.count, &request.counts, self.group.size());
         let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
         let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
         let cheapest = self.chooser.choose(collective, bytes, &admit);
@@ -220,25 +227,4 @@ impl Planner {
 fn normalised(descriptor: &Descriptor) -> Descriptor {
     let op = descriptor.op.map(|op| if op.is_commutative() { ReduceOp::Sum } else { op });
     Descriptor { op, label: None, ..*descriptor }
-}
-
-/// The schedule crate's name of a collective.
-pub(crate) fn schedule_collective(descriptor: &Descriptor) -> Result<unisono_schedule::Collective> {
-    use unisono_communicator::Collective as Call;
-    use unisono_schedule::Collective as Scheduled;
-    Ok(match descriptor.collective {
-        Call::AllReduce => Scheduled::AllReduce,
-        Call::ReduceScatter => Scheduled::ReduceScatter,
-        Call::AllGather => Scheduled::AllGather,
-        Call::AllToAll => Scheduled::AllToAll,
-        Call::Broadcast => Scheduled::Broadcast,
-        Call::Reduce => Scheduled::Reduce,
-        Call::Gather => Scheduled::Gather,
-        Call::Scatter => Scheduled::Scatter,
-        Call::Barrier => Scheduled::Barrier,
-        Call::Send | Call::Recv => {
-            let what = format!("{} as a schedule", descriptor.collective);
-            return Err(Error::Unsupported { what, backend: "engine", instead: None });
-        }
-    })
 }

@@ -1,7 +1,7 @@
 //! Blocking sends and receives: on the caller's own memory while its thread holds the links.
 //!
-//! A thread that finds the links taken copies its operation and posts it to the holder. A holder whose links another
-//! thread wants copies its own operation too before it gives them up. So threads never wait for each other's turns, and
+//! A thread that finds the links taken copies its transfer and posts it to the holder. A holder whose links another
+//! thread wants copies its own transfer too before it gives them up. So threads never wait for each other's turns, and
 //! a program with one thread copies nothing.
 
 use std::panic::Location;
@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Counts, Descriptor, Error, Outcome,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Counts, Descriptor, Error, Operation, Outcome,
     OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, zeroed,
 };
 
@@ -23,7 +23,7 @@ use crate::links::Links;
 use crate::lock;
 
 use super::PointToPoint;
-use super::operation::{Borrowed, WaitingOperation};
+use super::transfer::{Borrowed, WaitingTransfer};
 
 /// One of so many idle turns looks at all streams.
 const TURNS_PER_ROUND: u32 = 8;
@@ -41,7 +41,7 @@ struct OneMessage<'c, 'm, L: Links + 'static> {
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    /// Whether another thread has work for the links: then the operation needs memory of its own.
+    /// Whether another thread has work for the links: then the transfer needs memory of its own.
     fn must_give_way(&self) -> bool {
         self.idle_turns > 0 && (self.shared.is_wanted() || !self.shared.queue.is_empty())
     }
@@ -116,9 +116,9 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    fn waiting(&self) -> WaitingOperation<'_> {
+    fn waiting(&self) -> WaitingTransfer<'_> {
         let Borrowed { descriptor, site, .. } = &self.borrowed;
-        WaitingOperation { descriptor, site, wait: &self.wait }
+        WaitingTransfer { descriptor, site, wait: &self.wait }
     }
 }
 
@@ -158,7 +158,7 @@ impl<L: Links + 'static> Shared<L> {
             if let Some(result) = borrowed.result {
                 return result;
             }
-            // The operation has begun: it gets memory of its own, so that other threads can go on with it.
+            // The transfer has begun: it gets memory of its own, so that other threads can go on with it.
             let owned = owned_call(descriptor, site, &Segments::One(message), borrowed.room.len())
                 .map_err(|error| self.gate.settle(&mut guard, error))?;
             let request = Request::new(owned, self.completions.clone());
@@ -174,7 +174,7 @@ impl<L: Links + 'static> Shared<L> {
         self.await_request(&request, output)
     }
 
-    /// After a borrowed operation: makes sure that a thread does what is left to do, and that no call looks for
+    /// After a borrowed transfer: makes sure that a thread does what is left to do, and that no call looks for
     /// messages that are not there.
     fn leave_messages(
         self: &Arc<Self>,
@@ -191,13 +191,13 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    /// Waits for an operation that owns its memory, and fetches what it received.
+    /// Waits for a transfer that owns its memory, and fetches what it received.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
         self.wait_for(|| request.is_done());
         let finished = request.take().ok_or(Error::Closed)?;
         let outcome = finished.result?;
         if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers
-            && request.descriptor.collective == Collective::Recv
+            && request.descriptor.operation == Operation::Recv
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
             output.write_front(&Segments::One(&received.bytes()[..bytes]));
@@ -205,7 +205,7 @@ impl<L: Links + 'static> Shared<L> {
         Ok(outcome)
     }
 
-    /// Adds an operation that owns its memory to the messages, for whoever holds the links.
+    /// Adds a transfer that owns its memory to the messages, for whoever holds the links.
     pub(crate) fn post_message(self: &Arc<Self>, request: Arc<Request>, timeout: Duration) {
         let mut messages = lock(&self.messages);
         messages.post(request, timeout);

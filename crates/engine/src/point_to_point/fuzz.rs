@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collective, Counts, DType, Descriptor, Group, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
+    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
 };
 
 use super::frame::{FRAME_BYTES, Frame, Message};
@@ -44,7 +44,7 @@ pub(crate) fn frames(input: &mut Input<'_>) {
     }
 }
 
-/// Receives and sends of a rank whose peer sends arbitrary bytes: every operation ends, and a receive gets at most as
+/// Receives and sends of a rank whose peer sends arbitrary bytes: every transfer ends, and a receive gets at most as
 /// many bytes as it has room for, nothing but payload, and nothing from after its message.
 pub(crate) fn messages(input: &mut Input<'_>) {
     let mut messages = PointToPoint::new(PEERS.clone());
@@ -53,8 +53,8 @@ pub(crate) fn messages(input: &mut Input<'_>) {
     let (mut requests, mut is_junk) = (Vec::new(), false);
     while !input.is_empty() && wire.arrived.len() < STREAM_BYTES_MAX {
         match input.below(6) {
-            0 => requests.push(post(&mut messages, Collective::Recv, input)),
-            1 => requests.push(post(&mut messages, Collective::Send, input)),
+            0 => requests.push(post(&mut messages, Operation::Recv, input)),
+            1 => requests.push(post(&mut messages, Operation::Send, input)),
             2 => {
                 let count = usize::from(input.u8());
                 wire.arrived.extend_from_slice(input.take(count));
@@ -75,7 +75,7 @@ pub(crate) fn messages(input: &mut Input<'_>) {
 
 /// Moves the messages until nothing moves; false when it has failed, and everything in it.
 fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
-    // Every turn that moves something takes a byte or ends an operation.
+    // Every turn that moves something takes a byte or ends a transfer.
     for _ in 0..4 * STREAM_BYTES_MAX {
         match messages.advance(wire, &mut Borrowed::none()) {
             Ok(true) => {}
@@ -89,17 +89,17 @@ fn advance(messages: &mut PointToPoint, wire: &mut WireDouble) -> bool {
     panic!("the lane moves for ever");
 }
 
-fn post(messages: &mut PointToPoint, collective: Collective, input: &mut Input<'_>) -> Arc<Request> {
+fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>) -> Arc<Request> {
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let peer =
-        [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(collective))];
+        [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(operation))];
     let count = u64::from(input.u8()) * if input.rarely(LONG_ONE_IN) { 300 } else { 1 };
     let bytes = count as usize * dtype.bytes();
-    let (message_bytes, room_bytes) = if is_receive(collective) { (0, bytes) } else { (bytes, 0) };
+    let (message_bytes, room_bytes) = if is_receive(operation) { (0, bytes) } else { (bytes, 0) };
     let descriptor = Descriptor {
         peer: Some(peer),
         tag: input.below(3).into(),
-        ..Descriptor::new(collective, dtype, count)
+        ..Descriptor::new(operation, dtype, count)
     };
     let buffers = OwnedBuffers::Separate {
         input: OwnedBuffer::new(vec![1u8; message_bytes]),
@@ -112,8 +112,8 @@ fn post(messages: &mut PointToPoint, collective: Collective, input: &mut Input<'
     request
 }
 
-fn is_receive(collective: Collective) -> bool {
-    collective == Collective::Recv
+fn is_receive(operation: Operation) -> bool {
+    operation == Operation::Recv
 }
 
 /// A frame as the peer could send it, with its payload, which may be too short.
@@ -151,7 +151,7 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     stream.resize(stream.len() + payload_bytes as usize, PAYLOAD);
 }
 
-/// The operation has ended, and its memory is what it may be.
+/// The transfer has ended, and its memory is what it may be.
 fn check(request: &Request, is_junk: bool) {
     assert!(request.is_done(), "{} waits", request.descriptor);
     let Some(finished) = request.take() else { panic!("{} has no result", request.descriptor) };
@@ -159,7 +159,7 @@ fn check(request: &Request, is_junk: bool) {
     else {
         return;
     };
-    if is_receive(request.descriptor.collective) {
+    if is_receive(request.descriptor.operation) {
         assert_eq!((outcome.source, outcome.tag), (Some(PEER), request.descriptor.tag));
         let room = output.bytes();
         assert!(outcome.bytes <= room.len() as u64, "{} got {} bytes", request.descriptor, outcome.bytes);

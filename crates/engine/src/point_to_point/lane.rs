@@ -11,8 +11,8 @@ use super::EAGER_BYTES_MAX;
 use super::frame::{Frame, Message};
 use super::input::{Input, READ_AHEAD_BYTES};
 use super::matching::Arrived;
-use super::operation::{Borrowed, Operation, Owned, Sink};
 use super::outgoing::{Outbox, is_pause};
+use super::transfer::{Borrowed, Owned, Sink, Transfer};
 
 /// Bytes of short messages that one sender may have in one receiver's queue.
 const QUEUE_BYTES_MAX: u64 = 1024 * 1024;
@@ -111,7 +111,7 @@ pub(super) struct PeerLane {
     broken: Option<Broken>,
     outbox: Outbox,
     /// Long sends that wait for their grant.
-    asking: Vec<(u64, Operation)>,
+    asking: Vec<(u64, Transfer)>,
     next_number: u64,
     /// Bytes of ours in the peer's queue, as far as this side knows.
     queued_there: u64,
@@ -159,7 +159,7 @@ impl PeerLane {
         self.is_connected = true;
     }
 
-    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether an operation waits or
+    /// The peer has closed the communicator: what it has sent is read to its goodbye, whether a transfer waits or
     /// not.
     pub(super) fn set_peer_closes(&mut self) {
         self.peer_closes = true;
@@ -183,7 +183,7 @@ impl PeerLane {
         self.life != Life::Closed && !self.has_heard_goodbye
     }
 
-    /// Whether the stream is read because it ends, whether an operation waits for a message or not.
+    /// Whether the stream is read because it ends, whether a transfer waits for a message or not.
     pub(super) fn is_ending(&self) -> bool {
         self.is_connected && self.reads() && (self.peer_closes || self.life != Life::Open)
     }
@@ -208,7 +208,7 @@ impl PeerLane {
         self.life == Life::Open
     }
 
-    /// Why an operation of this lane can never end, if there is one. `is_awaited`: a receive waits that only this peer
+    /// Why a transfer of this lane can never end, if there is one. `is_awaited`: a receive waits that only this peer
     /// can serve.
     pub(super) fn obstacle(&self, is_awaited: bool) -> Option<Broken> {
         let stops_sends = match self.life {
@@ -228,7 +228,7 @@ impl PeerLane {
         self.life = if self.has_heard_goodbye { Life::Closed } else { Life::SaidGoodbye };
     }
 
-    /// The stream has ended. Frames without an operation are dropped; operations stay, to be failed.
+    /// The stream has ended. Frames without a transfer are dropped; transfers stay, to be failed.
     pub(super) fn set_broken(&mut self, broken: Broken) {
         self.outbox.keep_operations();
         self.broken.get_or_insert(broken);
@@ -248,21 +248,21 @@ impl PeerLane {
     }
 
     /// Queues a message: at once if it is short and there is room for it, else by asking.
-    pub(super) fn send(&mut self, operation: Operation, borrowed: &Borrowed<'_>) {
-        let descriptor = operation.descriptor(borrowed);
-        let bytes = operation.message(borrowed).len() as u64;
+    pub(super) fn send(&mut self, transfer: Transfer, borrowed: &Borrowed<'_>) {
+        let descriptor = transfer.descriptor(borrowed);
+        let bytes = transfer.message(borrowed).len() as u64;
         let message =
             Message { dtype: descriptor.dtype, tag: descriptor.tag, number: self.next_number, bytes };
         self.next_number += 1;
         if self.life != Life::Open {
             // It stays where it is, and the next turn finds that it cannot end.
-            self.asking.push((message.number, operation));
+            self.asking.push((message.number, transfer));
         } else if PeerLane::is_short(bytes) && self.has_room(bytes) {
             self.queued_there += queued_bytes(bytes);
-            self.push(Frame::Eager(message), Some(operation));
+            self.push(Frame::Eager(message), Some(transfer));
         } else {
             self.push(Frame::Request(message), None);
-            self.asking.push((message.number, operation));
+            self.asking.push((message.number, transfer));
         }
     }
 
@@ -283,7 +283,7 @@ impl PeerLane {
     }
 
     /// Queues a frame. After a goodbye none is queued: neither a credit nor a grant.
-    fn push(&mut self, frame: Frame, payload: Option<Operation>) {
+    fn push(&mut self, frame: Frame, payload: Option<Transfer>) {
         if self.life != Life::Open && payload.is_none() {
             return;
         }
@@ -308,32 +308,32 @@ impl PeerLane {
     }
 
     /// The sends in this lane.
-    fn sends(&self) -> impl Iterator<Item = &Operation> {
-        self.outbox.operations().chain(self.asking.iter().map(|(_, operation)| operation))
+    fn sends(&self) -> impl Iterator<Item = &Transfer> {
+        self.outbox.transfers().chain(self.asking.iter().map(|(_, transfer)| transfer))
     }
 
     /// The receives in this lane.
-    fn receives(&self) -> impl Iterator<Item = &Operation> {
+    fn receives(&self) -> impl Iterator<Item = &Transfer> {
         let incoming = self.incoming.as_ref().and_then(|incoming| incoming.into.sink());
         let sinks = self.granted.iter().map(|(_, sink)| sink).chain(incoming);
         sinks.filter_map(Sink::receive)
     }
 
-    /// The operations that own their memory, to change.
+    /// The transfers that own their memory, to change.
     pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
-        let asking = self.asking.iter_mut().map(|(_, operation)| operation);
+        let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
         let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
             Into::Sink(sink) => Some(sink),
             Into::Queue(_) => None,
         });
         let sinks = self.granted.iter_mut().map(|(_, sink)| sink).chain(incoming);
-        let sends = self.outbox.operations_mut().chain(asking);
-        sends.chain(sinks.filter_map(Sink::receive_mut)).filter_map(Operation::owned_mut)
+        let sends = self.outbox.transfers_mut().chain(asking);
+        sends.chain(sinks.filter_map(Sink::receive_mut)).filter_map(Transfer::owned_mut)
     }
 
-    /// Takes every operation out.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
-        let asking = self.asking.drain(..).map(|(_, operation)| operation);
+    /// Takes every transfer out.
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> {
+        let asking = self.asking.drain(..).map(|(_, transfer)| transfer);
         let incoming = self.incoming.take().and_then(|incoming| match incoming.into {
             Into::Sink(sink) => Some(sink),
             Into::Queue(_) => None,
@@ -342,17 +342,17 @@ impl PeerLane {
         self.outbox.drain().chain(asking).chain(sinks.filter_map(Sink::into_receive))
     }
 
-    /// The borrowed operation, if it is in this lane, and how many bytes it has received.
-    pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Operation, usize)> {
-        let asking = self.asking.iter_mut().map(|(_, operation)| operation);
+    /// The borrowed transfer, if it is in this lane, and how many bytes it has received.
+    pub(super) fn borrowed_mut(&mut self) -> Option<(&mut Transfer, usize)> {
+        let asking = self.asking.iter_mut().map(|(_, transfer)| transfer);
         let granted = self.granted.iter_mut().filter_map(|(_, sink)| sink.receive_mut());
         let untouched =
-            self.outbox.operations_mut().chain(asking).chain(granted).map(|operation| (operation, 0));
+            self.outbox.transfers_mut().chain(asking).chain(granted).map(|transfer| (transfer, 0));
         let incoming = self.incoming.as_mut().and_then(|incoming| match &mut incoming.into {
             Into::Sink(sink) => sink.receive_mut().map(|receive| (receive, incoming.received as usize)),
             Into::Queue(_) => None,
         });
-        untouched.chain(incoming).find(|(operation, _)| operation.owned().is_none())
+        untouched.chain(incoming).find(|(transfer, _)| transfer.owned().is_none())
     }
 
     /// Writes what fits; true when something moved, or when it turned out that nothing can be written any more.
@@ -442,9 +442,9 @@ impl PeerLane {
             Frame::Request(message) => return Ok(Event::Arrived(Arrived::Request { message })),
             Frame::Grant { number } => {
                 let position = self.asking.iter().position(|(asked, _)| *asked == number);
-                let (_, operation) = self.asking.remove(position.ok_or("a grant that nobody asked for")?);
-                let bytes = operation.message(borrowed).len() as u64;
-                self.push(Frame::Data { number, bytes }, Some(operation));
+                let (_, transfer) = self.asking.remove(position.ok_or("a grant that nobody asked for")?);
+                let bytes = transfer.message(borrowed).len() as u64;
+                self.push(Frame::Data { number, bytes }, Some(transfer));
             }
             Frame::Data { number, bytes } => {
                 let expected =

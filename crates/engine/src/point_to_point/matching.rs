@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use unisono_communicator::{GroupRank, Peer};
 
 use super::frame::Message;
-use super::operation::{Borrowed, Operation};
+use super::transfer::{Borrowed, Transfer};
 
 /// A message without a receive.
 pub(super) enum Arrived {
@@ -27,7 +27,7 @@ impl Arrived {
 /// Receives without a message, and messages without a receive; none of them match.
 #[derive(Default)]
 pub(super) struct Matching {
-    receives: VecDeque<Operation>,
+    receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
 }
 
@@ -35,9 +35,9 @@ impl Matching {
     /// Posts a receive, or gives it back with the first message that fits.
     pub(super) fn post(
         &mut self,
-        receive: Operation,
+        receive: Transfer,
         borrowed: &Borrowed<'_>,
-    ) -> Option<(GroupRank, Arrived, Operation)> {
+    ) -> Option<(GroupRank, Arrived, Transfer)> {
         let fits =
             |(source, arrived): &(GroupRank, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
@@ -55,7 +55,7 @@ impl Matching {
         source: GroupRank,
         message: &Message,
         borrowed: &Borrowed<'_>,
-    ) -> Option<Operation> {
+    ) -> Option<Transfer> {
         let position = self.receives.iter().position(|receive| takes(receive, borrowed, source, message))?;
         self.receives.remove(position)
     }
@@ -93,17 +93,17 @@ impl Matching {
     }
 
     /// The receives that wait, to change.
-    pub(super) fn receives_mut(&mut self) -> impl Iterator<Item = &mut Operation> {
+    pub(super) fn receives_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.receives.iter_mut()
     }
 
     /// Takes every receive out.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> {
         self.receives.drain(..)
     }
 }
 
-fn takes(receive: &Operation, borrowed: &Borrowed<'_>, source: GroupRank, message: &Message) -> bool {
+fn takes(receive: &Transfer, borrowed: &Borrowed<'_>, source: GroupRank, message: &Message) -> bool {
     let ours = receive.descriptor(borrowed);
     let from = match ours.peer {
         Some(Peer::Rank(rank)) => rank == source.get(),

@@ -2,7 +2,7 @@
 //!
 //! A message of at most [`EAGER_BYTES_MAX`] is sent at once while the receiver's queue has room for it (credits);
 //! any other asks first and is sent when its receive is there, straight into the receive's buffer. Whoever holds the
-//! guard moves all posted operations, so the order in which a program waits for them does not matter. A blocking call
+//! guard moves all posted transfers, so the order in which a program waits for them does not matter. A blocking call
 //! that finds the links free lends its memory instead of copying it (`blocking.rs`).
 
 mod blocking;
@@ -13,13 +13,13 @@ mod goodbye;
 mod input;
 mod lane;
 mod matching;
-mod operation;
 mod outgoing;
+mod transfer;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Collective, Error, GroupRank, Outcome, Peer, Result, Segments};
+use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments};
 
 use crate::drive::Pause;
 use crate::drive::request::Request;
@@ -30,9 +30,9 @@ use unisono_backend::{CallGate, Peers};
 
 use lane::{Event, PeerLane};
 use matching::{Arrived, Matching};
-use operation::{Operation, Owned, Sink, WaitingOperation};
+use transfer::{Owned, Sink, Transfer, WaitingTransfer};
 
-pub(crate) use operation::Borrowed;
+pub(crate) use transfer::Borrowed;
 
 /// Longest message that is sent without asking.
 pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
@@ -45,7 +45,7 @@ fn call_asked_about(gate: &CallGate) -> u64 {
 
 /// Notifies the log and the rank that `waiting` waits for. A rank that has closed is not asked: its stream shows what
 /// it has sent.
-fn pay(due: Attention, gate: &CallGate, waiting: &WaitingOperation<'_>, number: u64) {
+fn pay(due: Attention, gate: &CallGate, waiting: &WaitingTransfer<'_>, number: u64) {
     match waiting.awaited() {
         Some(peer) => {
             let asks = due.asks && !gate.board().closings().has_closed(peer);
@@ -91,12 +91,12 @@ impl PointToPoint {
         }
     }
 
-    /// Adds an operation. It begins when the holder of the links comes to it.
+    /// Adds a transfer. It begins when the holder of the links comes to it.
     pub(crate) fn post(&mut self, request: Arc<Request>, timeout: Duration) {
         self.posted.push((request, timeout));
     }
 
-    /// Whether an operation is not finished.
+    /// Whether a transfer is not finished.
     pub(crate) fn is_pending(&self) -> bool {
         let is_busy = |lane: &PeerLane| lane.is_sending() || lane.is_receiving();
         !self.posted.is_empty() || self.matching.has_receives() || self.lanes.iter().any(is_busy)
@@ -104,7 +104,7 @@ impl PointToPoint {
 
     /// Whether a message of ours is not on its way yet.
     pub(crate) fn is_sending(&self) -> bool {
-        let is_send = |request: &Request| request.descriptor.collective == Collective::Send;
+        let is_send = |request: &Request| request.descriptor.operation == Operation::Send;
         self.posted.iter().any(|(request, _)| is_send(request)) || self.lanes.iter().any(PeerLane::is_sending)
     }
 
@@ -113,7 +113,7 @@ impl PointToPoint {
         self.lanes.iter().any(PeerLane::is_ending)
     }
 
-    /// Moves what can move, including the borrowed operation; true when something did.
+    /// Moves what can move, including the borrowed transfer; true when something did.
     pub(crate) fn advance<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         let mut moved = self.begin_posted(links, borrowed);
         let reads_all = self.reads_all(borrowed);
@@ -125,13 +125,13 @@ impl PointToPoint {
         Ok(moved)
     }
 
-    /// Begins the borrowed operation, after everything that was posted before it.
+    /// Begins the borrowed transfer, after everything that was posted before it.
     fn lend<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) {
         self.begin_posted(links, borrowed);
-        self.begin(Operation::Borrowed, links, borrowed);
+        self.begin(Transfer::Borrowed, links, borrowed);
     }
 
-    /// Moves the borrowed operation and looks at nothing but its own lane, if it has one.
+    /// Moves the borrowed transfer and looks at nothing but its own lane, if it has one.
     fn advance_borrowed<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> Result<bool> {
         match borrowed.descriptor.peer {
             _ if borrowed.is_over() => Ok(true),
@@ -142,7 +142,7 @@ impl PointToPoint {
         }
     }
 
-    /// After the end of a borrowed operation: writes what it has left to write. True when something is still to do.
+    /// After the end of a borrowed transfer: writes what it has left to write. True when something is still to do.
     fn leave<L: Links>(&mut self, links: &mut L, borrowed: &mut Borrowed<'_>) -> bool {
         let (Some(Ok(Outcome { source, .. })), Some(peer)) = (&borrowed.result, borrowed.descriptor.peer)
         else {
@@ -160,7 +160,7 @@ impl PointToPoint {
         lane.is_sending() || lane.is_receiving()
     }
 
-    /// Replaces the borrowed operation with one of a request, which has memory of its own.
+    /// Replaces the borrowed transfer with one of a request, which has memory of its own.
     fn own(&mut self, borrowed: &Borrowed<'_>, request: Arc<Request>, wait: Wait) {
         let Some(mut owned) = Owned::take(request, wait) else { return };
         let waiting = self.matching.receives_mut().map(|receive| (receive, 0));
@@ -168,7 +168,7 @@ impl PointToPoint {
         let mut places = lanes.chain(waiting.filter(|(receive, _)| receive.owned().is_none()));
         if let Some((place, received)) = places.next() {
             owned.room()[..received].copy_from_slice(&borrowed.room[..received]);
-            *place = Operation::Owned(owned);
+            *place = Transfer::Owned(owned);
         }
     }
 
@@ -179,49 +179,49 @@ impl PointToPoint {
         let started = links.now();
         for (request, timeout) in std::mem::take(&mut self.posted) {
             if let Some(owned) = Owned::take(request, Wait::since(started, timeout)) {
-                self.begin(Operation::Owned(owned), links, borrowed);
+                self.begin(Transfer::Owned(owned), links, borrowed);
             }
         }
         true
     }
 
-    fn begin<L: Links>(&mut self, operation: Operation, links: &mut L, borrowed: &mut Borrowed<'_>) {
+    fn begin<L: Links>(&mut self, transfer: Transfer, links: &mut L, borrowed: &mut Borrowed<'_>) {
         if self.is_closing {
-            return operation.fail(borrowed, Error::Closed);
+            return transfer.fail(borrowed, Error::Closed);
         }
-        let descriptor = operation.descriptor(borrowed);
-        match (descriptor.collective, descriptor.peer) {
-            (Collective::Send, Some(Peer::Rank(peer))) if peer == self.rank.get() => {
-                self.send_to_self(operation, borrowed);
+        let descriptor = transfer.descriptor(borrowed);
+        match (descriptor.operation, descriptor.peer) {
+            (Operation::Send, Some(Peer::Rank(peer))) if peer == self.rank.get() => {
+                self.send_to_self(transfer, borrowed);
             }
-            (Collective::Send, Some(Peer::Rank(peer))) => {
+            (Operation::Send, Some(Peer::Rank(peer))) => {
                 let peer = GroupRank::new(peer);
-                let bytes = operation.message(borrowed).len() as u64;
+                let bytes = transfer.message(borrowed).len() as u64;
                 let lane = &self.lanes[peer.index()];
                 if PeerLane::is_short(bytes) && !lane.has_room(bytes) && lane.is_connected() {
                     // The credit may have come meanwhile.
                     self.move_lane(peer, links.link(edge(peer)), borrowed);
                 }
-                self.lanes[peer.index()].send(operation, borrowed);
+                self.lanes[peer.index()].send(transfer, borrowed);
             }
             _ => {
-                if let Some((source, arrived, operation)) = self.matching.post(operation, borrowed) {
-                    self.deliver_arrived(source, arrived, operation, borrowed);
+                if let Some((source, arrived, transfer)) = self.matching.post(transfer, borrowed) {
+                    self.deliver_arrived(source, arrived, transfer, borrowed);
                 }
             }
         }
     }
 
     /// A message to oneself never leaves: it waits, copied, for its receive.
-    fn send_to_self(&mut self, operation: Operation, borrowed: &mut Borrowed<'_>) {
-        let descriptor = operation.descriptor(borrowed);
+    fn send_to_self(&mut self, transfer: Transfer, borrowed: &mut Borrowed<'_>) {
+        let descriptor = transfer.descriptor(borrowed);
         let (dtype, tag) = (descriptor.dtype, descriptor.tag);
-        let bytes = match Segments::One(operation.message(borrowed)).copied() {
+        let bytes = match Segments::One(transfer.message(borrowed)).copied() {
             Ok(bytes) => bytes,
-            Err(error) => return operation.fail(borrowed, error),
+            Err(error) => return transfer.fail(borrowed, error),
         };
         let message = frame::Message { dtype, tag, number: 0, bytes: bytes.len() as u64 };
-        operation.finish(borrowed, None, tag, message.bytes);
+        transfer.finish(borrowed, None, tag, message.bytes);
         let arrived = Arrived::Whole { message, bytes };
         match self.matching.match_receive(self.rank, &message, borrowed) {
             Some(receive) => self.deliver_arrived(self.rank, arrived, receive, borrowed),
@@ -234,7 +234,7 @@ impl PointToPoint {
         &mut self,
         source: GroupRank,
         arrived: Arrived,
-        mut receive: Operation,
+        mut receive: Transfer,
         borrowed: &mut Borrowed<'_>,
     ) {
         match arrived {
@@ -255,7 +255,7 @@ impl PointToPoint {
         }
     }
 
-    /// Whether every open stream is read, also those for which no operation waits: a blocked call serves all ranks, and
+    /// Whether every open stream is read, also those for which no transfer waits: a blocked call serves all ranks, and
     /// ranks whose streams are full must not wait for each other.
     fn reads_all(&self, borrowed: &Borrowed<'_>) -> bool {
         borrowed.is_some() || self.lanes.iter().any(PeerLane::wants_to_write)
@@ -279,7 +279,7 @@ impl PointToPoint {
         reads_all: bool,
     ) -> Result<bool> {
         let lane = &self.lanes[peer.index()];
-        // A peer that has left is no obstacle, unless an operation waits for it alone.
+        // A peer that has left is no obstacle, unless a transfer waits for it alone.
         if !lane.is_open()
             && let Some(broken) = lane.obstacle(self.matching.awaits_only(peer, borrowed))
         {
@@ -298,7 +298,7 @@ impl PointToPoint {
         Ok(self.move_lane(peer, links.link(edge), borrowed))
     }
 
-    /// Moves what can move on an open stream, until the borrowed operation is over; true when something did.
+    /// Moves what can move on an open stream, until the borrowed transfer is over; true when something did.
     fn move_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
@@ -332,7 +332,7 @@ impl PointToPoint {
         lane.writes() && lane.flush(link, borrowed, &mut self.stage)
     }
 
-    /// Takes what has arrived, until the borrowed operation is over; true when something has.
+    /// Takes what has arrived, until the borrowed transfer is over; true when something has.
     fn read_lane<K: crate::links::Link>(
         &mut self,
         peer: GroupRank,
@@ -367,14 +367,14 @@ impl PointToPoint {
         }
     }
 
-    /// The operations that own their memory.
+    /// The transfers that own their memory.
     fn owned_mut(&mut self) -> impl Iterator<Item = &mut Owned> {
-        let waiting = self.matching.receives_mut().filter_map(Operation::owned_mut);
+        let waiting = self.matching.receives_mut().filter_map(Transfer::owned_mut);
         self.lanes.iter_mut().flat_map(PeerLane::owned_mut).chain(waiting)
     }
 
-    /// Handles the waits of the operations that own their memory, at `now`: asks the ranks that they wait for, warns,
-    /// and ends what is late. However many operations wait, it logs one line at a time, and asks few questions.
+    /// Handles the waits of the transfers that own their memory, at `now`: asks the ranks that they wait for, warns,
+    /// and ends what is late. However many transfers wait, it logs one line at a time, and asks few questions.
     pub(crate) fn look_after_waits(
         &mut self,
         now: Instant,
@@ -420,12 +420,12 @@ impl PointToPoint {
         }
     }
 
-    /// Ends every operation with `error`, and every lane.
+    /// Ends every transfer with `error`, and every lane.
     pub(crate) fn fail(&mut self, error: &Error) {
-        // The caller of a borrowed operation brings this error itself.
+        // The caller of a borrowed transfer brings this error itself.
         let borrowed = &mut Borrowed::none();
         let lanes = self.lanes.iter_mut().flat_map(PeerLane::drain);
-        lanes.chain(self.matching.drain()).for_each(|operation| operation.fail(borrowed, error.clone()));
+        lanes.chain(self.matching.drain()).for_each(|transfer| transfer.fail(borrowed, error.clone()));
         self.posted.drain(..).for_each(|(request, _)| request.fail(error.clone()));
         self.lanes.iter_mut().for_each(|lane| lane.set_broken("the communicator is revoked".into()));
     }

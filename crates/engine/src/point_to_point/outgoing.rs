@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, IoSlice};
 use crate::links::{Broken, Link};
 
 use super::frame::{FRAME_BYTES, Frame};
-use super::operation::{Borrowed, Operation};
+use super::transfer::{Borrowed, Transfer};
 
 /// Frames of so many bytes are collected for one plain call; a longer one is sent alone, in a gathering call.
 const STAGE_BYTES: usize = 4096;
@@ -19,13 +19,13 @@ struct Outgoing {
     header: [u8; FRAME_BYTES],
     sent: usize,
     /// The message that follows; finished when its last byte is out.
-    payload: Option<Operation>,
+    payload: Option<Transfer>,
 }
 
 impl Outgoing {
     /// What is not sent yet of the header and of the payload.
     fn rest<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> (&'a [u8], &'a [u8]) {
-        let payload = self.payload.as_ref().map_or(&[][..], |operation| operation.message(borrowed));
+        let payload = self.payload.as_ref().map_or(&[][..], |transfer| transfer.message(borrowed));
         let header = &self.header[self.sent.min(FRAME_BYTES)..];
         (header, &payload[self.sent.saturating_sub(FRAME_BYTES)..])
     }
@@ -39,7 +39,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// Queues a frame, and the message that follows it.
-    pub(super) fn push(&mut self, frame: Frame, credit: u64, payload: Option<Operation>) {
+    pub(super) fn push(&mut self, frame: Frame, credit: u64, payload: Option<Transfer>) {
         self.frames.push_back(Outgoing { header: frame.encode(credit), sent: 0, payload });
     }
 
@@ -48,23 +48,23 @@ impl Outbox {
         self.frames.is_empty()
     }
 
-    /// The link takes no more: drops the frames without an operation, and keeps the sends, which are to be failed.
+    /// The link takes no more: drops the frames without a transfer, and keeps the sends, which are to be failed.
     pub(super) fn keep_operations(&mut self) {
         self.frames.retain(|outgoing| outgoing.payload.is_some());
     }
 
     /// The sends whose bytes are on their way.
-    pub(super) fn operations(&self) -> impl Iterator<Item = &Operation> {
+    pub(super) fn transfers(&self) -> impl Iterator<Item = &Transfer> {
         self.frames.iter().filter_map(|outgoing| outgoing.payload.as_ref())
     }
 
     /// The same, to change.
-    pub(super) fn operations_mut(&mut self) -> impl Iterator<Item = &mut Operation> {
+    pub(super) fn transfers_mut(&mut self) -> impl Iterator<Item = &mut Transfer> {
         self.frames.iter_mut().filter_map(|outgoing| outgoing.payload.as_mut())
     }
 
     /// Takes them out.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Operation> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = Transfer> {
         self.frames.drain(..).filter_map(|outgoing| outgoing.payload)
     }
 
@@ -114,8 +114,8 @@ impl Outbox {
             let rest = header.len() + payload.len();
             if sent < rest {
                 front.sent += sent;
-                if let Some(operation) = &mut front.payload {
-                    operation.moved(borrowed);
+                if let Some(transfer) = &mut front.payload {
+                    transfer.moved(borrowed);
                 }
                 return;
             }

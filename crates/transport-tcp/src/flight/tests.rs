@@ -93,10 +93,10 @@ fn the_names_are_pytorchs() {
 fn sends_and_receives_are_behind_the_collectives() {
     let board = board();
     let message =
-        |collective, peer| Descriptor { peer: Some(peer), ..Descriptor::new(collective, DType::F32, 6) };
-    let send = board.enter_message(&message(Collective::Send, Peer::Rank(2)), Location::caller());
-    board.enter_message(&message(Collective::Recv, Peer::Rank(0)), Location::caller());
-    board.enter_message(&message(Collective::Recv, Peer::Any), Location::caller());
+        |operation, peer| Descriptor { peer: Some(peer), ..Descriptor::new(operation, DType::F32, 6) };
+    let send = board.enter_message(&message(Operation::Send, Peer::Rank(2)), Location::caller());
+    board.enter_message(&message(Operation::Recv, Peer::Rank(0)), Location::caller());
+    board.enter_message(&message(Operation::Recv, Peer::Any), Location::caller());
     board.leave_message(send);
     let record = record_of(&board);
     assert_eq!(

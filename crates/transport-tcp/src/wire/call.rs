@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallInfo, Collective, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Peer, Place, ReduceOp, ShortText,
+    CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, Peer, Place, ReduceOp, ShortText,
     Site, Sizes, UserOp,
 };
 
@@ -97,7 +97,7 @@ fn read_lengths(reader: &mut Reader<'_>) -> Result<LengthList, Malformed> {
 }
 
 fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
-    writer.u8(descriptor.collective.code()).array(&descriptor.dtype.code()).u64(descriptor.count);
+    writer.u8(descriptor.operation.code()).array(&descriptor.dtype.code()).u64(descriptor.count);
     writer.u8(descriptor.op.map_or(0, ReduceOp::code));
     match descriptor.op {
         Some(ReduceOp::PreMulSum(factor)) => drop(writer.u64(factor.to_bits())),
@@ -119,8 +119,7 @@ fn write_descriptor(writer: &mut Writer, descriptor: &Descriptor) {
 }
 
 fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
-    let collective =
-        Collective::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown collective" })?;
+    let operation = Operation::from_code(reader.u8()?).ok_or(Malformed { what: "an unknown operation" })?;
     let dtype = DType::from_code(reader.array()?).ok_or(Malformed { what: "an unknown dtype" })?;
     let count = reader.u64()?;
     let op = read_op(reader)?;
@@ -136,7 +135,7 @@ fn read_descriptor(reader: &mut Reader<'_>) -> Result<Descriptor, Malformed> {
     let flags = reader.u8()?;
     let place = if flags & FLAG_IN_PLACE != 0 { Place::InPlace } else { Place::Separate };
     let uneven = flags & FLAG_UNEVEN != 0;
-    Ok(Descriptor { op, root, peer, tag, label, place, uneven, ..Descriptor::new(collective, dtype, count) })
+    Ok(Descriptor { op, root, peer, tag, label, place, uneven, ..Descriptor::new(operation, dtype, count) })
 }
 
 fn read_op(reader: &mut Reader<'_>) -> Result<Option<ReduceOp>, Malformed> {
@@ -161,6 +160,8 @@ fn read_short_text(reader: &mut Reader<'_>) -> Result<ShortText, Malformed> {
 
 #[cfg(test)]
 mod tests {
+    use unisono_communicator::Collective;
+
     use super::*;
 
     #[test]

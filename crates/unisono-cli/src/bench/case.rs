@@ -176,13 +176,14 @@ impl Case {
     fn exchange(&self, comm: &dyn Communicator, input: &[u8], output: &mut [u8]) -> Result<Outcome> {
         let Some(partner) = self.partner() else { return Ok(Outcome::done(0, "idle")) };
         let peer = Some(Peer::Rank(partner));
+        let message = |operation| Descriptor { peer, ..Descriptor::new(operation, self.dtype, self.count) };
         let send = || {
-            let descriptor = Descriptor { peer, ..self.descriptor(Collective::Send, None) };
+            let descriptor = message(unisono::Operation::Send);
             let input = Buffer::Host(Segments::One(input));
             self.issue(comm, descriptor, Buffers::Separate { input, output: BufferMut::empty() })
         };
         let mut receive = || {
-            let descriptor = Descriptor { peer, ..self.descriptor(Collective::Recv, None) };
+            let descriptor = message(unisono::Operation::Recv);
             let output = BufferMut::Host(SegmentsMut::One(output));
             self.issue(comm, descriptor, Buffers::Separate { input: Buffer::empty(), output })
         };
@@ -250,7 +251,7 @@ impl Case {
             Collective::Scatter => values.fill(root.unwrap_or(0), own_share, into),
             Collective::AllGather | Collective::Gather => values.fill(share, first, into),
             Collective::AllToAll => values.fill(share, own_share, into),
-            Collective::Barrier | Collective::Send | Collective::Recv => {}
+            Collective::Barrier => {}
         }
     }
 }

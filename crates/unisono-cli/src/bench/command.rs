@@ -99,7 +99,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
 
 fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
-    let collective = operation.scheduled();
+    let collective = operation.collective();
     let widest = Shape::new(Shape::RANKS_MAX);
     match collective.map(|collective| Choice::named(collective, name, &widest)) {
         Some(Ok(_)) => return Ok(()),
@@ -114,7 +114,7 @@ fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
 
 fn algorithm_fits(operation: Operation, plan: &Plan, ranks: u32) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
-    let Some(collective) = operation.scheduled() else { return Ok(()) };
+    let Some(collective) = operation.collective() else { return Ok(()) };
     let shape = Shape::new(ranks);
     let choice = Choice::named(collective, name, &shape);
     let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;

@@ -76,7 +76,7 @@ impl Plan {
 impl Algorithms {
     fn apply(&self, case: Case, forecast: &Forecast) -> Vec<Case> {
         let with = |name: &str| Case { algorithm: Some(name.into()), ..case.clone() };
-        match (self, case.operation.scheduled()) {
+        match (self, case.operation.collective()) {
             (Algorithms::Named(name), _) => vec![with(name)],
             // On one rank all algorithms are the same.
             (Algorithms::All, Some(collective)) if case.ranks > 1 => {
@@ -151,7 +151,7 @@ impl Cell<'_> {
 
 /// A row without times.
 fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
-    let collective = case.operation.scheduled();
+    let collective = case.operation.collective();
     // The outcome leaves out the number of leaders, so the forced name counts.
     let asked = case.algorithm.as_deref();
     let ran = collective.and_then(|collective| forecast.ran(collective, asked, checked.algorithm));

@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use unisono::Collective;
-use unisono_schedule::Collective as Scheduled;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +19,7 @@ const SENDRECV: &str = "sendrecv";
 impl Operation {
     /// Every operation, in the order of reports.
     pub(crate) fn all() -> impl Iterator<Item = Operation> {
-        let collectives = Collective::ALL.iter().filter(|collective| !collective.is_point_to_point());
-        collectives.map(|&collective| Operation::Collective(collective)).chain([Operation::SendRecv])
+        Collective::ALL.into_iter().map(Operation::Collective).chain([Operation::SendRecv])
     }
 
     pub(crate) fn name(self) -> &'static str {
@@ -36,11 +34,6 @@ impl Operation {
             Operation::Collective(collective) => Some(collective),
             Operation::SendRecv => None,
         }
-    }
-
-    /// The collective whose algorithms it can use.
-    pub(crate) fn scheduled(self) -> Option<Scheduled> {
-        self.name().parse().ok()
     }
 
     pub(crate) fn reduces(self) -> bool {

@@ -205,9 +205,8 @@ impl Training<'_> {
 
     fn end_lap(&mut self, lap: &Lap) {
         // On one rank no schedule runs and nothing is sent.
-        let all_reduce = unisono_schedule::Collective::AllReduce;
         let forecast = Forecast::of_group(lap.comm.group()).ok();
-        let ran = forecast.and_then(|forecast| forecast.ran(all_reduce, None, lap.algorithm));
+        let ran = forecast.and_then(|forecast| forecast.ran(Collective::AllReduce, None, lap.algorithm));
         self.bytes_on_wire += ran.map_or(0, |ran| lap.steps * bytes_sent(&ran, REDUCED_ELEMENTS as u64));
     }
 }
@@ -320,8 +319,7 @@ mod tests {
     #[test]
     fn a_ring_sends_twice_its_vector_but_for_one_share() {
         let ring = |ranks| {
-            let all_reduce = unisono_schedule::Collective::AllReduce;
-            Choice::named(all_reduce, "ring", &unisono_schedule::Shape::new(ranks)).unwrap()
+            Choice::named(Collective::AllReduce, "ring", &unisono_schedule::Shape::new(ranks)).unwrap()
         };
         assert_eq!(bytes_sent(&ring(4), 1000), 4 * 2 * 750 * 4);
         assert_eq!(bytes_sent(&ring(3), 1001), 2 * 2 * 1001 * 4);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, GroupRank, Peer, ReduceOp,
+    Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, GroupRank, Operation, Peer,
+    ReduceOp,
 };
 use unisono_schedule::{Choice, Shape};
 
@@ -73,7 +74,7 @@ fn descriptor() -> Descriptor {
 }
 
 fn measure_run(name: &str, ranks: u32) {
-    let choice = Choice::named(unisono_schedule::Collective::AllReduce, name, &Shape::new(ranks));
+    let choice = Choice::named(Collective::AllReduce, name, &Shape::new(ranks));
     let choice = choice.expect("a registered algorithm");
     let group = Group::world(0, ranks);
     let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, 0));
@@ -178,7 +179,7 @@ fn cost_of_header_and_slot() {
         let number = board.enter(black_box(&descriptor), None, None, Location::caller());
         board.leave(number);
     });
-    let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Collective::Send, DType::U8, 64) };
+    let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Operation::Send, DType::U8, 64) };
     let message = nanoseconds(|| {
         let number = board.enter_message(black_box(&send), Location::caller());
         board.leave_message(number);

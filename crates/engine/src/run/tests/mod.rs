@@ -108,7 +108,7 @@ fn check(algorithm: &'static Algorithm, count: usize) {
 /// Rank 0 answers a chunk that may be empty, before its list comes to a chunk that is not.
 static EMPTY_FIRST: Algorithm = Algorithm {
     name: "empty_first",
-    collective: unisono_schedule::Collective::AllReduce,
+    collective: Collective::AllReduce,
     requires: Requires { power_of_two: true, out_of_place: true, ..Requires::NOTHING },
     chunks: |_| 3,
     scratch_chunks: |_| 0,
@@ -147,7 +147,7 @@ fn a_step_without_bytes_does_not_wait_for_the_bytes_of_the_next() {
 #[test]
 fn registered_schedules_run_in_lockstep() {
     for algorithm in unisono_schedule::algorithms() {
-        if algorithm.collective == unisono_schedule::Collective::AllReduce {
+        if algorithm.collective == Collective::AllReduce {
             (0..40).for_each(|count| check(algorithm, count));
         }
     }

@@ -6,8 +6,7 @@
 
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Place, ReduceOp};
 use unisono_schedule::{
-    Action, Algorithm, Builder, Choice, Collective as Scheduled, Cost, Requires, Schedule, Shape, Slot,
-    StepIndex, verify_schedules,
+    Action, Algorithm, Builder, Choice, Cost, Requires, Schedule, Shape, Slot, StepIndex, verify_schedules,
 };
 
 use super::pipes::PipeDouble;
@@ -31,7 +30,7 @@ fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
     }
 }
 
-const fn like(name: &'static str, collective: Scheduled, scratch_chunks: fn(&Shape) -> u32) -> Algorithm {
+const fn like(name: &'static str, collective: Collective, scratch_chunks: fn(&Shape) -> u32) -> Algorithm {
     Algorithm {
         name,
         collective,
@@ -48,13 +47,13 @@ const fn like(name: &'static str, collective: Scheduled, scratch_chunks: fn(&Sha
 
 /// Reduce-scatters whose partial sums share fewer scratch chunks than there are sums.
 static SHARED: [Algorithm; 3] = [
-    like("one_scratch_chunk", Scheduled::ReduceScatter, |_| 1),
-    like("two_scratch_chunks", Scheduled::ReduceScatter, |_| 2),
-    like("three_scratch_chunks", Scheduled::ReduceScatter, |_| 3),
+    like("one_scratch_chunk", Collective::ReduceScatter, |_| 1),
+    like("two_scratch_chunks", Collective::ReduceScatter, |_| 2),
+    like("three_scratch_chunks", Collective::ReduceScatter, |_| 3),
 ];
 
 /// All-reduces by exchanges. In place they receive into the bytes from which they send.
-static EXCHANGES: Algorithm = like("exchanges", Scheduled::AllReduce, |_| 0);
+static EXCHANGES: Algorithm = like("exchanges", Collective::AllReduce, |_| 0);
 
 /// The steps of one rank in order, as (extent, action).
 type Steps = Vec<(u32, Action)>;
@@ -183,10 +182,10 @@ struct Sizes {
 
 impl Sizes {
     /// An all-reduce cuts its vector evenly, so it has empty extents only if the vector is short.
-    fn new(random: &mut SplitMix, collective: Scheduled, shape: &Shape) -> Sizes {
+    fn new(random: &mut SplitMix, collective: Collective, shape: &Shape) -> Sizes {
         let ranks = shape.ranks as usize;
         let lengths = match collective {
-            Scheduled::AllReduce => {
+            Collective::AllReduce => {
                 let count = random.below(6 * ranks);
                 (0..ranks).map(|nth| (count * (nth + 1) / ranks - count * nth / ranks) as u64).collect()
             }
@@ -212,7 +211,7 @@ fn test_rank(choice: &Choice, schedule: &Schedule, sizes: &Sizes, links: Vec<Pip
     let place = if sizes.in_place { Place::InPlace } else { Place::Separate };
     let op = Some(ReduceOp::Sum);
     let (descriptor, counts, share) = match choice.algorithm.collective {
-        Scheduled::AllReduce => {
+        Collective::AllReduce => {
             let plain = Descriptor::new(Collective::AllReduce, DType::U32, sizes.total());
             (Descriptor { op, place, ..plain }, Counts::Even, sizes.total())
         }
@@ -254,7 +253,7 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
     let sums: Vec<u32> = (0..sizes.total()).map(sum).collect();
     for (rank, part) in parts.iter().enumerate() {
         let (start, share) = match choice.algorithm.collective {
-            Scheduled::AllReduce => (0, sizes.total()),
+            Collective::AllReduce => (0, sizes.total()),
             _ => (sizes.lengths[..rank].iter().sum(), sizes.lengths[rank]),
         };
         let (start, share) = (start as usize, share as usize);

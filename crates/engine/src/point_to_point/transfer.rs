@@ -1,7 +1,7 @@
 //! One send or receive: it owns its memory, or a thread that is blocked in it lends its own at every turn.
 //!
-//! At most one operation is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
-//! operation gets memory of its own, in the same place, so that another holder can go on with it.
+//! At most one transfer is borrowed at a time, that of the holder of the links. Before its thread gives them away, the
+//! transfer gets memory of its own, in the same place, so that another holder can go on with it.
 
 use std::fmt;
 use std::panic::Location;
@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use unisono_backend::Peers;
 use unisono_communicator::{
-    Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Outcome, OwnedBuffers,
-    OwnedCall, Peer, Result, Site,
+    Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Operation, Outcome,
+    OwnedBuffers, OwnedCall, Peer, Result, Site,
 };
 
 use crate::drive::request::{Request, RequestState};
@@ -27,14 +27,14 @@ const ALGORITHM: &str = "point_to_point";
 const LOG: &str = "see the log of this rank";
 
 /// A send or a receive.
-pub(super) enum Operation {
+pub(super) enum Transfer {
     /// It owns its memory.
     Owned(Box<Owned>),
     /// Its memory is in the [`Borrowed`] of this turn.
     Borrowed,
 }
 
-/// An operation with the memory that it owns. If a thread panics with it and drops it, its request ends all the same.
+/// A transfer with the memory that it owns. If a thread panics with it and drops it, its request ends all the same.
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
@@ -42,13 +42,13 @@ pub(super) struct Owned {
     is_over: bool,
 }
 
-/// The memory of the one borrowed operation, handed over at every turn, and its end.
+/// The memory of the one borrowed transfer, handed over at every turn, and its end.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
     pub(crate) site: &'static Location<'static>,
     pub(crate) message: &'m [u8],
     pub(crate) room: &'m mut [u8],
-    /// Set when the operation has ended.
+    /// Set when the transfer has ended.
     pub(crate) result: Option<Result<Outcome>>,
     /// Whether some of its bytes have moved since its caller looked.
     pub(super) has_moved: bool,
@@ -73,17 +73,20 @@ impl<'m> Borrowed<'m> {
 
     /// Whether a caller lends anything.
     pub(super) fn is_some(&self) -> bool {
-        self.descriptor.collective.is_point_to_point()
+        match self.descriptor.operation {
+            Operation::Send | Operation::Recv => true,
+            Operation::Collective(_) => false,
+        }
     }
 
-    /// Whether the borrowed operation has ended.
+    /// Whether the borrowed transfer has ended.
     pub(super) fn is_over(&self) -> bool {
         self.result.is_some()
     }
 }
 
 impl Owned {
-    /// The operation of a request that has not begun; `None` when its call has been taken already.
+    /// The transfer of a request that has not begun; `None` when its call has been taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
         let state = std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None));
         match state {
@@ -101,8 +104,8 @@ impl Owned {
     }
 
     /// What is asked for, and where.
-    pub(super) fn waiting(&self) -> WaitingOperation<'_> {
-        WaitingOperation { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
+    pub(super) fn waiting(&self) -> WaitingTransfer<'_> {
+        WaitingTransfer { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
     }
 
     fn end(&mut self, result: Result<Outcome>) {
@@ -121,19 +124,19 @@ impl Drop for Owned {
 }
 
 /// A send or receive that waits.
-pub(super) struct WaitingOperation<'q> {
+pub(super) struct WaitingTransfer<'q> {
     pub(super) descriptor: &'q Descriptor,
     pub(super) site: &'static Location<'static>,
     pub(super) wait: &'q Wait,
 }
 
-impl fmt::Display for WaitingOperation<'_> {
+impl fmt::Display for WaitingTransfer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.descriptor, Site::from(self.site))
     }
 }
 
-impl WaitingOperation<'_> {
+impl WaitingTransfer<'_> {
     /// The only rank that can end the wait.
     pub(super) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
@@ -142,7 +145,7 @@ impl WaitingOperation<'_> {
         }
     }
 
-    /// The operation as errors name it.
+    /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
         let (site, sizes) = (Some(Site::from(self.site)), None);
         CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
@@ -151,8 +154,8 @@ impl WaitingOperation<'_> {
     /// The error of its passed deadline, on this rank of `peers`.
     pub(super) fn late(&self, peers: &Peers, now: Instant) -> Error {
         let own = peers.group().own_rank();
-        let (rank, status) = match (self.descriptor.collective, self.awaited()) {
-            (Collective::Send, Some(peer)) => (peer, self.answered(peer, peers, "has not received")),
+        let (rank, status) = match (self.descriptor.operation, self.awaited()) {
+            (Operation::Send, Some(peer)) => (peer, self.answered(peer, peers, "has not received")),
             (_, Some(peer)) => (peer, self.answered(peer, peers, "has not sent")),
             (_, None) => (own, "waits for any rank, and none has sent".to_owned()),
         };
@@ -171,44 +174,44 @@ impl WaitingOperation<'_> {
     }
 }
 
-impl Operation {
-    /// The operation's memory, if it owns it.
+impl Transfer {
+    /// The transfer's memory, if it owns it.
     pub(super) fn owned(&self) -> Option<&Owned> {
         match self {
-            Operation::Owned(owned) => Some(owned),
-            Operation::Borrowed => None,
+            Transfer::Owned(owned) => Some(owned),
+            Transfer::Borrowed => None,
         }
     }
 
     /// The same, to change.
     pub(super) fn owned_mut(&mut self) -> Option<&mut Owned> {
         match self {
-            Operation::Owned(owned) => Some(owned),
-            Operation::Borrowed => None,
+            Transfer::Owned(owned) => Some(owned),
+            Transfer::Borrowed => None,
         }
     }
 
     /// Some of its bytes have moved.
     pub(super) fn moved(&mut self, borrowed: &mut Borrowed<'_>) {
         match self {
-            Operation::Owned(owned) => owned.wait.moved(),
-            Operation::Borrowed => borrowed.has_moved = true,
+            Transfer::Owned(owned) => owned.wait.moved(),
+            Transfer::Borrowed => borrowed.has_moved = true,
         }
     }
 
     /// What is asked for.
     pub(super) fn descriptor<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a Descriptor {
         match self {
-            Operation::Owned(owned) => &owned.call.descriptor,
-            Operation::Borrowed => &borrowed.descriptor,
+            Transfer::Owned(owned) => &owned.call.descriptor,
+            Transfer::Borrowed => &borrowed.descriptor,
         }
     }
 
     /// The bytes of a send.
     pub(super) fn message<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a [u8] {
         match self {
-            Operation::Borrowed => borrowed.message,
-            Operation::Owned(owned) => match &owned.call.buffers {
+            Transfer::Borrowed => borrowed.message,
+            Transfer::Owned(owned) => match &owned.call.buffers {
                 OwnedBuffers::Separate { input, .. } => input.bytes(),
                 OwnedBuffers::InOut(_) | OwnedBuffers::None => &[],
             },
@@ -218,8 +221,8 @@ impl Operation {
     /// Where a receive stores its message.
     pub(super) fn room<'a>(&'a mut self, borrowed: &'a mut Borrowed<'_>) -> &'a mut [u8] {
         match self {
-            Operation::Borrowed => borrowed.room,
-            Operation::Owned(owned) => owned.room(),
+            Transfer::Borrowed => borrowed.room,
+            Transfer::Owned(owned) => owned.room(),
         }
     }
 
@@ -239,8 +242,8 @@ impl Operation {
 
     fn end(self, borrowed: &mut Borrowed<'_>, result: Result<Outcome>) {
         match self {
-            Operation::Owned(mut owned) => owned.end(result),
-            Operation::Borrowed => borrowed.result = Some(result),
+            Transfer::Owned(mut owned) => owned.end(result),
+            Transfer::Borrowed => borrowed.result = Some(result),
         }
     }
 
@@ -269,7 +272,7 @@ impl Operation {
 /// Where the bytes of a matched message go.
 pub(super) enum Sink {
     /// Into this receive.
-    Receive(Operation),
+    Receive(Transfer),
     /// Nowhere: the receive has been refused the message.
     Drain,
 }
@@ -277,7 +280,7 @@ pub(super) enum Sink {
 impl Sink {
     /// The receive as the sink of a message, or its refusal.
     pub(super) fn of(
-        receive: Operation,
+        receive: Transfer,
         borrowed: &mut Borrowed<'_>,
         source: GroupRank,
         message: &Message,
@@ -292,7 +295,7 @@ impl Sink {
     }
 
     /// The receive.
-    pub(super) fn receive(&self) -> Option<&Operation> {
+    pub(super) fn receive(&self) -> Option<&Transfer> {
         match self {
             Sink::Receive(receive) => Some(receive),
             Sink::Drain => None,
@@ -300,7 +303,7 @@ impl Sink {
     }
 
     /// The receive, to change.
-    pub(super) fn receive_mut(&mut self) -> Option<&mut Operation> {
+    pub(super) fn receive_mut(&mut self) -> Option<&mut Transfer> {
         match self {
             Sink::Receive(receive) => Some(receive),
             Sink::Drain => None,
@@ -308,7 +311,7 @@ impl Sink {
     }
 
     /// The receive, taken out.
-    pub(super) fn into_receive(self) -> Option<Operation> {
+    pub(super) fn into_receive(self) -> Option<Transfer> {
         match self {
             Sink::Receive(receive) => Some(receive),
             Sink::Drain => None,
