@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use unisono_compare::Operation;
+use unisono_compare::ComparedOperation;
 
 use crate::plan::{Congestion, Scheduling, Size};
 use crate::systems::{parse_build, parse_variant};
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
     pub(crate) ranks: Vec<u32>,
     /// Operations; without: those of the bar.
     #[arg(long, value_delimiter = ',')]
-    pub(crate) ops: Vec<Operation>,
+    pub(crate) ops: Vec<ComparedOperation>,
     /// Sizes such as 64, 16K, 64M; without: those of the bar.
     #[arg(long, value_delimiter = ',')]
     pub(crate) sizes: Vec<Size>,

@@ -1,7 +1,8 @@
 //! The bar: how many times faster than the best TCP peer, and than torch's Gloo, unisono is to be; and what the figures
 //! say about it.
 
-use unisono_compare::Operation;
+use unisono::Collective;
+use unisono_compare::ComparedOperation;
 
 use crate::plan::Cell;
 use crate::systems::Role;
@@ -20,30 +21,38 @@ pub(crate) struct Bar {
 
 /// The bar of a row; none where it has none. `role` says with whose congestion control ours runs.
 pub(crate) fn bar(ranks: u32, cell: Cell, role: Role) -> Option<Bar> {
-    let (best_peer, torch) = match (cell.operation, ranks, cell.bytes) {
-        (Operation::AllReduce, 2, ..=KIB) => (1.3, 15.0),
-        (Operation::AllReduce, 4, ..=KIB) => (1.35, 15.0),
-        (Operation::AllReduce, 8, ..=KIB) => (1.5, 15.0),
-        (Operation::AllReduce, 2, 16_384) => (1.2, 10.0),
-        (Operation::AllReduce, 2, 262_144) => (1.1, 2.0),
-        (Operation::AllReduce, 2, MIB) => (1.05, 1.5),
-        (Operation::AllReduce, 4, 16_384) => (1.5, 10.0),
-        (Operation::AllReduce, 4, 262_144) => (1.3, 4.0),
-        (Operation::AllReduce, 4, MIB) => (1.05, 2.0),
-        (Operation::AllReduce, 8, MIB) => (1.15, 3.0),
-        (Operation::AllReduce, 2 | 4, LONG..) => match role {
+    let (best_peer, torch) = match cell.operation {
+        ComparedOperation::Collective(collective) => wanted(collective, ranks, cell.bytes, role)?,
+        ComparedOperation::SendRecv if (ranks, cell.bytes) == (2, 64) => (1.15, 8.0),
+        ComparedOperation::SendRecv => return None,
+    };
+    Some(Bar { best_peer, torch })
+}
+
+/// The two numbers of the bar of a collective.
+fn wanted(collective: Collective, ranks: u32, bytes: u64, role: Role) -> Option<(f64, f64)> {
+    Some(match (collective, ranks, bytes) {
+        (Collective::AllReduce, 2, ..=KIB) => (1.3, 15.0),
+        (Collective::AllReduce, 4, ..=KIB) => (1.35, 15.0),
+        (Collective::AllReduce, 8, ..=KIB) => (1.5, 15.0),
+        (Collective::AllReduce, 2, 16_384) => (1.2, 10.0),
+        (Collective::AllReduce, 2, 262_144) => (1.1, 2.0),
+        (Collective::AllReduce, 2, MIB) => (1.05, 1.5),
+        (Collective::AllReduce, 4, 16_384) => (1.5, 10.0),
+        (Collective::AllReduce, 4, 262_144) => (1.3, 4.0),
+        (Collective::AllReduce, 4, MIB) => (1.05, 2.0),
+        (Collective::AllReduce, 8, MIB) => (1.15, 3.0),
+        (Collective::AllReduce, 2 | 4, LONG..) => match role {
             Role::OursSame => (1.2, 1.2),
             Role::OursOwn => (1.4, 1.45),
             Role::Peer => return None,
         },
-        (Operation::ReduceScatter | Operation::AllGather | Operation::Reduce, 2 | 4, LONG..) => (1.3, 1.5),
-        (Operation::AllToAll, 2 | 4, LONG..) => (1.2, 1.2),
-        (Operation::Broadcast, 2 | 4, LONG..) => (1.05, 1.05),
-        (Operation::Barrier, 2, _) => (1.3, 8.0),
-        (Operation::SendRecv, 2, 64) => (1.15, 8.0),
+        (Collective::ReduceScatter | Collective::AllGather | Collective::Reduce, 2 | 4, LONG..) => (1.3, 1.5),
+        (Collective::AllToAll, 2 | 4, LONG..) => (1.2, 1.2),
+        (Collective::Broadcast, 2 | 4, LONG..) => (1.05, 1.05),
+        (Collective::Barrier, 2, _) => (1.3, 8.0),
         _ => return None,
-    };
-    Some(Bar { best_peer, torch })
+    })
 }
 
 /// What the figures say about a ratio that is wanted.
@@ -97,24 +106,20 @@ mod tests {
     use super::*;
     use crate::plan::cells;
 
-    fn wanted(ranks: u32, operation: Operation, bytes: u64, role: Role) -> Option<(f64, f64)> {
-        bar(ranks, Cell { operation, bytes }, role).map(|bar| (bar.best_peer, bar.torch))
-    }
-
     #[test]
     fn the_rows_have_their_bars() {
-        let same = |ranks, operation, bytes| wanted(ranks, operation, bytes, Role::OursSame);
-        assert_eq!(same(2, Operation::AllReduce, 64), Some((1.3, 15.0)));
-        assert_eq!(same(4, Operation::AllReduce, KIB), Some((1.35, 15.0)));
-        assert_eq!(same(8, Operation::AllReduce, MIB), Some((1.15, 3.0)));
-        assert_eq!(same(4, Operation::AllReduce, 256 * KIB), Some((1.3, 4.0)));
-        assert_eq!(same(2, Operation::AllReduce, 16 * MIB), Some((1.2, 1.2)));
-        assert_eq!(wanted(2, Operation::AllReduce, 16 * MIB, Role::OursOwn), Some((1.4, 1.45)));
-        assert_eq!(same(4, Operation::Reduce, 64 * MIB), Some((1.3, 1.5)));
-        assert_eq!(same(4, Operation::AllToAll, 64 * MIB), Some((1.2, 1.2)));
-        assert_eq!(same(2, Operation::Barrier, 0), Some((1.3, 8.0)));
-        assert_eq!(same(2, Operation::Broadcast, 16 * MIB), Some((1.05, 1.05)));
-        assert_eq!(same(2, Operation::AllReduce, 4 * MIB), None);
+        let same = |ranks, collective, bytes| wanted(collective, ranks, bytes, Role::OursSame);
+        assert_eq!(same(2, Collective::AllReduce, 64), Some((1.3, 15.0)));
+        assert_eq!(same(4, Collective::AllReduce, KIB), Some((1.35, 15.0)));
+        assert_eq!(same(8, Collective::AllReduce, MIB), Some((1.15, 3.0)));
+        assert_eq!(same(4, Collective::AllReduce, 256 * KIB), Some((1.3, 4.0)));
+        assert_eq!(same(2, Collective::AllReduce, 16 * MIB), Some((1.2, 1.2)));
+        assert_eq!(wanted(Collective::AllReduce, 2, 16 * MIB, Role::OursOwn), Some((1.4, 1.45)));
+        assert_eq!(same(4, Collective::Reduce, 64 * MIB), Some((1.3, 1.5)));
+        assert_eq!(same(4, Collective::AllToAll, 64 * MIB), Some((1.2, 1.2)));
+        assert_eq!(same(2, Collective::Barrier, 0), Some((1.3, 8.0)));
+        assert_eq!(same(2, Collective::Broadcast, 16 * MIB), Some((1.05, 1.05)));
+        assert_eq!(same(2, Collective::AllReduce, 4 * MIB), None);
     }
 
     #[test]

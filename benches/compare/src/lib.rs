@@ -15,72 +15,61 @@
 use std::fmt;
 use std::str::FromStr;
 
+use unisono::Collective;
+
 /// Size of the file with which ranks line up.
 pub const SHARED_BYTES: u64 = 65536;
 
-/// An operation that is compared, on f32.
+/// An operation that is compared, on f32. Its bytes say how much.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Operation {
-    /// In place. Bytes: the buffer.
-    AllReduce,
-    /// Bytes: the whole input.
-    ReduceScatter,
-    /// Bytes: the whole output.
-    AllGather,
-    /// Bytes: the input of one rank.
-    AllToAll,
-    /// Bytes: the buffer. The root rotates.
-    Broadcast,
-    /// In place where the system can. Bytes: the buffer. The root rotates.
-    Reduce,
-    /// No bytes.
-    Barrier,
+pub enum ComparedOperation {
+    /// Bytes: the larger of a rank's two buffers; a barrier has none. An all-reduce is in place, a reduce where the
+    /// system can. A root rotates.
+    Collective(Collective),
     /// Half of a round trip between ranks 0 and 1. Bytes: the message.
     SendRecv,
 }
 
-impl Operation {
-    /// All of them, in the order of tables.
-    pub const ALL: [Operation; 8] = [
-        Operation::AllReduce,
-        Operation::ReduceScatter,
-        Operation::AllGather,
-        Operation::AllToAll,
-        Operation::Broadcast,
-        Operation::Reduce,
-        Operation::Barrier,
-        Operation::SendRecv,
-    ];
+impl ComparedOperation {
+    /// Those that the programs of the peers know too, in the order of tables.
+    pub fn all() -> impl Iterator<Item = ComparedOperation> {
+        let of_peers =
+            |collective: &Collective| !matches!(collective, Collective::Gather | Collective::Scatter);
+        let collectives = Collective::ALL.into_iter().filter(of_peers);
+        collectives.map(ComparedOperation::Collective).chain([ComparedOperation::SendRecv])
+    }
 
     /// As commands and tables write it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Operation::AllReduce => "all_reduce",
-            Operation::ReduceScatter => "reduce_scatter",
-            Operation::AllGather => "all_gather",
-            Operation::AllToAll => "all_to_all",
-            Operation::Broadcast => "broadcast",
-            Operation::Reduce => "reduce",
-            Operation::Barrier => "barrier",
-            Operation::SendRecv => "send_recv",
+            ComparedOperation::Collective(collective) => collective.name(),
+            ComparedOperation::SendRecv => "send_recv",
         }
     }
 
     /// What turns bytes per time into the bandwidth that the busiest link sees, as NCCL's tests define it.
     ///
     /// ```
-    /// use unisono_compare::Operation;
-    /// assert_eq!(Operation::AllReduce.bus_factor(4), 1.5);
-    /// assert_eq!(Operation::Broadcast.bus_factor(4), 1.0);
+    /// use unisono::Collective;
+    /// use unisono_compare::ComparedOperation;
+    /// assert_eq!(ComparedOperation::from(Collective::AllReduce).bus_factor(4), 1.5);
+    /// assert_eq!(ComparedOperation::from(Collective::Broadcast).bus_factor(4), 1.0);
     /// ```
     #[must_use]
     pub fn bus_factor(self, ranks: u32) -> f64 {
         let others = f64::from(ranks - 1) / f64::from(ranks);
         match self {
-            Operation::AllReduce => 2.0 * others,
-            Operation::ReduceScatter | Operation::AllGather | Operation::AllToAll => others,
-            Operation::Broadcast | Operation::Reduce | Operation::Barrier | Operation::SendRecv => 1.0,
+            ComparedOperation::Collective(collective) => match collective {
+                Collective::AllReduce => 2.0 * others,
+                Collective::ReduceScatter
+                | Collective::AllGather
+                | Collective::AllToAll
+                | Collective::Gather
+                | Collective::Scatter => others,
+                Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
+            },
+            ComparedOperation::SendRecv => 1.0,
         }
     }
 
@@ -88,25 +77,38 @@ impl Operation {
     #[must_use]
     pub fn granularity_bytes(self, ranks: u32) -> u64 {
         match self {
-            Operation::ReduceScatter | Operation::AllGather | Operation::AllToAll => 4 * u64::from(ranks),
-            Operation::AllReduce | Operation::Broadcast | Operation::Reduce | Operation::SendRecv => 4,
-            Operation::Barrier => 1,
+            ComparedOperation::Collective(collective) => match collective {
+                Collective::ReduceScatter
+                | Collective::AllGather
+                | Collective::AllToAll
+                | Collective::Gather
+                | Collective::Scatter => 4 * u64::from(ranks),
+                Collective::AllReduce | Collective::Broadcast | Collective::Reduce => 4,
+                Collective::Barrier => 1,
+            },
+            ComparedOperation::SendRecv => 4,
         }
     }
 }
 
-impl fmt::Display for Operation {
+impl From<Collective> for ComparedOperation {
+    fn from(collective: Collective) -> ComparedOperation {
+        ComparedOperation::Collective(collective)
+    }
+}
+
+impl fmt::Display for ComparedOperation {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(self.name())
     }
 }
 
-impl FromStr for Operation {
+impl FromStr for ComparedOperation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Operation::ALL.into_iter().find(|operation| operation.name() == text).ok_or_else(|| {
-            let names = Operation::ALL.map(Operation::name);
+        ComparedOperation::all().find(|operation| operation.name() == text).ok_or_else(|| {
+            let names: Vec<_> = ComparedOperation::all().map(ComparedOperation::name).collect();
             format!("{text} is none of {}", names.join(", "))
         })
     }
@@ -118,8 +120,8 @@ pub struct Command {
     /// Told back in the reply.
     pub id: u64,
     /// What to call.
-    pub operation: Operation,
-    /// How much, see [`Operation`].
+    pub operation: ComparedOperation,
+    /// How much, see [`ComparedOperation`].
     pub bytes: u64,
     /// How long a block of back-to-back calls should take.
     pub block_us: u64,
@@ -227,7 +229,7 @@ mod tests {
 
     #[test]
     fn commands_and_replies_survive_the_pipe() {
-        for operation in Operation::ALL {
+        for operation in ComparedOperation::all() {
             let command = Command { id: 7, operation, bytes: 64, block_us: 5000, budget_us: 50000 };
             assert_eq!(command.to_string().parse(), Ok(command));
         }

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use unisono_compare::Operation;
+use unisono::Collective;
+use unisono_compare::ComparedOperation;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -83,14 +84,14 @@ impl FromStr for Configuration {
 /// What is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Cell {
-    pub(crate) operation: Operation,
+    pub(crate) operation: ComparedOperation,
     pub(crate) bytes: u64,
 }
 
 impl fmt::Display for Cell {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.operation {
-            Operation::Barrier => write!(formatter, "barrier"),
+            ComparedOperation::Collective(Collective::Barrier) => write!(formatter, "barrier"),
             operation => write!(formatter, "{operation} {}", Size(self.bytes)),
         }
     }
@@ -133,37 +134,38 @@ pub(crate) fn cells(ranks: u32) -> Vec<Cell> {
         8.. => &[64, KIB, MIB],
         _ => &[64, KIB, 16 * KIB, 256 * KIB, MIB, 16 * MIB, 64 * MIB],
     };
-    let mut cells: Vec<Cell> =
-        all_reduce.iter().map(|&bytes| Cell { operation: Operation::AllReduce, bytes }).collect();
+    let cell = |collective: Collective, bytes| Cell { operation: collective.into(), bytes };
+    let mut cells: Vec<Cell> = all_reduce.iter().map(|&bytes| cell(Collective::AllReduce, bytes)).collect();
     if ranks < 8 {
-        for operation in [
-            Operation::ReduceScatter,
-            Operation::AllGather,
-            Operation::AllToAll,
-            Operation::Broadcast,
-            Operation::Reduce,
+        for collective in [
+            Collective::ReduceScatter,
+            Collective::AllGather,
+            Collective::AllToAll,
+            Collective::Broadcast,
+            Collective::Reduce,
         ] {
-            cells.extend(bulk.map(|bytes| Cell { operation, bytes }));
+            cells.extend(bulk.map(|bytes| cell(collective, bytes)));
         }
     }
     if ranks == 2 {
-        cells.push(Cell { operation: Operation::Barrier, bytes: 0 });
-        cells.push(Cell { operation: Operation::SendRecv, bytes: 64 });
+        cells.push(cell(Collective::Barrier, 0));
+        cells.push(Cell { operation: ComparedOperation::SendRecv, bytes: 64 });
     }
     cells
 }
 
 /// The cells of these operations and sizes, where somebody names them.
-pub(crate) fn chosen_cells(ranks: u32, operations: &[Operation], sizes: &[Size]) -> Vec<Cell> {
+pub(crate) fn chosen_cells(ranks: u32, operations: &[ComparedOperation], sizes: &[Size]) -> Vec<Cell> {
     if sizes.is_empty() {
         let is_chosen = |cell: &Cell| operations.is_empty() || operations.contains(&cell.operation);
         return cells(ranks).into_iter().filter(is_chosen).collect();
     }
-    let operations = if operations.is_empty() { &Operation::ALL[..] } else { operations };
+    let operations =
+        if operations.is_empty() { ComparedOperation::all().collect() } else { operations.to_vec() };
     let mut chosen = Vec::new();
-    for &operation in operations {
+    for operation in operations {
         match operation {
-            Operation::Barrier => chosen.push(Cell { operation, bytes: 0 }),
+            ComparedOperation::Collective(Collective::Barrier) => chosen.push(Cell { operation, bytes: 0 }),
             _ => chosen.extend(sizes.iter().map(|size| Cell { operation, bytes: size.0 })),
         }
     }
@@ -205,7 +207,8 @@ mod tests {
         let all = |ranks| chosen_cells(ranks, &[], &[]).len();
         assert_eq!([all(2), all(4), all(8)], [19, 17, 3]);
         let sizes = [Size(64), Size(MIB)];
-        let chosen = chosen_cells(2, &[Operation::Reduce, Operation::Barrier], &sizes);
+        let chosen =
+            chosen_cells(2, &[Collective::Reduce, Collective::Barrier].map(ComparedOperation::from), &sizes);
         let names: Vec<_> = chosen.iter().map(Cell::to_string).collect();
         assert_eq!(names, ["reduce 64 B", "reduce 1 MiB", "barrier"]);
     }

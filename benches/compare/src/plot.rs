@@ -6,7 +6,7 @@ use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
-use unisono_compare::Operation;
+use unisono_compare::ComparedOperation;
 
 use crate::plan::Configuration;
 use crate::problem::{Problem, Result};
@@ -46,7 +46,7 @@ impl Axis {
         }
     }
 
-    fn value(self, operation: Operation, ranks: u32, bytes: u64, time_us: f64) -> f64 {
+    fn value(self, operation: ComparedOperation, ranks: u32, bytes: u64, time_us: f64) -> f64 {
         match self {
             Axis::Time => time_us,
             Axis::Bandwidth => bytes as f64 / time_us / 1e3 * operation.bus_factor(ranks),
@@ -61,7 +61,7 @@ type Line = Vec<(f64, f64)>;
 pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path) -> Result<()> {
     let measured: Vec<&Judged> =
         judged.iter().copied().filter(|one| one.cell.bytes > 0 && one.is_measured()).collect();
-    let mut operations: Vec<Operation> = measured.iter().map(|one| one.cell.operation).collect();
+    let mut operations: Vec<ComparedOperation> = measured.iter().map(|one| one.cell.operation).collect();
     operations.dedup();
     // One size is no line: the table says it better.
     let sizes = |operation| measured.iter().filter(|one| one.cell.operation == operation).count();
@@ -142,7 +142,7 @@ fn legend<'a>(
 
 fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
-    operation: Operation,
+    operation: ComparedOperation,
     axis: Axis,
     lines: &[Line],
 ) -> Drawn<'a> {
@@ -192,6 +192,8 @@ fn digits_after_point(value: f64) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use unisono::Collective;
+
     use super::*;
     use crate::raw::Record;
     use crate::raw::tests::row;
@@ -199,14 +201,14 @@ mod tests {
     #[test]
     fn a_picture_has_a_line_for_every_system_and_a_panel_for_every_operation() {
         let mut record = Record::default();
-        for (bytes, operation) in [64, 1 << 10]
+        for (bytes, collective) in [64, 1 << 10]
             .into_iter()
-            .flat_map(|bytes| [(bytes, Operation::AllReduce), (bytes, Operation::Broadcast)])
+            .flat_map(|bytes| [(bytes, Collective::AllReduce), (bytes, Collective::Broadcast)])
         {
             for (name, time_us) in [("unisono", 5.0), ("peer", 7.0)] {
                 let mut row = row(name, 0, time_us, 300.0);
                 row.cell.bytes = bytes;
-                row.cell.operation = operation;
+                row.cell.operation = collective.into();
                 record.rows.push(row);
             }
         }

@@ -227,7 +227,7 @@ impl Recorder {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use unisono_compare::Operation;
+    use unisono::Collective;
 
     use super::*;
 
@@ -238,7 +238,7 @@ pub(crate) mod tests {
             round,
             session: 0,
             system: system.to_owned(),
-            cell: Cell { operation: Operation::AllReduce, bytes: 64 },
+            cell: Cell { operation: Collective::AllReduce.into(), bytes: 64 },
             measured: Measured { median_us, min_us: median_us / 2.0, blocks: 10, calls: 100, ok: true },
             probe_before_us: probe_us,
             probe_after_us: probe_us,

@@ -1,4 +1,4 @@
-//! The collectives that a schedule can implement, and their names.
+//! The collectives and their names: the one list, of calls and of schedules.
 
 use std::fmt;
 use std::str::FromStr;

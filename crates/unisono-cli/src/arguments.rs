@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 use unisono::{DType, ReduceOp};
 
-use crate::bench::operations::Operation;
+use crate::bench::operations::MeasuredOperation;
 use crate::bench::sizes::parse_size;
 use crate::demo::Kill;
 use crate::problem::{Problem, Result};
@@ -95,7 +95,7 @@ pub(crate) struct RunArguments {
 pub(crate) struct BenchArguments {
     /// What to measure: names separated by commas.
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
-    pub(crate) operations: Vec<Operation>,
+    pub(crate) operations: Vec<MeasuredOperation>,
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,

@@ -11,14 +11,10 @@ use crate::case::{Amount, Case, assert_same};
 use crate::sample::{Position, Sample, dtypes};
 use crate::world::{options, run, run_each};
 
-const MOVES: &[Collective] = &[
-    Collective::AllGather,
-    Collective::AllToAll,
-    Collective::Broadcast,
-    Collective::Gather,
-    Collective::Scatter,
-    Collective::Barrier,
-];
+/// The collectives that reduce nothing.
+fn moves() -> impl Iterator<Item = Collective> {
+    Collective::ALL.into_iter().filter(|collective| !collective.reduces())
+}
 
 /// In place and separate, contiguous and in lists.
 fn in_every_form(case: &Case, comm: &dyn Communicator) {
@@ -37,7 +33,7 @@ fn case_at(case: Case, comm: &dyn Communicator) {
 pub fn moves_of_every_dtype(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         for dtype in dtypes() {
-            for &collective in MOVES {
+            for collective in moves() {
                 in_every_form(&Case::new(collective, dtype, 5), comm);
             }
         }
@@ -47,7 +43,7 @@ pub fn moves_of_every_dtype(backend: &dyn Backend) {
 /// Every root, with counts of nothing, one, fewer than the ranks, and some that do not divide.
 pub fn moves_at_every_root(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        for &collective in MOVES {
+        for collective in moves() {
             let roots = if collective.is_rooted() { comm.group().size() } else { 1 };
             for (root, count) in (0..roots).flat_map(|root| [0, 1, 3, 13, 1000].map(|count| (root, count))) {
                 in_every_form(
@@ -257,7 +253,7 @@ pub fn barrier_waits_for_everybody(backend: &dyn Backend) {
 /// Sixteen ranks and more.
 pub fn many_ranks(backend: &dyn Backend) {
     run_each(backend, backend.large_rank_counts(), |comm| {
-        for &collective in MOVES {
+        for collective in moves() {
             let root = if collective.is_rooted() { comm.group().size() - 1 } else { 0 };
             for count in [0, 1, 100] {
                 in_every_form(&Case { root, ..Case::new(collective, DType::U32, count) }, comm);

@@ -1,7 +1,7 @@
 //! The calls that are measured, what goes in, and what must come out.
 
-use unisono::{Collectives, Communicator, Peer, ReduceOp, Result};
-use unisono_compare::Operation;
+use unisono::{Collective, Collectives, Communicator, Peer, ReduceOp, Result};
+use unisono_compare::ComparedOperation;
 
 /// Values repeat after a prime number of elements, so that a shift by any block length shows.
 const PATTERN_PERIOD: usize = 61;
@@ -28,22 +28,27 @@ pub(crate) fn fill(input: &mut [f32], rank: u32) {
 /// One call. `a` is the input, or both in place; `b` the output, and where a message is received. Both are as long as
 /// the whole buffer of the operation.
 pub(crate) fn call(
-    operation: Operation,
+    operation: ComparedOperation,
     comm: &dyn Communicator,
     root: u32,
     a: &mut [f32],
     b: &mut [f32],
 ) -> Result<()> {
     let share = a.len() / comm.group().size() as usize;
+    let is_root = comm.group().rank() == root;
     match operation {
-        Operation::AllReduce => comm.all_reduce(a, ReduceOp::Sum),
-        Operation::ReduceScatter => comm.reduce_scatter(a, &mut b[..share], ReduceOp::Sum),
-        Operation::AllGather => comm.all_gather(&a[..share], b),
-        Operation::AllToAll => comm.all_to_all(a, b),
-        Operation::Broadcast => comm.broadcast(a, root),
-        Operation::Reduce => comm.reduce_in_place(a, ReduceOp::Sum, root),
-        Operation::Barrier => comm.barrier(),
-        Operation::SendRecv => match comm.group().rank() {
+        ComparedOperation::Collective(collective) => match collective {
+            Collective::AllReduce => comm.all_reduce(a, ReduceOp::Sum),
+            Collective::ReduceScatter => comm.reduce_scatter(a, &mut b[..share], ReduceOp::Sum),
+            Collective::AllGather => comm.all_gather(&a[..share], b),
+            Collective::AllToAll => comm.all_to_all(a, b),
+            Collective::Broadcast => comm.broadcast(a, root),
+            Collective::Reduce => comm.reduce_in_place(a, ReduceOp::Sum, root),
+            Collective::Gather => comm.gather(&a[..share], is_root.then_some(b), root),
+            Collective::Scatter => comm.scatter(is_root.then_some(&*a), &mut b[..share], root),
+            Collective::Barrier => comm.barrier(),
+        },
+        ComparedOperation::SendRecv => match comm.group().rank() {
             0 => {
                 comm.send(a, 1, TAG)?;
                 comm.recv(b, Peer::Rank(1), TAG).map(drop)
@@ -58,21 +63,25 @@ pub(crate) fn call(
 }
 
 /// Whether every element on this rank is what the operation with root 0 must give after [`fill`]. A barrier has none.
-pub(crate) fn is_right(operation: Operation, rank: u32, ranks: u32, a: &[f32], b: &[f32]) -> bool {
+pub(crate) fn is_right(operation: ComparedOperation, rank: u32, ranks: u32, a: &[f32], b: &[f32]) -> bool {
     let share = a.len() / ranks as usize;
     let own = share * rank as usize;
     let sum = ranks * (ranks + 1) / 2;
     let parts =
         |first: usize| (0..ranks).all(|from| matches(&b[share * from as usize..][..share], from + 1, first));
     match operation {
-        Operation::AllReduce => matches(a, sum, 0),
-        Operation::ReduceScatter => matches(&b[..share], sum, own),
-        Operation::AllGather => parts(0),
-        Operation::AllToAll => parts(own),
-        Operation::Broadcast => matches(a, 1, 0),
-        Operation::Reduce => rank != 0 || matches(a, sum, 0),
-        Operation::SendRecv => rank > 1 || matches(b, 1, 0),
-        Operation::Barrier => true,
+        ComparedOperation::Collective(collective) => match collective {
+            Collective::AllReduce => matches(a, sum, 0),
+            Collective::ReduceScatter => matches(&b[..share], sum, own),
+            Collective::AllGather => parts(0),
+            Collective::AllToAll => parts(own),
+            Collective::Broadcast => matches(a, 1, 0),
+            Collective::Reduce => rank != 0 || matches(a, sum, 0),
+            Collective::Gather => rank != 0 || parts(0),
+            Collective::Scatter => matches(&b[..share], 1, own),
+            Collective::Barrier => true,
+        },
+        ComparedOperation::SendRecv => rank > 1 || matches(b, 1, 0),
     }
 }
 
@@ -88,7 +97,8 @@ mod tests {
     fn right_results_pass_and_one_wrong_element_does_not() {
         const RANKS: u32 = 4;
         const ELEMENTS: usize = 512;
-        for operation in Operation::ALL {
+        let collectives = Collective::ALL.into_iter().map(ComparedOperation::Collective);
+        for operation in collectives.chain([ComparedOperation::SendRecv]) {
             let check = |comm: &dyn Communicator| {
                 let rank = comm.group().rank();
                 let (mut a, mut b) = (vec![0.0; ELEMENTS], vec![0.0; ELEMENTS]);
@@ -97,10 +107,10 @@ mod tests {
                 assert!(is_right(operation, rank, RANKS, &a, &b), "{operation} on rank {rank}");
                 (a[3], b[3]) = (a[3] + 1.0, b[3] + 1.0);
                 let has_none = match operation {
-                    Operation::Barrier => true,
-                    Operation::Reduce => rank != 0,
-                    Operation::SendRecv => rank > 1,
-                    _ => false,
+                    ComparedOperation::Collective(Collective::Barrier) => true,
+                    ComparedOperation::Collective(Collective::Reduce | Collective::Gather) => rank != 0,
+                    ComparedOperation::Collective(_) => false,
+                    ComparedOperation::SendRecv => rank > 1,
                 };
                 assert_eq!(is_right(operation, rank, RANKS, &a, &b), has_none, "{operation} on rank {rank}");
             };

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use unisono::Communicator;
-use unisono_compare::{Command, Measured, Operation};
+use unisono::{Collective, Communicator};
+use unisono_compare::{Command, ComparedOperation, Measured};
 
 use crate::RankResult;
 use crate::calls;
@@ -61,18 +61,18 @@ impl<'a> Turns<'a> {
         times_s.sort_by(f64::total_cmp);
         let median_s = f64::midpoint(times_s[times_s.len() / 2], times_s[(times_s.len() - 1) / 2]);
         // A message's time is half of its round trip.
-        let share = if operation == Operation::SendRecv { 0.5e6 } else { 1e6 };
+        let share = if operation == ComparedOperation::SendRecv { 0.5e6 } else { 1e6 };
         Ok(Measured { median_us: median_s * share, min_us: times_s[0] * share, blocks, calls, ok })
     }
 
     /// Whether one call was right on all ranks. Leaves zeros, which stay zeros however often they are summed up.
-    fn check(&mut self, operation: Operation, elements: usize) -> RankResult<bool> {
+    fn check(&mut self, operation: ComparedOperation, elements: usize) -> RankResult<bool> {
         let (rank, ranks) = (self.ranks.rank(), self.ranks.size());
         let (a, b) = (self.a.of(elements), self.b.of(elements));
         calls::fill(a, rank);
         b.fill(0.0);
         self.ranks.line_up()?;
-        if operation == Operation::Barrier && rank + 1 == ranks {
+        if operation == Collective::Barrier.into() && rank + 1 == ranks {
             thread::sleep(LATE);
         }
         let entered = seconds();
@@ -81,7 +81,7 @@ impl<'a> Turns<'a> {
         let mut right = calls::is_right(operation, rank, ranks, a, b);
         a.fill(0.0);
         b.fill(0.0);
-        if operation == Operation::Barrier {
+        if operation == Collective::Barrier.into() {
             // It must let nobody out before all have come in.
             right = self.ranks.gather(entered)?.into_iter().all(|other| other <= left);
         }
@@ -89,7 +89,7 @@ impl<'a> Turns<'a> {
     }
 
     /// Seconds per call: from the first rank's start to the last rank's end.
-    fn block(&mut self, operation: Operation, elements: usize, calls: u64) -> RankResult<f64> {
+    fn block(&mut self, operation: ComparedOperation, elements: usize, calls: u64) -> RankResult<f64> {
         let (a, b) = (self.a.of(elements), self.b.of(elements));
         let ranks = u64::from(self.ranks.size());
         self.ranks.line_up()?;

@@ -2,6 +2,7 @@
 //! communicator, whatever else it does, so that `last_common_call` says from which step to go on. Every result is
 //! compared with what each rank works out by itself.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use unisono::{
@@ -13,19 +14,6 @@ use unisono_tests::sample::mix;
 use unisono_tests::suite::reductions::pairs;
 
 use super::plan::Random;
-
-/// The collectives of cases.
-const COLLECTIVES: [Collective; 9] = [
-    Collective::AllReduce,
-    Collective::ReduceScatter,
-    Collective::AllGather,
-    Collective::AllToAll,
-    Collective::Broadcast,
-    Collective::Reduce,
-    Collective::Gather,
-    Collective::Scatter,
-    Collective::Barrier,
-];
 
 /// Deadline of a call of a subgroup: longer than any pause. Where a member has failed in an earlier call of the whole
 /// job and shrinks that, nobody can tell the others that it will not come: the subgroup may have lost nobody.
@@ -47,23 +35,11 @@ pub(crate) enum Step {
 /// An asynchronous call on `u64`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start {
-    form: Form,
+    collective: Collective,
     count: usize,
     root: u32,
     seed: u64,
 }
-
-#[derive(Clone, Copy, Debug)]
-enum Form {
-    AllReduce,
-    AllGather,
-    ReduceScatter,
-    AllToAll,
-    Broadcast,
-}
-
-const FORMS: [Form; 5] =
-    [Form::AllReduce, Form::AllGather, Form::ReduceScatter, Form::AllToAll, Form::Broadcast];
 
 /// What all ranks do in step `number` of the program of `seed`, when there are `ranks` of them.
 pub(crate) fn step(seed: u64, number: u64, ranks: u32) -> Step {
@@ -71,7 +47,7 @@ pub(crate) fn step(seed: u64, number: u64, ranks: u32) -> Step {
     match random.below(10) {
         0..=5 => Step::Call(case(&mut random, ranks)),
         6 | 7 => Step::Start(Start {
-            form: FORMS[random.below(FORMS.len() as u64) as usize],
+            collective: any_collective(&mut random),
             count: count(&mut random),
             root: random.below(u64::from(ranks)) as u32,
             seed: random.any(),
@@ -88,6 +64,10 @@ pub(crate) fn step(seed: u64, number: u64, ranks: u32) -> Step {
     }
 }
 
+fn any_collective(random: &mut Random) -> Collective {
+    Collective::ALL[random.below(Collective::ALL.len() as u64) as usize]
+}
+
 /// Mostly few elements, zero among them; sometimes so many that a call takes a while.
 fn count(random: &mut Random) -> usize {
     let bound = [3, 40, 900, 20_000][random.below(4) as usize];
@@ -95,7 +75,7 @@ fn count(random: &mut Random) -> usize {
 }
 
 fn case(random: &mut Random, ranks: u32) -> Case {
-    let collective = COLLECTIVES[random.below(COLLECTIVES.len() as u64) as usize];
+    let collective = any_collective(random);
     let is_barrier = collective == Collective::Barrier;
     let every_pair: Vec<(DType, ReduceOp)> = pairs().collect();
     let (mut dtype, mut op) = every_pair[random.below(every_pair.len() as u64) as usize];
@@ -151,7 +131,7 @@ impl Start {
         mix(self.seed ^ (u64::from(rank) << 48) ^ index as u64)
     }
 
-    fn values(&self, rank: u32, indices: std::ops::Range<usize>) -> impl Iterator<Item = u64> {
+    fn values(&self, rank: u32, indices: Range<usize>) -> impl Iterator<Item = u64> {
         let start = *self;
         indices.map(move |index| start.value(rank, index))
     }
@@ -164,26 +144,42 @@ impl Start {
     pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<u64>> {
         let (rank, ranks) = (communicator.group().rank(), communicator.group().size() as usize);
         let own = |elements| self.values(rank, 0..elements).collect::<Vec<u64>>();
-        Ok(match self.form {
-            Form::AllReduce => communicator.all_reduce_async(own(self.count), ReduceOp::Sum),
-            Form::AllGather => communicator.all_gather_async(own(self.count)),
-            Form::ReduceScatter => {
+        Ok(match self.collective {
+            Collective::AllReduce => communicator.all_reduce_async(own(self.count), ReduceOp::Sum),
+            Collective::ReduceScatter => {
                 communicator.reduce_scatter_async(own(self.count * ranks), ReduceOp::Sum)?
             }
-            Form::AllToAll => communicator.all_to_all_async(own(self.count * ranks))?,
-            Form::Broadcast => communicator.broadcast_async(own(self.count), self.root),
+            Collective::AllGather => communicator.all_gather_async(own(self.count)),
+            Collective::AllToAll => communicator.all_to_all_async(own(self.count * ranks))?,
+            Collective::Broadcast => communicator.broadcast_async(own(self.count), self.root),
+            Collective::Reduce => communicator.reduce_async(own(self.count), ReduceOp::Sum, self.root),
+            Collective::Gather => communicator.gather_async(own(self.count), self.root),
+            Collective::Scatter => {
+                let shares = if rank == self.root { ranks } else { 0 };
+                communicator.scatter_async(own(self.count * shares), self.count, self.root)
+            }
+            Collective::Barrier => TypedWork::new(communicator.barrier_async()),
         })
     }
 
     /// What must come of it.
     pub(crate) fn expected(&self, rank: u32, ranks: u32) -> Vec<u64> {
         let own = rank as usize * self.count..(rank as usize + 1) * self.count;
-        match self.form {
-            Form::AllReduce => (0..self.count).map(|index| self.sum(ranks, index)).collect(),
-            Form::AllGather => (0..ranks).flat_map(|from| self.values(from, 0..self.count)).collect(),
-            Form::ReduceScatter => own.map(|index| self.sum(ranks, index)).collect(),
-            Form::AllToAll => (0..ranks).flat_map(|from| self.values(from, own.clone())).collect(),
-            Form::Broadcast => self.values(self.root, 0..self.count).collect(),
+        let sums = |indices: Range<usize>| indices.map(|index| self.sum(ranks, index)).collect();
+        let all =
+            |indices: Range<usize>| (0..ranks).flat_map(|from| self.values(from, indices.clone())).collect();
+        let is_elsewhere = rank != self.root;
+        match self.collective {
+            Collective::AllReduce => sums(0..self.count),
+            Collective::ReduceScatter => sums(own),
+            Collective::AllGather => all(0..self.count),
+            Collective::AllToAll => all(own),
+            Collective::Broadcast => self.values(self.root, 0..self.count).collect(),
+            Collective::Reduce | Collective::Gather if is_elsewhere => Vec::new(),
+            Collective::Reduce => sums(0..self.count),
+            Collective::Gather => all(0..self.count),
+            Collective::Scatter => self.values(self.root, own).collect(),
+            Collective::Barrier => Vec::new(),
         }
     }
 }
@@ -206,4 +202,25 @@ pub(crate) fn messages(communicator: &dyn Communicator, count: usize, seed: u64)
     };
     assert_eq!(output.into_vec::<u64>(), Some(message(previous)), "wrong result: a message from {previous}");
     communicator.barrier()
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono::in_process;
+
+    use super::*;
+
+    #[test]
+    fn every_collective_that_is_started_gives_what_is_expected() {
+        const RANKS: u32 = 3;
+        for collective in Collective::ALL {
+            let start = Start { collective, count: 7, root: 1, seed: 5 };
+            let world = in_process::world(RANKS);
+            let check = |communicator: &dyn Communicator| {
+                let got = start.start(communicator).unwrap().wait().unwrap();
+                assert_eq!(got, start.expected(communicator.group().rank(), RANKS), "{collective}");
+            };
+            std::thread::scope(|scope| world.iter().for_each(|comm| drop(scope.spawn(|| check(&**comm)))));
+        }
+    }
 }

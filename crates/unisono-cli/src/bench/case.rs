@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use unisono::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
+    Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
 };
 
 use unisono_schedule::Admit;
 
-use super::operations::Operation;
+use super::operations::MeasuredOperation;
 use super::values::{Values, count_wrong};
 
 /// Contents of an output before a call that must write all of it.
@@ -19,7 +19,7 @@ const UNWRITTEN: u8 = 0x5a;
 /// The call of one row of the bench, on this rank.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) operation: Operation,
+    pub(crate) operation: MeasuredOperation,
     pub(crate) dtype: DType,
     /// For the operations that reduce.
     pub(crate) op: Option<ReduceOp>,
@@ -90,12 +90,12 @@ impl Case {
     /// Bytes read and written on this rank when `root` is the root.
     fn bytes(&self, comm: &dyn Communicator, root: Option<u32>) -> (usize, usize) {
         let elements = match self.operation {
-            Operation::Collective(collective) => {
+            MeasuredOperation::Collective(collective) => {
                 let lengths = lengths(&self.descriptor(collective, root), &Counts::Even, comm.group());
                 (lengths.input, lengths.output)
             }
-            Operation::SendRecv if self.partner().is_some() => (self.count, self.count),
-            Operation::SendRecv => (0, 0),
+            MeasuredOperation::SendRecv if self.partner().is_some() => (self.count, self.count),
+            MeasuredOperation::SendRecv => (0, 0),
         };
         let bytes = |elements: u64| elements as usize * self.dtype.bytes();
         if self.in_place(root) {
@@ -160,8 +160,8 @@ impl Case {
         let (input, output) = self.bytes(comm, root);
         let (input, output) = (&memory.input[..input], &mut memory.output[..output]);
         let collective = match self.operation {
-            Operation::Collective(collective) => collective,
-            Operation::SendRecv => return self.exchange(comm, input, output),
+            MeasuredOperation::Collective(collective) => collective,
+            MeasuredOperation::SendRecv => return self.exchange(comm, input, output),
         };
         let output = BufferMut::Host(SegmentsMut::One(output));
         let buffers = if self.in_place(root) {
@@ -178,12 +178,12 @@ impl Case {
         let peer = Some(Peer::Rank(partner));
         let message = |operation| Descriptor { peer, ..Descriptor::new(operation, self.dtype, self.count) };
         let send = || {
-            let descriptor = message(unisono::Operation::Send);
+            let descriptor = message(Operation::Send);
             let input = Buffer::Host(Segments::One(input));
             self.issue(comm, descriptor, Buffers::Separate { input, output: BufferMut::empty() })
         };
         let mut receive = || {
-            let descriptor = message(unisono::Operation::Recv);
+            let descriptor = message(Operation::Recv);
             let output = BufferMut::Host(SegmentsMut::One(output));
             self.issue(comm, descriptor, Buffers::Separate { input: Buffer::empty(), output })
         };
@@ -240,9 +240,9 @@ impl Case {
         let values = self.values(seed);
         let own_share = u64::from(self.rank) * self.count + first;
         let collective = match (self.operation, self.partner()) {
-            (Operation::Collective(collective), _) => collective,
-            (Operation::SendRecv, Some(partner)) => return values.fill(partner, first, into),
-            (Operation::SendRecv, None) => return,
+            (MeasuredOperation::Collective(collective), _) => collective,
+            (MeasuredOperation::SendRecv, Some(partner)) => return values.fill(partner, first, into),
+            (MeasuredOperation::SendRecv, None) => return,
         };
         match collective {
             Collective::AllReduce | Collective::Reduce => values.fill_reduced(first, into),
@@ -262,7 +262,7 @@ mod tests {
 
     use super::*;
 
-    fn case(operation: Operation, ranks: u32, rank: u32) -> Case {
+    fn case(operation: MeasuredOperation, ranks: u32, rank: u32) -> Case {
         let op = operation.reduces().then_some(ReduceOp::Sum);
         Case { operation, dtype: DType::F32, op, count: 5, algorithm: None, ranks, rank }
     }
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn every_operation_is_right_on_one_rank_and_a_flipped_bit_is_seen() {
         let comm = Solo::new();
-        for operation in Operation::all().filter(|operation| operation.has_size()) {
+        for operation in MeasuredOperation::all().filter(|operation| operation.has_size()) {
             let case = case(operation, 1, 0);
             let mut memory = Memory::new(&comm, std::slice::from_ref(&case));
             let root = case.root(9);
@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn the_odd_rank_out_has_no_partner() {
-        let partner = |ranks, rank| case(Operation::SendRecv, ranks, rank).partner();
+        let partner = |ranks, rank| case(MeasuredOperation::SendRecv, ranks, rank).partner();
         assert_eq!(
             [partner(3, 0), partner(3, 1), partner(3, 2), partner(1, 0)],
             [Some(1), Some(0), None, Some(0)]

@@ -8,7 +8,7 @@ use unisono_schedule::{Choice, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
-use super::operations::Operation;
+use super::operations::MeasuredOperation;
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
 use super::{Algorithms, Plan, measure};
@@ -43,7 +43,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<OsString> = vec![
         "bench".into(),
-        list(operations.iter().map(Operation::to_string).collect()).into(),
+        list(operations.iter().map(MeasuredOperation::to_string).collect()).into(),
         "--sizes".into(),
         list(sizes.iter().map(u64::to_string).collect()).into(),
         "--dtype".into(),
@@ -68,7 +68,8 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
     let reduces = operations.iter().any(|operation| operation.reduces());
     match op {
         Some(op) if !reduces => {
-            let names: Vec<_> = Operation::all().filter(|o| o.reduces()).map(Operation::name).collect();
+            let names: Vec<_> =
+                MeasuredOperation::all().filter(|o| o.reduces()).map(MeasuredOperation::name).collect();
             let problem = format!("--op {op}: none of the operations reduces, only {}", names.join(", "));
             return Err(Problem::usage(problem));
         }
@@ -97,7 +98,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
     Ok(plan)
 }
 
-fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
+fn algorithm_exists(operation: MeasuredOperation, plan: &Plan) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
     let collective = operation.collective();
     let widest = Shape::new(Shape::RANKS_MAX);
@@ -112,7 +113,7 @@ fn algorithm_exists(operation: Operation, plan: &Plan) -> Result<()> {
     Err(Problem::usage(problem))
 }
 
-fn algorithm_fits(operation: Operation, plan: &Plan, ranks: u32) -> Result<()> {
+fn algorithm_fits(operation: MeasuredOperation, plan: &Plan, ranks: u32) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
     let Some(collective) = operation.collective() else { return Ok(()) };
     let shape = Shape::new(ranks);

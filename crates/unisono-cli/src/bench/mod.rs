@@ -21,7 +21,7 @@ use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
 use case::{Case, Memory};
 use dump::Dump;
-use operations::Operation;
+use operations::MeasuredOperation;
 use report::Row;
 use resident::Watch;
 use timing::{Effort, time};
@@ -40,7 +40,7 @@ pub(crate) enum Algorithms {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) operations: Vec<Operation>,
+    pub(crate) operations: Vec<MeasuredOperation>,
     pub(crate) sizes: Vec<u64>,
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
@@ -54,7 +54,7 @@ impl Plan {
     /// One list for each operation and size: the calls to measure in turns, which differ only in their algorithm.
     fn cells(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Vec<Case>> {
         let (ranks, rank) = (comm.group().size(), comm.group().rank());
-        let case = |operation: Operation, size| Case {
+        let case = |operation: MeasuredOperation, size| Case {
             operation,
             // The library itself describes a barrier so.
             dtype: if operation.has_size() { self.dtype } else { DType::U8 },
@@ -64,7 +64,7 @@ impl Plan {
             ranks,
             rank,
         };
-        let sizes = |operation: Operation| if operation.has_size() { &self.sizes[..] } else { &[0] };
+        let sizes = |operation: MeasuredOperation| if operation.has_size() { &self.sizes[..] } else { &[0] };
         self.operations
             .iter()
             .flat_map(|&operation| sizes(operation).iter().map(move |&size| case(operation, size)))
@@ -267,7 +267,7 @@ mod tests {
 
     fn plan(sizes: &[u64]) -> Plan {
         Plan {
-            operations: Operation::all().collect(),
+            operations: MeasuredOperation::all().collect(),
             sizes: sizes.to_vec(),
             dtype: DType::I16,
             op: ReduceOp::Max,

@@ -7,7 +7,7 @@ use unisono::Collective;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum MeasuredOperation {
     /// One collective call.
     Collective(Collective),
     /// Ranks 2k and 2k + 1 send a message there and back; the time is one way's. A rank without a partner is idle.
@@ -16,23 +16,23 @@ pub(crate) enum Operation {
 
 const SENDRECV: &str = "sendrecv";
 
-impl Operation {
+impl MeasuredOperation {
     /// Every operation, in the order of reports.
-    pub(crate) fn all() -> impl Iterator<Item = Operation> {
-        Collective::ALL.into_iter().map(Operation::Collective).chain([Operation::SendRecv])
+    pub(crate) fn all() -> impl Iterator<Item = MeasuredOperation> {
+        Collective::ALL.into_iter().map(MeasuredOperation::Collective).chain([MeasuredOperation::SendRecv])
     }
 
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Operation::Collective(collective) => collective.name(),
-            Operation::SendRecv => SENDRECV,
+            MeasuredOperation::Collective(collective) => collective.name(),
+            MeasuredOperation::SendRecv => SENDRECV,
         }
     }
 
     pub(crate) fn collective(self) -> Option<Collective> {
         match self {
-            Operation::Collective(collective) => Some(collective),
-            Operation::SendRecv => None,
+            MeasuredOperation::Collective(collective) => Some(collective),
+            MeasuredOperation::SendRecv => None,
         }
     }
 
@@ -46,20 +46,21 @@ impl Operation {
 
     /// Whether the operation has a size.
     pub(crate) fn has_size(self) -> bool {
-        self != Operation::Collective(Collective::Barrier)
+        self != MeasuredOperation::Collective(Collective::Barrier)
     }
 
     /// How many shares of `count` elements the larger of a rank's two buffers has: this buffer is the size of a row.
     pub(crate) fn shares(self, ranks: u32) -> u64 {
         match self {
-            Operation::Collective(
+            MeasuredOperation::Collective(collective) => match collective {
                 Collective::ReduceScatter
                 | Collective::AllGather
                 | Collective::AllToAll
                 | Collective::Gather
-                | Collective::Scatter,
-            ) => u64::from(ranks),
-            _ => 1,
+                | Collective::Scatter => u64::from(ranks),
+                Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1,
+            },
+            MeasuredOperation::SendRecv => 1,
         }
     }
 
@@ -73,32 +74,32 @@ impl Operation {
     pub(crate) fn busbw_factor(self, ranks: u32) -> f64 {
         let n = f64::from(ranks);
         match self {
-            Operation::SendRecv => 1.0,
-            Operation::Collective(collective) => match collective {
+            MeasuredOperation::SendRecv => 1.0,
+            MeasuredOperation::Collective(collective) => match collective {
                 Collective::AllReduce => 2.0 * (n - 1.0) / n,
                 Collective::ReduceScatter
                 | Collective::AllGather
                 | Collective::AllToAll
                 | Collective::Gather
                 | Collective::Scatter => (n - 1.0) / n,
-                _ => 1.0,
+                Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1.0,
             },
         }
     }
 }
 
-impl fmt::Display for Operation {
+impl fmt::Display for MeasuredOperation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Operation {
+impl FromStr for MeasuredOperation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        Operation::all().find(|operation| operation.name() == text).ok_or_else(|| {
-            let names: Vec<_> = Operation::all().map(Operation::name).collect();
+        MeasuredOperation::all().find(|operation| operation.name() == text).ok_or_else(|| {
+            let names: Vec<_> = MeasuredOperation::all().map(MeasuredOperation::name).collect();
             format!("unknown operation {text:?}, one of: {}", names.join(", "))
         })
     }
@@ -108,7 +109,7 @@ impl FromStr for Operation {
 mod tests {
     use super::*;
 
-    fn operation(name: &str) -> Operation {
+    fn operation(name: &str) -> MeasuredOperation {
         name.parse().unwrap()
     }
 
@@ -126,7 +127,7 @@ mod tests {
             ("barrier", 1.0),
             ("sendrecv", 1.0),
         ];
-        assert_eq!(expected.len(), Operation::all().count());
+        assert_eq!(expected.len(), MeasuredOperation::all().count());
         for (name, factor) in expected {
             assert_eq!(operation(name).busbw_factor(4), factor, "{name}");
         }
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_is_answered_with_the_known_ones() {
-        let answer = "allreduce".parse::<Operation>().unwrap_err();
-        assert!(Operation::all().all(|operation| answer.contains(operation.name())), "{answer}");
-        assert!("send".parse::<Operation>().is_err());
+        let answer = "allreduce".parse::<MeasuredOperation>().unwrap_err();
+        assert!(MeasuredOperation::all().all(|operation| answer.contains(operation.name())), "{answer}");
+        assert!("send".parse::<MeasuredOperation>().is_err());
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::operations::Operation;
+use super::operations::MeasuredOperation;
 use super::timing::Timing;
 
 const MICROSECONDS: f64 = 1e6;
@@ -41,9 +41,9 @@ pub(crate) struct Row {
 
 impl Row {
     /// Fills in the times, and the figures that are computed from them.
-    pub(crate) fn timed(mut self, operation: Operation, timing: &Timing) -> Row {
+    pub(crate) fn timed(mut self, operation: MeasuredOperation, timing: &Timing) -> Row {
         // A round trip is two messages.
-        let ways = if operation == Operation::SendRecv { 2.0 } else { 1.0 };
+        let ways = if operation == MeasuredOperation::SendRecv { 2.0 } else { 1.0 };
         let median = timing.median() / ways;
         self.median_us = median * MICROSECONDS;
         self.min_us = timing.min() / ways * MICROSECONDS;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use unisono::{DType, Group, ReduceOp};
 
-use crate::bench::operations::Operation;
+use crate::bench::operations::MeasuredOperation;
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
 use crate::bench::{Algorithms, Plan, measure};
@@ -49,7 +49,7 @@ pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
     let comm = unisono::init()?;
     let mut told = Ok(());
     let plan = Plan {
-        operations: Operation::all().collect(),
+        operations: MeasuredOperation::all().collect(),
         sizes: SIZES_BYTES.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,

@@ -2,20 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::unisono;
-
-const OPERATIONS: [&str; 10] = [
-    "all_reduce",
-    "reduce_scatter",
-    "all_gather",
-    "all_to_all",
-    "broadcast",
-    "reduce",
-    "gather",
-    "scatter",
-    "barrier",
-    "sendrecv",
-];
+use crate::support::{operations, unisono};
 
 fn document(ranks: &str) -> Value {
     document_of(&["demo", "--ranks", ranks, "--json"])
@@ -31,7 +18,7 @@ fn document_of(arguments: &[&str]) -> Value {
 #[test]
 fn every_collective_is_right_and_training_ends_with_the_same_weights_in_every_run() {
     let first = document("2");
-    for op in OPERATIONS {
+    for op in operations() {
         let rows: Vec<_> =
             first["collectives"].as_array().unwrap().iter().filter(|row| row["op"] == op).collect();
         assert_eq!(rows.len(), if op == "barrier" { 1 } else { 3 }, "{op}");
@@ -58,7 +45,7 @@ fn every_collective_is_right_and_training_ends_with_the_same_weights_in_every_ru
 fn a_person_reads_a_table_and_the_hash_of_every_rank() {
     let done = unisono(&["demo", "--ranks", "3"]);
     assert!(done.status.success(), "{}", done.err);
-    for op in OPERATIONS {
+    for op in operations() {
         assert!(
             done.out.lines().any(|line| line.starts_with(op) && line.ends_with(" 0")),
             "{op}\n{}",

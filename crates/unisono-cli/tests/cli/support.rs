@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use unisono::Collective;
 
 /// Far above what any test needs, so that only a hang reaches it.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(120);
@@ -24,6 +25,11 @@ pub(crate) struct Running {
     child: Child,
     out: Receiver<String>,
     err: Receiver<String>,
+}
+
+/// The names of all operations that the program measures.
+pub(crate) fn operations() -> Vec<&'static str> {
+    Collective::ALL.into_iter().map(Collective::name).chain(["sendrecv"]).collect()
 }
 
 /// Starts the program, its two outputs read by threads.

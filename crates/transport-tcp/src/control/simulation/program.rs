@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
+    CallOptions, Collective, Collectives, Communicator, Determinism, Element, Error, Group, ReduceOp, Result,
 };
 
 use super::departure::EarlyDeparture;
@@ -61,33 +61,6 @@ pub(in super::super) enum Moment {
     Departed(Result<()>),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    AllReduce,
-    AllReduceInto,
-    ReduceScatter,
-    AllGather,
-    AllToAll,
-    Broadcast,
-    Reduce,
-    Gather,
-    Scatter,
-    Barrier,
-}
-
-const KINDS: [Kind; 10] = [
-    Kind::AllReduce,
-    Kind::AllReduceInto,
-    Kind::ReduceScatter,
-    Kind::AllGather,
-    Kind::AllToAll,
-    Kind::Broadcast,
-    Kind::Reduce,
-    Kind::Gather,
-    Kind::Scatter,
-    Kind::Barrier,
-];
-
 const OPERATORS: [ReduceOp; 3] = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min];
 
 /// Algorithms that a program asks for; one that does not fit the call is refused before anything is sent.
@@ -110,7 +83,9 @@ const ALGORITHMS: [&str; 12] = [
 #[derive(Clone, Debug)]
 struct Step {
     seed: u64,
-    kind: Kind,
+    collective: Collective,
+    /// Of an all-reduce: its output is another buffer than its input.
+    is_into: bool,
     dtype: usize,
     count: usize,
     operator: usize,
@@ -137,9 +112,12 @@ impl Program {
             1 => options = options.algorithm(ALGORITHMS[random.below(ALGORITHMS.len() as u64) as usize]),
             _ => {}
         }
+        // The first collective, all-reduce, has two forms.
+        let form = random.below(Collective::ALL.len() as u64 + 1) as usize;
         let mut step = Step {
             seed,
-            kind: KINDS[random.below(KINDS.len() as u64) as usize],
+            collective: Collective::ALL[form.saturating_sub(1)],
+            is_into: form == 1,
             dtype: random.below(DTYPES as u64) as usize,
             count: count as usize,
             operator: random.below(OPERATORS.len() as u64) as usize,
@@ -155,29 +133,28 @@ impl Program {
     /// Whether every rank needs bytes from every other one in a call.
     pub(in super::super) fn needs_everybody(&self, number: u64) -> bool {
         let step = self.step(number, &[0], u32::MAX);
-        match step.kind {
-            Kind::Barrier => true,
-            Kind::AllReduce
-            | Kind::AllReduceInto
-            | Kind::ReduceScatter
-            | Kind::AllGather
-            | Kind::AllToAll => step.count > 0,
-            Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter => false,
+        match step.collective {
+            Collective::Barrier => true,
+            Collective::AllReduce
+            | Collective::ReduceScatter
+            | Collective::AllGather
+            | Collective::AllToAll => step.count > 0,
+            Collective::Broadcast | Collective::Reduce | Collective::Gather | Collective::Scatter => false,
         }
     }
 
     /// In what another call than that of `step` may differ. Nothing in common is left to choose an algorithm by.
     pub(in super::super) fn others(&self, number: u64) -> Vec<Other> {
         let members: Vec<u32> = (0..self.hosts.len() as u32).collect();
-        let kind = self.step(number, &members, 0).kind;
+        let collective = self.step(number, &members, 0).collective;
         let mut others = vec![Other::Collective];
-        if kind != Kind::Barrier {
+        if collective != Collective::Barrier {
             others.extend([Other::Count, Other::DType]);
         }
-        if matches!(kind, Kind::AllReduce | Kind::AllReduceInto | Kind::ReduceScatter | Kind::Reduce) {
+        if collective.reduces() {
             others.push(Other::Operator);
         }
-        if matches!(kind, Kind::Broadcast | Kind::Reduce | Kind::Gather | Kind::Scatter) {
+        if collective.is_rooted() {
             others.push(Other::Root);
         }
         others
@@ -271,14 +248,9 @@ impl Step {
             Other::Operator => self.operator = (self.operator + 1) % OPERATORS.len(),
             Other::Root => self.root = (self.root + 1) % ranks,
             Other::Collective => {
-                let next = |kind| {
-                    KINDS[(KINDS.iter().position(|other| *other == kind).unwrap_or(0) + 1) % KINDS.len()]
-                };
-                self.kind = next(self.kind);
-                // The place is no difference between calls: only the rooted ones know it from the others.
-                if self.kind == Kind::AllReduceInto {
-                    self.kind = next(self.kind);
-                }
+                let after = Collective::ALL.into_iter().skip_while(|other| *other != self.collective).nth(1);
+                self.collective = after.unwrap_or(Collective::AllReduce);
+                self.is_into = false;
             }
         }
         self.options = CallOptions::new();
@@ -329,48 +301,48 @@ impl Step {
         let mut output = vec![T::of(99); count];
         let mut outputs = vec![T::of(99); count * ranks];
         let is_root = own == root as usize;
-        let right: Vec<T> = match self.kind {
-            Kind::AllReduce => {
-                output = input(count);
-                comm.all_reduce(&mut output, operator)?;
+        let right: Vec<T> = match self.collective {
+            Collective::AllReduce => {
+                if self.is_into {
+                    comm.all_reduce_into(&input(count), &mut output, operator)?;
+                } else {
+                    output = input(count);
+                    comm.all_reduce(&mut output, operator)?;
+                }
                 (0..count).map(|index| T::of(self.reduced(members, index))).collect()
             }
-            Kind::AllReduceInto => {
-                comm.all_reduce_into(&input(count), &mut output, operator)?;
-                (0..count).map(|index| T::of(self.reduced(members, index))).collect()
-            }
-            Kind::ReduceScatter => {
+            Collective::ReduceScatter => {
                 comm.reduce_scatter(&input(count * ranks), &mut output, operator)?;
                 (0..count).map(|index| T::of(self.reduced(members, own * count + index))).collect()
             }
-            Kind::AllGather => {
+            Collective::AllGather => {
                 comm.all_gather(&input(count), &mut outputs)?;
                 return Ok(outputs == self.shares_of_all(members, count, 0));
             }
-            Kind::AllToAll => {
+            Collective::AllToAll => {
                 comm.all_to_all(&input(count * ranks), &mut outputs)?;
                 return Ok(outputs == self.shares_of_all(members, count, own * count));
             }
-            Kind::Broadcast => {
+            Collective::Broadcast => {
                 output = input(count);
                 comm.broadcast(&mut output, root)?;
                 (0..count).map(|index| T::of(self.value(members[root as usize], index))).collect()
             }
-            Kind::Reduce => {
+            Collective::Reduce => {
                 comm.reduce(&input(count), is_root.then_some(&mut output[..]), operator, root)?;
                 return Ok(!is_root || (0..count).all(|at| output[at] == T::of(self.reduced(members, at))));
             }
-            Kind::Gather => {
+            Collective::Gather => {
                 comm.gather(&input(count), is_root.then_some(&mut outputs[..]), root)?;
                 return Ok(!is_root || outputs == self.shares_of_all(members, count, 0));
             }
-            Kind::Scatter => {
+            Collective::Scatter => {
                 let all = input(count * ranks);
                 comm.scatter(is_root.then_some(&all[..]), &mut output, root)?;
                 let from = members[root as usize];
                 (0..count).map(|index| T::of(self.value(from, own * count + index))).collect()
             }
-            Kind::Barrier => return comm.barrier().map(|()| true),
+            Collective::Barrier => return comm.barrier().map(|()| true),
         };
         Ok(output == right)
     }
