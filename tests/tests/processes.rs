@@ -111,7 +111,9 @@ fn mixed(ranks: u32) {
 fn a_forked_child_is_refused_and_its_parent_goes_on() {
     watchdog(SECONDS_MAX, "fork", || {
         let job = Job::new(2);
-        let start = |rank| job.start_program(env!("CARGO_BIN_EXE_forking"), "", rank, &[]);
+        // With a thread that writes records, which a child must not wait for.
+        let records = [("UNISONO_FLIGHT_DIR", job.directory.path().to_str().unwrap())];
+        let start = |rank| job.start_program(env!("CARGO_BIN_EXE_forking"), "", rank, &records);
         for (rank, process) in [0, 1].map(start).into_iter().enumerate() {
             assert_eq!(process.line(), "done", "rank {rank}");
             assert!(process.end().success());

@@ -109,7 +109,7 @@ fn refused(call: OwnedCall, error: Error) -> Work {
 
 impl<L: Links + 'static> Drop for EngineCommunicator<L> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if std::thread::panicking() && self.shared.gate.is_owner() {
             self.shared.gate.control().abandon();
         }
     }

@@ -1,5 +1,5 @@
-//! One rank of the test of forks: forks in the middle of a call. The child is refused everything and ends; the parent
-//! goes on as if nothing had been.
+//! One rank of the test of forks: forks between calls and in the middle of them. A child is refused everything, drops
+//! what it has and ends; the parent goes on as if nothing had been.
 
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -9,6 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
+use unisono_communicator::TypedWork;
+
+/// Forks in the middle of a call: each meets the other threads of the parent elsewhere.
+const FORKS: u32 = 20;
 
 /// Long enough on any machine.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(30);
@@ -23,25 +27,46 @@ fn main() {
         assert_eq!(value, [2]);
         return println!("done");
     }
-    let work = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+    // Nothing is in progress, so the child drops the last handle of the communicator and of the world.
+    let comm = match fork() {
+        None => {
+            drop(comm);
+            std::process::exit(0);
+        }
+        Some(child) => {
+            await_child(child);
+            comm
+        }
+    };
+    let mut work = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+    for _ in 0..FORKS {
+        work = match fork() {
+            None => refused_in_child(comm, work),
+            Some(child) => {
+                await_child(child);
+                work
+            }
+        };
+    }
+    comm.send(&[0u8], 1, 0).unwrap();
+    assert_eq!(work.wait().unwrap(), [2]);
+    comm.close().unwrap();
+    println!("done");
+}
+
+/// The child of the parent, `None` in the child.
+fn fork() -> Option<i32> {
     // SAFETY: the child uses nothing that another thread of the parent may hold: it asks the communicator, which must
     // refuse it before it takes a lock, writes and exits.
-    let child = unsafe { libc::fork() };
-    match child {
+    match unsafe { libc::fork() } {
         -1 => panic!("no fork"),
-        0 => refused_in_child(comm, work.into_work()),
-        child => {
-            await_child(child);
-            comm.send(&[0u8], 1, 0).unwrap();
-            assert_eq!(work.wait().unwrap(), [2]);
-            comm.close().unwrap();
-            println!("done");
-        }
+        0 => None,
+        child => Some(child),
     }
 }
 
 /// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
-fn refused_in_child(comm: Arc<dyn Communicator>, work: unisono::Work) -> ! {
+fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<u32>) -> ! {
     let is_refused = |error: Error| matches!(error, Error::Forked { .. });
     let checks = [
         comm.barrier().is_err_and(is_refused),
@@ -50,7 +75,7 @@ fn refused_in_child(comm: Arc<dyn Communicator>, work: unisono::Work) -> ! {
         comm.shrink().is_err_and(is_refused),
         comm.close().is_err_and(is_refused),
         work.is_done(),
-        work.wait().result.is_err_and(is_refused),
+        work.wait().is_err_and(is_refused),
     ];
     drop(comm);
     std::process::exit(i32::from(checks.contains(&false)));

@@ -47,12 +47,18 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
     }
 
     fn register(&self, waker: &task::Waker) {
+        // Before any lock: in a forked child, a thread that does not exist there may hold it.
+        if self.request.is_done() || self.refusal().is_some() {
+            return waker.wake_by_ref();
+        }
         self.request.register(waker);
     }
 
     fn take(&self) -> Option<Finished> {
-        let refused = || Some(Finished { result: Err(self.refusal()?), buffers: None });
-        self.request.take().or_else(refused)
+        match self.refusal() {
+            Some(error) => Some(Finished { result: Err(error), buffers: None }),
+            None => self.request.take(),
+        }
     }
 
     fn cancel(&self) {

@@ -133,9 +133,13 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
 
 impl<L: Links + 'static> Drop for Shared<L> {
     fn drop(&mut self) {
+        // A forked child must not touch its parent's streams, nor wait for a lock of a thread that it does not have.
+        if !self.gate.is_owner() {
+            return;
+        }
         self.progress.end();
-        // A rank that panics does not close in good order, and a forked child must not touch its parent's streams.
-        if !std::thread::panicking() && self.gate.is_owner() {
+        // A rank that panics does not close in good order.
+        if !std::thread::panicking() {
             self.see_off();
         }
     }

@@ -143,17 +143,27 @@ pub(crate) type AgreeAnswer = crossbeam::channel::Sender<Result<Agreed>>;
 
 /// Sends commands to the control thread, from any thread.
 #[derive(Clone)]
-pub(crate) struct Commands(UnboundedSender<Command>);
+pub(crate) struct Commands {
+    sender: UnboundedSender<Command>,
+    /// The process in which the thread runs: a forked child has no such thread.
+    pid: u32,
+}
 
 impl Commands {
     pub(crate) fn new() -> (Commands, UnboundedReceiver<Command>) {
         let (sender, receiver) = unbounded_channel();
-        (Commands(sender), receiver)
+        (Commands { sender, pid: std::process::id() }, receiver)
     }
 
-    /// Never blocks. After the thread has ended, a command is ignored.
+    /// Never blocks. After the thread has ended, and in a forked child, a command is ignored.
     pub(crate) fn send(&self, command: Command) {
-        let _ = self.0.send(command);
+        if self.has_thread() {
+            let _ = self.sender.send(command);
+        }
+    }
+
+    fn has_thread(&self) -> bool {
+        std::process::id() == self.pid
     }
 }
 
@@ -162,8 +172,6 @@ pub(crate) struct ControlThread {
     commands: Commands,
     /// Disconnected when the thread has ended.
     ended: Receiver<Infallible>,
-    /// The process that it runs in: a forked child has no such thread.
-    pid: u32,
 }
 
 impl ControlThread {
@@ -193,7 +201,7 @@ impl ControlThread {
                 runtime.shutdown_background();
             })
             .map_err(what("cannot start the control thread"))?;
-        Ok(ControlThread { commands, ended, pid: std::process::id() })
+        Ok(ControlThread { commands, ended })
     }
 
     /// A sender of commands to it.
@@ -203,7 +211,7 @@ impl ControlThread {
 
     /// Says goodbye, and waits until the others have what this rank has sent, at most for the drop timeout.
     pub(crate) fn leave(&self) {
-        if std::process::id() == self.pid {
+        if self.commands.has_thread() {
             self.commands.send(Command::Leave);
             // A panic of that thread has been reported by its own hook, and ends it too.
             let _ = self.ended.recv();

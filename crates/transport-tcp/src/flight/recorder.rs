@@ -56,6 +56,8 @@ pub(crate) struct Recorder {
     shared: Arc<RecorderShared>,
     /// There when records are to be written without being asked for.
     thread: Option<JoinHandle<()>>,
+    /// The process that it runs in: a forked child has no such thread.
+    pid: u32,
 }
 
 impl Recorder {
@@ -70,7 +72,7 @@ impl Recorder {
         };
         let thread = directory.map(spawn).transpose();
         let thread = thread.map_err(|error| Error::system("cannot start the thread of records", &error))?;
-        Ok(Recorder { shared, thread })
+        Ok(Recorder { shared, thread, pid: std::process::id() })
     }
 
     /// A communicator is there from now on.
@@ -103,6 +105,9 @@ impl Recorder {
 
 impl Drop for Recorder {
     fn drop(&mut self) {
+        if std::process::id() != self.pid {
+            return;
+        }
         self.shared.lock().is_ending = true;
         self.shared.signal.notify_all();
         // A panic of that thread has been reported by its own hook; there is nothing to add here.
