@@ -35,6 +35,8 @@ pub enum CallStatus {
     NotYet {
         /// The last call it entered, if any.
         last: Option<CallInfo>,
+        /// The rank that it waits for, in that call or in a message, if it waits.
+        awaited: Option<GroupRank>,
     },
     /// It is in this call.
     Running {
@@ -246,7 +248,8 @@ impl Board {
     pub fn status(&self, number: u64) -> CallStatus {
         let entered = self.entered();
         if number >= entered {
-            return CallStatus::NotYet { last: entered.checked_sub(1).and_then(|last| self.call_info(last)) };
+            let last = entered.checked_sub(1).and_then(|last| self.call_info(last));
+            return CallStatus::NotYet { last, awaited: self.awaited() };
         }
         let entry = lock(self.slot(number)).clone();
         match entry.filter(|entry| entry.number == number) {

@@ -129,8 +129,10 @@ pub fn judge_answer(peers: &Peers, rank: GroupRank, number: u64, answer: &CallSt
 /// is broken, is nobody's.
 fn awaited_by(answer: &CallStatus, group: &Group) -> Option<GroupRank> {
     match answer {
-        CallStatus::Running { awaited, .. } => awaited.filter(|awaited| awaited.get() < group.size()),
-        CallStatus::NotYet { .. } | CallStatus::Done { .. } | CallStatus::Forgotten => None,
+        CallStatus::NotYet { awaited, .. } | CallStatus::Running { awaited, .. } => {
+            awaited.filter(|awaited| awaited.get() < group.size())
+        }
+        CallStatus::Done { .. } | CallStatus::Forgotten => None,
     }
 }
 
@@ -187,15 +189,16 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
 
 /// An answer in words.
 fn status_text(answer: &CallStatus, group: &Group) -> String {
-    match answer {
-        CallStatus::NotYet { last: Some(last) } => format!("has not called; its last was {last}"),
-        CallStatus::NotYet { last: None } => "has not called anything yet".to_owned(),
-        CallStatus::Running { call, .. } => match awaited_by(answer, group) {
-            Some(awaited) => format!("is in {call} and waits for rank {}", group.job_rank(awaited)),
-            None => format!("is in {call}"),
-        },
+    let doing = match answer {
+        CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
+        CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
+        CallStatus::Running { call, .. } => format!("is in {call}"),
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
+    };
+    match awaited_by(answer, group) {
+        Some(awaited) => format!("{doing} and waits for rank {}", group.job_rank(awaited)),
+        None => doing,
     }
 }
 

@@ -41,6 +41,35 @@ pub fn timeouts_name_who_is_missing(backend: &dyn Backend) {
         }
     }
     receives_have_deadlines(backend);
+    timeouts_follow_waits_in_earlier_calls(backend);
+}
+
+/// In a ring rank 0 waits for rank 2 only, which has not called because it waits for a message of rank 1.
+fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
+    let waited = Barrier::new(2);
+    let errors = run(backend, 3, &options(), |comm| match comm.group().rank() {
+        0 => {
+            let hurried = comm.with(CallOptions::new().timeout(SHORT).algorithm("ring"));
+            let error = hurried.all_reduce(&mut [1u32; 3], ReduceOp::Sum).unwrap_err();
+            waited.wait();
+            error
+        }
+        2 => comm.recv(&mut [0u8], Peer::Rank(1), 5).unwrap_err(),
+        _ => {
+            waited.wait();
+            comm.barrier().unwrap_err()
+        }
+    });
+    for (rank, error) in errors.iter().enumerate() {
+        let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("rank {rank}: {error}") };
+        let status = |rank| not_arrived.iter().find(|one| one.rank.get() == rank).map(|one| &*one.status);
+        assert_eq!(
+            status(2),
+            Some("has not called anything yet and waits for rank 1"),
+            "rank {rank}: {error}"
+        );
+        assert_eq!(status(1), Some("has not called anything yet"), "rank {rank}: {error}");
+    }
 }
 
 fn receives_have_deadlines(backend: &dyn Backend) {

@@ -401,8 +401,9 @@ impl LocalCommunicators {
 
     /// What this rank answers about its call.
     pub(crate) fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
-        self.get(key)
-            .map_or(CallStatus::NotYet { last: None }, |communicator| communicator.board.status(number))
+        self.get(key).map_or(CallStatus::NotYet { last: None, awaited: None }, |communicator| {
+            communicator.board.status(number)
+        })
     }
 
     /// A rank of the job has answered our question. Returns the failure to publish, if the answer shows one.

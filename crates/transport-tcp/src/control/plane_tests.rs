@@ -117,7 +117,7 @@ fn questions_reach_ranks_without_a_standing_connection() {
         plane.ask(JobRank::new(far), key, 4);
     });
     simulation.run(MS * 50);
-    let nothing = CallStatus::NotYet { last: None };
+    let nothing = CallStatus::NotYet { last: None, awaited: None };
     assert_eq!(simulation.answers, [(0, far, nothing.clone()), (0, far, nothing)]);
 }
 

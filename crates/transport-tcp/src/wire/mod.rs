@@ -32,9 +32,9 @@
 //! flag `u8`, finished calls `u64`, ranks of the group `u32`, and two bits for each rank, the first in the lowest bits
 //! of the first byte: 0 live, 1 gone, 2 lost without proof.
 //!
-//! A status is `u8`: 0 not yet and the last call (`u8` 0, or 1 and a call), 1 running with a call and the awaited
-//! rank `u32` (all ones: none), 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`, errors in
-//! `error.rs`.
+//! A status is `u8`: 0 not yet with the last call (`u8` 0, or 1 and a call) and the awaited rank `u32` (all ones:
+//! none), 1 running with a call and the awaited rank, 2 done with a call, 3 forgotten. Calls are laid out in `call.rs`,
+//! errors in `error.rs`.
 
 mod ballot;
 mod call;
@@ -283,10 +283,13 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
 
 fn write_status(writer: &mut Writer, status: &CallStatus) {
     match status {
-        CallStatus::NotYet { last } => call::write_optional(writer.u8(0), last.as_ref()),
+        CallStatus::NotYet { last, awaited } => {
+            call::write_optional(writer.u8(0), last.as_ref());
+            write_awaited(writer, *awaited);
+        }
         CallStatus::Running { call, awaited } => {
             call::write(writer.u8(1), call);
-            writer.u32(awaited.map_or(NOBODY, GroupRank::get));
+            write_awaited(writer, *awaited);
         }
         CallStatus::Done { call } => call::write(writer.u8(2), call),
         CallStatus::Forgotten => {
@@ -297,16 +300,20 @@ fn write_status(writer: &mut Writer, status: &CallStatus) {
 
 fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
     Ok(match reader.u8()? {
-        0 => CallStatus::NotYet { last: call::read_optional(reader)? },
-        1 => {
-            let call = call::read(reader)?;
-            let awaited = Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new);
-            CallStatus::Running { call, awaited }
-        }
+        0 => CallStatus::NotYet { last: call::read_optional(reader)?, awaited: read_awaited(reader)? },
+        1 => CallStatus::Running { call: call::read(reader)?, awaited: read_awaited(reader)? },
         2 => CallStatus::Done { call: call::read(reader)? },
         3 => CallStatus::Forgotten,
         _ => return Err(Malformed { what: "an unknown status" }),
     })
+}
+
+fn write_awaited(writer: &mut Writer, awaited: Option<GroupRank>) {
+    writer.u32(awaited.map_or(NOBODY, GroupRank::get));
+}
+
+fn read_awaited(reader: &mut Reader<'_>) -> Result<Option<GroupRank>, Malformed> {
+    Ok(Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new))
 }
 
 fn certainty_code(certainty: Certainty) -> u8 {
@@ -360,8 +367,8 @@ mod tests {
             Topic::Decision { agreement, ballot: ballot(4) },
         ];
         let statuses = [
-            CallStatus::NotYet { last: None },
-            CallStatus::NotYet { last: Some(call.clone()) },
+            CallStatus::NotYet { last: None, awaited: None },
+            CallStatus::NotYet { last: Some(call.clone()), awaited: Some(GroupRank::new(1)) },
             CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)) },
             CallStatus::Running { call: call.clone(), awaited: None },
             CallStatus::Done { call },
