@@ -5,7 +5,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::task::Poll;
 use std::thread;
 use std::time::Instant;
@@ -68,13 +68,16 @@ fn who_learns_of_a_failure_between_two_calls_ends_its_streams() {
             let options = EngineOptions::default();
             let world = in_process::world_of(3, &options, |_, links| Timeless(links, Instant::now()));
             let [waiting, between, failing] = world.try_into().ok().unwrap();
-            let first = |comm: Arc<EngineCommunicator<_>>| {
+            let all_have_begun = Arc::new(Barrier::new(3));
+            let first = move |comm: Arc<EngineCommunicator<_>>| {
                 comm.broadcast(&mut [7u32], 1).unwrap();
+                all_have_begun.wait();
                 comm
             };
-            let waiting = thread::spawn(move || first(waiting).broadcast(&mut [0u32], 1).unwrap_err());
+            let [first, second, third] = [first.clone(), first.clone(), first];
+            let waiting = thread::spawn(move || second(waiting).broadcast(&mut [0u32], 1).unwrap_err());
             let failing = thread::spawn(move || {
-                let comm = first(failing);
+                let comm = third(failing);
                 comm.revoke(Error::Refused { problem: "enough".into() }).unwrap();
                 comm
             });
