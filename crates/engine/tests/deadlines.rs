@@ -1,60 +1,36 @@
 //! Deadlines, by a clock that the test owns: no call outlives its own, and no test waits for one.
 
+#[path = "support/clocked.rs"]
+mod clocked;
+
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::Waker;
-use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp, Result};
+use clocked::{Clock, Clocked};
+use unisono_communicator::{CallOptions, Collectives, Error, Peer, ReduceOp};
 use unisono_engine::in_process::InProcessLinks;
-use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, in_process};
+use unisono_engine::{EngineCommunicator, EngineOptions, in_process};
 
-/// Links whose time jumps to the end of every sleep.
-struct Impatient {
-    links: InProcessLinks,
-    now: Instant,
-}
+/// A clock that jumps to the end of every sleep.
+struct Impatient(Instant);
 
-impl Links for Impatient {
-    type L = <InProcessLinks as Links>::L;
-
-    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-        self.links.open(edges)
-    }
-
-    fn is_open(&mut self, edge: Edge) -> bool {
-        self.links.is_open(edge)
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Self::L {
-        self.links.link(edge)
-    }
-
-    fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
-        self.now = self.now.max(until);
-        Wake::Expired
-    }
-
-    fn waker(&self) -> Waker {
-        self.links.waker()
-    }
-
-    fn shut_down(&mut self) {
-        self.links.shut_down();
-    }
-
-    fn close(&mut self) {
-        self.links.close();
-    }
-
+impl Clock for Impatient {
     fn now(&self) -> Instant {
-        self.now
+        self.0
+    }
+
+    fn skip_to(&mut self, until: Instant) -> bool {
+        self.0 = self.0.max(until);
+        true
     }
 }
 
-fn world(ranks: u32) -> Vec<Arc<EngineCommunicator<Impatient>>> {
+fn world(ranks: u32) -> Vec<Arc<EngineCommunicator<Clocked<InProcessLinks, Impatient>>>> {
     let options = EngineOptions { spin: Duration::ZERO, ..EngineOptions::default() };
-    in_process::world_of(ranks, &options, |_, links| Impatient { links, now: Instant::now() })
+    in_process::world_of(ranks, &options, |_, links| {
+        let clock = Impatient(Instant::now());
+        Clocked { links, clock }
+    })
 }
 
 #[test]

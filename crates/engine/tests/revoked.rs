@@ -3,58 +3,29 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/clocked.rs"]
+mod clocked;
 mod support;
 
 use std::sync::{Arc, Barrier};
-use std::task::Poll;
 use std::thread;
 use std::time::Instant;
 
+use clocked::{Clock, Clocked};
 use support::watched;
-use unisono_backend::Waker;
 use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Error, Result};
-use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Interest, Links, Wake, in_process};
+use unisono_engine::{EngineCommunicator, EngineOptions, in_process};
 
-/// Links whose clock stands still: nothing ever ends because time has passed.
-struct Timeless<K>(K, Instant);
+/// A clock that stands still: nothing ever ends because time has passed.
+struct Stopped(Instant);
 
-impl<K: Links> Links for Timeless<K> {
-    type L = K::L;
-
-    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-        self.0.open(edges)
-    }
-
-    fn is_open(&mut self, edge: Edge) -> bool {
-        self.0.is_open(edge)
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Self::L {
-        self.0.link(edge)
-    }
-
-    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
-        self.0.wait(interest, until)
-    }
-
-    fn waker(&self) -> Waker {
-        self.0.waker()
-    }
-
-    fn shut_down(&mut self) {
-        self.0.shut_down();
-    }
-
-    fn close(&mut self) {
-        self.0.close();
-    }
-
+impl Clock for Stopped {
     fn now(&self) -> Instant {
-        self.1
+        self.0
     }
 }
 
-type NextCall = fn(&EngineCommunicator<Timeless<in_process::InProcessLinks>>) -> Result<()>;
+type NextCall = fn(&EngineCommunicator<Clocked<in_process::InProcessLinks, Stopped>>) -> Result<()>;
 
 #[test]
 fn who_learns_of_a_failure_between_two_calls_ends_its_streams() {
@@ -66,7 +37,10 @@ fn who_learns_of_a_failure_between_two_calls_ends_its_streams() {
     for next_call in next_calls {
         watched(move || {
             let options = EngineOptions::default();
-            let world = in_process::world_of(3, &options, |_, links| Timeless(links, Instant::now()));
+            let world = in_process::world_of(3, &options, |_, links| {
+                let clock = Stopped(Instant::now());
+                Clocked { links, clock }
+            });
             let [waiting, between, failing] = world.try_into().ok().unwrap();
             let all_have_begun = Arc::new(Barrier::new(3));
             let first = move |comm: Arc<EngineCommunicator<_>>| {

@@ -3,23 +3,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "support/clocked.rs"]
+mod clocked;
 mod support;
 
 use std::fmt::{self, Debug};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use clocked::{Clock, Clocked};
 use support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, Result, Work};
-use unisono_engine::{
-    Edge, EngineCommunicator, EngineOptions, Flow, Interest, Lane, Links, Tap, Tapped, Wake, in_process,
-};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl TestClock {
         TestClock { start: Instant::now(), passed_us: Arc::default() }
     }
 
-    fn now(&self) -> Instant {
+    fn time(&self) -> Instant {
         self.start + Duration::from_micros(self.passed_us.load(Ordering::SeqCst))
     }
 
@@ -42,46 +42,14 @@ impl TestClock {
     }
 }
 
-/// Links on the clock of the test.
-struct Timed<K> {
-    links: K,
-    clock: TestClock,
-}
-
-impl<K: Links> Links for Timed<K> {
-    type L = K::L;
-
-    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-        self.links.open(edges)
-    }
-
-    fn is_open(&mut self, edge: Edge) -> bool {
-        self.links.is_open(edge)
-    }
-
-    fn link(&mut self, edge: Edge) -> &mut Self::L {
-        self.links.link(edge)
-    }
-
-    fn wait(&mut self, _interest: &[Interest], until: Instant) -> Wake {
-        self.clock.go_on(until.saturating_duration_since(self.clock.now()) + Duration::from_micros(1));
-        Wake::Expired
-    }
-
-    fn waker(&self) -> unisono_backend::Waker {
-        self.links.waker()
-    }
-
-    fn shut_down(&mut self) {
-        self.links.shut_down();
-    }
-
-    fn close(&mut self) {
-        self.links.close();
-    }
-
+impl Clock for TestClock {
     fn now(&self) -> Instant {
-        self.clock.now()
+        self.time()
+    }
+
+    fn skip_to(&mut self, until: Instant) -> bool {
+        self.go_on(until.saturating_duration_since(self.time()) + Duration::from_micros(1));
+        true
     }
 }
 
@@ -108,7 +76,8 @@ impl Tap for Trickle {
     }
 }
 
-type TimedWorld = Vec<Arc<EngineCommunicator<Timed<Tapped<in_process::InProcessLinks, Trickle>>>>>;
+type TimedWorld =
+    Vec<Arc<EngineCommunicator<Clocked<Tapped<in_process::InProcessLinks, Trickle>, TestClock>>>>;
 
 /// A call of rank 0 that waits for rank 1 until its deadline.
 type Blocked = fn(&TimedWorld) -> Error;
@@ -120,7 +89,7 @@ fn world() -> (TimedWorld, TestClock) {
     let world = in_process::world_of(2, &options, |rank, links| {
         let clock = clocks[rank as usize].clone();
         let links = Tapped::with_tap(links, Trickle { clock: clock.clone(), is_dry: false });
-        Timed { links, clock }
+        Clocked { links, clock }
     });
     let [clock, _] = clocks;
     (world, clock)
@@ -139,7 +108,7 @@ fn deadline() -> CallOptions {
 /// Fails unless a call that began at `began` has ended by its deadline, and not by the end of the messages.
 fn check(error: &Error, clock: &TestClock, began: Instant) {
     assert!(matches!(error, Error::Timeout { .. }), "{error}");
-    let took = clock.now() - began;
+    let took = clock.time() - began;
     assert!(took >= Duration::from_secs(2) && took < SOON, "{took:?}: {error}");
 }
 
@@ -150,7 +119,7 @@ fn messages_that_arrive_do_not_postpone_the_deadline_of_a_collective() {
         (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
         let _receives: Vec<Work> =
             (0..TRICKLING).map(|_| world[0].recv_async(vec![0u64], Peer::Rank(1), 1)).collect();
-        let began = clock.now();
+        let began = clock.time();
         let error = world[0].with(deadline()).barrier().unwrap_err();
         check(&error, &clock, began);
         assert!(error.to_string().contains("has not called"), "it has been asked: {error}");
@@ -162,7 +131,7 @@ fn messages_that_arrive_do_not_postpone_the_deadline_of_another_receive() {
     watched(|| {
         let (world, clock) = world();
         (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
-        let began = clock.now();
+        let began = clock.time();
         let error = world[0].with(deadline()).recv(&mut [0u64], Peer::Rank(1), 2).unwrap_err();
         check(&error, &clock, began);
     });
@@ -243,47 +212,19 @@ fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
 /// The clock stands still for a call that never waits.
 #[test]
 fn a_call_that_never_waits_reads_no_clock() {
-    struct Counted<K>(K, Arc<AtomicBool>);
-    impl<K: Links> Links for Counted<K> {
-        type L = K::L;
-
-        fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-            self.0.open(edges)
-        }
-
-        fn is_open(&mut self, edge: Edge) -> bool {
-            self.0.is_open(edge)
-        }
-
-        fn link(&mut self, edge: Edge) -> &mut Self::L {
-            self.0.link(edge)
-        }
-
-        fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
-            self.0.wait(interest, until)
-        }
-
-        fn waker(&self) -> unisono_backend::Waker {
-            self.0.waker()
-        }
-
-        fn shut_down(&mut self) {
-            self.0.shut_down();
-        }
-
-        fn close(&mut self) {
-            self.0.close();
-        }
-
+    struct Watched(Arc<AtomicBool>);
+    impl Clock for Watched {
         fn now(&self) -> Instant {
-            self.1.store(true, Ordering::SeqCst);
+            self.0.store(true, Ordering::SeqCst);
             Instant::now()
         }
     }
     watched(|| {
         let is_read = Arc::new(AtomicBool::new(false));
-        let world =
-            in_process::world_of(2, &EngineOptions::default(), |_, links| Counted(links, is_read.clone()));
+        let world = in_process::world_of(2, &EngineOptions::default(), |_, links| {
+            let clock = Watched(is_read.clone());
+            Clocked { links, clock }
+        });
         for number in 0..100u64 {
             let mut value = [0];
             world[0].send(&[number], 1, 1).unwrap();

@@ -1,0 +1,61 @@
+//! A test double: links whose clock is the test's.
+
+use std::task::Poll;
+use std::time::Instant;
+
+use unisono_backend::Waker;
+use unisono_communicator::Result;
+use unisono_engine::{Edge, Interest, Links, Wake};
+
+/// The clock of a test.
+pub(crate) trait Clock: Send {
+    /// The time.
+    fn now(&self) -> Instant;
+
+    /// Lets the time pass in place of a sleep until `until`; false when the links are to sleep.
+    fn skip_to(&mut self, _until: Instant) -> bool {
+        false
+    }
+}
+
+/// Links on a clock of the test.
+pub(crate) struct Clocked<K, C> {
+    pub(crate) links: K,
+    pub(crate) clock: C,
+}
+
+impl<K: Links, C: Clock> Links for Clocked<K, C> {
+    type L = K::L;
+
+    fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
+        self.links.open(edges)
+    }
+
+    fn is_open(&mut self, edge: Edge) -> bool {
+        self.links.is_open(edge)
+    }
+
+    fn link(&mut self, edge: Edge) -> &mut Self::L {
+        self.links.link(edge)
+    }
+
+    fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        if self.clock.skip_to(until) { Wake::Expired } else { self.links.wait(interest, until) }
+    }
+
+    fn waker(&self) -> Waker {
+        self.links.waker()
+    }
+
+    fn shut_down(&mut self) {
+        self.links.shut_down();
+    }
+
+    fn close(&mut self) {
+        self.links.close();
+    }
+
+    fn now(&self) -> Instant {
+        self.clock.now()
+    }
+}
