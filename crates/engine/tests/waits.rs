@@ -18,7 +18,7 @@ use support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, Result, Work};
+use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, Work};
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
