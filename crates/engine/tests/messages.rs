@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{Collectives, CollectivesAsync, Communicator, Peer, ReduceOp, Work};
@@ -200,6 +200,7 @@ fn the_queue_of_a_receiver_is_bounded() {
     const MESSAGES: usize = 10_000;
     watched(|| {
         let (traces, world) = traced_world();
+        let has_counted = Barrier::new(2);
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let works: Vec<Work> =
@@ -208,10 +209,14 @@ fn the_queue_of_a_receiver_is_bounded() {
                 // All of it has been written in order, and nothing has been given back.
                 let asked = MESSAGES + 1 - QUEUED_MESSAGES_MAX;
                 let eager = QUEUED_MESSAGES_MAX * (FRAME_BYTES + 64);
-                assert_eq!(sent_bytes(&traces[1]), eager + asked * FRAME_BYTES + FRAME_BYTES + 64);
+                let sent = sent_bytes(&traces[1]);
+                has_counted.wait();
+                assert_eq!(sent, eager + asked * FRAME_BYTES + FRAME_BYTES + 64);
                 works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
             });
             world[0].recv(&mut [0u64; 8], Peer::Rank(1), 2).expect("the last message");
+            // The next receive makes room in the queue, and more is sent.
+            has_counted.wait();
             for number in 0..MESSAGES {
                 let mut buffer = [0u64; 8];
                 world[0].recv(&mut buffer, Peer::Any, 1).expect("recv");
