@@ -28,7 +28,7 @@ pub(crate) struct Arguments {
     /// Systems by name; without: all.
     #[arg(long, value_delimiter = ',')]
     pub(crate) systems: Vec<String>,
-    /// Scheduling of the ranks: rr (SCHED_RR, slices of 4 ms) and plain.
+    /// Scheduling of the ranks: rr (SCHED_RR, slices of 4 ms), plain, and busy (plain, beside two busy loops).
     #[arg(long, value_delimiter = ',', default_values_t = [Scheduling::RoundRobin, Scheduling::Plain])]
     pub(crate) sched: Vec<Scheduling>,
     /// The namespace's default congestion control.

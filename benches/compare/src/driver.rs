@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use unisono_compare::Command;
 
 use crate::arguments::Arguments;
+use crate::busy_loops::BusyLoops;
 use crate::instance::{Failure, Instance, Surroundings, Watch};
 use crate::judge::{Reference, Rounds};
 use crate::namespace::Namespace;
-use crate::plan::{Cell, Configuration};
+use crate::plan::{Cell, Configuration, Scheduling};
 use crate::probe::Probe;
 use crate::problem::{Problem, Result};
 use crate::raw::{Note, Recorder, Row};
@@ -62,6 +63,10 @@ pub(crate) fn measure(
     recorder: &mut Recorder,
 ) -> Result<()> {
     let _in_charge = InCharge::take(configuration.scheduling, watch.guard)?;
+    let _busy_loops = match configuration.scheduling {
+        Scheduling::Busy => Some(BusyLoops::start()?),
+        Scheduling::RoundRobin | Scheduling::Plain => None,
+    };
     let namespace = Namespace::create(configuration.congestion)?;
     let scheduled = scheduling::entering(configuration.scheduling);
     let entering = [namespace.entering(), scheduled.clone()].concat();

@@ -46,9 +46,15 @@ impl Reference {
         self.0.get(&scheduling).copied()
     }
 
-    /// Without a reference yet, every probe is good.
+    /// Without a reference yet, every probe is good. Beside busy loops too: there a probe tells when it had its turn on
+    /// a core, not how fast the machine is.
     pub(crate) fn accepts_probe(&self, scheduling: Scheduling, probe_us: f64) -> bool {
-        self.us(scheduling).is_none_or(|reference| probe_us <= PROBE_TOLERANCE * reference)
+        match scheduling {
+            Scheduling::Busy => true,
+            Scheduling::RoundRobin | Scheduling::Plain => {
+                self.us(scheduling).is_none_or(|reference| probe_us <= PROBE_TOLERANCE * reference)
+            }
+        }
     }
 
     /// Whether both probes around the row's turn were good.

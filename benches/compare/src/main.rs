@@ -6,6 +6,7 @@
 mod arguments;
 mod bar;
 mod bootstrap;
+mod busy_loops;
 mod driver;
 mod guard;
 mod instance;
@@ -46,6 +47,7 @@ const PASSES_MAX: u32 = 3;
 fn main() -> ExitCode {
     let outcome = match std::env::args().nth(1) {
         Some(word) if word == probe::SERVER => probe::serve(),
+        Some(word) if word == busy_loops::SERVER => busy_loops::serve(),
         Some(word) if word == guard::SERVER => guard::serve(),
         _ => run(&Arguments::parse()),
     };

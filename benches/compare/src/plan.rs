@@ -16,6 +16,8 @@ pub(crate) enum Scheduling {
     RoundRobin,
     /// As any program.
     Plain,
+    /// As any program, beside busy loops that take every core.
+    Busy,
 }
 
 /// The default congestion control of the network namespace in which all systems of a configuration run.
@@ -52,7 +54,7 @@ macro_rules! names {
     };
 }
 
-names!(Scheduling { RoundRobin = "rr", Plain = "plain" });
+names!(Scheduling { RoundRobin = "rr", Plain = "plain", Busy = "busy" });
 names!(Congestion { Bbr = "bbr", Reno = "reno" });
 
 /// How the ranks run.

@@ -20,7 +20,7 @@ const SLICE_MS: &str = "4";
 pub(crate) fn entering(scheduling: Scheduling) -> Vec<String> {
     let words: &[&str] = match scheduling {
         Scheduling::RoundRobin => &["chrt", "--rr", RANK_PRIORITY],
-        Scheduling::Plain => &["chrt", "--other", "0"],
+        Scheduling::Plain | Scheduling::Busy => &["chrt", "--other", "0"],
     };
     words.iter().map(|word| (*word).to_owned()).collect()
 }
@@ -46,7 +46,7 @@ pub(crate) struct InCharge<'a> {
 impl<'a> InCharge<'a> {
     pub(crate) fn take(scheduling: Scheduling, guard: &'a Guard) -> Result<InCharge<'a>> {
         match scheduling {
-            Scheduling::Plain => Ok(InCharge { slice: None, guard }),
+            Scheduling::Plain | Scheduling::Busy => Ok(InCharge { slice: None, guard }),
             Scheduling::RoundRobin => {
                 let slice = fs::read_to_string(SLICE_FILE).during(SLICE_FILE)?.trim().to_owned();
                 guard.slice_was(&slice)?;
