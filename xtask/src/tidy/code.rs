@@ -9,6 +9,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 const UNSAFE_FILES: &[&str] = &[
     "crates/communicator/src/buffer.rs",
     "crates/backend/src/fork.rs",
+    "crates/engine/src/drive/time_slice.rs",
     "crates/engine/src/reduce/dispatch.rs",
     "crates/engine/src/memory/stream.rs",
     "crates/transport-tcp/src/links/acknowledgement.rs",

@@ -10,6 +10,7 @@ use unisono_communicator::{
     ReduceOp, Result, Segments, Site, reserve,
 };
 
+use crate::drive::crowding::Crowding;
 use crate::drive::pause::Pause;
 use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
@@ -26,6 +27,7 @@ pub(crate) struct Engine<L> {
     pub(crate) planner: Planner,
     /// Kept for the next sleep, so that sleeping allocates nothing.
     pub(crate) pause: Pause,
+    pub(crate) crowding: Crowding,
     staging: Staging,
     scratch: Vec<u8>,
 }
@@ -34,7 +36,7 @@ impl<L: Links> Engine<L> {
     /// An engine over a transport's links.
     pub(crate) fn new(links: L, planner: Planner, heard: Heard, ranks: u32) -> Engine<L> {
         let (pause, staging) = (Pause::for_ranks(ranks), Staging::new(heard));
-        Engine { links, planner, pause, staging, scratch: Vec::new() }
+        Engine { links, planner, pause, crowding: Crowding::default(), staging, scratch: Vec::new() }
     }
 }
 

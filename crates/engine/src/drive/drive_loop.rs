@@ -1,6 +1,7 @@
 //! The one loop that moves every call: blocking and asynchronous collectives, sends, receives, batches.
 //!
-//! While something moves it does not pause; then it spins, giving way to other processes, and at last it sleeps. The
+//! While something moves it does not pause; then it spins, giving way to other processes, and at last it sleeps; beside other work
+//! on its core it sleeps at once (`crowding`). The
 //! clock is read only after a turn in which the call itself did not move.
 
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use unisono_communicator::Result;
 use crate::drive::LinksGuard;
 use crate::drive::call::Engine;
 use crate::drive::pause::Pause;
+use crate::drive::time_slice;
 use crate::links::Links;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
@@ -75,10 +77,16 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
                 self.let_others();
             } else if !is_quiet {
                 quiet_since = None;
+            } else if self.crowding.is_resting(now) {
+                time_slice::be_short(true);
+                self.sleep(task, now, still_since);
             } else if now.saturating_duration_since(*quiet_since.get_or_insert(now))
                 < self.shared.options.spin
             {
                 std::thread::yield_now();
+                let after = self.links.now();
+                self.crowding.gave_way(now, after);
+                time_slice::be_short(self.crowding.is_crowded());
             } else {
                 self.sleep(task, now, still_since);
             }

@@ -4,12 +4,14 @@
 //! | --- | --- |
 //! | `links_lock` | the lock on the links |
 //! | `drive_loop`, `wait` | the one loop and its `Task`; how long a call has waited, and what is done about it |
+//! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
 //! | `progress`, `completion` | the thread that moves calls that no other thread moves; who is notified of an end |
 
 pub(crate) mod call;
 pub(crate) mod completion;
+pub(crate) mod crowding;
 pub(crate) mod drive_loop;
 pub(crate) mod handle;
 pub(crate) mod links_lock;
@@ -18,6 +20,7 @@ pub(crate) mod pending;
 pub(crate) mod progress;
 pub(crate) mod queue;
 pub(crate) mod request;
+mod time_slice;
 pub(crate) mod wait;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
