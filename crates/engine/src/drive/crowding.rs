@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 /// they give way or sleep as soon as they wait.
 const YIELD_LONG: Duration = Duration::from_millis(1);
 
-/// How long a thread sleeps at once after a long yield that came unexpectedly.
-const REST_MIN: Duration = Duration::from_millis(32);
+/// How long a thread sleeps at once after a long yield that came unexpectedly: as long as it lasted, since it may not
+/// come again.
+const REST_MIN: Duration = Duration::from_millis(4);
 
 /// The longest such time: what a machine that becomes quiet is slower for at most.
 const REST_MAX: Duration = Duration::from_millis(512);
@@ -37,9 +38,9 @@ impl Crowding {
         self.rest.is_some()
     }
 
-    /// A thread gave way at `before` and went on at `after`. A long yield makes the next rest longer than the one before:
-    /// the other work has not ended. Once threads give way for as long as they have rested, and no yield is long, it
-    /// has.
+    /// A thread gave way at `before` and went on at `after`. A long yield makes the next rest longer than the one
+    /// before: the other work has not ended. Once threads give way for as long as they have rested, and no yield is
+    /// long, it has.
     pub(crate) fn gave_way(&mut self, before: Instant, after: Instant) {
         let is_long = after.saturating_duration_since(before) >= YIELD_LONG;
         self.rest = match self.rest {
@@ -92,10 +93,10 @@ mod tests {
                 (0..10_000).find(|&passed| !crowding.is_resting(now + LONG + Duration::from_millis(passed)));
             milliseconds.unwrap()
         };
-        for expected in [32, 64, 128, 256, 512, 512] {
+        for expected in [4, 8, 16, 32, 64, 128, 256, 512, 512] {
             assert_eq!(rest(now), expected);
             now += LONG + Duration::from_millis(expected);
         }
-        assert_eq!(rest(now + Duration::from_secs(5)), 32);
+        assert_eq!(rest(now + Duration::from_secs(5)), 4);
     }
 }

@@ -39,8 +39,8 @@ thread_local! {
     static BEFORE_NS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Gives the calling thread a short slice, or the one that it had before. Where the system refuses, or the thread has no
-/// slice or a short one anyway, it stays as it is.
+/// Gives the calling thread a short slice, or the one that it had before. Where the system refuses, or the thread has
+/// no slice or a short one anyway, it stays as it is.
 ///
 /// Cost: nothing when there is nothing to change.
 pub(crate) fn be_short(is_short: bool) {
