@@ -1,7 +1,6 @@
 //! What one communicator shows to the thread that answers questions about it: the ring of its last calls, the rank it
 //! waits for, and whether it is revoked.
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -25,7 +24,7 @@ struct CallEntry {
     descriptor: Descriptor,
     algorithm: Option<&'static str>,
     sizes: Option<Arc<Sizes>>,
-    site: &'static Location<'static>,
+    site: Site,
 }
 
 /// What a rank answers when asked about its call `number`.
@@ -168,7 +167,7 @@ impl Board {
         descriptor: &Descriptor,
         algorithm: Option<&'static str>,
         sizes: Option<Arc<Sizes>>,
-        site: &'static Location<'static>,
+        site: Site,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
         let entry = CallEntry { number, descriptor: *descriptor, algorithm, sizes, site };
@@ -200,7 +199,7 @@ impl Board {
     }
 
     /// Records that a send or receive starts, and returns its number. Messages and collectives are numbered apart.
-    pub fn enter_message(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+    pub fn enter_message(&self, descriptor: &Descriptor, site: Site) -> u64 {
         self.messages.enter(descriptor, site)
     }
 
@@ -424,7 +423,7 @@ fn info(entry: &CallEntry) -> CallInfo {
         number: entry.number,
         descriptor: entry.descriptor,
         algorithm: entry.algorithm.map(Into::into),
-        site: Some(Site::from(entry.site)),
+        site: Some(entry.site.into()),
         sizes: entry.sizes.clone(),
     }
 }

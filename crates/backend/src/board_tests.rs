@@ -1,6 +1,6 @@
 //! Tests of the board: what is remembered, and which cause is the first.
 
-use unisono_communicator::{Certainty, Collective, DType, Group};
+use unisono_communicator::{Certainty, Collective, DType, Group, Site};
 
 use super::*;
 use crate::peers::Peers;
@@ -9,12 +9,8 @@ use crate::peers::Peers;
 fn remembers_the_last_calls_only() {
     let board = Board::new(GroupRank::new(0), 2);
     for count in 0..1500 {
-        let number = board.enter(
-            &Descriptor::new(Collective::Barrier, DType::U8, count),
-            None,
-            None,
-            Location::caller(),
-        );
+        let number =
+            board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), None, None, Site::caller());
         if count != 1499 {
             board.leave(number);
         }
@@ -75,7 +71,7 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
     let board = Board::new(GroupRank::new(0), 2);
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
     for number in 0..2 {
-        assert_eq!(board.enter(&barrier, None, None, Location::caller()), number);
+        assert_eq!(board.enter(&barrier, None, None, Site::caller()), number);
         board.leave_enqueued(number);
     }
     assert_eq!((board.entered(), board.returned(), board.finished()), (2, 2, 0));

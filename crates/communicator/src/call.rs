@@ -1,6 +1,5 @@
 //! One call value: a descriptor, the buffers, and the caller's options.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use crate::buffer::{Buffers, OwnedBuffers};
 use crate::descriptor::Descriptor;
 use crate::reduce_op::UserFunction;
 use crate::short_text::ShortText;
+use crate::site::Site;
 
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -124,7 +124,7 @@ pub struct Call<'a> {
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
     /// The line that called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
 }
 
 /// An asynchronous call on owned memory.
@@ -140,7 +140,7 @@ pub struct OwnedCall {
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
     /// The line that called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
 }
 
 impl OwnedCall {

@@ -33,6 +33,7 @@ mod operation;
 mod rank;
 mod reduce_op;
 mod short_text;
+mod site;
 mod sizes;
 mod solo;
 mod work;
@@ -56,12 +57,13 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
-pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
+pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
 pub use group::{Group, Process};
 pub use operation::Operation;
 pub use rank::{GroupRank, JobRank};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use short_text::ShortText;
+pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use unisono_schedule::{Collective, UnknownCollective};

@@ -1,6 +1,5 @@
 //! One collective call in progress: its run, its reducer, its deadline, and what its failure means.
 
-use std::panic::Location;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -46,7 +45,7 @@ pub(crate) struct ActiveCall {
     collective: Collective,
     wait: Wait,
     descriptor: Descriptor,
-    site: &'static Location<'static>,
+    site: Site,
     planned: Box<Planned>,
     /// The scaled input of a PreMulSum, whose own input must stay as it is.
     scaled: Option<Vec<u8>>,
@@ -182,7 +181,7 @@ impl ActiveCall {
             number: self.number,
             descriptor: self.descriptor,
             algorithm: Some(self.planned.run.plan.algorithm.into()),
-            site: Some(Site::from(self.site)),
+            site: Some(self.site.into()),
             sizes: self.planned.run.plan.sizes.clone(),
         }
     }

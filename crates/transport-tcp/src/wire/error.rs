@@ -218,7 +218,7 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, Site, Sizes};
+    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, SiteText, Sizes};
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -236,7 +236,7 @@ mod tests {
 
     fn call(number: u64, text: &str) -> Box<CallInfo> {
         let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
-        let site = Some(Site { file: text.to_owned().into(), line: 1 });
+        let site = Some(SiteText { file: text.to_owned().into(), line: 1 });
         let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
         // The sizes of a culprit's last call are not sent.
         let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);

@@ -1,11 +1,10 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use unisono::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
+    Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, Site, check, lengths,
 };
 
 use unisono_schedule::Admit;
@@ -205,8 +204,7 @@ impl Case {
         let mut options = CallOptions::new();
         options.algorithm = self.algorithm.clone();
         let counts = Counts::Even;
-        let call =
-            Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() };
+        let call = Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() };
         check(&call, comm.group())?;
         comm.execute(call)
     }
