@@ -275,7 +275,7 @@ impl Case {
             descriptor: self.descriptor(rank, ranks),
             buffers,
             counts: self.counts(rank, ranks),
-            options: self.options.clone(),
+            options: self.options,
             user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(combine),
             site: Site::caller(),
         };

@@ -1,6 +1,6 @@
 //! Tests of the board: what is remembered, and which cause is the first.
 
-use unisono_communicator::{Certainty, Collective, DType, Group, Site};
+use unisono_communicator::{Certainty, Collective, Counts, DType, Group, Site};
 
 use super::*;
 use crate::peers::Peers;
@@ -82,4 +82,21 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
         (board.status(0), board.status(1)),
         (CallStatus::Done { .. }, CallStatus::Running { .. })
     ));
+}
+
+/// Sizes are kept beside the ring, as long as the ring keeps their call.
+#[test]
+fn the_sizes_of_a_call_are_remembered_with_it() {
+    let board = Board::new(GroupRank::new(0), 2);
+    let gather = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 3) };
+    for call in 0..3 * CALLS_REMEMBERED as u64 {
+        let counts = Counts::PerRank(vec![call, 3]);
+        let sizes = Sizes::of(DType::U8, &counts, None).filter(|_| call % 2 == 0).map(Arc::new);
+        let number = board.enter(&gather, None, sizes.as_ref(), Site::caller());
+        assert_eq!(board.call_info(number).unwrap().sizes, sizes);
+        let oldest = (call + 1).saturating_sub(CALLS_REMEMBERED as u64);
+        let has_sizes = board.call_info(oldest).unwrap().sizes.is_some();
+        assert_eq!(has_sizes, oldest % 2 == 0, "call {oldest} at {call}");
+    }
+    assert!(lock(&board.sizes).len() <= CALLS_REMEMBERED / 2 + 2);
 }

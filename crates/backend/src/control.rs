@@ -289,7 +289,7 @@ mod tests {
             CallInfo { descriptor, sizes, ..gather("ring") }
         };
         let ours = sized([4, 2]);
-        board.enter(&ours.descriptor, None, ours.sizes.clone(), Site::caller());
+        board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller());
         let answer = |call| CallStatus::Running { call, awaited: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),

@@ -2,8 +2,9 @@
 
 use unisono_schedule::Collective;
 
+use crate::algorithm_name::AlgorithmName;
 use crate::buffer::Buffers;
-use crate::call::{Call, Counts};
+use crate::call::{Call, CallOptions, Counts};
 use crate::check_segments::check_segments;
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::DType;
@@ -71,7 +72,8 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_op(call)?;
     check_counts(call, group)?;
     check_segments(call, group)?;
-    check_lengths(call, group)
+    check_lengths(call, group)?;
+    check_options(&call.options)
 }
 
 fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
@@ -140,6 +142,14 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
         Some(label) if label.is_too_long() => Err(too_long("label", label)),
         Some(_) | None => Ok(()),
     }
+}
+
+/// Refuses the name of an algorithm that cannot be one.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
+pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
+    options.algorithm.map(AlgorithmName::text).transpose().map(drop)
 }
 
 fn too_long(argument: &'static str, text: ShortText) -> Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
-use crate::check::check_label;
+use crate::check::{check_label, check_options};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -130,6 +130,7 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
         let options = own.or(&self.options);
         descriptor.label = options.label;
         check_label(descriptor)?;
+        check_options(&options)?;
         Ok(options)
     }
 }

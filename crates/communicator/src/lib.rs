@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod algorithm_name;
 mod allocation;
 mod buffer;
 mod call;
@@ -38,6 +39,7 @@ mod sizes;
 mod solo;
 mod work;
 
+pub use algorithm_name::AlgorithmName;
 pub use allocation::{reserve, zeroed};
 pub use buffer::{
     Buffer, BufferMut, Buffers, DeviceBuffer, Division, OwnedBuffer, OwnedBuffers, SegmentList, Segments,

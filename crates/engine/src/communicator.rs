@@ -46,8 +46,7 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     /// A communicator over a transport.
     pub fn new(parts: Parts<L>) -> Arc<EngineCommunicator<L>> {
         let Parts { group, links, control, board, options, backend } = parts;
-        let planner =
-            Planner::new(&group, &options.cost_model, options.algorithm.clone(), options.piece_bytes);
+        let planner = Planner::new(&group, &options.cost_model, options.algorithm, options.piece_bytes);
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());

@@ -67,7 +67,7 @@ impl ActiveCall {
         let segment_ends = call.buffers.segment_ends();
         let mut planned =
             engine.planner.take(collective, &descriptor, &call.counts, segment_ends, &call.options)?;
-        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
+        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
         let room = enlarge(&mut engine.scratch, plan.scratch_bytes);
@@ -75,7 +75,7 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.clone(), call.site);
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.as_ref(), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.history().digest);
         board.set_digest(header.digest());

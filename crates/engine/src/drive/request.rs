@@ -26,6 +26,10 @@ pub(crate) struct Request {
 }
 
 /// Where a request is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "every request begins as the largest, so a box would only add memory"
+)]
 pub(crate) enum RequestState {
     /// Not begun.
     Queued(OwnedCall),

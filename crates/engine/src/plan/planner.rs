@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
-    UserFunction,
+    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, Place,
+    ReduceOp, Result, UserFunction,
 };
 use unisono_schedule::{Admit, Choice, Chooser, CostModel, Schedule, Shape, UnknownChoice};
 
@@ -35,7 +35,7 @@ struct PlanRequest {
     descriptor: Descriptor,
     counts: Counts,
     segment_ends: Option<Box<[usize]>>,
-    algorithm: Option<Arc<str>>,
+    algorithm: Option<AlgorithmName>,
     determinism: Determinism,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Planner {
     shape: Shape,
     chooser: Chooser,
     /// The algorithm that the group's options force.
-    forced: Option<Arc<str>>,
+    forced: Option<AlgorithmName>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
     /// Boxed, so that a call moves only a pointer out and back.
@@ -86,7 +86,7 @@ impl Planner {
     pub(crate) fn new(
         group: &Group,
         cost_model: &CostModel,
-        forced: Option<Arc<str>>,
+        forced: Option<AlgorithmName>,
         piece_bytes: Option<u64>,
     ) -> Planner {
         let shape = cost_model.shape(group.hosts());
@@ -114,13 +114,13 @@ impl Planner {
         segment_ends: Option<&[usize]>,
         options: &CallOptions,
     ) -> Result<Box<Planned>> {
-        let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
+        let algorithm = options.algorithm.or(self.forced);
         let plain = normalised(descriptor);
         let matches = |kept: &Planned| {
             kept.request.descriptor == plain
                 && kept.request.counts == *counts
                 && kept.request.segment_ends.as_deref() == segment_ends
-                && kept.request.algorithm.as_ref() == algorithm
+                && kept.request.algorithm == algorithm
                 && kept.request.determinism == options.determinism
         };
         if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
@@ -130,7 +130,7 @@ impl Planner {
             descriptor: plain,
             counts: counts.clone(),
             segment_ends: segment_ends.map(Box::from),
-            algorithm: algorithm.cloned(),
+            algorithm,
             determinism: options.determinism,
         };
         let choice = self.choose(collective, descriptor, &request, options.algorithm.is_some())?;
@@ -163,7 +163,7 @@ impl Planner {
             descriptor: normalised(descriptor),
             counts: Counts::Even,
             segment_ends: None,
-            algorithm: self.forced.clone(),
+            algorithm: self.forced,
             determinism: Determinism::AnyOrder,
         };
         self.choose(collective, descriptor, &request, false)
@@ -183,7 +183,7 @@ impl Planner {
             uneven: descriptor.uneven,
             in_place: descriptor.place == Place::InPlace,
         };
-        if let Some(name) = &request.algorithm {
+        if let Some(name) = request.algorithm.map(AlgorithmName::text).transpose()? {
             match Choice::named(collective, name, &shape) {
                 Ok(choice) => {
                     return match admit.refusal(choice.algorithm, &choice.shape) {
