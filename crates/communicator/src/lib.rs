@@ -28,6 +28,7 @@ mod communicator;
 mod descriptor;
 mod dtype;
 mod error;
+mod error_code;
 mod float8;
 mod group;
 mod operation;
@@ -60,6 +61,7 @@ pub use dtype::{
     f8e5m2, f16,
 };
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
+pub use error_code::ErrorCode;
 pub use group::{Group, Process};
 pub use operation::Operation;
 pub use rank::{GroupRank, JobRank};
