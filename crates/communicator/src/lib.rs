@@ -50,7 +50,7 @@ pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
     deadline_after,
 };
-pub use check::{Lengths, check, lengths};
+pub use check::{Lengths, check, check_request, lengths};
 pub use collectives::{Collectives, Received};
 pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
