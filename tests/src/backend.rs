@@ -158,7 +158,7 @@ impl TcpJob {
         config.checksum = checksum;
         config.call_timeout = options.timeout;
         config.probe_delay = options.probe_after;
-        config.algorithm = options.algorithm.as_deref().map(str::to_owned);
+        config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
         if let Some(piece_bytes) = options.piece_bytes {
             config.piece_bytes = piece_bytes as u32;
         }

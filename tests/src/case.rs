@@ -1,10 +1,8 @@
 //! One collective call of every form, as a value: its inputs, its call, and what must come of it.
 
-use std::panic::Location;
-
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Division, Place, ReduceOp, Result, UserFunction, check,
+    Division, Place, ReduceOp, Result, Site, UserFunction, check,
 };
 use unisono_schedule::canonical_tree;
 
@@ -277,9 +275,9 @@ impl Case {
             descriptor: self.descriptor(rank, ranks),
             buffers,
             counts: self.counts(rank, ranks),
-            options: self.options.clone(),
+            options: self.options,
             user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(combine),
-            site: Location::caller(),
+            site: Site::caller(),
         };
         check(&call, comm.group())?;
         comm.execute(call).map(|_| ())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Call, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, Result, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, Result, Shrunk, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -104,8 +104,8 @@ impl Communicator for Watched {
         self.inner.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
-        self.inner.supports(descriptor)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+        self.inner.supports(descriptor, options)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

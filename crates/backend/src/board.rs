@@ -1,7 +1,7 @@
 //! What one communicator shows to the thread that answers questions about it: the ring of its last calls, the rank it
 //! waits for, and whether it is revoked.
 
-use std::panic::Location;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -19,13 +19,12 @@ pub const CALLS_REMEMBERED: usize = 1024;
 const NOBODY: u32 = u32::MAX;
 
 /// One call in the ring.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct CallEntry {
     number: u64,
     descriptor: Descriptor,
     algorithm: Option<&'static str>,
-    sizes: Option<Arc<Sizes>>,
-    site: &'static Location<'static>,
+    site: Site,
 }
 
 /// What a rank answers when asked about its call `number`.
@@ -93,6 +92,9 @@ struct FirstCause {
 pub struct Board {
     rank: GroupRank,
     entries: Box<[Mutex<Option<CallEntry>>]>,
+    /// The sizes of those calls in the ring that have some, by number, oldest first: the entries of most calls say all,
+    /// and are copied.
+    sizes: Mutex<VecDeque<(u64, Arc<Sizes>)>>,
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
@@ -145,6 +147,7 @@ impl Board {
         Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
+            sizes: Mutex::default(),
             entered: AtomicU64::new(0),
             digest: AtomicU64::new(0),
             returned: AtomicU64::new(0),
@@ -167,14 +170,26 @@ impl Board {
         &self,
         descriptor: &Descriptor,
         algorithm: Option<&'static str>,
-        sizes: Option<Arc<Sizes>>,
-        site: &'static Location<'static>,
+        sizes: Option<&Arc<Sizes>>,
+        site: Site,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        let entry = CallEntry { number, descriptor: *descriptor, algorithm, sizes, site };
+        if let Some(sizes) = sizes {
+            self.remember_sizes(number, sizes.clone());
+        }
+        let entry = CallEntry { number, descriptor: *descriptor, algorithm, site };
         *lock(self.slot(number)) = Some(entry);
         self.entered.store(number + 1, Ordering::Release);
         number
+    }
+
+    /// Keeps the sizes as long as the ring keeps the call.
+    fn remember_sizes(&self, number: u64, sizes: Arc<Sizes>) {
+        let mut list = lock(&self.sizes);
+        while list.front().is_some_and(|(old, _)| old + (CALLS_REMEMBERED as u64) < number) {
+            list.pop_front();
+        }
+        list.push_back((number, sizes));
     }
 
     /// Records that a collective has returned, its data moved.
@@ -200,7 +215,7 @@ impl Board {
     }
 
     /// Records that a send or receive starts, and returns its number. Messages and collectives are numbered apart.
-    pub fn enter_message(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+    pub fn enter_message(&self, descriptor: &Descriptor, site: Site) -> u64 {
         self.messages.enter(descriptor, site)
     }
 
@@ -251,17 +266,21 @@ impl Board {
             let last = entered.checked_sub(1).and_then(|last| self.call_info(last));
             return CallStatus::NotYet { last, awaited: self.awaited() };
         }
-        let entry = lock(self.slot(number)).clone();
-        match entry.filter(|entry| entry.number == number) {
+        match self.call_info(number) {
             None => CallStatus::Forgotten,
-            Some(entry) if number < self.finished() => CallStatus::Done { call: info(&entry) },
-            Some(entry) => CallStatus::Running { call: info(&entry), awaited: self.awaited() },
+            Some(call) if number < self.finished() => CallStatus::Done { call },
+            Some(call) => CallStatus::Running { call, awaited: self.awaited() },
         }
     }
 
     /// The call of this number, if the ring remembers it.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
-        lock(self.slot(number)).as_ref().filter(|entry| entry.number == number).map(info)
+        let entry = (*lock(self.slot(number))).filter(|entry| entry.number == number)?;
+        let sizes = lock(&self.sizes);
+        let sizes =
+            sizes.binary_search_by_key(&number, |(call, _)| *call).ok().map(|index| sizes[index].1.clone());
+        let (algorithm, site) = (entry.algorithm.map(Into::into), Some(entry.site.into()));
+        Some(CallInfo { number, descriptor: entry.descriptor, algorithm, site, sizes })
     }
 
     /// The rank that the running call waits for.
@@ -416,16 +435,6 @@ impl Board {
 
     fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {
         &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
-    }
-}
-
-fn info(entry: &CallEntry) -> CallInfo {
-    CallInfo {
-        number: entry.number,
-        descriptor: entry.descriptor,
-        algorithm: entry.algorithm.map(Into::into),
-        site: Some(Site::from(entry.site)),
-        sizes: entry.sizes.clone(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the board: what is remembered, and which cause is the first.
 
-use unisono_communicator::{Certainty, Collective, DType, Group};
+use unisono_communicator::{Certainty, Collective, Counts, DType, Group, Site};
 
 use super::*;
 use crate::peers::Peers;
@@ -9,12 +9,8 @@ use crate::peers::Peers;
 fn remembers_the_last_calls_only() {
     let board = Board::new(GroupRank::new(0), 2);
     for count in 0..1500 {
-        let number = board.enter(
-            &Descriptor::new(Collective::Barrier, DType::U8, count),
-            None,
-            None,
-            Location::caller(),
-        );
+        let number =
+            board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), None, None, Site::caller());
         if count != 1499 {
             board.leave(number);
         }
@@ -75,7 +71,7 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
     let board = Board::new(GroupRank::new(0), 2);
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
     for number in 0..2 {
-        assert_eq!(board.enter(&barrier, None, None, Location::caller()), number);
+        assert_eq!(board.enter(&barrier, None, None, Site::caller()), number);
         board.leave_enqueued(number);
     }
     assert_eq!((board.entered(), board.returned(), board.finished()), (2, 2, 0));
@@ -86,4 +82,21 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
         (board.status(0), board.status(1)),
         (CallStatus::Done { .. }, CallStatus::Running { .. })
     ));
+}
+
+/// Sizes are kept beside the ring, as long as the ring keeps their call.
+#[test]
+fn the_sizes_of_a_call_are_remembered_with_it() {
+    let board = Board::new(GroupRank::new(0), 2);
+    let gather = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 3) };
+    for call in 0..3 * CALLS_REMEMBERED as u64 {
+        let counts = Counts::PerRank(vec![call, 3]);
+        let sizes = Sizes::of(DType::U8, &counts, None).filter(|_| call % 2 == 0).map(Arc::new);
+        let number = board.enter(&gather, None, sizes.as_ref(), Site::caller());
+        assert_eq!(board.call_info(number).unwrap().sizes, sizes);
+        let oldest = (call + 1).saturating_sub(CALLS_REMEMBERED as u64);
+        let has_sizes = board.call_info(oldest).unwrap().sizes.is_some();
+        assert_eq!(has_sizes, oldest % 2 == 0, "call {oldest} at {call}");
+    }
+    assert!(lock(&board.sizes).len() <= CALLS_REMEMBERED / 2 + 2);
 }

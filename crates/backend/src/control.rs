@@ -236,11 +236,9 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
-
     use super::*;
     use crate::board::Board;
-    use unisono_communicator::{Counts, ReduceOp, Sizes, UserOp};
+    use unisono_communicator::{Counts, ReduceOp, Site, Sizes, UserOp};
 
     const OURS: JobRank = JobRank::new(2);
     const THEIRS: JobRank = JobRank::new(0);
@@ -291,7 +289,7 @@ mod tests {
             CallInfo { descriptor, sizes, ..gather("ring") }
         };
         let ours = sized([4, 2]);
-        board.enter(&ours.descriptor, None, ours.sizes.clone(), Location::caller());
+        board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller());
         let answer = |call| CallStatus::Running { call, awaited: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),

@@ -1,7 +1,6 @@
 //! The ring of a communicator's last sends and receives, for the flight record. Their numbers are this rank's own:
 //! messages have no order among ranks.
 
-use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -15,7 +14,7 @@ use crate::lock;
 struct MessageEntry {
     number: u64,
     descriptor: Descriptor,
-    site: &'static Location<'static>,
+    site: Site,
     is_done: bool,
 }
 
@@ -28,7 +27,7 @@ pub(crate) struct Messages {
 
 impl Messages {
     /// Records that a send or receive starts, and returns its number. Any thread may call this.
-    pub(crate) fn enter(&self, descriptor: &Descriptor, site: &'static Location<'static>) -> u64 {
+    pub(crate) fn enter(&self, descriptor: &Descriptor, site: Site) -> u64 {
         let number = self.entered.fetch_add(1, Ordering::Relaxed);
         let entry = MessageEntry { number, descriptor: *descriptor, site, is_done: false };
         *lock(self.slot(number)) = Some(entry);
@@ -58,7 +57,7 @@ impl Messages {
 }
 
 fn info(entry: &MessageEntry) -> CallInfo {
-    let site = Some(Site::from(entry.site));
+    let site = Some(entry.site.into());
     CallInfo { number: entry.number, descriptor: entry.descriptor, algorithm: None, site, sizes: None }
 }
 
@@ -76,8 +75,7 @@ mod tests {
             peer: Some(Peer::Rank(1)),
             ..Descriptor::new(Operation::Send, DType::U8, count)
         };
-        let numbers: Vec<u64> =
-            (0..1500).map(|count| messages.enter(&send(count), Location::caller())).collect();
+        let numbers: Vec<u64> = (0..1500).map(|count| messages.enter(&send(count), Site::caller())).collect();
         messages.leave(numbers[3]);
         messages.leave(numbers[1499]);
         messages.leave(numbers[1400]);

@@ -99,9 +99,7 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
-
-    use unisono_communicator::{Collective, DType, Descriptor, Process};
+    use unisono_communicator::{Collective, DType, Descriptor, Process, Site};
 
     use super::*;
 
@@ -121,7 +119,7 @@ mod tests {
                 &Descriptor::new(Collective::AllGather, DType::U8, count),
                 None,
                 None,
-                Location::caller(),
+                Site::caller(),
             );
         }
         board.heard().note(peer, 0);

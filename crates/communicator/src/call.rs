@@ -1,13 +1,13 @@
 //! One call value: a descriptor, the buffers, and the caller's options.
 
-use std::panic::Location;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::algorithm_name::AlgorithmName;
 use crate::buffer::{Buffers, OwnedBuffers};
 use crate::descriptor::Descriptor;
 use crate::reduce_op::UserFunction;
 use crate::short_text::ShortText;
+use crate::site::Site;
 
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -37,14 +37,14 @@ pub enum Determinism {
 /// use unisono_communicator::CallOptions;
 /// let options = CallOptions::new().timeout(Duration::from_secs(5)).algorithm("ring");
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions {
     /// The deadline, from the call's start; the communicator's default when `None`.
     pub timeout: Option<Duration>,
     /// Compared between ranks.
     pub label: Option<ShortText>,
     /// The algorithm by name. The call fails if it does not fit.
-    pub algorithm: Option<Arc<str>>,
+    pub algorithm: Option<AlgorithmName>,
     /// The order of reduction.
     pub determinism: Determinism,
 }
@@ -68,9 +68,9 @@ impl CallOptions {
         self
     }
 
-    /// Forces an algorithm.
+    /// Forces an algorithm; see [`AlgorithmName`].
     pub fn algorithm(mut self, name: &str) -> CallOptions {
-        self.algorithm = Some(name.into());
+        self.algorithm = Some(AlgorithmName::new(name));
         self
     }
 
@@ -85,7 +85,7 @@ impl CallOptions {
         CallOptions {
             timeout: self.timeout.or(outer.timeout),
             label: self.label.or(outer.label),
-            algorithm: self.algorithm.clone().or_else(|| outer.algorithm.clone()),
+            algorithm: self.algorithm.or(outer.algorithm),
             determinism: match self.determinism {
                 Determinism::AnyOrder => outer.determinism,
                 Determinism::Fixed => Determinism::Fixed,
@@ -124,7 +124,7 @@ pub struct Call<'a> {
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
     /// The line that called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
 }
 
 /// An asynchronous call on owned memory.
@@ -140,7 +140,7 @@ pub struct OwnedCall {
     /// The function of a [`crate::ReduceOp::User`].
     pub user_function: Option<UserFunction>,
     /// The line that called.
-    pub site: &'static Location<'static>,
+    pub site: Site,
 }
 
 impl OwnedCall {
@@ -150,7 +150,7 @@ impl OwnedCall {
             descriptor: self.descriptor,
             buffers: self.buffers.borrow(),
             counts: self.counts.clone(),
-            options: self.options.clone(),
+            options: self.options,
             user_function: self.user_function.clone(),
             site: self.site,
         }

@@ -2,8 +2,9 @@
 
 use unisono_schedule::Collective;
 
+use crate::algorithm_name::AlgorithmName;
 use crate::buffer::Buffers;
-use crate::call::{Call, Counts};
+use crate::call::{Call, CallOptions, Counts};
 use crate::check_segments::check_segments;
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::DType;
@@ -62,16 +63,30 @@ fn total(list: &[u64]) -> u64 {
 /// # Errors
 /// [`Error::InvalidArgument`] that names the argument.
 pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
-    let descriptor = &call.descriptor;
+    check_request(&call.descriptor, &call.options, group)?;
+    check_function(call)?;
+    check_counts(call, group)?;
+    check_segments(call, group)?;
+    check_lengths(call, group)
+}
+
+/// Checks what a call says before it has buffers: what [`check`] checks of the descriptor and the options.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] that names the argument.
+pub fn check_request(descriptor: &Descriptor, options: &CallOptions, group: &Group) -> Result<()> {
     check_root(descriptor, group)?;
     check_label(descriptor)?;
     check_barrier(descriptor)?;
     check_place(descriptor, group)?;
     check_peer(descriptor, group)?;
-    check_op(call)?;
-    check_counts(call, group)?;
-    check_segments(call, group)?;
-    check_lengths(call, group)
+    check_op(descriptor)?;
+    check_uneven(descriptor)?;
+    // Uneven counts are not in the descriptor, but its own count must fit all the same.
+    let own = lengths(descriptor, &Counts::Even, group);
+    let most = if descriptor.uneven { descriptor.count } else { own.input.max(own.output) };
+    check_size(descriptor, most)?;
+    check_options(options)
 }
 
 fn check_root(descriptor: &Descriptor, group: &Group) -> Result<()> {
@@ -142,18 +157,23 @@ pub(crate) fn check_label(descriptor: &Descriptor) -> Result<()> {
     }
 }
 
+/// Refuses the name of an algorithm that cannot be one.
+///
+/// # Errors
+/// [`Error::InvalidArgument`].
+pub(crate) fn check_options(options: &CallOptions) -> Result<()> {
+    options.algorithm.map(AlgorithmName::text).transpose().map(drop)
+}
+
 fn too_long(argument: &'static str, text: ShortText) -> Error {
     Error::invalid(argument, format!("\"{text}...\" has more than {} bytes", ShortText::BYTES_MAX))
 }
 
-fn check_op(call: &Call<'_>) -> Result<()> {
-    let (operation, dtype) = (call.descriptor.operation, call.descriptor.dtype);
-    match (call.descriptor.op, operation.collective().is_some_and(Collective::reduces)) {
+fn check_op(descriptor: &Descriptor) -> Result<()> {
+    let (operation, dtype) = (descriptor.operation, descriptor.dtype);
+    match (descriptor.op, operation.collective().is_some_and(Collective::reduces)) {
         (None, true) => Err(Error::invalid("op", format!("{operation} needs one"))),
         (Some(_), false) => Err(Error::invalid("op", format!("{operation} has none"))),
-        (Some(ReduceOp::User(user)), true) if call.user_function.is_none() => {
-            Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
-        }
         (Some(ReduceOp::User(user)), true) if user.name.is_too_long() => Err(too_long("op", user.name)),
         (Some(op), true) => match op.refusal(dtype) {
             Some(reason) => Err(Error::invalid("op", format!("{op} is not defined on {dtype}: {reason}"))),
@@ -161,6 +181,34 @@ fn check_op(call: &Call<'_>) -> Result<()> {
         },
         (None, false) => Ok(()),
     }
+}
+
+fn check_function(call: &Call<'_>) -> Result<()> {
+    match call.descriptor.op {
+        Some(ReduceOp::User(user)) if call.user_function.is_none() => {
+            Err(Error::invalid("op", format!("user operator {:?} without its function", user.name)))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn check_uneven(descriptor: &Descriptor) -> Result<()> {
+    let has_form = match descriptor.operation {
+        Operation::Collective(collective) => match collective {
+            Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::Gather
+            | Collective::Scatter
+            | Collective::AllToAll => true,
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => false,
+        },
+        Operation::Send | Operation::Recv => false,
+    };
+    if descriptor.uneven && !has_form { Err(no_such_form(descriptor.operation)) } else { Ok(()) }
+}
+
+fn no_such_form(operation: Operation) -> Error {
+    Error::invalid("counts", format!("{operation} has no form with such counts"))
 }
 
 fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
@@ -199,7 +247,7 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
                 ));
             }
         }
-        _ => return Err(Error::invalid("counts", format!("{operation} has no form with such counts"))),
+        _ => return Err(no_such_form(operation)),
     }
     if call.descriptor.uneven == (call.counts == Counts::Even) {
         return Err(Error::invalid(
@@ -207,18 +255,18 @@ fn check_counts(call: &Call<'_>, group: &Group) -> Result<()> {
             "the descriptor and the counts disagree: one says even, the other uneven",
         ));
     }
-    check_size(call, group)
-}
-
-/// The largest buffer that this call needs on any rank must fit into the address space.
-fn check_size(call: &Call<'_>, group: &Group) -> Result<()> {
-    let own = lengths(&call.descriptor, &call.counts, group);
     let all = match &call.counts {
-        Counts::Even => 0,
+        Counts::Even => return Ok(()),
         Counts::PerRank(list) => total(list),
         Counts::PerPair { send, receive } => total(send).max(total(receive)),
     };
-    let bytes = own.input.max(own.output).max(all).checked_mul(call.descriptor.dtype.bytes() as u64);
+    let own = lengths(&call.descriptor, &call.counts, group);
+    check_size(&call.descriptor, own.input.max(own.output).max(all))
+}
+
+/// The largest buffer that a call needs on any rank, of so many elements, must fit into the address space.
+fn check_size(descriptor: &Descriptor, elements: u64) -> Result<()> {
+    let bytes = elements.checked_mul(descriptor.dtype.bytes() as u64);
     match bytes.filter(|&bytes| bytes <= isize::MAX as u64) {
         Some(_) => Ok(()),
         None => Err(Error::invalid("count", "the buffer would exceed the address space")),

@@ -155,14 +155,13 @@ fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
-
     use super::*;
     use crate::call::CallOptions;
     use crate::check::check;
     use crate::descriptor::Descriptor;
     use crate::dtype::DType;
     use crate::reduce_op::ReduceOp;
+    use crate::site::Site;
 
     fn call<'a>(collective: Collective, count: u64, counts: Counts, buffers: Buffers<'a>) -> Call<'a> {
         let place = match buffers {
@@ -176,7 +175,7 @@ mod tests {
             uneven: counts != Counts::Even,
             ..Descriptor::new(collective, DType::U16, count)
         };
-        let (options, site) = (CallOptions::new(), Location::caller());
+        let (options, site) = (CallOptions::new(), Site::caller());
         Call { descriptor, buffers, counts, options, user_function: None, site }
     }
 

@@ -1,7 +1,5 @@
 //! The typed operations that users call, on every communicator. Arguments are checked here, once, above all backends.
 
-use std::panic::Location;
-
 use unisono_schedule::Collective;
 
 use crate::buffer::{Buffer, BufferMut, Buffers, Division};
@@ -13,6 +11,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::operation::Operation;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
+use crate::site::Site;
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +115,7 @@ pub trait Collectives: Communicator {
             counts: Counts::Even,
             options: CallOptions::default(),
             user_function: Some(typed_function(function)),
-            site: Location::caller(),
+            site: Site::caller(),
         };
         checked(self, call).map(|_| ())
     }
@@ -430,10 +429,7 @@ pub(crate) fn issue_with_counts<C: Communicator + ?Sized>(
     counts: Counts,
 ) -> Result<Outcome> {
     let options = CallOptions::default();
-    checked(
-        comm,
-        Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() },
-    )
+    checked(comm, Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() })
 }
 
 fn checked<C: Communicator + ?Sized>(comm: &C, call: Call<'_>) -> Result<Outcome> {

@@ -1,7 +1,5 @@
 //! The asynchronous operations: they take owned buffers and return a handle.
 
-use std::panic::Location;
-
 use unisono_schedule::Collective;
 
 use crate::allocation::zeroed;
@@ -15,6 +13,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::operation::Operation;
 use crate::reduce_op::ReduceOp;
+use crate::site::Site;
 use crate::work::{Finished, TypedWork, Work};
 
 /// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
@@ -151,7 +150,7 @@ fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: O
         counts: Counts::Even,
         options: CallOptions::default(),
         user_function: None,
-        site: Location::caller(),
+        site: Site::caller(),
     };
     match check(&call.borrow(), comm.group()) {
         Ok(()) => comm.submit(call),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
-use crate::check::check_label;
+use crate::check::{check_label, check_options, check_request};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
@@ -30,13 +30,22 @@ pub trait Communicator: Send + Sync {
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
 
-    /// Whether this communicator can do such a call.
+    /// Whether this communicator can do such a call on this rank, with these options besides those of
+    /// [`crate::Collectives::with`]. It refuses what the call itself would refuse before anything is sent, as far as
+    /// that does not depend on buffers, counts that differ by rank, or other calls. Sends nothing, and waits for no
+    /// call that another thread is in.
+    ///
+    /// ```
+    /// use unisono_communicator::{CallOptions, Collective, Communicator, DType, Descriptor, ReduceOp, Solo};
+    /// let sum = |dtype| Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, dtype, 8) };
+    /// assert!(Solo::new().supports(&sum(DType::F16), &CallOptions::new()).is_ok());
+    /// assert!(Solo::new().supports(&sum(DType::Bool), &CallOptions::new()).is_err());
+    /// ```
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with what to do instead.
-    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
-        let _ = descriptor;
-        Ok(())
+    /// Those of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+        check_request(descriptor, options, self.group())
     }
 
     /// A communicator of some of this one's ranks, in the order given. Collective over the parent: every rank calls
@@ -130,6 +139,7 @@ impl<'a, C: Communicator + ?Sized> With<'a, C> {
         let options = own.or(&self.options);
         descriptor.label = options.label;
         check_label(descriptor)?;
+        check_options(&options)?;
         Ok(options)
     }
 }
@@ -158,8 +168,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         self.inner.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
-        self.inner.supports(descriptor)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+        let options = options.or(&self.options);
+        self.inner
+            .supports(&Descriptor { label: descriptor.label.or(options.label), ..*descriptor }, &options)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

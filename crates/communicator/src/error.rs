@@ -8,31 +8,11 @@ use std::time::Duration;
 use crate::descriptor::Descriptor;
 use crate::group::Process;
 use crate::rank::{GroupRank, JobRank};
+use crate::site::SiteText;
 use crate::sizes::Sizes;
 
 /// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
-
-/// The place in the caller's program that issued a call.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Site {
-    /// Source file.
-    pub file: Cow<'static, str>,
-    /// Line, from 1.
-    pub line: u32,
-}
-
-impl From<&'static std::panic::Location<'static>> for Site {
-    fn from(location: &'static std::panic::Location<'static>) -> Site {
-        Site { file: Cow::Borrowed(location.file()), line: location.line() }
-    }
-}
-
-impl fmt::Display for Site {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
-    }
-}
 
 /// One call of one rank, as errors name it.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +24,7 @@ pub struct CallInfo {
     /// The algorithm it ran, if one was chosen already.
     pub algorithm: Option<Cow<'static, str>>,
     /// The line that called; `None` when only a header of the call is known.
-    pub site: Option<Site>,
+    pub site: Option<SiteText>,
     /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
     pub sizes: Option<Arc<Sizes>>,
 }

@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod algorithm_name;
 mod allocation;
 mod buffer;
 mod call;
@@ -27,16 +28,19 @@ mod communicator;
 mod descriptor;
 mod dtype;
 mod error;
+mod error_code;
 mod float8;
 mod group;
 mod operation;
 mod rank;
 mod reduce_op;
 mod short_text;
+mod site;
 mod sizes;
 mod solo;
 mod work;
 
+pub use algorithm_name::AlgorithmName;
 pub use allocation::{reserve, zeroed};
 pub use buffer::{
     Buffer, BufferMut, Buffers, DeviceBuffer, Division, OwnedBuffer, OwnedBuffers, SegmentList, Segments,
@@ -46,7 +50,7 @@ pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
     deadline_after,
 };
-pub use check::{Lengths, check, lengths};
+pub use check::{Lengths, check, check_request, lengths};
 pub use collectives::{Collectives, Received};
 pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
@@ -56,12 +60,14 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
-pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
+pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
+pub use error_code::ErrorCode;
 pub use group::{Group, Process};
 pub use operation::Operation;
 pub use rank::{GroupRank, JobRank};
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use short_text::ShortText;
+pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use unisono_schedule::{Collective, UnknownCollective};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
-    Call, Collective, Communicator, Descriptor, Error, Finished, Group, Operation, Outcome, OwnedCall,
-    Result, Shrunk, Work,
+    Call, CallOptions, Collective, Communicator, Descriptor, Error, Finished, Group, Operation, Outcome,
+    OwnedCall, Result, Shrunk, Work, check_request,
 };
 
 use crate::drive::Shared;
@@ -46,12 +46,12 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     /// A communicator over a transport.
     pub fn new(parts: Parts<L>) -> Arc<EngineCommunicator<L>> {
         let Parts { group, links, control, board, options, backend } = parts;
-        let planner =
-            Planner::new(&group, &options.cost_model, options.algorithm.clone(), options.piece_bytes);
+        let planner = Planner::new(&group, &options.cost_model, options.algorithm, options.piece_bytes);
+        let selector = planner.selector().clone();
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
-        Arc::new(EngineCommunicator { shared: Shared::new(gate, options, messages, engine) })
+        Arc::new(EngineCommunicator { shared: Shared::new(gate, options, selector, messages, engine) })
     }
 
     fn run_collective(&self, collective: Collective, call: &mut Call<'_>) -> Result<Outcome> {
@@ -150,11 +150,12 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.gate.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor) -> Result<()> {
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
         self.shared.gate.check_caller(descriptor)?;
+        check_request(descriptor, options, self.group())?;
         match descriptor.operation {
             Operation::Collective(collective) => {
-                self.shared.lock_links().planner.choice_of(collective, descriptor).map(drop)
+                self.shared.selector.supports(collective, descriptor, options)
             }
             Operation::Send | Operation::Recv => Ok(()),
         }

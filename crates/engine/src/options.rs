@@ -1,9 +1,8 @@
 //! Settings of one communicator.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Error, Result};
+use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Result};
 use unisono_schedule::{Choice, CostModel, algorithms};
 
 /// Settings of one communicator; equal on all its ranks.
@@ -12,7 +11,7 @@ pub struct EngineOptions {
     /// Default deadline of a call.
     pub timeout: Duration,
     /// Algorithm for the collectives that have one of this name; the chooser's pick when `None`.
-    pub algorithm: Option<Arc<str>>,
+    pub algorithm: Option<AlgorithmName>,
     /// Piece size; [`crate::PIECE_BYTES`] shared among the scratch chunks when `None`. For tests.
     pub piece_bytes: Option<u64>,
     /// How long an idle call spins, yielding, before it sleeps.
@@ -31,9 +30,9 @@ impl EngineOptions {
     /// Refuses an option that could only be ignored.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an algorithm that no collective has.
+    /// [`Error::InvalidArgument`] for an algorithm that no collective has, or a name that is too long.
     pub fn check(&self) -> Result<()> {
-        match &self.algorithm {
+        match self.algorithm.map(AlgorithmName::text).transpose()? {
             Some(name) if !Choice::is_known(name) => {
                 let mut names: Vec<_> = algorithms().iter().map(|algorithm| algorithm.name).collect();
                 names.sort_unstable();

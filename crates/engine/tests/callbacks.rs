@@ -26,7 +26,9 @@ fn attempts() -> Vec<(&'static str, Attempt)> {
             comm.with(CallOptions::new().label("inner")).all_reduce(&mut [1u32], ReduceOp::Sum)
         }),
         ("asynchronous call", |comm| comm.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().map(drop)),
-        ("supports", |comm| comm.supports(&Descriptor::new(Collective::Barrier, DType::U8, 0))),
+        ("supports", |comm| {
+            comm.supports(&Descriptor::new(Collective::Barrier, DType::U8, 0), &CallOptions::new())
+        }),
         ("subgroup", |comm| comm.subgroup(&[0]).map(drop)),
         ("agree", |comm| comm.agree(true).map(drop)),
         ("close", |comm| comm.close()),

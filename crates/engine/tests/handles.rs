@@ -13,7 +13,7 @@ use std::time::Duration;
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
     Communicator, Counts, DType, Descriptor, Error, Finished, Group, Peer, Place, ReduceOp, SegmentsMut,
-    Solo, TypedWork, check,
+    Site, Solo, TypedWork, check,
 };
 use unisono_engine::{EngineOptions, in_process};
 
@@ -176,7 +176,7 @@ fn segments_hold_whole_elements_or_are_refused() {
         counts: Counts::Even,
         options: CallOptions::new(),
         user_function: None,
-        site: std::panic::Location::caller(),
+        site: Site::caller(),
     };
     let group = Group::world(0, 2);
     assert!(check(&call, &group).is_err());

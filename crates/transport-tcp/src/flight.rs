@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, Peer, Place, ReduceOp, Result, Site,
-    lengths,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, Peer, Place, ReduceOp, Result,
+    SiteText, lengths,
 };
 
 use crate::wire::CommunicatorKey;
@@ -304,7 +304,7 @@ fn operation_text(descriptor: &Descriptor, group: &Group) -> String {
     }
 }
 
-fn frame(site: &Site) -> Frame {
+fn frame(site: &SiteText) -> Frame {
     Frame { name: None, filename: site.file.clone().into_owned(), line: site.line }
 }
 

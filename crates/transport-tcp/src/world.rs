@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Communicator, Error, Group, JobRank, Result};
+use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES};
 
 use crate::communicator::{self, TcpCommunicator};
@@ -230,7 +230,7 @@ fn socket_options(config: &Config) -> SocketOptions {
 fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
     EngineOptions {
         timeout: config.call_timeout,
-        algorithm: config.algorithm.as_deref().map(Arc::from),
+        algorithm: config.algorithm.as_deref().map(AlgorithmName::new),
         // The default size is divided among the scratch chunks of a schedule. A size that the user sets is not.
         piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,

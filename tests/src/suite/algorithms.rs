@@ -90,7 +90,7 @@ pub fn refused_algorithms(backend: &dyn Backend) {
                 (algorithm.requires.even_counts && has_shares, Case { amount: share, ..case.clone() }),
                 (
                     collective.reduces() && !algorithm.canonical,
-                    Case { options: case.options.clone().determinism(Determinism::Fixed), ..case.clone() },
+                    Case { options: case.options.determinism(Determinism::Fixed), ..case.clone() },
                 ),
             ];
             for (_, case) in unfit.into_iter().filter(|(is_unfit, _)| *is_unfit) {
@@ -135,7 +135,7 @@ fn fixed_everywhere(comm: &dyn Communicator, dtype: DType, op: ReduceOp, counts:
         }
         for algorithm in supported(ranks).filter(|algorithm| algorithm.canonical) {
             let case = fixed(algorithm.collective, dtype, op, count);
-            let options = case.options.clone().algorithm(algorithm.name);
+            let options = case.options.algorithm(algorithm.name);
             check(&Case { options, ..case }, comm);
         }
     }

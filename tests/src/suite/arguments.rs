@@ -1,11 +1,9 @@
 //! Wrong arguments: each is answered by an error that names it, before anything is sent.
 
-use std::panic::Location;
-
 use bytemuck::Zeroable;
 use unisono_communicator::{
     Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Complex, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result,
+    CollectivesUneven, Communicator, Complex, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result, Site,
     UserOp, check,
 };
 
@@ -44,8 +42,7 @@ const WRONG: &[WrongCall] = &[
         let buffers = Buffers::Separate { input: Buffer::of(&[1u8]), output: BufferMut::of(&mut output) };
         let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
         let (counts, options) = (Counts::Even, CallOptions::new());
-        let call =
-            Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() };
+        let call = Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() };
         check(&call, c.group())
     }),
     ("output", "gather without place at the root", |c| c.gather(&[1u8], None, 0)),

@@ -10,6 +10,7 @@ pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
 pub mod subgroup_errors;
+pub mod supports;
 
 /// Every test of the suite for one backend: `conformance!(InProcess)`.
 #[macro_export]
@@ -32,6 +33,7 @@ macro_rules! conformance {
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
                 panics_in_user_functions leaving_without_closing_harms_nobody;
+            supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
         );
     };

@@ -1,11 +1,10 @@
 //! Collectives that reduce: every dtype with every operator that it accepts.
 
-use std::panic::Location;
 use std::sync::Arc;
 
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Counts, DType, Descriptor, Element,
-    OPAQUE_BYTES_MAX, Place, ReduceOp, UserFunction, UserOp, check,
+    OPAQUE_BYTES_MAX, Place, ReduceOp, Site, UserFunction, UserOp, check,
 };
 
 use crate::backend::Backend;
@@ -179,7 +178,7 @@ pub fn opaque_bytes(backend: &dyn Backend) {
                 counts: Counts::Even,
                 options: CallOptions::new(),
                 user_function: Some(function),
-                site: Location::caller(),
+                site: Site::caller(),
             };
             check(&call, comm.group()).unwrap();
             comm.execute(call).unwrap();

@@ -354,8 +354,8 @@ impl Maker {
                     return false;
                 }
                 let other = others[self.random(others.len())];
-                usual.options = usual.options.clone().algorithm(name);
-                odd.options = odd.options.clone().algorithm(other);
+                usual.options = usual.options.algorithm(name);
+                odd.options = odd.options.algorithm(other);
                 true
             }
             DtypeOfEqualSize | DtypeOfOtherSize | Count | Op | Root | Placing | Uneven => false,

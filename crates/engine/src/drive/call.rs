@@ -1,6 +1,5 @@
 //! One collective call in progress: its run, its reducer, its deadline, and what its failure means.
 
-use std::panic::Location;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -46,7 +45,7 @@ pub(crate) struct ActiveCall {
     collective: Collective,
     wait: Wait,
     descriptor: Descriptor,
-    site: &'static Location<'static>,
+    site: Site,
     planned: Box<Planned>,
     /// The scaled input of a PreMulSum, whose own input must stay as it is.
     scaled: Option<Vec<u8>>,
@@ -68,7 +67,7 @@ impl ActiveCall {
         let segment_ends = call.buffers.segment_ends();
         let mut planned =
             engine.planner.take(collective, &descriptor, &call.counts, segment_ends, &call.options)?;
-        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.clone());
+        planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
         let room = enlarge(&mut engine.scratch, plan.scratch_bytes);
@@ -76,7 +75,7 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.clone(), call.site);
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.as_ref(), call.site);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.behind(board.history().digest);
         board.set_digest(header.digest());
@@ -182,7 +181,7 @@ impl ActiveCall {
             number: self.number,
             descriptor: self.descriptor,
             algorithm: Some(self.planned.run.plan.algorithm.into()),
-            site: Some(Site::from(self.site)),
+            site: Some(self.site.into()),
             sizes: self.planned.run.plan.sizes.clone(),
         }
     }

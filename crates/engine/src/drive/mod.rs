@@ -37,6 +37,7 @@ use crate::drive::queue::Queue;
 use crate::links::Links;
 use crate::lock;
 use crate::options::EngineOptions;
+use crate::plan::selector::Selector;
 use crate::point_to_point::PointToPoint;
 
 pub(crate) use drive_loop::{Step, Task};
@@ -47,6 +48,8 @@ pub(crate) use pause::Pause;
 pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) gate: CallGate,
     pub(crate) options: EngineOptions,
+    /// Which algorithm runs a call: known without the lock on the links, which a running call holds.
+    pub(crate) selector: Arc<Selector>,
     pub(crate) queue: Queue,
     pub(crate) messages: Mutex<PointToPoint>,
     /// Whether the messages must be looked at: set at every post, so that calls without messages take no lock.
@@ -65,6 +68,7 @@ impl<L: Links + 'static> Shared<L> {
     pub(crate) fn new(
         gate: CallGate,
         options: EngineOptions,
+        selector: Arc<Selector>,
         messages: PointToPoint,
         engine: Engine<L>,
     ) -> Arc<Shared<L>> {
@@ -73,6 +77,7 @@ impl<L: Links + 'static> Shared<L> {
         let shared = Arc::new(Shared {
             gate,
             options,
+            selector,
             queue: Queue::default(),
             messages: Mutex::new(messages),
             has_messages: AtomicBool::new(false),

@@ -26,6 +26,10 @@ pub(crate) struct Request {
 }
 
 /// Where a request is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "every request begins as the largest, so a box would only add memory"
+)]
 pub(crate) enum RequestState {
     /// Not begun.
     Queued(OwnedCall),
@@ -64,7 +68,7 @@ impl Request {
             is_done: AtomicBool::new(false),
             waker: Mutex::new(None),
             descriptor: call.descriptor,
-            site: Site::from(call.site),
+            site: call.site,
             state: Mutex::new(RequestState::Queued(call)),
         }
     }
@@ -118,15 +122,13 @@ impl Request {
 
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(self.site.clone()), None);
+        let (site, sizes) = (Some(self.site.into()), None);
         CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::panic::Location;
-
     use unisono_communicator::{CallOptions, Collective, Counts, DType};
 
     use super::*;
@@ -135,7 +137,7 @@ mod tests {
     #[test]
     fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
         let buffers = OwnedBuffers::None;
         let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
         let request = Request::new(call, Arc::default());

@@ -6,6 +6,7 @@ pub(crate) mod header;
 mod names;
 pub(crate) mod offset_table;
 pub(crate) mod planner;
+pub(crate) mod selector;
 
 use std::sync::Arc;
 

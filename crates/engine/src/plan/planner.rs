@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, Place, ReduceOp, Result,
+    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Group, ReduceOp, Result,
     UserFunction,
 };
-use unisono_schedule::{Admit, Choice, Chooser, CostModel, Schedule, Shape, UnknownChoice};
+use unisono_schedule::{Choice, CostModel, Schedule};
 
 use crate::plan::header::CallHeader;
-use crate::plan::offset_table::vector_elements;
+use crate::plan::selector::Selector;
 use crate::plan::{Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;
@@ -19,10 +19,6 @@ const RUNS_KEPT_MAX: usize = 64;
 
 /// Schedules kept, over all algorithms and shapes.
 const SCHEDULES_KEPT_MAX: usize = 256;
-
-/// The size that is assumed for the choice of an algorithm when sizes differ by rank, so that all ranks choose the
-/// same.
-const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 
 struct KeptSchedule {
     choice: Choice,
@@ -35,7 +31,7 @@ struct PlanRequest {
     descriptor: Descriptor,
     counts: Counts,
     segment_ends: Option<Box<[usize]>>,
-    algorithm: Option<Arc<str>>,
+    algorithm: Option<AlgorithmName>,
     determinism: Determinism,
 }
 
@@ -70,10 +66,7 @@ impl Planned {
 /// Chooses an algorithm, builds its schedule, binds it to the sizes of a call, and keeps the results.
 pub(crate) struct Planner {
     group: Group,
-    shape: Shape,
-    chooser: Chooser,
-    /// The algorithm that the group's options force.
-    forced: Option<Arc<str>>,
+    selector: Arc<Selector>,
     piece_bytes: Option<u64>,
     schedules: Vec<KeptSchedule>,
     /// Boxed, so that a call moves only a pointer out and back.
@@ -86,19 +79,21 @@ impl Planner {
     pub(crate) fn new(
         group: &Group,
         cost_model: &CostModel,
-        forced: Option<Arc<str>>,
+        forced: Option<AlgorithmName>,
         piece_bytes: Option<u64>,
     ) -> Planner {
-        let shape = cost_model.shape(group.hosts());
         Planner {
             group: group.clone(),
-            shape,
-            chooser: Chooser::new(&shape, cost_model),
-            forced,
+            selector: Arc::new(Selector::new(group, cost_model, forced)),
             piece_bytes,
             schedules: Vec::new(),
             kept: Vec::new(),
         }
+    }
+
+    /// Which algorithm runs a call.
+    pub(crate) fn selector(&self) -> &Arc<Selector> {
+        &self.selector
     }
 
     /// A run for a call, with the number still to be set by [`Run::reset`]. `segment_ends` are those of a coalesced
@@ -114,13 +109,13 @@ impl Planner {
         segment_ends: Option<&[usize]>,
         options: &CallOptions,
     ) -> Result<Box<Planned>> {
-        let algorithm = options.algorithm.as_ref().or(self.forced.as_ref());
+        let algorithm = options.algorithm.or(self.selector.forced);
         let plain = normalised(descriptor);
         let matches = |kept: &Planned| {
             kept.request.descriptor == plain
                 && kept.request.counts == *counts
                 && kept.request.segment_ends.as_deref() == segment_ends
-                && kept.request.algorithm.as_ref() == algorithm
+                && kept.request.algorithm == algorithm
                 && kept.request.determinism == options.determinism
         };
         if let Some(position) = self.kept.iter().rposition(|kept| matches(kept)) {
@@ -130,10 +125,10 @@ impl Planner {
             descriptor: plain,
             counts: counts.clone(),
             segment_ends: segment_ends.map(Box::from),
-            algorithm: algorithm.cloned(),
+            algorithm,
             determinism: options.determinism,
         };
-        let choice = self.choose(collective, descriptor, &request, options.algorithm.is_some())?;
+        let choice = self.selector.choose(collective, descriptor, counts, options)?;
         let schedule = self.schedule(&choice);
         let element_bytes = descriptor.dtype.bytes() as u64;
         let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
@@ -155,59 +150,6 @@ impl Planner {
             self.kept.remove(0);
         }
         self.kept.push(planned);
-    }
-
-    /// Which algorithm runs such a call.
-    pub(crate) fn choice_of(&self, collective: Collective, descriptor: &Descriptor) -> Result<Choice> {
-        let request = PlanRequest {
-            descriptor: normalised(descriptor),
-            counts: Counts::Even,
-            segment_ends: None,
-            algorithm: self.forced.clone(),
-            determinism: Determinism::AnyOrder,
-        };
-        self.choose(collective, descriptor, &request, false)
-    }
-
-    fn choose(
-        &self,
-        collective: Collective,
-        descriptor: &Descriptor,
-        request: &PlanRequest,
-        by_call: bool,
-    ) -> Result<Choice> {
-        let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
-        let admit = Admit {
-            canonical_only: collective.reduces() && request.determinism == Determinism::Fixed,
-            commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
-            uneven: descriptor.uneven,
-            in_place: descriptor.place == Place::InPlace,
-        };
-        if let Some(name) = &request.algorithm {
-            match Choice::named(collective, name, &shape) {
-                Ok(choice) => {
-                    return match admit.refusal(choice.algorithm, &choice.shape) {
-                        None => Ok(choice),
-                        Some(reason) => {
-                            let problem = format!("{name:?} does not fit {descriptor}: {reason}");
-                            Err(Error::invalid("algorithm", problem))
-                        }
-                    };
-                }
-                // The group's choice holds for the collectives that have an algorithm of this name.
-                Err(UnknownChoice::Name { .. }) if !by_call => {}
-                Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
-            }
-        }
-        let elements = vector_elements(collective, descriptor.count, &request.counts, self.group.size());
-        let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
-        let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
-        let cheapest = self.chooser.choose(collective, bytes, &admit);
-        cheapest.map(|algorithm| Choice { algorithm, shape }).ok_or_else(|| Error::Unsupported {
-            what: format!("{descriptor} with a fixed summation tree, or with such an operator or place"),
-            backend: "engine",
-            instead: Some("any order, or another operator".to_owned()),
-        })
     }
 
     fn schedule(&mut self, choice: &Choice) -> Arc<Schedule> {

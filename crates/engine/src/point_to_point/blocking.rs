@@ -4,14 +4,13 @@
 //! thread wants copies its own transfer too before it gives them up. So threads never wait for each other's turns, and
 //! a program with one thread copies nothing.
 
-use std::panic::Location;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Counts, Descriptor, Error, Operation, Outcome,
-    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, zeroed,
+    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Site, zeroed,
 };
 
 use crate::drive::call::Engine;
@@ -118,7 +117,7 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
     fn waiting(&self) -> WaitingTransfer<'_> {
         let Borrowed { descriptor, site, .. } = &self.borrowed;
-        WaitingTransfer { descriptor, site, wait: &self.wait }
+        WaitingTransfer { descriptor, site: *site, wait: &self.wait }
     }
 }
 
@@ -226,7 +225,7 @@ impl<L: Links + 'static> Shared<L> {
 /// The same call on memory of its own.
 fn owned_call(
     descriptor: Descriptor,
-    site: &'static Location<'static>,
+    site: Site,
     message: &Segments<'_>,
     room_bytes: usize,
 ) -> Result<OwnedCall> {

@@ -1,11 +1,11 @@
 //! Arbitrary bytes on the point-to-point lane: a part of the fuzz target `frame`.
 
-use std::panic::Location;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use unisono_communicator::{
     CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
+    Site,
 };
 
 use super::frame::{FRAME_BYTES, Frame, Message};
@@ -105,7 +105,7 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         input: OwnedBuffer::new(vec![1u8; message_bytes]),
         output: OwnedBuffer::new(vec![0u8; room_bytes]),
     };
-    let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+    let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
     let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
     let request = Request::new(call, Arc::new(Completions::default()));
     messages.post(request.clone(), TIMEOUT);

@@ -4,7 +4,6 @@
 //! transfer gets memory of its own, in the same place, so that another holder can go on with it.
 
 use std::fmt;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -45,7 +44,7 @@ pub(super) struct Owned {
 /// The memory of the one borrowed transfer, handed over at every turn, and its end.
 pub(crate) struct Borrowed<'m> {
     pub(crate) descriptor: Descriptor,
-    pub(crate) site: &'static Location<'static>,
+    pub(crate) site: Site,
     pub(crate) message: &'m [u8],
     pub(crate) room: &'m mut [u8],
     /// Set when the transfer has ended.
@@ -58,7 +57,7 @@ impl<'m> Borrowed<'m> {
     /// The memory of a blocking call.
     pub(crate) fn new(
         descriptor: Descriptor,
-        site: &'static Location<'static>,
+        site: Site,
         message: &'m [u8],
         room: &'m mut [u8],
     ) -> Borrowed<'m> {
@@ -68,7 +67,7 @@ impl<'m> Borrowed<'m> {
     /// Nothing is borrowed.
     pub(crate) fn none() -> Borrowed<'static> {
         let nothing = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        Borrowed::new(nothing, Location::caller(), &[], &mut [])
+        Borrowed::new(nothing, Site::caller(), &[], &mut [])
     }
 
     /// Whether a caller lends anything.
@@ -126,13 +125,13 @@ impl Drop for Owned {
 /// A send or receive that waits.
 pub(super) struct WaitingTransfer<'q> {
     pub(super) descriptor: &'q Descriptor,
-    pub(super) site: &'static Location<'static>,
+    pub(super) site: Site,
     pub(super) wait: &'q Wait,
 }
 
 impl fmt::Display for WaitingTransfer<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} at {}", self.descriptor, Site::from(self.site))
+        write!(f, "{} at {}", self.descriptor, self.site)
     }
 }
 
@@ -147,7 +146,7 @@ impl WaitingTransfer<'_> {
 
     /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(Site::from(self.site)), None);
+        let (site, sizes) = (Some(self.site.into()), None);
         CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
     }
 

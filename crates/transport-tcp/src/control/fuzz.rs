@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, bounded, unbounded};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Question, Revocation};
 use unisono_communicator::{
-    Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result,
+    Certainty, Collective, DType, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,
 };
 
 use super::hosts::Hosts;
@@ -186,7 +186,7 @@ impl FuzzedNode {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, None, None, std::panic::Location::caller());
+                self.board.enter(&descriptor, None, None, Site::caller());
                 self.board.await_rank(Some(in_world(peer)));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),

@@ -1,12 +1,11 @@
 //! What is in a record, and when it is written.
 
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use unisono_backend::mismatch;
-use unisono_communicator::{DType, GroupRank, JobRank, Peer, ShortText, UserOp};
+use unisono_communicator::{DType, GroupRank, JobRank, Peer, ShortText, Site, UserOp};
 
 use super::*;
 use crate::handshake::JobId;
@@ -31,7 +30,7 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, None, None, Location::caller())
+    board.enter(descriptor, None, None, Site::caller())
 }
 
 /// A board that has finished a call, and is in another one.
@@ -94,9 +93,9 @@ fn sends_and_receives_are_behind_the_collectives() {
     let board = board();
     let message =
         |operation, peer| Descriptor { peer: Some(peer), ..Descriptor::new(operation, DType::F32, 6) };
-    let send = board.enter_message(&message(Operation::Send, Peer::Rank(2)), Location::caller());
-    board.enter_message(&message(Operation::Recv, Peer::Rank(0)), Location::caller());
-    board.enter_message(&message(Operation::Recv, Peer::Any), Location::caller());
+    let send = board.enter_message(&message(Operation::Send, Peer::Rank(2)), Site::caller());
+    board.enter_message(&message(Operation::Recv, Peer::Rank(0)), Site::caller());
+    board.enter_message(&message(Operation::Recv, Peer::Any), Site::caller());
     board.leave_message(send);
     let record = record_of(&board);
     assert_eq!(

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, Peer, Place, ReduceOp, ShortText,
-    Site, Sizes, UserOp,
+    SiteText, Sizes, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -55,7 +55,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
         number,
         descriptor,
         algorithm: algorithm.map(|name| Cow::Owned(name.to_owned())),
-        site: (!file.is_empty()).then_some(Site { file: Cow::Owned(file), line }),
+        site: (!file.is_empty()).then_some(SiteText { file: Cow::Owned(file), line }),
         sizes: read_sizes(reader)?.map(Arc::new),
     })
 }
@@ -191,7 +191,7 @@ mod tests {
                 uneven: true,
                 ..Descriptor::new(Collective::Reduce, dtype, 77)
             };
-            let site = Some(Site { file: "train.rs".into(), line: 9 });
+            let site = Some(SiteText { file: "train.rs".into(), line: 9 });
             let sizes = sizes.next().flatten();
             let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site, sizes };
             let mut writer = Writer::new();

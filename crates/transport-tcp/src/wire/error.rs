@@ -1,4 +1,5 @@
-//! A first cause on the wire: code `u8`, its words as a text, its fields as a byte string (`length u32`, bytes).
+//! A first cause on the wire: code `u8`, its words as a text, its fields as a byte string (`length u32`, bytes). The
+//! code is the number of its `ErrorCode`, if it has fields here.
 //!
 //! | code | error | fields |
 //! | --- | --- | --- |
@@ -12,8 +13,8 @@
 //! | 7 | refused | problem text |
 //! | 8 | system | what text, words text |
 //! | 9 | evicted | reported by `u32`, evidence text |
-//! | 11 | revoked | by `u32`, the cause as an error |
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
+//! | 11 | revoked | by `u32`, the cause as an error |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
 //! call without sizes).
@@ -23,7 +24,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Awaited, CallInfo, Culprit, Error, JobRank, Process};
+use unisono_communicator::{Awaited, CallInfo, Culprit, Error, ErrorCode, JobRank, Process};
 
 use super::{TEXT_BYTES_MAX, call, certainty_code, read_certainty, read_job_rank};
 use crate::codec::{Malformed, Reader, Writer};
@@ -36,30 +37,37 @@ const RANKS_MAX: usize = 32;
 const CULPRITS_MAX: usize = 16;
 
 /// The code of `Revoked`, the only error that holds another error.
-const REVOKED: u8 = 11;
+const REVOKED: u8 = wire_code(ErrorCode::Revoked);
+
+// The code is one byte.
+const _: () = assert!(ErrorCode::ALL.len() < u8::MAX as usize);
+
+/// The code of a kind that has fields.
+const fn wire_code(kind: ErrorCode) -> u8 {
+    kind.number() as u8
+}
 
 const STATUS_BYTES_MAX: usize = 300;
 const FIELDS_BYTES_MAX: usize = 12 * 1024;
 
 pub(crate) fn write_error(writer: &mut Writer, error: &Error) {
     let mut fields = Writer::new();
-    let code = write_fields(&mut fields, error);
+    let code = if write_fields(&mut fields, error) { wire_code(error.code()) } else { 0 };
     writer.u8(code).text(&error.to_string(), TEXT_BYTES_MAX).bytes(&fields.finish());
 }
 
-fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
+/// Writes the fields of an error; false for a kind that travels as its words alone.
+fn write_fields(fields: &mut Writer, error: &Error) -> bool {
     match error {
         Error::Mismatch { calls, difference } => {
             calls.iter().for_each(|(rank, one)| call::write(fields.u32(rank.get()), one));
             fields.text(difference, TEXT_BYTES_MAX);
-            1
         }
         Error::PeerLost { culprits, call, reported_by, certainty, evidence } => {
             fields.u32(culprits.len().min(CULPRITS_MAX) as u32);
             culprits.iter().take(CULPRITS_MAX).for_each(|culprit| write_culprit(fields, culprit));
             call::write_optional(fields, call.as_deref());
             fields.u32(reported_by.get()).u8(certainty_code(*certainty)).text(evidence, TEXT_BYTES_MAX);
-            2
         }
         Error::Timeout { call, reported_by, waited, not_arrived } => {
             call::write(fields.u32(reported_by.get()), call);
@@ -68,42 +76,35 @@ fn write_fields(fields: &mut Writer, error: &Error) -> u8 {
             for one in not_arrived.iter().take(RANKS_MAX) {
                 fields.u32(one.rank.get()).text(&one.status, STATUS_BYTES_MAX);
             }
-            3
         }
         Error::Cancelled { by, call } => {
             call::write(fields.u32(by.get()), call);
-            4
         }
         Error::Panicked { rank, call, text } => {
             call::write(fields.u32(rank.get()), call);
             fields.text(text, TEXT_BYTES_MAX);
-            5
         }
-        Error::Closed => 6,
+        Error::Closed => {}
         Error::Refused { problem } => {
             fields.text(problem, TEXT_BYTES_MAX);
-            7
         }
         Error::System { what, text } => {
             fields.text(what, TEXT_BYTES_MAX).text(text, TEXT_BYTES_MAX);
-            8
         }
         Error::Corrupted { from, to, call, reason } => {
             call::write_optional(fields.u32(from.get()).u32(to.get()), call.as_deref());
             fields.text(reason, TEXT_BYTES_MAX);
-            10
         }
         Error::Revoked { by, cause } => {
             // Only the root cause travels: it says everything, and the error fits into a frame.
             write_error(fields.u32(by.get()), cause.root_cause());
-            REVOKED
         }
         Error::Evicted { reported_by, evidence } => {
             fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
-            9
         }
-        _ => 0,
+        _ => return false,
     }
+    true
 }
 
 fn write_culprit(fields: &mut Writer, culprit: &Culprit) {
@@ -161,12 +162,13 @@ fn read_plain(reader: &mut Reader<'_>, code: u8) -> Result<Error, Malformed> {
 
 /// `None` for a code without fields to read.
 fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malformed> {
-    let error = match code {
-        1 => Error::Mismatch {
+    let Some(kind) = ErrorCode::from_number(code.into()) else { return Ok(None) };
+    let error = match kind {
+        ErrorCode::Mismatch => Error::Mismatch {
             calls: Box::new([read_rank_and_call(fields)?, read_rank_and_call(fields)?]),
             difference: text(fields)?,
         },
-        2 => Error::PeerLost {
+        ErrorCode::PeerLost => Error::PeerLost {
             culprits: {
                 let count = fields.length(CULPRITS_MAX, 6)?;
                 (0..count).map(|_| read_culprit(fields)).collect::<Result<_, _>>()?
@@ -176,29 +178,31 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             certainty: read_certainty(fields)?,
             evidence: text(fields)?,
         },
-        3 => {
+        ErrorCode::Timeout => {
             let (reported_by, call) = (read_job_rank(fields)?, Box::new(call::read(fields)?));
             let waited = Duration::from_nanos(fields.u64()?);
             let count = fields.length(RANKS_MAX, 8)?;
             let not_arrived = (0..count).map(|_| read_awaited(fields)).collect::<Result<_, _>>()?;
             Error::Timeout { call, reported_by, waited, not_arrived }
         }
-        4 => Error::Cancelled { by: read_job_rank(fields)?, call: Box::new(call::read(fields)?) },
-        5 => Error::Panicked {
+        ErrorCode::Cancelled => {
+            Error::Cancelled { by: read_job_rank(fields)?, call: Box::new(call::read(fields)?) }
+        }
+        ErrorCode::Panicked => Error::Panicked {
             rank: read_job_rank(fields)?,
             call: Box::new(call::read(fields)?),
             text: text(fields)?,
         },
-        6 => Error::Closed,
-        7 => Error::Refused { problem: text(fields)? },
-        8 => Error::System { what: text(fields)?, text: text(fields)? },
-        10 => Error::Corrupted {
+        ErrorCode::Closed => Error::Closed,
+        ErrorCode::Refused => Error::Refused { problem: text(fields)? },
+        ErrorCode::System => Error::System { what: text(fields)?, text: text(fields)? },
+        ErrorCode::Corrupted => Error::Corrupted {
             from: read_job_rank(fields)?,
             to: read_job_rank(fields)?,
             call: call::read_optional(fields)?.map(Box::new),
             reason: text(fields)?,
         },
-        9 => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
+        ErrorCode::Evicted => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
         _ => return Ok(None),
     };
     Ok(Some(error))
@@ -218,7 +222,7 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, Site, Sizes};
+    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, SiteText, Sizes};
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -236,7 +240,7 @@ mod tests {
 
     fn call(number: u64, text: &str) -> Box<CallInfo> {
         let descriptor = Descriptor::new(Collective::AllGather, DType::F32, 3);
-        let site = Some(Site { file: text.to_owned().into(), line: 1 });
+        let site = Some(SiteText { file: text.to_owned().into(), line: 1 });
         let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
         // The sizes of a culprit's last call are not sent.
         let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);

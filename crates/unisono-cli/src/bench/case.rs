@@ -1,11 +1,9 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
-use std::panic::Location;
-use std::sync::Arc;
-
 use unisono::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, check, lengths,
+    AlgorithmName, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType,
+    Descriptor, Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, Site, check,
+    lengths,
 };
 
 use unisono_schedule::Admit;
@@ -26,7 +24,7 @@ pub(crate) struct Case {
     /// Number of elements, as in [`Descriptor`].
     pub(crate) count: u64,
     /// Forced algorithm.
-    pub(crate) algorithm: Option<Arc<str>>,
+    pub(crate) algorithm: Option<AlgorithmName>,
     pub(crate) ranks: u32,
     pub(crate) rank: u32,
 }
@@ -203,10 +201,9 @@ impl Case {
         buffers: Buffers<'_>,
     ) -> Result<Outcome> {
         let mut options = CallOptions::new();
-        options.algorithm = self.algorithm.clone();
+        options.algorithm = self.algorithm;
         let counts = Counts::Even;
-        let call =
-            Call { descriptor, buffers, counts, options, user_function: None, site: Location::caller() };
+        let call = Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() };
         check(&call, comm.group())?;
         comm.execute(call)
     }

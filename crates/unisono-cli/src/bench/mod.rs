@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use unisono::{Collectives, Communicator, DType, ReduceOp};
+use unisono::{AlgorithmName, Collectives, Communicator, DType, ReduceOp};
 
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
@@ -75,7 +75,7 @@ impl Plan {
 
 impl Algorithms {
     fn apply(&self, case: Case, forecast: &Forecast) -> Vec<Case> {
-        let with = |name: &str| Case { algorithm: Some(name.into()), ..case.clone() };
+        let with = |name: &str| Case { algorithm: Some(AlgorithmName::new(name)), ..case.clone() };
         match (self, case.operation.collective()) {
             (Algorithms::Named(name), _) => vec![with(name)],
             // On one rank all algorithms are the same.
@@ -153,7 +153,7 @@ impl Cell<'_> {
 fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
     let collective = case.operation.collective();
     // The outcome leaves out the number of leaders, so the forced name counts.
-    let asked = case.algorithm.as_deref();
+    let asked = case.algorithm.and_then(|name| name.text().ok());
     let ran = collective.and_then(|collective| forecast.ran(collective, asked, checked.algorithm));
     let pick = collective.and_then(|collective| forecast.pick(collective, case.size_bytes(), &case.admit()));
     Row {

@@ -2,7 +2,6 @@
 //! and every rank takes the same step. All ranks therefore keep bit-identical weights.
 
 use std::ops::Range;
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unisono::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
-    Error, Group, Outcome, Place, ReduceOp, check,
+    Error, Group, Outcome, Place, ReduceOp, Site, check,
 };
 use unisono_schedule::{Action, Choice};
 
@@ -236,7 +235,7 @@ fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Resul
         counts: Counts::Even,
         options: CallOptions::default(),
         user_function: None,
-        site: Location::caller(),
+        site: Site::caller(),
     };
     check(&call, comm.group())?;
     comm.execute(call)

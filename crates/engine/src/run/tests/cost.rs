@@ -4,13 +4,12 @@
 
 use std::hint::black_box;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::panic::Location;
 use std::sync::Arc;
 use std::time::Instant;
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, GroupRank, Operation, Peer,
-    ReduceOp,
+    ReduceOp, Site,
 };
 use unisono_schedule::{Choice, Shape};
 
@@ -176,12 +175,12 @@ fn cost_of_header_and_slot() {
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
     let board = Board::new(GroupRank::new(0), 2);
     let publish = nanoseconds(|| {
-        let number = board.enter(black_box(&descriptor), None, None, Location::caller());
+        let number = board.enter(black_box(&descriptor), None, None, Site::caller());
         board.leave(number);
     });
     let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Operation::Send, DType::U8, 64) };
     let message = nanoseconds(|| {
-        let number = board.enter_message(black_box(&send), Location::caller());
+        let number = board.enter_message(black_box(&send), Site::caller());
         board.leave_message(number);
     });
     eprintln!("header: encode {encode:.1} ns, compare {compare:.1} ns");

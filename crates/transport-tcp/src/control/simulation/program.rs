@@ -294,7 +294,7 @@ impl Step {
         let own = communicator.group().rank() as usize;
         let (ranks, count, root) = (members.len(), self.count, self.root);
         let operator = OPERATORS[self.operator];
-        let comm = communicator.with(options.clone());
+        let comm = communicator.with(*options);
         let input = |elements: usize| -> Vec<T> {
             (0..elements).map(|index| T::of(self.value(members[own], index))).collect()
         };
