@@ -26,6 +26,7 @@ mod collectives_uneven;
 mod communicator;
 mod descriptor;
 mod dtype;
+mod ending;
 mod error;
 mod float8;
 mod group;
@@ -35,6 +36,7 @@ mod reduce_op;
 mod short_text;
 mod sizes;
 mod solo;
+mod solo_messages;
 mod work;
 
 pub use allocation::{reserve, zeroed};
@@ -56,6 +58,7 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
+pub use ending::{AfterEnd, DoneCallback, Ending, Notices, call_back};
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
 pub use operation::Operation;

@@ -36,7 +36,7 @@ pub fn every_typed_form(backend: &dyn Backend) {
             let scatter = comm.scatter_async(only_at_root(everything.clone()), count, root);
             let barrier = comm.barrier_async();
 
-            barrier.wait().result.unwrap();
+            barrier.wait().unwrap();
             assert_eq!(all_reduce.wait().unwrap(), vec![sum; count]);
             assert_eq!(reduce_scatter.wait().unwrap(), vec![sum; count]);
             assert_eq!(all_gather.wait().unwrap(), everything);
@@ -55,14 +55,14 @@ fn message(comm: &dyn Communicator, count: usize) {
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
     let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
     let send = comm.send_async(vec![rank; count], next, 3);
-    let received = receive.wait();
+    let received = receive.finish();
     let outcome = received.result.unwrap();
     assert_eq!((outcome.source, outcome.tag, outcome.bytes), (Some(previous), 3, count as u64 * 4));
     let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else { panic!("no buffers") };
     let mut expected = vec![previous; count];
     expected.extend([0, 0]);
     assert_eq!(output.into_vec::<u32>().unwrap(), expected);
-    let Some(OwnedBuffers::Separate { input, .. }) = send.wait().buffers else { panic!("no buffers") };
+    let Some(OwnedBuffers::Separate { input, .. }) = send.finish().buffers else { panic!("no buffers") };
     assert_eq!(input.into_vec::<u32>().unwrap(), vec![rank; count]);
 }
 
@@ -169,7 +169,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
                 // The others cannot have ended: this rank's part is a receive that nobody answers.
                 let handle = comm.recv_async(vec![0u8; 4], Peer::Rank(1), 77);
                 handle.cancel();
-                handle.wait().result.map(|_| ())
+                handle.wait().map(|_| ())
             } else {
                 comm.all_reduce(&mut [1u32], ReduceOp::Sum)
             };
@@ -198,7 +198,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
 /// The vectors come back from a failed call too, and from one that was refused.
 pub fn buffers_come_back(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {
-        let refused = comm.all_reduce_async(vec![1.0f32; 3], ReduceOp::BitAnd).into_work().wait();
+        let refused = comm.all_reduce_async(vec![1.0f32; 3], ReduceOp::BitAnd).into_work().finish();
         assert!(matches!(refused.result, Err(Error::InvalidArgument { argument: "op", .. })));
         let Some(OwnedBuffers::InOut(buffer)) = refused.buffers else { panic!("no buffer") };
         assert_eq!(buffer.into_vec::<f32>(), Some(vec![1.0; 3]));
@@ -208,7 +208,7 @@ pub fn buffers_come_back(backend: &dyn Backend) {
             entered.unwrap();
             let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5);
             comm.revoke(Error::Closed).unwrap();
-            let Some(OwnedBuffers::Separate { output, .. }) = work.wait().buffers else {
+            let Some(OwnedBuffers::Separate { output, .. }) = work.finish().buffers else {
                 panic!("no buffers")
             };
             assert_eq!(output.into_vec::<u16>().map(|vec| vec.len()), Some(9));

@@ -6,6 +6,7 @@ pub mod asynchronous;
 pub mod calls;
 pub mod failures;
 pub mod groups;
+pub mod handles;
 pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
@@ -23,6 +24,9 @@ macro_rules! conformance {
                 every_rank_gets_the_same_bits refused_algorithms;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
                 cancel_revokes buffers_come_back;
+            handles: several_threads_wait several_threads_get_the_error waits_for_a_time functions_are_called_once
+                a_function_that_blocks_delays_no_call a_function_that_panics_harms_nobody functions_may_make_calls
+                functions_outlive_the_communicator functions_get_the_error;
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;

@@ -193,10 +193,9 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Waits for a transfer that owns its memory, and fetches what it received.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
-        self.wait_for(|| request.is_done());
-        let finished = request.take().ok_or(Error::Closed)?;
-        let outcome = finished.result?;
-        if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers
+        self.wait_for(None, || request.is_done());
+        let outcome = request.ending.result().unwrap_or(Err(Error::Closed))?;
+        if let Some(OwnedBuffers::Separate { output: received, .. }) = request.ending.take_buffers()
             && request.descriptor.operation == Operation::Recv
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());

@@ -154,8 +154,8 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
 /// The transfer has ended, and its memory is what it may be.
 fn check(request: &Request, is_junk: bool) {
     assert!(request.is_done(), "{} waits", request.descriptor);
-    let Some(finished) = request.take() else { panic!("{} has no result", request.descriptor) };
-    let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (finished.result, finished.buffers)
+    let Some(result) = request.ending.result() else { panic!("{} has no result", request.descriptor) };
+    let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (result, request.ending.take_buffers())
     else {
         return;
     };

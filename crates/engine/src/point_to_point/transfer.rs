@@ -88,10 +88,10 @@ impl<'m> Borrowed<'m> {
 impl Owned {
     /// The transfer of a request that has not begun; `None` when its call has been taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
-        let state = std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None));
+        let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
             RequestState::Queued(call) => Some(Box::new(Owned { request, call, wait, is_over: false })),
-            RequestState::Active(_) | RequestState::Finished(_) => None,
+            RequestState::Active(_) | RequestState::Taken => None,
         }
     }
 
