@@ -4,8 +4,9 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::buffer::{Buffers, OwnedBuffers};
+use crate::buffer::Buffers;
 use crate::descriptor::Descriptor;
+use crate::owned::OwnedBuffers;
 use crate::reduce_op::UserFunction;
 use crate::short_text::ShortText;
 
@@ -144,6 +145,13 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
+    /// A call with even counts and no options, at the line that calls this.
+    #[track_caller]
+    pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
+        OwnedCall { descriptor, buffers, counts, options, user_function: None, site }
+    }
+
     /// The same call on borrowed buffers.
     pub fn borrow(&mut self) -> Call<'_> {
         Call {

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use unisono_schedule::Collective;
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Division};
+use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
@@ -13,6 +13,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::operation::Operation;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
+use crate::segments::Division;
 
 /// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

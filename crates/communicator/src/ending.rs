@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::buffer::OwnedBuffers;
 use crate::call::Outcome;
 use crate::error::Result;
+use crate::owned::OwnedBuffers;
+use crate::raw_memory::Keeper;
 
 /// A function that is called with the result of an asynchronous call; see [`crate::Work::on_done`].
 pub type DoneCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
@@ -50,6 +51,7 @@ pub struct Notices {
 
 /// What is done after the end of a call by a thread that holds nothing.
 pub struct AfterEnd {
+    keepers: Vec<Keeper>,
     result: Result<Outcome>,
     callbacks: Vec<DoneCallback>,
 }
@@ -60,16 +62,18 @@ impl AfterEnd {
         self.callbacks.len()
     }
 
-    /// Calls them, in the order in which they were given.
+    /// Drops what kept the call's memory alive, then calls the functions in the order in which they were given.
     pub fn run(self) {
-        let AfterEnd { result, callbacks } = self;
+        let AfterEnd { keepers, result, callbacks } = self;
+        drop(keepers);
         callbacks.into_iter().for_each(|callback| call_back(callback, result.clone()));
     }
 }
 
 impl Ending {
     /// That of a call that ended before its handle was made.
-    pub fn ended(result: Result<Outcome>, buffers: Option<OwnedBuffers>) -> Ending {
+    pub fn ended(result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Ending {
+        buffers.iter_mut().for_each(|buffers| drop(buffers.release()));
         let state = Mutex::new(EndingState::Ended { result, buffers });
         Ending { is_done: AtomicBool::new(true), state }
     }
@@ -85,13 +89,15 @@ impl Ending {
     }
 
     /// Ends the call, unless it has ended. The caller notifies.
-    pub fn end(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) -> Notices {
+    pub fn end(&self, result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Notices {
+        let keepers: Vec<_> = buffers.iter_mut().flat_map(OwnedBuffers::release).collect();
         let mut state = self.lock();
         let EndingState::Open { waker, callbacks } = &mut *state else {
             return Notices { waker: None, after_end: None };
         };
         let (waker, callbacks) = (waker.take(), std::mem::take(callbacks));
-        let after_end = (!callbacks.is_empty()).then(|| AfterEnd { result: result.clone(), callbacks });
+        let has_more = !callbacks.is_empty() || !keepers.is_empty();
+        let after_end = has_more.then(|| AfterEnd { keepers, result: result.clone(), callbacks });
         *state = EndingState::Ended { result, buffers };
         drop(state);
         self.is_done.store(true, Ordering::Release);

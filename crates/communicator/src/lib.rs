@@ -31,8 +31,11 @@ mod error;
 mod float8;
 mod group;
 mod operation;
+mod owned;
 mod rank;
+mod raw_memory;
 mod reduce_op;
+mod segments;
 mod short_text;
 mod sizes;
 mod solo;
@@ -40,10 +43,7 @@ mod solo_messages;
 mod work;
 
 pub use allocation::{reserve, zeroed};
-pub use buffer::{
-    Buffer, BufferMut, Buffers, DeviceBuffer, Division, OwnedBuffer, OwnedBuffers, SegmentList, Segments,
-    SegmentsMut,
-};
+pub use buffer::{Buffer, BufferMut, Buffers, DeviceBuffer};
 pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
     deadline_after,
@@ -62,10 +62,13 @@ pub use ending::{AfterEnd, DoneCallback, Ending, Notices, call_back};
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result, Site};
 pub use group::{Group, Process};
 pub use operation::Operation;
+pub use owned::{OwnedBuffer, OwnedBuffers, OwnedMemory};
 pub use rank::{GroupRank, JobRank};
+pub use raw_memory::Keeper;
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
+pub use segments::{Division, SegmentList, Segments, SegmentsMut};
 pub use short_text::ShortText;
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use unisono_schedule::{Collective, UnknownCollective};
-pub use work::{Finished, TypedWork, Work, WorkSource};
+pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Segments, SegmentsMut};
+use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{Call, Outcome, OwnedCall};
 use crate::communicator::{Communicator, Shrunk};
 use crate::dtype::{DType, Kind};
@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::operation::Operation;
 use crate::reduce_op::ReduceOp;
+use crate::segments::{Segments, SegmentsMut};
 use crate::solo_messages::MessageQueue;
 use crate::work::{Finished, Work};
 

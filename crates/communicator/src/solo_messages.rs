@@ -5,13 +5,15 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::buffer::{Buffer, BufferMut, Buffers, OwnedBuffers, Segments};
+use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::descriptor::Descriptor;
 use crate::dtype::DType;
 use crate::ending::{DoneCallback, Ending, call_back};
 use crate::error::{Awaited, CallInfo, Error, Result};
+use crate::owned::OwnedBuffers;
 use crate::rank::{GroupRank, JobRank};
+use crate::segments::Segments;
 use crate::solo::ALGORITHM;
 use crate::work::{Work, WorkSource};
 

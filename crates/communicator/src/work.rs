@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use crate::buffer::{OwnedBuffer, OwnedBuffers};
 use crate::call::{Outcome, deadline_after};
 use crate::dtype::Element;
 use crate::ending::{DoneCallback, Ending, call_back};
 use crate::error::{Error, Result};
+use crate::owned::{OwnedBuffers, OwnedMemory};
 
 /// What a finished asynchronous call gives back.
 pub struct Finished {
@@ -175,20 +175,38 @@ impl WorkSource for Ready {
     fn cancel(&self) {}
 }
 
-/// A [`Work`] whose result is a vector of `T`: the output, or the buffer that was input and output.
-///
-/// The vector comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Whoever
-/// only waits, on any number of threads, does so with [`TypedWork::as_work`].
-#[derive(Debug)]
-pub struct TypedWork<T> {
-    work: Work,
-    element: PhantomData<fn() -> T>,
+/// What a [`TypedWork`] gives: a vector of elements, or a list of them.
+pub trait WorkResult: Default {
+    /// Takes it out of the memory in which it came; `None` when something else is in there.
+    fn take_from(memory: OwnedMemory) -> Option<Self>;
 }
 
-impl<T: Element> TypedWork<T> {
-    /// Gives the buffers of `work` their element type.
-    pub fn new(work: Work) -> TypedWork<T> {
-        TypedWork { work, element: PhantomData }
+impl<T: Element> WorkResult for Vec<T> {
+    fn take_from(memory: OwnedMemory) -> Option<Vec<T>> {
+        memory.into_vec()
+    }
+}
+
+impl<T: Element> WorkResult for Vec<Vec<T>> {
+    fn take_from(memory: OwnedMemory) -> Option<Vec<Vec<T>>> {
+        memory.into_list()
+    }
+}
+
+/// A [`Work`] whose result is an `R`: the output, or the buffer that was input and output.
+///
+/// It comes back, once, from [`TypedWork::wait`] and from `.await`, which therefore consume the handle. Whoever only
+/// waits, on any number of threads, does so with [`TypedWork::as_work`].
+#[derive(Debug)]
+pub struct TypedWork<R> {
+    work: Work,
+    result: PhantomData<fn() -> R>,
+}
+
+impl<R: WorkResult> TypedWork<R> {
+    /// Gives the buffers of `work` their type.
+    pub fn new(work: Work) -> TypedWork<R> {
+        TypedWork { work, result: PhantomData }
     }
 
     /// Whether the call has ended. Does not block.
@@ -199,9 +217,9 @@ impl<T: Element> TypedWork<T> {
     /// Blocks until the call has ended.
     ///
     /// # Errors
-    /// The call's error; the buffer is dropped then. [`TypedWork::into_work`] keeps it.
-    pub fn wait(self) -> Result<Vec<T>> {
-        result_vec(self.work.finish())
+    /// The call's error; the buffers are dropped then. [`TypedWork::into_work`] keeps them.
+    pub fn wait(self) -> Result<R> {
+        typed(self.work.finish())
     }
 
     /// Revokes the communicator unless the call has ended.
@@ -209,7 +227,7 @@ impl<T: Element> TypedWork<T> {
         self.work.cancel();
     }
 
-    /// The handle without the type, to wait without fetching the vector.
+    /// The handle without the type, to wait without fetching the result.
     pub fn as_work(&self) -> &Work {
         &self.work
     }
@@ -220,20 +238,20 @@ impl<T: Element> TypedWork<T> {
     }
 }
 
-impl<T: Element> Future for TypedWork<T> {
-    type Output = Result<Vec<T>>;
+impl<R: WorkResult> Future for TypedWork<R> {
+    type Output = Result<R>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<T>>> {
-        Pin::new(&mut self.work).poll(context).map(result_vec)
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        Pin::new(&mut self.work).poll(context).map(typed)
     }
 }
 
-fn result_vec<T: Element>(finished: Finished) -> Result<Vec<T>> {
+fn typed<R: WorkResult>(finished: Finished) -> Result<R> {
     finished.result?;
-    let buffer: Option<OwnedBuffer> = match finished.buffers {
+    let memory = match finished.buffers {
         Some(OwnedBuffers::InOut(buffer)) => Some(buffer),
         Some(OwnedBuffers::Separate { output, .. }) => Some(output),
         Some(OwnedBuffers::None) | None => None,
     };
-    Ok(buffer.and_then(OwnedBuffer::into_vec).unwrap_or_default())
+    Ok(memory.and_then(R::take_from).unwrap_or_default())
 }

@@ -137,7 +137,12 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        if let Err(error) = self.shared.admit(&call.descriptor) {
+        let admitted = self.shared.admit(&call.descriptor).and_then(|()| match call.buffers.has_keeper() {
+            // It drops the keeper.
+            true => self.shared.completions.callbacks().start(),
+            false => Ok(()),
+        });
+        if let Err(error) = admitted {
             return refused(call, error);
         }
         match call.descriptor.operation {

@@ -26,7 +26,7 @@ fn watched<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send +
 
 /// A waker that asks at once, on the thread that wakes, as a run-to-completion executor does.
 struct Inline {
-    work: Mutex<Option<TypedWork<u32>>>,
+    work: Mutex<Option<TypedWork<Vec<u32>>>>,
     is_done: AtomicBool,
 }
 

@@ -78,7 +78,7 @@ fn fork() -> Option<i32> {
 }
 
 /// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
-fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<u32>) -> ! {
+fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<Vec<u32>>) -> ! {
     let is_refused = |error: Error| matches!(error, Error::Forked { .. });
     let checks = [
         comm.barrier().is_err_and(is_refused),
@@ -98,7 +98,7 @@ fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<u32>) -> ! {
 }
 
 /// Whether a function that the child gives to a handle is called at once, and refused.
-fn is_told_at_once(work: &TypedWork<u32>) -> bool {
+fn is_told_at_once(work: &TypedWork<Vec<u32>>) -> bool {
     let (sender, told) = std::sync::mpsc::channel();
     work.as_work().on_done(move |result| {
         let _ = sender.send(matches!(result, Err(Error::Forked { .. })));

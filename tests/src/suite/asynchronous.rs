@@ -8,7 +8,8 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Collectives, CollectivesAsync, Communicator, Error, OwnedBuffers, Peer, ReduceOp, TypedWork,
+    Collectives, CollectivesAsync, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers,
+    OwnedCall, OwnedMemory, Peer, ReduceOp, TypedWork,
 };
 
 use crate::backend::Backend;
@@ -71,7 +72,7 @@ pub fn order_of_issue(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
         for turn in 0..3 {
-            let mut handles: Vec<(u32, TypedWork<u32>)> = Vec::new();
+            let mut handles: Vec<(u32, TypedWork<Vec<u32>>)> = Vec::new();
             for round in 1..=20u32 {
                 let length = round as usize * 37 % 400;
                 handles.push((round, comm.all_reduce_async(vec![round; length], ReduceOp::Sum)));
@@ -213,5 +214,55 @@ pub fn buffers_come_back(backend: &dyn Backend) {
             };
             assert_eq!(output.into_vec::<u16>().map(|vec| vec.len()), Some(9));
         }
+    });
+}
+
+/// The asynchronous forms of lists: what comes back is a list.
+pub fn lists(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let sum = ranks * (ranks + 1) / 2;
+        let parts: Vec<Vec<u32>> = [3, 0, 70_000, 1].map(|length| vec![rank + 1; length]).into();
+        let coalesced = comm.all_reduce_coalesced_async(parts, ReduceOp::Sum);
+        let none = comm.all_reduce_coalesced_async(Vec::<Vec<u32>>::new(), ReduceOp::Sum);
+        let gathered = comm.all_gather_list_async(vec![rank; 11]);
+        let inputs = (0..ranks).map(|to| vec![to + 1; 9]).collect();
+        let scattered = comm.reduce_scatter_list_async(inputs, ReduceOp::Sum);
+        assert_eq!(scattered.wait().unwrap(), [ranks * (rank + 1); 9]);
+        assert_eq!(gathered.wait().unwrap(), (0..ranks).map(|from| vec![from; 11]).collect::<Vec<_>>());
+        let reduced = coalesced.wait().unwrap();
+        assert_eq!(reduced.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0, 70_000, 1]);
+        assert!(reduced.iter().flatten().all(|&value| value == sum));
+        assert!(none.wait().unwrap().is_empty());
+        let wrong = comm.reduce_scatter_list_async(vec![vec![1u32]; ranks as usize + 1], ReduceOp::Sum);
+        assert!(matches!(wrong.wait(), Err(Error::InvalidArgument { argument: "input", .. })));
+    });
+}
+
+/// Messages whose memory is a list, on either side.
+pub fn messages_in_lists(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 3], |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let start = |operation, peer, list: Vec<Vec<u32>>| {
+            let count = list.iter().map(Vec::len).sum::<usize>() as u64;
+            let (list, none) =
+                (OwnedMemory::of_list(list, Division::Anywhere), OwnedMemory::of(Vec::<u32>::new()));
+            let (input, output) = if operation == Operation::Send { (list, none) } else { (none, list) };
+            let peer = Some(Peer::Rank(peer));
+            let descriptor = Descriptor { peer, tag: 2, ..Descriptor::new(operation, DType::U32, count) };
+            comm.start(OwnedCall::new(descriptor, OwnedBuffers::Separate { input, output }))
+        };
+        let receive = start(Operation::Recv, previous, vec![vec![9; 2], vec![9; 60_000]]);
+        let send = start(Operation::Send, next, vec![vec![rank; 1], vec![], vec![rank; 50_000]]);
+        assert_eq!(receive.wait().unwrap().bytes, 50_001 * 4);
+        let Some(OwnedBuffers::Separate { output, .. }) = receive.finish().buffers else {
+            panic!("no buffers")
+        };
+        let received = output.into_list::<u32>().unwrap();
+        assert_eq!(received[0], [previous; 2]);
+        assert_eq!((received[1][49_998], received[1][49_999], received[1].len()), (previous, 9, 60_000));
+        let Some(OwnedBuffers::Separate { input, .. }) = send.finish().buffers else { panic!("no buffers") };
+        assert_eq!(input.into_list::<u32>().unwrap().len(), 3);
     });
 }

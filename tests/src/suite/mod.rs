@@ -3,6 +3,7 @@
 pub mod algorithms;
 pub mod arguments;
 pub mod asynchronous;
+pub mod borrowed;
 pub mod calls;
 pub mod failures;
 pub mod groups;
@@ -23,7 +24,9 @@ macro_rules! conformance {
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
                 every_rank_gets_the_same_bits refused_algorithms;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
-                cancel_revokes buffers_come_back;
+                cancel_revokes buffers_come_back lists messages_in_lists;
+            borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work
+                keepers_of_refused_calls keepers_of_failed_calls keepers_that_panic;
             handles: several_threads_wait several_threads_get_the_error waits_for_a_time functions_are_called_once
                 a_function_that_blocks_delays_no_call a_function_that_panics_harms_nobody functions_may_make_calls
                 functions_outlive_the_communicator functions_get_the_error;

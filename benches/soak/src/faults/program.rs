@@ -141,7 +141,7 @@ impl Start {
     }
 
     /// Starts it.
-    pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<u64>> {
+    pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<Vec<u64>>> {
         let (rank, ranks) = (communicator.group().rank(), communicator.group().size() as usize);
         let own = |elements| self.values(rank, 0..elements).collect::<Vec<u64>>();
         Ok(match self.collective {

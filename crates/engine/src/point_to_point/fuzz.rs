@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
+    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
 };
 
 use super::frame::{FRAME_BYTES, Frame, Message};
@@ -102,8 +102,8 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         ..Descriptor::new(operation, dtype, count)
     };
     let buffers = OwnedBuffers::Separate {
-        input: OwnedBuffer::new(vec![1u8; message_bytes]),
-        output: OwnedBuffer::new(vec![0u8; room_bytes]),
+        input: OwnedMemory::of(vec![1u8; message_bytes]),
+        output: OwnedMemory::of(vec![0u8; room_bytes]),
     };
     let (counts, options, site) = (Counts::Even, CallOptions::default(), Location::caller());
     let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
@@ -155,7 +155,8 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
 fn check(request: &Request, is_junk: bool) {
     assert!(request.is_done(), "{} waits", request.descriptor);
     let Some(result) = request.ending.result() else { panic!("{} has no result", request.descriptor) };
-    let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (result, request.ending.take_buffers())
+    let (Ok(outcome), Some(OwnedBuffers::Separate { output: OwnedMemory::One(output), .. })) =
+        (result, request.ending.take_buffers())
     else {
         return;
     };
