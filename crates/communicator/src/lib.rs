@@ -45,7 +45,7 @@ mod work;
 pub use allocation::{reserve, zeroed};
 pub use buffer::{Buffer, BufferMut, Buffers, DeviceBuffer};
 pub use call::{
-    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
+    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall, WhenBusy,
     deadline_after,
 };
 pub use check::{Lengths, check, lengths};

@@ -240,6 +240,11 @@ impl OwnedBuffers {
         self.each().find_map(|memory| memory.other_dtype(dtype))
     }
 
+    /// Whether any part lies on a device.
+    pub fn on_device(&self) -> bool {
+        self.each().any(|memory| matches!(memory, OwnedMemory::Device(_)))
+    }
+
     /// Whether a keeper must be dropped when the call has ended.
     pub fn has_keeper(&self) -> bool {
         self.each().any(OwnedMemory::has_keeper)

@@ -53,8 +53,7 @@ impl Communicator for Solo {
 
     fn execute(&self, call: Call<'_>) -> Result<Outcome> {
         if call.buffers.on_device() {
-            let instead = Some("a vendor's backend, or copy to the host".to_owned());
-            return Err(Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead });
+            return Err(device_unsupported());
         }
         match call.descriptor.operation {
             Operation::Send => self.queue.send(call),
@@ -65,6 +64,9 @@ impl Communicator for Solo {
 
     fn submit(&self, call: OwnedCall) -> Work {
         match call.descriptor.operation {
+            Operation::Recv if call.buffers.on_device() => {
+                Work::finished(Finished { result: Err(device_unsupported()), buffers: Some(call.buffers) })
+            }
             Operation::Recv => self.queue.post(call),
             Operation::Collective(_) | Operation::Send => {
                 let mut call = call;
@@ -102,6 +104,11 @@ impl Communicator for Solo {
     fn close(&self) -> Result<()> {
         Ok(())
     }
+}
+
+fn device_unsupported() -> Error {
+    let instead = Some("a vendor's backend, or copy to the host".to_owned());
+    Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead }
 }
 
 fn collective(call: Call<'_>) -> Result<Outcome> {

@@ -3,12 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
+use std::num::NonZeroUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error, Operation,
-    OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, Work,
+    Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, DeviceBuffer, Error,
+    Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, Work,
 };
 
 use crate::backend::Backend;
@@ -168,6 +169,33 @@ pub fn keepers_that_panic(backend: &dyn Backend) {
             all_reduce(comm, buffer, 100).wait().unwrap();
             assert_eq!(returned.recv_timeout(LONG).unwrap(), vec![comm.group().size(); 100]);
         }
+        comm.barrier().unwrap();
+    });
+}
+
+/// No backend of this suite reaches device memory: blocking and asynchronous calls are refused, and nothing happens.
+pub fn device_memory_is_refused(backend: &dyn Backend) {
+    run_each(backend, &[1, 2], |comm| {
+        // SAFETY: the address is never used.
+        let buffer = || unsafe { DeviceBuffer::from_raw(NonZeroUsize::MIN, 40, 0, 0) };
+        let is_refused = |result: Result<(), Error>| {
+            assert!(matches!(&result, Err(Error::Unsupported { .. })), "{result:?}");
+        };
+        is_refused(all_reduce(comm, OwnedMemory::Device(buffer()), 10).wait().map(drop));
+        let receive =
+            Descriptor { peer: Some(Peer::Any), ..Descriptor::new(Operation::Recv, DType::U32, 10) };
+        let (input, output) = (OwnedMemory::of(Vec::<u32>::new()), OwnedMemory::Device(buffer()));
+        let call = OwnedCall::new(receive, OwnedBuffers::Separate { input, output });
+        is_refused(comm.start(call).wait().map(drop));
+        let mut call = OwnedCall::new(
+            Descriptor {
+                place: Place::InPlace,
+                root: Some(0),
+                ..Descriptor::new(Collective::Broadcast, DType::U32, 10)
+            },
+            OwnedBuffers::InOut(OwnedMemory::Device(buffer())),
+        );
+        is_refused(comm.execute(call.borrow()).map(drop));
         comm.barrier().unwrap();
     });
 }
