@@ -6,7 +6,7 @@
 //!
 //! [`Communicator`]: unisono_communicator::Communicator
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod backend;

@@ -1,20 +1,21 @@
 //! The gate that every call passes on any backend: which thread may issue it and when, and what its failure means.
 
 use std::cell::RefCell;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Communicator, Descriptor, Error, Group, GroupRank, JobRank, Result, deadline_after,
+    Awaited, CallInfo, CallOptions, Communicator, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,
+    WhenBusy, deadline_after,
 };
 
 use crate::agreement::Agreements;
 use crate::board::Board;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
-use crate::lock;
 use crate::peers::Peers;
+use crate::turnstile::{Place, Turnstile};
 
 /// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
 /// spreading, after a mismatch for the description of the other rank's call. Each takes about a millisecond on an idle
@@ -37,14 +38,23 @@ pub struct CallGate {
     /// The number of communicators that have been made from this one.
     derived: AtomicU64,
     pub(crate) agreements: Agreements,
-    /// Held while a collective is issued; by a blocking one until it returns.
-    order: Mutex<()>,
+    /// Passed while a collective is issued; by a blocking one until it returns.
+    order: Turnstile,
 }
 
 /// The right to issue a collective, until it is dropped.
 #[must_use]
 pub struct Turn<'g> {
-    _order: MutexGuard<'g, ()>,
+    _place: Place<'g>,
+    /// How long the call has waited for it.
+    waited: Duration,
+}
+
+impl Turn<'_> {
+    /// What is left of the time of a call that had `timeout`.
+    pub fn time_left(&self, timeout: Duration) -> Duration {
+        timeout.saturating_sub(self.waited)
+    }
 }
 
 /// What the gate needs from a backend whose call has failed.
@@ -107,7 +117,7 @@ impl CallGate {
             is_closed: AtomicBool::new(false),
             derived: AtomicU64::new(0),
             agreements: Agreements::default(),
-            order: Mutex::new(()),
+            order: Turnstile::default(),
         }
     }
 
@@ -187,24 +197,45 @@ impl CallGate {
     }
 
     /// Only one thread at a time issues collectives. A labelled call waits for its turn, since its label reveals a
-    /// wrong order. An unlabelled one is refused.
+    /// wrong order, and so does one whose caller vouches for the order. Any other is refused.
     ///
     /// # Errors
-    /// [`Error::ConcurrentUse`].
-    pub fn issue(&self, descriptor: &Descriptor) -> Result<Turn<'_>> {
-        if descriptor.label.is_some() {
-            return Ok(self.wait_for_turn());
+    /// [`Error::ConcurrentUse`]; [`Error::Timeout`] when the call's time is over before its turn comes.
+    pub fn issue(&self, descriptor: &Descriptor, options: &CallOptions, site: Site) -> Result<Turn<'_>> {
+        if let Some(place) = self.order.try_take() {
+            return Ok(Turn { _place: place, waited: Duration::ZERO });
         }
-        match self.order.try_lock() {
-            Ok(order) => Ok(Turn { _order: order }),
-            Err(TryLockError::Poisoned(poisoned)) => Ok(Turn { _order: poisoned.into_inner() }),
-            Err(TryLockError::WouldBlock) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
+        match (options.when_busy, descriptor.label) {
+            (WhenBusy::Refuse, None) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
+            (WhenBusy::Queue, _) | (WhenBusy::Refuse, Some(_)) => {
+                let (started, timeout) = (Instant::now(), options.timeout.unwrap_or(self.timeout));
+                let place = self.order.take(deadline_after(started, timeout));
+                let waited = started.elapsed();
+                let place = place.ok_or_else(|| self.late(descriptor, site, waited))?;
+                // The communicator may have failed meanwhile.
+                self.check_revoked()?;
+                Ok(Turn { _place: place, waited })
+            }
         }
+    }
+
+    /// The failure of a call whose turn has not come in time. The other ranks wait for it, so it is everybody's.
+    fn late(&self, descriptor: &Descriptor, site: Site, waited: Duration) -> Error {
+        let (site, sizes, reported_by) = (Some(site.into()), None, self.group.own_job_rank());
+        let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site, sizes };
+        let status = "is in another thread's call, behind which this one waits".to_owned();
+        let not_arrived = vec![Awaited { rank: reported_by, status }];
+        self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
     /// Waits for the calls before this one, and returns the turn.
     pub fn wait_for_turn(&self) -> Turn<'_> {
-        Turn { _order: lock(&self.order) }
+        loop {
+            // The longest wait has an end too, a year away.
+            if let Some(place) = self.order.take(deadline_after(Instant::now(), Duration::MAX)) {
+                return Turn { _place: place, waited: Duration::ZERO };
+            }
+        }
     }
 
     /// Refuses calls of this thread on this communicator until the scope is dropped, because a user's function runs.

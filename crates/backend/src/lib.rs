@@ -24,6 +24,7 @@ mod fork;
 mod gate;
 mod messages;
 mod peers;
+mod turnstile;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

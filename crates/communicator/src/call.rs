@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use crate::algorithm_name::AlgorithmName;
-use crate::buffer::{Buffers, OwnedBuffers};
+use crate::buffer::Buffers;
 use crate::descriptor::Descriptor;
+use crate::owned::OwnedBuffers;
 use crate::reduce_op::UserFunction;
 use crate::short_text::ShortText;
 use crate::site::Site;
@@ -30,6 +31,17 @@ pub enum Determinism {
     Fixed,
 }
 
+/// What becomes of a call while another thread is in a call of the same communicator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenBusy {
+    /// [`crate::Error::ConcurrentUse`], since nothing says that the other ranks' threads come in the same order. Only a
+    /// labelled call waits its turn: its label reveals a wrong order.
+    #[default]
+    Refuse,
+    /// It waits its turn, first come first served. The caller vouches for the order on the other ranks.
+    Queue,
+}
+
 /// A caller's options for one call; see [`crate::Collectives::with`].
 ///
 /// ```
@@ -47,6 +59,8 @@ pub struct CallOptions {
     pub algorithm: Option<AlgorithmName>,
     /// The order of reduction.
     pub determinism: Determinism,
+    /// Whether it waits for another thread's call.
+    pub when_busy: WhenBusy,
 }
 
 impl CallOptions {
@@ -80,6 +94,25 @@ impl CallOptions {
         self
     }
 
+    /// Queues the call behind those of other threads in place of [`crate::Error::ConcurrentUse`]. The wait counts: when
+    /// the deadline passes in it, the communicator is revoked with [`crate::Error::Timeout`], as by any late call. An
+    /// asynchronous call waits before its handle is returned.
+    ///
+    /// ```
+    /// use unisono_communicator::{CallOptions, Collectives, ReduceOp, Solo};
+    /// let comm = Solo::new();
+    /// let queued = comm.with(CallOptions::new().queued());
+    /// std::thread::scope(|scope| {
+    ///     for _ in 0..4 {
+    ///         scope.spawn(|| queued.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap());
+    ///     }
+    /// });
+    /// ```
+    pub fn queued(mut self) -> CallOptions {
+        self.when_busy = WhenBusy::Queue;
+        self
+    }
+
     /// These options, with those of `outer` for what is not set here.
     pub fn or(&self, outer: &CallOptions) -> CallOptions {
         CallOptions {
@@ -89,6 +122,10 @@ impl CallOptions {
             determinism: match self.determinism {
                 Determinism::AnyOrder => outer.determinism,
                 Determinism::Fixed => Determinism::Fixed,
+            },
+            when_busy: match self.when_busy {
+                WhenBusy::Refuse => outer.when_busy,
+                WhenBusy::Queue => WhenBusy::Queue,
             },
         }
     }
@@ -144,6 +181,13 @@ pub struct OwnedCall {
 }
 
 impl OwnedCall {
+    /// A call with even counts and no options, at the line that calls this.
+    #[track_caller]
+    pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
+        OwnedCall { descriptor, buffers, counts, options, user_function: None, site }
+    }
+
     /// The same call on borrowed buffers.
     pub fn borrow(&mut self) -> Call<'_> {
         Call {

@@ -3,12 +3,13 @@
 
 use unisono_schedule::Collective;
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Division, SegmentList, Segments, SegmentsMut};
+use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{Call, Counts};
 use crate::descriptor::Place;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::operation::Operation;
+use crate::segments::Division;
 
 /// What a buffer is to its call.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,12 +29,12 @@ struct Segmented<'a> {
 }
 
 impl<'a> Segmented<'a> {
-    fn new<S: AsRef<[u8]>>(
-        list: &'a SegmentList<S>,
+    fn new(
+        divided: Option<(Division, &'a [usize])>,
         side: Side,
         argument: &'static str,
     ) -> Option<Segmented<'a>> {
-        Some(Segmented { side, argument, division: list.division(), ends: list.ends() })
+        divided.map(|(division, ends)| Segmented { side, argument, division, ends })
     }
 
     /// The bytes of each segment.
@@ -76,12 +77,12 @@ fn segmented<'a>(call: &'a Call<'_>) -> [Option<Segmented<'a>>; 2] {
         Buffers::Separate { input, output } => (Some(input), output, "output"),
     };
     let input = match input {
-        Some(Buffer::Host(Segments::Many(list))) => Segmented::new(list, Side::Input, "input"),
-        Some(Buffer::Host(Segments::One(_)) | Buffer::Device(_)) | None => None,
+        Some(Buffer::Host(segments)) => Segmented::new(segments.divided(), Side::Input, "input"),
+        Some(Buffer::Device(_)) | None => None,
     };
     let output = match output {
-        BufferMut::Host(SegmentsMut::Many(list)) => Segmented::new(list, Side::Output, name),
-        BufferMut::Host(SegmentsMut::One(_)) | BufferMut::Device(_) => None,
+        BufferMut::Host(segments) => Segmented::new(segments.divided(), Side::Output, name),
+        BufferMut::Device(_) => None,
     };
     [input, output]
 }

@@ -2,7 +2,7 @@
 
 use unisono_schedule::Collective;
 
-use crate::buffer::{Buffer, BufferMut, Buffers, Division};
+use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{Call, CallOptions, Counts, Outcome};
 use crate::check::check;
 use crate::communicator::{Communicator, With};
@@ -11,6 +11,7 @@ use crate::dtype::{DType, Element};
 use crate::error::Result;
 use crate::operation::Operation;
 use crate::reduce_op::{ReduceOp, UserFunction, UserOp};
+use crate::segments::Division;
 use crate::site::Site;
 
 /// The result of a receive.

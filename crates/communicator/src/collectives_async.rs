@@ -3,18 +3,18 @@
 use unisono_schedule::Collective;
 
 use crate::allocation::zeroed;
-use crate::buffer::{OwnedBuffer, OwnedBuffers};
-use crate::call::{CallOptions, Counts, OwnedCall};
+use crate::call::OwnedCall;
 use crate::check::check;
 use crate::collectives::{point_to_point, reducing, rooted, share_of};
 use crate::communicator::Communicator;
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::{DType, Element};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::operation::Operation;
+use crate::owned::{OwnedBuffers, OwnedMemory};
 use crate::reduce_op::ReduceOp;
-use crate::site::Site;
-use crate::work::{Finished, TypedWork, Work};
+use crate::segments::Division;
+use crate::work::{Finished, TypedWork, Work, WorkResult};
 
 /// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
 /// memory that its caller may free.
@@ -30,27 +30,74 @@ pub trait CollectivesAsync: Communicator {
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
     #[track_caller]
-    fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<T> {
-        in_place(self, reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op), buffer)
+    fn all_reduce_async<T: Element>(&self, buffer: Vec<T>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, buffer.len(), op);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
+    }
+
+    /// [`crate::Collectives::all_reduce_coalesced`]; the handle gives the list of reduced vectors.
+    ///
+    /// ```
+    /// use unisono_communicator::{CollectivesAsync, ReduceOp, Solo};
+    /// let (weights, biases) = (vec![1.0f32; 6], vec![2.0f32; 2]);
+    /// let work = Solo::new().all_reduce_coalesced_async(vec![weights, biases], ReduceOp::Sum);
+    /// assert_eq!(work.wait()?, [vec![1.0; 6], vec![2.0; 2]]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_reduce_coalesced_async<T: Element>(
+        &self,
+        buffers: Vec<Vec<T>>,
+        op: ReduceOp,
+    ) -> TypedWork<Vec<Vec<T>>> {
+        let count = buffers.iter().map(Vec::len).sum();
+        let descriptor = reducing(Collective::AllReduce, T::DTYPE, count, op);
+        in_place(self, descriptor, OwnedMemory::of_list(buffers, Division::Coalesced))
+    }
+
+    /// [`crate::Collectives::reduce_scatter_list`]: `inputs[r]` goes to rank r; the handle gives this rank's share.
+    #[track_caller]
+    fn reduce_scatter_list_async<T: Element>(&self, inputs: Vec<Vec<T>>, op: ReduceOp) -> TypedWork<Vec<T>> {
+        let share = inputs.get(self.group().rank() as usize).map_or(0, Vec::len);
+        let descriptor = reducing(Collective::ReduceScatter, T::DTYPE, share, op);
+        let inputs = OwnedMemory::of_list(inputs, Division::Shares);
+        separate_memory(self, descriptor, inputs, || zeroed::<T>(share).map(OwnedMemory::of))
+    }
+
+    /// [`crate::Collectives::all_gather_list`]; the handle gives a vector for each rank.
+    ///
+    /// ```
+    /// use unisono_communicator::{CollectivesAsync, Solo};
+    /// assert_eq!(Solo::new().all_gather_list_async(vec![7u8, 8]).wait()?, [[7, 8]]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn all_gather_list_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<Vec<T>>> {
+        let (count, ranks) = (input.len(), self.group().size());
+        let descriptor = Descriptor::new(Collective::AllGather, T::DTYPE, count as u64);
+        separate_memory(self, descriptor, OwnedMemory::of(input), || {
+            let outputs = (0..ranks).map(|_| zeroed::<T>(count)).collect::<Result<Vec<_>>>()?;
+            Ok(OwnedMemory::of_list(outputs, Division::Shares))
+        })
     }
 
     /// [`crate::Collectives::reduce_scatter`]; `input` has p shares, the handle gives this rank's.
     #[track_caller]
-    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> Result<TypedWork<T>> {
+    fn reduce_scatter_async<T: Element>(&self, input: Vec<T>, op: ReduceOp) -> Result<TypedWork<Vec<T>>> {
         let share = share_of(self, input.len(), "input")?;
         Ok(separate(self, reducing(Collective::ReduceScatter, T::DTYPE, share, op), input, share))
     }
 
     /// [`crate::Collectives::all_gather`]; the handle gives all inputs in rank order.
     #[track_caller]
-    fn all_gather_async<T: Element>(&self, input: Vec<T>) -> TypedWork<T> {
+    fn all_gather_async<T: Element>(&self, input: Vec<T>) -> TypedWork<Vec<T>> {
         let output = input.len() * self.group().size() as usize;
         separate(self, Descriptor::new(Collective::AllGather, T::DTYPE, input.len() as u64), input, output)
     }
 
     /// [`crate::Collectives::all_to_all`].
     #[track_caller]
-    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> Result<TypedWork<T>> {
+    fn all_to_all_async<T: Element>(&self, input: Vec<T>) -> Result<TypedWork<Vec<T>>> {
         let share = share_of(self, input.len(), "input")?;
         let output = input.len();
         Ok(separate(self, Descriptor::new(Collective::AllToAll, T::DTYPE, share as u64), input, output))
@@ -58,13 +105,14 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::broadcast`].
     #[track_caller]
-    fn broadcast_async<T: Element>(&self, buffer: Vec<T>, root: u32) -> TypedWork<T> {
-        in_place(self, rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root), buffer)
+    fn broadcast_async<T: Element>(&self, buffer: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
+        let descriptor = rooted(Collective::Broadcast, T::DTYPE, buffer.len(), root);
+        in_place(self, descriptor, OwnedMemory::of(buffer))
     }
 
     /// [`crate::Collectives::reduce`]; the handle gives the reduction at the root, an empty vector elsewhere.
     #[track_caller]
-    fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<T> {
+    fn reduce_async<T: Element>(&self, input: Vec<T>, op: ReduceOp, root: u32) -> TypedWork<Vec<T>> {
         let output = if self.group().rank() == root { input.len() } else { 0 };
         let descriptor =
             Descriptor { op: Some(op), ..rooted(Collective::Reduce, T::DTYPE, input.len(), root) };
@@ -73,7 +121,7 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::gather`]; the handle gives all inputs at the root, an empty vector elsewhere.
     #[track_caller]
-    fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<T> {
+    fn gather_async<T: Element>(&self, input: Vec<T>, root: u32) -> TypedWork<Vec<T>> {
         let ranks = if self.group().rank() == root { self.group().size() as usize } else { 0 };
         let output = input.len() * ranks;
         separate(self, rooted(Collective::Gather, T::DTYPE, input.len(), root), input, output)
@@ -81,7 +129,7 @@ pub trait CollectivesAsync: Communicator {
 
     /// [`crate::Collectives::scatter`] of shares of `count` elements; `input` is empty except at the root.
     #[track_caller]
-    fn scatter_async<T: Element>(&self, input: Vec<T>, count: usize, root: u32) -> TypedWork<T> {
+    fn scatter_async<T: Element>(&self, input: Vec<T>, count: usize, root: u32) -> TypedWork<Vec<T>> {
         separate(self, rooted(Collective::Scatter, T::DTYPE, count, root), input, count)
     }
 
@@ -97,8 +145,8 @@ pub trait CollectivesAsync: Communicator {
     fn send_async<T: Element>(&self, message: Vec<T>, peer: u32, tag: u32) -> Work {
         let descriptor = point_to_point(Operation::Send, T::DTYPE, message.len(), Peer::Rank(peer), tag);
         let buffers = OwnedBuffers::Separate {
-            input: OwnedBuffer::new(message),
-            output: OwnedBuffer::new(Vec::<T>::new()),
+            input: OwnedMemory::of(message),
+            output: OwnedMemory::of(Vec::<T>::new()),
         };
         submit(self, descriptor, buffers)
     }
@@ -108,23 +156,29 @@ pub trait CollectivesAsync: Communicator {
     fn recv_async<T: Element>(&self, buffer: Vec<T>, peer: Peer, tag: u32) -> Work {
         let descriptor = point_to_point(Operation::Recv, T::DTYPE, buffer.len(), peer, tag);
         let buffers = OwnedBuffers::Separate {
-            input: OwnedBuffer::new(Vec::<T>::new()),
-            output: OwnedBuffer::new(buffer),
+            input: OwnedMemory::of(Vec::<T>::new()),
+            output: OwnedMemory::of(buffer),
         };
         submit(self, descriptor, buffers)
+    }
+
+    /// Any call, made by hand: lists, uneven counts, options, memory that stays where it is
+    /// ([`crate::OwnedBuffer::from_raw`]). Its arguments are checked; an error is that of the handle.
+    fn start(&self, call: OwnedCall) -> Work {
+        checked(self, call)
     }
 }
 
 impl<C: Communicator + ?Sized> CollectivesAsync for C {}
 
 #[track_caller]
-fn in_place<T: Element, C: Communicator + ?Sized>(
+fn in_place<R: WorkResult, C: Communicator + ?Sized>(
     comm: &C,
     descriptor: Descriptor,
-    buffer: Vec<T>,
-) -> TypedWork<T> {
+    buffer: OwnedMemory,
+) -> TypedWork<R> {
     let descriptor = Descriptor { place: Place::InPlace, ..descriptor };
-    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(OwnedBuffer::new(buffer))))
+    TypedWork::new(submit(comm, descriptor, OwnedBuffers::InOut(buffer)))
 }
 
 #[track_caller]
@@ -133,27 +187,44 @@ fn separate<T: Element, C: Communicator + ?Sized>(
     descriptor: Descriptor,
     input: Vec<T>,
     output_elements: usize,
-) -> TypedWork<T> {
-    let buffers =
-        |output| OwnedBuffers::Separate { input: OwnedBuffer::new(input), output: OwnedBuffer::new(output) };
-    TypedWork::new(match zeroed::<T>(output_elements) {
-        Ok(output) => submit(comm, descriptor, buffers(output)),
-        Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(buffers(Vec::new())) }),
+) -> TypedWork<Vec<T>> {
+    let output = || zeroed::<T>(output_elements).map(OwnedMemory::of);
+    separate_memory(comm, descriptor, OwnedMemory::of(input), output)
+}
+
+#[track_caller]
+fn separate_memory<R: WorkResult, C: Communicator + ?Sized>(
+    comm: &C,
+    descriptor: Descriptor,
+    input: OwnedMemory,
+    output: impl FnOnce() -> Result<OwnedMemory>,
+) -> TypedWork<R> {
+    TypedWork::new(match output() {
+        Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
+        Err(error) => {
+            let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
+            Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
+        }
     })
 }
 
 #[track_caller]
 fn submit<C: Communicator + ?Sized>(comm: &C, descriptor: Descriptor, buffers: OwnedBuffers) -> Work {
-    let mut call = OwnedCall {
-        descriptor,
-        buffers,
-        counts: Counts::Even,
-        options: CallOptions::default(),
-        user_function: None,
-        site: Site::caller(),
-    };
-    match check(&call.borrow(), comm.group()) {
+    checked(comm, OwnedCall::new(descriptor, buffers))
+}
+
+fn checked<C: Communicator + ?Sized>(comm: &C, mut call: OwnedCall) -> Work {
+    match check(&call.borrow(), comm.group()).and_then(|()| check_dtype(&call)) {
         Ok(()) => comm.submit(call),
         Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+    }
+}
+
+/// Refuses buffers whose elements are not those of the descriptor.
+fn check_dtype(call: &OwnedCall) -> Result<()> {
+    let dtype = call.descriptor.dtype;
+    match call.buffers.other_dtype(dtype) {
+        Some(other) => Err(Error::invalid("dtype", format!("{dtype}, but a buffer has elements of {other}"))),
+        None => Ok(()),
     }
 }

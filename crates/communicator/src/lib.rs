@@ -27,27 +27,29 @@ mod collectives_uneven;
 mod communicator;
 mod descriptor;
 mod dtype;
+mod ending;
 mod error;
 mod error_code;
 mod float8;
 mod group;
 mod operation;
+mod owned;
 mod rank;
+mod raw_memory;
 mod reduce_op;
+mod segments;
 mod short_text;
 mod site;
 mod sizes;
 mod solo;
+mod solo_messages;
 mod work;
 
 pub use algorithm_name::AlgorithmName;
 pub use allocation::{reserve, zeroed};
-pub use buffer::{
-    Buffer, BufferMut, Buffers, DeviceBuffer, Division, OwnedBuffer, OwnedBuffers, SegmentList, Segments,
-    SegmentsMut,
-};
+pub use buffer::{Buffer, BufferMut, Buffers, DeviceBuffer};
 pub use call::{
-    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall,
+    CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall, WhenBusy,
     deadline_after,
 };
 pub use check::{Lengths, check, check_request, lengths};
@@ -60,15 +62,19 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
+pub use ending::{AfterEnd, DoneCallback, Ending, Notices, call_back};
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
 pub use error_code::ErrorCode;
 pub use group::{Group, Process};
 pub use operation::Operation;
+pub use owned::{OwnedBuffer, OwnedBuffers, OwnedMemory};
 pub use rank::{GroupRank, JobRank};
+pub use raw_memory::Keeper;
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
+pub use segments::{Division, SegmentList, Segments, SegmentsMut};
 pub use short_text::ShortText;
 pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use unisono_schedule::{Collective, UnknownCollective};
-pub use work::{Finished, TypedWork, Work, WorkSource};
+pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};

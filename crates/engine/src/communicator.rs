@@ -56,7 +56,8 @@ impl<L: Links + 'static> EngineCommunicator<L> {
 
     fn run_collective(&self, collective: Collective, call: &mut Call<'_>) -> Result<Outcome> {
         let (shared, gate) = (&*self.shared, &self.shared.gate);
-        let _turn = gate.issue(&call.descriptor)?;
+        let turn = gate.issue(&call.descriptor, &call.options, call.site.into())?;
+        call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
         let active = ActiveCall::start(collective, call, &mut guard, gate)?;
@@ -71,10 +72,11 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     }
 
     /// Queues an asynchronous collective, for whoever holds the links.
-    fn queue_collective(&self, collective: Collective, call: OwnedCall) -> Work {
+    fn queue_collective(&self, collective: Collective, mut call: OwnedCall) -> Work {
         let gate = &self.shared.gate;
-        let request = match gate.issue(&call.descriptor) {
-            Ok(_turn) => {
+        let request = match gate.issue(&call.descriptor, &call.options, call.site.into()) {
+            Ok(turn) => {
+                call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
                 let request = Request::new(call, self.shared.completions.clone());
                 self.shared.queue.push(QueuedCollective { collective, request: request.clone() });
                 request
@@ -137,7 +139,14 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        if let Err(error) = self.shared.admit(&call.descriptor) {
+        let admitted = self.shared.admit(&call.descriptor).and_then(|()| {
+            if call.buffers.on_device() {
+                return Err(device_unsupported(self.backend()));
+            }
+            // It drops the keeper.
+            if call.buffers.has_keeper() { self.shared.completions.callbacks().start() } else { Ok(()) }
+        });
+        if let Err(error) = admitted {
             return refused(call, error);
         }
         match call.descriptor.operation {

@@ -26,7 +26,7 @@ fn watched<T: Send + 'static>(limit: Duration, body: impl FnOnce() -> T + Send +
 
 /// A waker that asks at once, on the thread that wakes, as a run-to-completion executor does.
 struct Inline {
-    work: Mutex<Option<TypedWork<u32>>>,
+    work: Mutex<Option<TypedWork<Vec<u32>>>>,
     is_done: AtomicBool,
 }
 
@@ -94,7 +94,7 @@ fn a_credit_for_a_peer_that_left_is_not_pending_for_ever() {
         last.send(&[2u8], 0, 2).unwrap();
         // Reads rank 1's message, which nobody wants yet, and the end of its stream.
         world[0].recv(&mut [0u8], Peer::Any, 2).unwrap();
-        world[0].recv_async(vec![0u8], Peer::Any, 1).wait().result.unwrap();
+        world[0].recv_async(vec![0u8], Peer::Any, 1).wait().unwrap();
         let weak = Arc::downgrade(&world.pop().unwrap());
         assert!(weak.upgrade().is_none());
         let quick = last.with(CallOptions::new().timeout(Duration::from_secs(10)));
@@ -188,7 +188,7 @@ fn a_failed_work_gives_its_buffers_back() {
         let world = in_process::world(2);
         let work = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
         work.cancel();
-        work.wait()
+        work.finish()
     });
     assert!(matches!(result, Err(Error::Revoked { .. })));
     assert!(buffers.is_some());

@@ -330,7 +330,7 @@ fn queued_work_does_not_hide_a_death() {
             if rank(&*comm) == 1 {
                 panic!("on purpose");
             }
-            work.wait().result.unwrap_err()
+            work.wait().unwrap_err()
         });
         assert_eq!(loss(errors[0].as_ref().unwrap()).0, [1]);
     });

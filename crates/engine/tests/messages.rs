@@ -170,7 +170,7 @@ fn frames_arrive_in_crumbs() {
                             assert_eq!(received.count, length);
                             assert!(buffer == message(turn + (rank ^ 1), length), "{length} elements");
                         }
-                        works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+                        works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
                     }
                 });
             }
@@ -212,7 +212,7 @@ fn the_queue_of_a_receiver_is_bounded() {
                 let sent = sent_bytes(&traces[1]);
                 has_counted.wait();
                 assert_eq!(sent, eager + asked * FRAME_BYTES + FRAME_BYTES + 64);
-                works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+                works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
             });
             world[0].recv(&mut [0u64; 8], Peer::Rank(1), 2).expect("the last message");
             // The next receive makes room in the queue, and more is sent.
@@ -285,7 +285,7 @@ fn both_directions_at_once() {
                         comm.recv(&mut buffer, Peer::Any, 8).expect("recv");
                         assert_eq!(buffer, [number as u32; 60]);
                     }
-                    works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+                    works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
                     comm.close().expect("close");
                 });
             }

@@ -203,7 +203,7 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
 fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
     watched(|| {
         let (world, _) = world();
-        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().result.unwrap_err();
+        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().unwrap_err();
         let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
         assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet");
     });

@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, reason = "the test reads it")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
@@ -16,6 +17,9 @@ const FORKS: u32 = 20;
 
 /// Long enough on any machine.
 const CHILD_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// How often the function that the parent gave to its handle was called in this process.
+static CALLED: AtomicU32 = AtomicU32::new(0);
 
 fn main() {
     let comm = unisono::init().unwrap();
@@ -39,6 +43,9 @@ fn main() {
         }
     };
     let mut work = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+    work.as_work().on_done(|_| {
+        CALLED.fetch_add(1, Ordering::SeqCst);
+    });
     for _ in 0..FORKS {
         work = match fork() {
             None => refused_in_child(comm, work),
@@ -50,6 +57,11 @@ fn main() {
     }
     comm.send(&[0u8], 1, 0).unwrap();
     assert_eq!(work.wait().unwrap(), [2]);
+    let until = Instant::now() + CHILD_TIME_MAX;
+    while CALLED.load(Ordering::SeqCst) == 0 {
+        assert!(Instant::now() < until, "the function given to on_done is not called");
+        std::thread::sleep(Duration::from_millis(1));
+    }
     comm.close().unwrap();
     println!("done");
 }
@@ -66,7 +78,7 @@ fn fork() -> Option<i32> {
 }
 
 /// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
-fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<u32>) -> ! {
+fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<Vec<u32>>) -> ! {
     let is_refused = |error: Error| matches!(error, Error::Forked { .. });
     let checks = [
         comm.barrier().is_err_and(is_refused),
@@ -75,10 +87,23 @@ fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<u32>) -> ! {
         comm.shrink().is_err_and(is_refused),
         comm.close().is_err_and(is_refused),
         work.is_done(),
+        work.as_work().wait_timeout(Duration::MAX).is_some_and(|result| result.is_err_and(is_refused)),
+        is_told_at_once(&work),
         work.wait().is_err_and(is_refused),
     ];
     drop(comm);
+    // The parent's function is the parent's to call.
+    let checks = checks.into_iter().chain([CALLED.load(Ordering::SeqCst) == 0]).collect::<Vec<_>>();
     std::process::exit(i32::from(checks.contains(&false)));
+}
+
+/// Whether a function that the child gives to a handle is called at once, and refused.
+fn is_told_at_once(work: &TypedWork<Vec<u32>>) -> bool {
+    let (sender, told) = std::sync::mpsc::channel();
+    work.as_work().on_done(move |result| {
+        let _ = sender.send(matches!(result, Err(Error::Forked { .. })));
+    });
+    told.try_recv() == Ok(true)
 }
 
 fn await_child(child: i32) {

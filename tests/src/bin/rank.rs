@@ -80,7 +80,7 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
         let receive = comm.recv_async(vec![0u32; count], Peer::Rank(previous), 1);
         let sums = comm.all_reduce_async(vec![rank; count], ReduceOp::Sum);
         comm.send(&vec![rank; count], next, 1)?;
-        assert_eq!(receive.wait().result?.source, Some(previous));
+        assert_eq!(receive.wait()?.source, Some(previous));
         assert!(sums.wait()?.iter().all(|&sum| sum == ranks * (ranks - 1) / 2));
         let halves = comm.subgroup(&(0..ranks).step_by(2).collect::<Vec<_>>())?;
         if let Some(half) = halves {

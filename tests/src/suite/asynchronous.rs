@@ -8,7 +8,8 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Collectives, CollectivesAsync, Communicator, Error, OwnedBuffers, Peer, ReduceOp, TypedWork,
+    Collectives, CollectivesAsync, Communicator, DType, Descriptor, Division, Error, Operation, OwnedBuffers,
+    OwnedCall, OwnedMemory, Peer, ReduceOp, TypedWork,
 };
 
 use crate::backend::Backend;
@@ -36,7 +37,7 @@ pub fn every_typed_form(backend: &dyn Backend) {
             let scatter = comm.scatter_async(only_at_root(everything.clone()), count, root);
             let barrier = comm.barrier_async();
 
-            barrier.wait().result.unwrap();
+            barrier.wait().unwrap();
             assert_eq!(all_reduce.wait().unwrap(), vec![sum; count]);
             assert_eq!(reduce_scatter.wait().unwrap(), vec![sum; count]);
             assert_eq!(all_gather.wait().unwrap(), everything);
@@ -55,14 +56,14 @@ fn message(comm: &dyn Communicator, count: usize) {
     let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
     let receive = comm.recv_async(vec![0u32; count + 2], Peer::Rank(previous), 3);
     let send = comm.send_async(vec![rank; count], next, 3);
-    let received = receive.wait();
+    let received = receive.finish();
     let outcome = received.result.unwrap();
     assert_eq!((outcome.source, outcome.tag, outcome.bytes), (Some(previous), 3, count as u64 * 4));
     let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else { panic!("no buffers") };
     let mut expected = vec![previous; count];
     expected.extend([0, 0]);
     assert_eq!(output.into_vec::<u32>().unwrap(), expected);
-    let Some(OwnedBuffers::Separate { input, .. }) = send.wait().buffers else { panic!("no buffers") };
+    let Some(OwnedBuffers::Separate { input, .. }) = send.finish().buffers else { panic!("no buffers") };
     assert_eq!(input.into_vec::<u32>().unwrap(), vec![rank; count]);
 }
 
@@ -71,7 +72,7 @@ pub fn order_of_issue(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
         for turn in 0..3 {
-            let mut handles: Vec<(u32, TypedWork<u32>)> = Vec::new();
+            let mut handles: Vec<(u32, TypedWork<Vec<u32>>)> = Vec::new();
             for round in 1..=20u32 {
                 let length = round as usize * 37 % 400;
                 handles.push((round, comm.all_reduce_async(vec![round; length], ReduceOp::Sum)));
@@ -169,7 +170,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
                 // The others cannot have ended: this rank's part is a receive that nobody answers.
                 let handle = comm.recv_async(vec![0u8; 4], Peer::Rank(1), 77);
                 handle.cancel();
-                handle.wait().result.map(|_| ())
+                handle.wait().map(|_| ())
             } else {
                 comm.all_reduce(&mut [1u32], ReduceOp::Sum)
             };
@@ -198,7 +199,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
 /// The vectors come back from a failed call too, and from one that was refused.
 pub fn buffers_come_back(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {
-        let refused = comm.all_reduce_async(vec![1.0f32; 3], ReduceOp::BitAnd).into_work().wait();
+        let refused = comm.all_reduce_async(vec![1.0f32; 3], ReduceOp::BitAnd).into_work().finish();
         assert!(matches!(refused.result, Err(Error::InvalidArgument { argument: "op", .. })));
         let Some(OwnedBuffers::InOut(buffer)) = refused.buffers else { panic!("no buffer") };
         assert_eq!(buffer.into_vec::<f32>(), Some(vec![1.0; 3]));
@@ -208,10 +209,60 @@ pub fn buffers_come_back(backend: &dyn Backend) {
             entered.unwrap();
             let work = comm.recv_async(vec![7u16; 9], Peer::Rank(1), 5);
             comm.revoke(Error::Closed).unwrap();
-            let Some(OwnedBuffers::Separate { output, .. }) = work.wait().buffers else {
+            let Some(OwnedBuffers::Separate { output, .. }) = work.finish().buffers else {
                 panic!("no buffers")
             };
             assert_eq!(output.into_vec::<u16>().map(|vec| vec.len()), Some(9));
         }
+    });
+}
+
+/// The asynchronous forms of lists: what comes back is a list.
+pub fn lists(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let sum = ranks * (ranks + 1) / 2;
+        let parts: Vec<Vec<u32>> = [3, 0, 70_000, 1].map(|length| vec![rank + 1; length]).into();
+        let coalesced = comm.all_reduce_coalesced_async(parts, ReduceOp::Sum);
+        let none = comm.all_reduce_coalesced_async(Vec::<Vec<u32>>::new(), ReduceOp::Sum);
+        let gathered = comm.all_gather_list_async(vec![rank; 11]);
+        let inputs = (0..ranks).map(|to| vec![to + 1; 9]).collect();
+        let scattered = comm.reduce_scatter_list_async(inputs, ReduceOp::Sum);
+        assert_eq!(scattered.wait().unwrap(), [ranks * (rank + 1); 9]);
+        assert_eq!(gathered.wait().unwrap(), (0..ranks).map(|from| vec![from; 11]).collect::<Vec<_>>());
+        let reduced = coalesced.wait().unwrap();
+        assert_eq!(reduced.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0, 70_000, 1]);
+        assert!(reduced.iter().flatten().all(|&value| value == sum));
+        assert!(none.wait().unwrap().is_empty());
+        let wrong = comm.reduce_scatter_list_async(vec![vec![1u32]; ranks as usize + 1], ReduceOp::Sum);
+        assert!(matches!(wrong.wait(), Err(Error::InvalidArgument { argument: "input", .. })));
+    });
+}
+
+/// Messages whose memory is a list, on either side.
+pub fn messages_in_lists(backend: &dyn Backend) {
+    run_each(backend, &[1, 2, 3], |comm| {
+        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+        let start = |operation, peer, list: Vec<Vec<u32>>| {
+            let count = list.iter().map(Vec::len).sum::<usize>() as u64;
+            let (list, none) =
+                (OwnedMemory::of_list(list, Division::Anywhere), OwnedMemory::of(Vec::<u32>::new()));
+            let (input, output) = if operation == Operation::Send { (list, none) } else { (none, list) };
+            let peer = Some(Peer::Rank(peer));
+            let descriptor = Descriptor { peer, tag: 2, ..Descriptor::new(operation, DType::U32, count) };
+            comm.start(OwnedCall::new(descriptor, OwnedBuffers::Separate { input, output }))
+        };
+        let receive = start(Operation::Recv, previous, vec![vec![9; 2], vec![9; 60_000]]);
+        let send = start(Operation::Send, next, vec![vec![rank; 1], vec![], vec![rank; 50_000]]);
+        assert_eq!(receive.wait().unwrap().bytes, 50_001 * 4);
+        let Some(OwnedBuffers::Separate { output, .. }) = receive.finish().buffers else {
+            panic!("no buffers")
+        };
+        let received = output.into_list::<u32>().unwrap();
+        assert_eq!(received[0], [previous; 2]);
+        assert_eq!((received[1][49_998], received[1][49_999], received[1].len()), (previous, 9, 60_000));
+        let Some(OwnedBuffers::Separate { input, .. }) = send.finish().buffers else { panic!("no buffers") };
+        assert_eq!(input.into_list::<u32>().unwrap().len(), 3);
     });
 }

@@ -1,8 +1,12 @@
 //! Subgroups, duplicates, and threads that share a communicator.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Peer, ReduceOp};
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, UserOp,
+};
 
 use crate::backend::Backend;
 use crate::world::{options, run, run_each};
@@ -158,4 +162,65 @@ pub fn labelled_threads_take_turns(backend: &dyn Backend) {
         comm.close().unwrap();
     });
     assert_eq!(turns.load(Ordering::SeqCst), 200);
+}
+
+/// Queued calls of four threads wait for each other, without labels, asynchronous ones too.
+pub fn queued_threads_take_turns(backend: &dyn Backend) {
+    let turns = AtomicU32::new(0);
+    run(backend, 2, &options(), |comm| {
+        let call = || {
+            for turn in 0..50 {
+                let queued = comm.with(CallOptions::new().queued());
+                if turn % 2 == 0 {
+                    assert_eq!(sum_of_ones(&queued), 2);
+                } else {
+                    assert_eq!(queued.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().unwrap(), [2]);
+                }
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(call)));
+            call();
+        });
+        comm.close().unwrap();
+    });
+    assert_eq!(turns.load(Ordering::SeqCst), 400);
+}
+
+/// A call whose turn does not come in its time ends with a timeout that says so, on every rank.
+pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
+    run(backend, 2, &options(), |comm| {
+        let is_this = |error: Error| {
+            let is_late =
+                matches!(error.root_cause(), Error::Timeout { reported_by, .. } if reported_by.get() == 0);
+            assert!(is_late && error.to_string().contains("another thread's call"), "{error}");
+        };
+        let (entered, has_entered) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let (released, is_slow) = (Mutex::new(released), comm.group().rank() == 0);
+        let function = move |left: &[u32], right: &[u32], out: &mut [u32]| {
+            out[0] = left[0] + right[0];
+            if is_slow {
+                entered.send(()).unwrap();
+                let _ = released.lock().unwrap().recv();
+            }
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let both_reduce = comm.with(CallOptions::new().algorithm("recursive_doubling"));
+                // The failure of the other thread's call may reach it.
+                let _ = both_reduce.all_reduce_user(&mut [1u32], UserOp::commutative("slow"), function);
+            });
+            if comm.group().rank() == 0 {
+                has_entered.recv().unwrap();
+                let soon = CallOptions::new().queued().timeout(Duration::from_millis(20));
+                is_this(comm.with(soon).all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_err());
+            } else {
+                is_this(comm.recv(&mut [0u8], Peer::Rank(0), 3).unwrap_err());
+            }
+            drop(release);
+            first.join().unwrap();
+        });
+    });
 }

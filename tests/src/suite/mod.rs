@@ -3,9 +3,11 @@
 pub mod algorithms;
 pub mod arguments;
 pub mod asynchronous;
+pub mod borrowed;
 pub mod calls;
 pub mod failures;
 pub mod groups;
+pub mod handles;
 pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
@@ -23,12 +25,18 @@ macro_rules! conformance {
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
                 every_rank_gets_the_same_bits refused_algorithms;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
-                cancel_revokes buffers_come_back;
+                cancel_revokes buffers_come_back lists messages_in_lists;
+            borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work
+                keepers_of_refused_calls device_memory_is_refused keepers_of_failed_calls keepers_that_panic;
+            handles: several_threads_wait several_threads_get_the_error waits_for_a_time functions_are_called_once
+                a_function_that_blocks_delays_no_call a_function_that_panics_harms_nobody functions_may_make_calls
+                functions_outlive_the_communicator functions_get_the_error;
             point_to_point: ring_of_messages tags_choose order_per_pair_and_tag any_source longer_receives
                 truncation_is_harmless receive_posted_before_a_collective many_in_flight messages_to_oneself
                 elements_of_another_size;
             groups: subgroups_of_some reordered_ranks duplicates_are_independent wrong_lists nested_subgroups
-                concurrent_use_is_refused labelled_threads_take_turns;
+                concurrent_use_is_refused labelled_threads_take_turns
+                queued_threads_take_turns a_turn_that_does_not_come;
             arguments: bad_arguments_change_nothing closed_communicators_say_so;
             mismatch: every_compared_field different_roots uneven_counts_differ closing_after_unequal_calls;
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays

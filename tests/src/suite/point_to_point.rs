@@ -26,7 +26,7 @@ pub fn ring_of_messages(backend: &dyn Backend) {
             let received = comm.recv(&mut buffer, Peer::Rank(previous), 1).unwrap();
             assert_eq!((received.source, received.tag, received.count), (previous, 1, length));
             assert!(buffer == message(previous, length), "{length} elements from {previous}");
-            work.wait().result.unwrap();
+            work.wait().unwrap();
         }
     });
 }
@@ -47,7 +47,7 @@ pub fn tags_choose(backend: &dyn Backend) {
                 }
                 Vec::new()
             };
-            works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+            works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
         }
     });
 }
@@ -70,7 +70,7 @@ pub fn order_per_pair_and_tag(backend: &dyn Backend) {
                 assert!(buffer[..length] == message(length as u32, length));
             }
         }
-        works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+        works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
     });
 }
 
@@ -90,7 +90,7 @@ pub fn any_source(backend: &dyn Backend) {
                 }
                 assert_eq!(sources.len(), ranks as usize);
             }
-            work.wait().result.unwrap();
+            work.wait().unwrap();
             comm.barrier().unwrap();
         }
     });
@@ -107,7 +107,7 @@ pub fn longer_receives(backend: &dyn Backend) {
             assert_eq!(comm.recv(&mut buffer, Peer::Rank(from), 2).unwrap().count, length);
             assert!(buffer[..length] == message(9, length));
             assert_eq!(buffer[length..], [77; 3]);
-            work.wait().result.unwrap();
+            work.wait().unwrap();
         }
     });
 }
@@ -130,7 +130,7 @@ pub fn truncation_is_harmless(backend: &dyn Backend) {
             let mut buffer = vec![0; 3];
             assert_eq!(comm.recv(&mut buffer, Peer::Rank(previous), 6).unwrap().count, 3);
             assert_eq!(buffer, message(previous, 3));
-            works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+            works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
             let mut value = [1u32];
             comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
             assert_eq!(value, [ranks]);
@@ -147,10 +147,10 @@ pub fn receive_posted_before_a_collective(backend: &dyn Backend) {
             if is_receiver {
                 let work = comm.recv_async(vec![0u32; length], Peer::Rank(peer), 3);
                 comm.all_reduce(&mut vec![1.0f32; 1000], ReduceOp::Sum).unwrap();
-                assert_eq!(work.wait().result.unwrap().bytes, length as u64 * 4);
+                assert_eq!(work.wait().unwrap().bytes, length as u64 * 4);
                 let work = comm.send_async(message(rank, length), peer, 3);
                 comm.barrier().unwrap();
-                work.wait().result.unwrap();
+                work.wait().unwrap();
             } else {
                 comm.all_reduce(&mut vec![1.0f32; 1000], ReduceOp::Sum).unwrap();
                 comm.send(&message(rank, length), peer, 3).unwrap();
@@ -176,7 +176,7 @@ pub fn many_in_flight(backend: &dyn Backend) {
                 assert!(buffer == message(number, buffer.len()), "message {number}");
             }
         }
-        works.into_iter().for_each(|work| assert!(work.wait().result.is_ok()));
+        works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
     });
 }
 
@@ -187,13 +187,13 @@ pub fn messages_to_oneself(backend: &dyn Backend) {
         for &length in LENGTHS {
             let receive = comm.recv_async(vec![0u32; length], Peer::Rank(rank), 9);
             comm.send(&message(rank, length), rank, 9).unwrap();
-            let outcome = receive.wait().result.unwrap();
+            let outcome = receive.wait().unwrap();
             assert_eq!((outcome.source, outcome.bytes), (Some(rank), length as u64 * 4));
             let work = comm.send_async(message(rank, length), rank, 10);
             let mut buffer = vec![0u32; length];
             comm.recv(&mut buffer, Peer::Any, 10).unwrap();
             assert!(buffer == message(rank, length));
-            work.wait().result.unwrap();
+            work.wait().unwrap();
         }
     });
 }

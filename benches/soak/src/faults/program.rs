@@ -141,7 +141,7 @@ impl Start {
     }
 
     /// Starts it.
-    pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<u64>> {
+    pub(crate) fn start(&self, communicator: &dyn Communicator) -> Result<TypedWork<Vec<u64>>> {
         let (rank, ranks) = (communicator.group().rank(), communicator.group().size() as usize);
         let own = |elements| self.values(rank, 0..elements).collect::<Vec<u64>>();
         Ok(match self.collective {
@@ -193,10 +193,10 @@ pub(crate) fn messages(communicator: &dyn Communicator, count: usize, seed: u64)
     };
     let receive = communicator.recv_async(vec![0u64; count], Peer::Rank(previous), 1);
     let send = communicator.send_async(message(rank), next, 1);
-    let received = receive.wait();
+    let received = receive.finish();
     let sent = send.wait();
     received.result?;
-    sent.result?;
+    sent?;
     let Some(OwnedBuffers::Separate { output, .. }) = received.buffers else {
         panic!("wrong result: a message without a buffer")
     };

@@ -25,7 +25,7 @@ const STEPS_PER_LINE: u64 = 2;
 struct Started {
     number: u64,
     start: Start,
-    work: TypedWork<u64>,
+    work: TypedWork<Vec<u64>>,
 }
 
 struct Life {

@@ -114,7 +114,7 @@ impl ActiveCall {
         let scaled = self.scaled.as_deref().map(Segments::One);
         let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
         let memory = Memory::new(buffers, substitute, &mut engine.scratch);
-        // INVARIANT: `execute` has refused device memory, and owned buffers are on the host.
+        // INVARIANT: `execute` and `submit` have refused device memory.
         let memory = memory.expect("host memory");
         run.advance(&mut Turn { memory, links: &mut engine.links, staging: &mut engine.staging, reducer })
     }

@@ -2,10 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
+use unisono_communicator::Notices;
+
+use crate::drive::callbacks::Callbacks;
 use crate::lock;
 
 /// Notified when a request has ended and when the links are free. Costs a few atomic loads when no thread waits.
@@ -16,15 +19,42 @@ pub(crate) struct Completions {
     /// Wakers of ended requests. Called without any other lock held: a waker may ask, or submit, at once.
     wakers: Mutex<Vec<Waker>>,
     signal: Condvar,
+    /// The number of callbacks that wait for the end of a request.
+    awaited_callbacks: AtomicUsize,
+    callbacks: Arc<Callbacks>,
 }
 
 impl Completions {
-    /// A request has ended; its waker is called at the next notification.
-    pub(crate) fn announce(&self, waker: Option<Waker>) {
-        if let Some(waker) = waker {
+    /// A request has ended. Its waker is called at the next notification; its callbacks have a thread of their own.
+    pub(crate) fn announce(&self, notices: Notices) {
+        if let Some(waker) = notices.waker {
             lock(&self.wakers).push(waker);
         }
+        if let Some(after_end) = notices.after_end {
+            self.awaited_callbacks.fetch_sub(after_end.callbacks(), Ordering::SeqCst);
+            self.callbacks.push(after_end);
+        }
         self.has_news.store(true, Ordering::SeqCst);
+    }
+
+    /// The thread of callbacks.
+    pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
+        &self.callbacks
+    }
+
+    /// Whether a callback waits for a request: then the progress thread does not leave the work to its caller.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.awaited_callbacks.load(Ordering::SeqCst) > 0
+    }
+
+    /// A callback is about to be added to a request. When that has ended already, [`Completions::has_ended`] follows.
+    pub(crate) fn await_callback(&self) {
+        self.awaited_callbacks.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// The request had ended already.
+    pub(crate) fn has_ended(&self) {
+        self.awaited_callbacks.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// Notifies if a request has ended since the last notification.

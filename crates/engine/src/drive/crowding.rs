@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 /// A yield that took this long has let another process compute. Ranks that share a core take less from each other:
 /// they give way or sleep as soon as they wait.
-const YIELD_LONG: Duration = Duration::from_millis(1);
+const YIELD_LONG: Duration = Duration::from_millis(2);
 
 /// How long a thread sleeps at once after a long yield that came unexpectedly: as long as it lasted, since it may not
 /// come again.

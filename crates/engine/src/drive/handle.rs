@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::task;
+use std::time::Instant;
 
-use unisono_communicator::{Error, Finished, WorkSource};
+use unisono_communicator::{DoneCallback, Error, Outcome, OwnedBuffers, Result, WorkSource, call_back};
 
 use crate::drive::Shared;
 use crate::drive::request::Request;
@@ -24,6 +25,11 @@ impl<L: Links + 'static> RequestHandle<L> {
         }
         self.shared.gate.check_caller(&self.request.descriptor).err()
     }
+
+    /// Why a forked child is told the end of a call at once: no thread of its own brings it about.
+    fn refusal_in_child(&self) -> Option<Error> {
+        if self.shared.gate.is_owner() { None } else { self.refusal() }
+    }
 }
 
 impl<L: Links + 'static> WorkSource for RequestHandle<L> {
@@ -40,24 +46,44 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         self.request.is_done()
     }
 
-    fn wait(&self) {
+    fn wait_until(&self, until: Option<Instant>) {
         if !self.request.is_done() && self.refusal().is_none() {
-            self.shared.wait_for(|| self.request.is_done());
+            self.shared.wait_for(until, || self.request.is_done());
         }
     }
 
     fn register(&self, waker: &task::Waker) {
         // Before any lock: in a forked child, a thread that does not exist there may hold it.
-        if self.request.is_done() || self.refusal().is_some() {
+        if self.refusal().is_some() {
             return waker.wake_by_ref();
         }
-        self.request.register(waker);
+        self.request.ending.register(waker);
     }
 
-    fn take(&self) -> Option<Finished> {
+    fn on_done(&self, callback: DoneCallback) {
+        if let Some(error) = self.refusal_in_child() {
+            return call_back(callback, Err(error));
+        }
+        if let Err(error) = self.shared.completions.callbacks().start() {
+            return call_back(callback, Err(self.shared.gate.fail(error)));
+        }
+        match self.request.on_done(callback) {
+            Some((callback, result)) => call_back(callback, result),
+            None => self.shared.progress.hurry(),
+        }
+    }
+
+    fn result(&self) -> Option<Result<Outcome>> {
         match self.refusal() {
-            Some(error) => Some(Finished { result: Err(error), buffers: None }),
-            None => self.request.take(),
+            Some(error) => Some(Err(error)),
+            None => self.request.ending.result(),
+        }
+    }
+
+    fn take_buffers(&self) -> Option<OwnedBuffers> {
+        match self.refusal() {
+            Some(_) => None,
+            None => self.request.ending.take_buffers(),
         }
     }
 

@@ -7,9 +7,11 @@
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
-//! | `progress`, `completion` | the thread that moves calls that no other thread moves; who is notified of an end |
+//! | `progress` | the thread that moves calls that no other thread moves |
+//! | `completion`, `callbacks` | who is notified of an end; the thread that calls functions of users |
 
 pub(crate) mod call;
+pub(crate) mod callbacks;
 pub(crate) mod completion;
 pub(crate) mod crowding;
 pub(crate) mod drive_loop;
@@ -150,5 +152,8 @@ impl<L: Links + 'static> Drop for Shared<L> {
         if !std::thread::panicking() {
             self.see_off();
         }
+        self.queue.drain().iter().for_each(|call| call.request.fail(Error::Closed));
+        lock(&self.messages).fail(&Error::Closed);
+        self.completions.callbacks().end();
     }
 }

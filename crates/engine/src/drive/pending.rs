@@ -118,7 +118,7 @@ impl<L: Links + 'static> Shared<L> {
         let head = self.queue.head()?;
         match &mut *lock(&head.request.state) {
             RequestState::Active(request) => Some(act(request)),
-            RequestState::Queued(_) | RequestState::Finished(_) => None,
+            RequestState::Queued(_) | RequestState::Taken => None,
         }
     }
 
@@ -155,8 +155,7 @@ impl<L: Links + 'static> Shared<L> {
         let QueuedCollective { collective, request } = queued;
         let mut state = lock(&request.state);
         if let RequestState::Queued(_) = &*state {
-            let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Finished(None))
-            else {
+            let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Taken) else {
                 return Ok(Step::Moved);
             };
             match ActiveCall::start(*collective, &mut call.borrow(), engine, &self.gate) {
@@ -173,8 +172,7 @@ impl<L: Links + 'static> Shared<L> {
         let ActiveRequest { active, call } = &mut **active_request;
         let step = self.step_active(active, engine, &mut call.buffers.borrow())?;
         let Step::Finished = step else { return Ok(step) };
-        let RequestState::Active(finished) = std::mem::replace(&mut *state, RequestState::Finished(None))
-        else {
+        let RequestState::Active(finished) = std::mem::replace(&mut *state, RequestState::Taken) else {
             return Ok(Step::Moved);
         };
         drop(state);
@@ -209,20 +207,29 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// Moves everything asynchronous until it has ended, `goal` is reached, or another thread wants the links.
-    pub(crate) fn drive_pending(&self, guard: &mut LinksGuard<'_, L>, goal: impl Fn() -> bool) {
+    pub(crate) fn drive_pending(
+        &self,
+        guard: &mut LinksGuard<'_, L>,
+        until: Option<Instant>,
+        goal: impl Fn() -> bool,
+    ) {
         let goal = |_: &mut L| goal() || self.is_wanted() || !self.has_pending();
-        if let Err(error) = guard.drive(&mut Pending::new(self, goal)) {
+        if let Err(error) = guard.drive(&mut Pending { until, ..Pending::new(self, goal) }) {
             self.gate.settle(guard, error);
         }
     }
 
-    /// Waits until `goal` is reached: at the completions while another thread does the work, else doing it.
-    pub(crate) fn wait_for(&self, goal: impl Fn() -> bool) {
+    /// Waits until `goal` is reached, or until `until`: at the completions while another thread does the work, else
+    /// doing it.
+    pub(crate) fn wait_for(&self, until: Option<Instant>, goal: impl Fn() -> bool) {
+        let time_left = || until.map(|until| until.saturating_duration_since(Instant::now()));
+        let goal = || goal() || time_left().is_some_and(|left| left.is_zero());
         while !goal() {
             match self.try_lock_links() {
-                Some(mut guard) => self.drive_pending(&mut guard, &goal),
+                Some(mut guard) => self.drive_pending(&mut guard, until, goal),
                 None => {
-                    self.completions.listen(|| goal() || (self.is_free() && !self.is_wanted()), LISTEN_MAX)
+                    let longest = time_left().map_or(LISTEN_MAX, |left| left.min(LISTEN_MAX));
+                    self.completions.listen(|| goal() || (self.is_free() && !self.is_wanted()), longest);
                 }
             }
         }

@@ -17,7 +17,8 @@ use crate::drive::Shared;
 use crate::links::Links;
 use crate::lock;
 
-/// How long this thread leaves new work alone: a caller that waits for its work at once does it itself.
+/// How long this thread leaves new work alone: a caller that waits for its work at once does it itself. One that has
+/// given a callback does not wait.
 const HEAD_START: Duration = Duration::from_micros(200);
 
 /// How long it stays out of the way when another thread is at work.
@@ -101,6 +102,18 @@ impl<L: Links + 'static> Progress<L> {
         drop(before);
     }
 
+    /// A callback waits for work that is in progress: the thread does not leave it to its caller any longer.
+    pub(crate) fn hurry(&self) {
+        drop(lock(&self.order));
+        self.signal.notify_one();
+    }
+
+    /// Leaves the work to others, until it is urgent.
+    fn leave_alone(&self, shared: &Shared<L>, time: Duration) {
+        let is_calm = |_: &mut ThreadCommand<L>| !shared.completions.is_urgent();
+        drop(self.signal.wait_timeout_while(lock(&self.order), time, is_calm));
+    }
+
     fn next(&self) -> ThreadCommand<L> {
         let order = lock(&self.order);
         let sleeps = |order: &mut ThreadCommand<L>| matches!(order, ThreadCommand::Sleep);
@@ -117,7 +130,7 @@ impl<L: Links + 'static> Progress<L> {
                 ThreadCommand::End => return,
             };
             if let Some(shared) = shared {
-                std::thread::sleep(HEAD_START);
+                self.leave_alone(&shared, HEAD_START);
                 // The guard of the links has reported the panic, and has ended what was pending.
                 let _ = catch_unwind(AssertUnwindSafe(|| work(&shared)));
             }
@@ -131,12 +144,16 @@ fn work<L: Links + 'static>(shared: &Shared<L>) {
     while shared.has_pending() || shared.has_closing_lanes() && Instant::now() < until {
         match shared.try_lock_links() {
             Some(mut guard) => {
-                shared.drive_pending(&mut guard, || false);
+                shared.drive_pending(&mut guard, None, || false);
                 if shared.drain_closed_lanes(&mut guard, until).is_err() {
                     return;
                 }
             }
-            None => std::thread::sleep(STAND_ASIDE),
+            // Urgent work is taken over as soon as the other thread lets go of it.
+            None if shared.completions.is_urgent() => {
+                shared.completions.listen(|| shared.is_free() && !shared.is_wanted(), STAND_ASIDE);
+            }
+            None => shared.progress.leave_alone(shared, STAND_ASIDE),
         }
     }
 }

@@ -1,11 +1,9 @@
 //! An asynchronous call: queued, then run by whoever holds the links, then waiting for its result to be fetched.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task;
 
 use unisono_communicator::{
-    CallInfo, Descriptor, Error, Finished, Outcome, OwnedBuffers, OwnedCall, Result, Site,
+    CallInfo, Descriptor, DoneCallback, Ending, Error, Outcome, OwnedBuffers, OwnedCall, Result, Site,
 };
 
 use crate::drive::call::ActiveCall;
@@ -16,8 +14,7 @@ use unisono_backend::Board;
 /// An asynchronous call and its state.
 pub(crate) struct Request {
     pub(crate) state: Mutex<RequestState>,
-    is_done: AtomicBool,
-    waker: Mutex<Option<task::Waker>>,
+    pub(crate) ending: Ending,
     completions: Arc<Completions>,
     pub(crate) descriptor: Descriptor,
     site: Site,
@@ -26,17 +23,14 @@ pub(crate) struct Request {
 }
 
 /// Where a request is.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "every request begins as the largest, so a box would only add memory"
-)]
+#[allow(clippy::large_enum_variant, reason = "it lies in its request, which is allocated once for each call")]
 pub(crate) enum RequestState {
     /// Not begun.
     Queued(OwnedCall),
     /// At the head of the queue.
     Active(Box<ActiveRequest>),
-    /// Over; the result is there until it is fetched.
-    Finished(Option<Finished>),
+    /// Over, or with whoever moves it. How it has ended is in its [`Ending`].
+    Taken,
 }
 
 /// A call in progress with the memory that it owns.
@@ -65,8 +59,7 @@ impl Request {
         Request {
             completions,
             noted,
-            is_done: AtomicBool::new(false),
-            waker: Mutex::new(None),
+            ending: Ending::default(),
             descriptor: call.descriptor,
             site: call.site,
             state: Mutex::new(RequestState::Queued(call)),
@@ -75,7 +68,7 @@ impl Request {
 
     /// Whether the call has ended.
     pub(crate) fn is_done(&self) -> bool {
-        self.is_done.load(Ordering::Acquire)
+        self.ending.is_done()
     }
 
     /// Ends the call. Its buffers are lost when a thread panicked with them.
@@ -83,10 +76,7 @@ impl Request {
         if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
             board.leave_message(*number);
         }
-        *lock(&self.state) = RequestState::Finished(Some(Finished { result, buffers }));
-        self.is_done.store(true, Ordering::Release);
-        let waker = lock(&self.waker).take();
-        self.completions.announce(waker);
+        self.completions.announce(self.ending.end(result, buffers));
     }
 
     /// Ends a request with an error, unless it has ended. If a thread panicked with its call, the buffers are lost.
@@ -94,30 +84,23 @@ impl Request {
         if self.is_done() {
             return;
         }
-        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Finished(None));
+        let state = std::mem::replace(&mut *lock(&self.state), RequestState::Taken);
         let buffers = match state {
             RequestState::Queued(call) => Some(call.buffers),
             RequestState::Active(request) => Some(request.call.buffers),
-            RequestState::Finished(_) => None,
+            RequestState::Taken => None,
         };
         self.finish(Err(error), buffers);
     }
 
-    /// Takes the result, once.
-    pub(crate) fn take(&self) -> Option<Finished> {
-        match &mut *lock(&self.state) {
-            RequestState::Finished(finished) => finished.take(),
-            RequestState::Queued(_) | RequestState::Active(_) => None,
+    /// Keeps `callback` for the end. Gives it back with the result if the call has ended.
+    pub(crate) fn on_done(&self, callback: DoneCallback) -> Option<(DoneCallback, Result<Outcome>)> {
+        self.completions.await_callback();
+        let given_back = self.ending.on_done(callback);
+        if given_back.is_some() {
+            self.completions.has_ended();
         }
-    }
-
-    /// Wakes a task at the end.
-    pub(crate) fn register(&self, waker: &task::Waker) {
-        *lock(&self.waker) = Some(waker.clone());
-        // The request may have ended between the caller's last check and this registration.
-        if self.is_done() {
-            waker.wake_by_ref();
-        }
+        given_back
     }
 
     /// The call as errors name it.
@@ -141,10 +124,10 @@ mod tests {
         let buffers = OwnedBuffers::None;
         let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
         let request = Request::new(call, Arc::default());
-        drop(std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None)));
+        drop(std::mem::replace(&mut *lock(&request.state), RequestState::Taken));
         request.fail(Error::Closed);
         assert!(request.is_done());
-        let finished = request.take();
-        assert!(matches!(finished, Some(Finished { result: Err(Error::Closed), buffers: None })));
+        assert!(matches!(request.ending.result(), Some(Err(Error::Closed))));
+        assert!(request.ending.take_buffers().is_none());
     }
 }

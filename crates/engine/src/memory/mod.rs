@@ -238,6 +238,10 @@ fn prefix<'s>(segments: &'s Segments<'_>, offset: usize, length: usize) -> &'s [
             Some((index, within)) => clip(list.slices()[index], within, length),
             None => &[],
         },
+        Segments::Owned(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index].bytes(), within, length),
+            None => &[],
+        },
     }
 }
 
@@ -248,6 +252,10 @@ fn prefix_of_mut<'s>(segments: &'s SegmentsMut<'_>, offset: usize, length: usize
             Some((index, within)) => clip(list.slices()[index], within, length),
             None => &[],
         },
+        SegmentsMut::Owned(list) => match list.locate(offset) {
+            Some((index, within)) => clip(list.slices()[index].bytes(), within, length),
+            None => &[],
+        },
     }
 }
 
@@ -256,6 +264,10 @@ fn prefix_mut<'s>(segments: &'s mut SegmentsMut<'_>, offset: usize, length: usiz
         SegmentsMut::One(slice) => clip_mut(slice, offset, length),
         SegmentsMut::Many(list) => match list.locate(offset) {
             Some((index, within)) => clip_mut(list.slices_mut()[index], within, length),
+            None => &mut [],
+        },
+        SegmentsMut::Owned(list) => match list.locate(offset) {
+            Some((index, within)) => clip_mut(list.slices_mut()[index].bytes_mut(), within, length),
             None => &mut [],
         },
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Counts, Descriptor, Error, Operation, Outcome,
-    OwnedBuffer, OwnedBuffers, OwnedCall, Result, Segments, SegmentsMut, Site, zeroed,
+    OwnedBuffers, OwnedCall, OwnedMemory, Result, Segments, SegmentsMut, Site, zeroed,
 };
 
 use crate::drive::call::Engine;
@@ -192,10 +192,10 @@ impl<L: Links + 'static> Shared<L> {
 
     /// Waits for a transfer that owns its memory, and fetches what it received.
     fn await_request(&self, request: &Request, output: &mut SegmentsMut<'_>) -> Result<Outcome> {
-        self.wait_for(|| request.is_done());
-        let finished = request.take().ok_or(Error::Closed)?;
-        let outcome = finished.result?;
-        if let Some(OwnedBuffers::Separate { output: received, .. }) = finished.buffers
+        self.wait_for(None, || request.is_done());
+        let outcome = request.ending.result().unwrap_or(Err(Error::Closed))?;
+        if let Some(OwnedBuffers::Separate { output: OwnedMemory::One(received), .. }) =
+            request.ending.take_buffers()
             && request.descriptor.operation == Operation::Recv
         {
             let bytes = (outcome.bytes as usize).min(received.bytes().len());
@@ -229,7 +229,7 @@ fn owned_call(
     message: &Segments<'_>,
     room_bytes: usize,
 ) -> Result<OwnedCall> {
-    let (input, output) = (OwnedBuffer::new(message.copied()?), OwnedBuffer::new(zeroed::<u8>(room_bytes)?));
+    let (input, output) = (OwnedMemory::of(message.copied()?), OwnedMemory::of(zeroed::<u8>(room_bytes)?));
     Ok(OwnedCall {
         descriptor,
         buffers: OwnedBuffers::Separate { input, output },

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, Peer,
+    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
     Site,
 };
 
@@ -102,8 +102,8 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         ..Descriptor::new(operation, dtype, count)
     };
     let buffers = OwnedBuffers::Separate {
-        input: OwnedBuffer::new(vec![1u8; message_bytes]),
-        output: OwnedBuffer::new(vec![0u8; room_bytes]),
+        input: OwnedMemory::of(vec![1u8; message_bytes]),
+        output: OwnedMemory::of(vec![0u8; room_bytes]),
     };
     let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
     let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
@@ -154,8 +154,9 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
 /// The transfer has ended, and its memory is what it may be.
 fn check(request: &Request, is_junk: bool) {
     assert!(request.is_done(), "{} waits", request.descriptor);
-    let Some(finished) = request.take() else { panic!("{} has no result", request.descriptor) };
-    let (Ok(outcome), Some(OwnedBuffers::Separate { output, .. })) = (finished.result, finished.buffers)
+    let Some(result) = request.ending.result() else { panic!("{} has no result", request.descriptor) };
+    let (Ok(outcome), Some(OwnedBuffers::Separate { output: OwnedMemory::One(output), .. })) =
+        (result, request.ending.take_buffers())
     else {
         return;
     };

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use unisono_backend::Peers;
 use unisono_communicator::{
-    Awaited, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Operation, Outcome,
-    OwnedBuffers, OwnedCall, Peer, Result, Site,
+    Awaited, BufferMut, CallInfo, Collective, Completion, DType, Descriptor, Error, GroupRank, Operation,
+    Outcome, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Result, Segments, Site, zeroed,
 };
 
 use crate::drive::request::{Request, RequestState};
@@ -37,6 +37,8 @@ pub(super) enum Transfer {
 pub(super) struct Owned {
     request: Arc<Request>,
     call: OwnedCall,
+    /// The bytes of a message whose memory is a list, in one piece.
+    staged: Option<Vec<u8>>,
     pub(super) wait: Wait,
     is_over: bool,
 }
@@ -87,18 +89,34 @@ impl<'m> Borrowed<'m> {
 impl Owned {
     /// The transfer of a request that has not begun; `None` when its call has been taken already.
     pub(super) fn take(request: Arc<Request>, wait: Wait) -> Option<Box<Owned>> {
-        let state = std::mem::replace(&mut *lock(&request.state), RequestState::Finished(None));
+        let state = std::mem::replace(&mut *lock(&request.state), RequestState::Taken);
         match state {
-            RequestState::Queued(call) => Some(Box::new(Owned { request, call, wait, is_over: false })),
-            RequestState::Active(_) | RequestState::Finished(_) => None,
+            RequestState::Queued(call) => match staged(&call) {
+                Ok(staged) => Some(Box::new(Owned { request, call, staged, wait, is_over: false })),
+                Err(error) => {
+                    request.finish(Err(error), Some(call.buffers));
+                    None
+                }
+            },
+            RequestState::Active(_) | RequestState::Taken => None,
         }
     }
 
     /// Where a receive stores its message.
     pub(super) fn room(&mut self) -> &mut [u8] {
-        match &mut self.call.buffers {
-            OwnedBuffers::Separate { output, .. } => output.bytes_mut(),
-            OwnedBuffers::InOut(_) | OwnedBuffers::None => &mut [],
+        match (&mut self.staged, &mut self.call.buffers) {
+            (Some(staged), _) => staged,
+            (None, OwnedBuffers::Separate { output: OwnedMemory::One(output), .. }) => output.bytes_mut(),
+            (None, _) => &mut [],
+        }
+    }
+
+    /// The bytes of a send.
+    fn message(&self) -> &[u8] {
+        match (&self.staged, &self.call.buffers) {
+            (Some(staged), _) => staged,
+            (None, OwnedBuffers::Separate { input: OwnedMemory::One(input), .. }) => input.bytes(),
+            (None, _) => &[],
         }
     }
 
@@ -109,6 +127,14 @@ impl Owned {
 
     fn end(&mut self, result: Result<Outcome>) {
         self.is_over = true;
+        if let (Some(staged), Ok(outcome)) = (&self.staged, &result)
+            && let OwnedBuffers::Separate { output, .. } = &mut self.call.buffers
+            && let BufferMut::Host(mut output) = output.borrow_mut()
+        {
+            // Of a send there is no output.
+            let received = staged.len().min(outcome.bytes as usize);
+            output.write_front(&Segments::One(&staged[..received]));
+        }
         let buffers = std::mem::replace(&mut self.call.buffers, OwnedBuffers::None);
         self.request.finish(result, Some(buffers));
     }
@@ -119,6 +145,16 @@ impl Drop for Owned {
         if !self.is_over {
             self.end(Err(Error::System { what: "a panic inside a call".to_owned(), text: LOG.to_owned() }));
         }
+    }
+}
+
+/// Memory in one piece for a call whose own is a list: a copy of its message, or room for one.
+fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
+    let OwnedBuffers::Separate { input, output } = &call.buffers else { return Ok(None) };
+    match (call.descriptor.operation, input, output) {
+        (Operation::Send, OwnedMemory::Many(list), _) => Segments::Owned(list).copied().map(Some),
+        (Operation::Recv, _, OwnedMemory::Many(list)) => zeroed(list.bytes()).map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -210,10 +246,7 @@ impl Transfer {
     pub(super) fn message<'a>(&'a self, borrowed: &'a Borrowed<'_>) -> &'a [u8] {
         match self {
             Transfer::Borrowed => borrowed.message,
-            Transfer::Owned(owned) => match &owned.call.buffers {
-                OwnedBuffers::Separate { input, .. } => input.bytes(),
-                OwnedBuffers::InOut(_) | OwnedBuffers::None => &[],
-            },
+            Transfer::Owned(owned) => owned.message(),
         }
     }
 
