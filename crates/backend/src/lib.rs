@@ -11,6 +11,7 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
+//! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
 
 #![deny(unsafe_code)]
 
@@ -38,6 +39,7 @@ pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
 pub use peers::{Heard, Peers};
+pub use turnstile::{Pass, Turnstile};
 
 /// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any
 /// thread.
