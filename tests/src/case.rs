@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Division, Place, ReduceOp, Result, Site, UserFunction, check,
+    Division, ParentCall, Place, ReduceOp, Result, Site, UserFunction, check,
 };
 use unisono_schedule::canonical_tree;
 
@@ -48,6 +48,8 @@ pub struct Case {
     pub segments: Option<u64>,
     /// The caller's options.
     pub options: CallOptions,
+    /// The name of the call that it is a part of, if it is made in a scope.
+    pub part_of: Option<&'static str>,
     /// What the operands are like.
     pub operands: Operands,
     /// Of everything random in the data.
@@ -66,6 +68,7 @@ impl Case {
             place: Place::Separate,
             segments: None,
             options: CallOptions::new(),
+            part_of: None,
             operands: Operands::Exact,
             seed: 1,
         }
@@ -280,7 +283,15 @@ impl Case {
             site: Site::caller(),
         };
         check(&call, comm.group())?;
-        comm.execute(call).map(|_| ())
+        match self.part_of {
+            None => comm.execute(call).map(|_| ()),
+            Some(name) => {
+                // All ranks give the same parent, whatever they call in the scope.
+                let parent =
+                    ParentCall::new(name, Descriptor::new(Collective::Barrier, DType::U8, self.seed));
+                comm.scope(parent, &CallOptions::new())?.execute(call).map(|_| ())
+            }
+        }
     }
 
     /// Where the list is cut: from none to a few places, some of them the same.

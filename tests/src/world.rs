@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, Result, Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
+    Shrunk, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -125,6 +126,10 @@ impl Communicator for Watched {
 
     fn agree(&self, flag: bool) -> Result<bool> {
         self.noted("agree".to_owned(), || self.inner.agree(flag))
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        self.noted(format!("scope of {parent}"), || self.inner.scope(parent, options))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

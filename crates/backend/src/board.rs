@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, GroupRank, JobRank, Site, Sizes};
+use unisono_communicator::{CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Site, Sizes};
 
 use crate::Waker;
 use crate::closings::Closings;
@@ -17,6 +17,14 @@ use crate::peers::Heard;
 pub const CALLS_REMEMBERED: usize = 1024;
 
 const NOBODY: u32 = u32::MAX;
+
+/// What few calls have, and so is not in their entries.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Details {
+    sizes: Option<Arc<Sizes>>,
+    /// The call that it is a part of.
+    parent: Option<Arc<ParentCall>>,
+}
 
 /// One call in the ring.
 #[derive(Clone, Copy, Debug)]
@@ -92,9 +100,9 @@ struct FirstCause {
 pub struct Board {
     rank: GroupRank,
     entries: Box<[Mutex<Option<CallEntry>>]>,
-    /// The sizes of those calls in the ring that have some, by number, oldest first: the entries of most calls say all,
+    /// The details of those calls in the ring that have some, by number, oldest first: the entries of most calls say all,
     /// and are copied.
-    sizes: Mutex<VecDeque<(u64, Arc<Sizes>)>>,
+    details: Mutex<VecDeque<(u64, Details)>>,
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.
     digest: AtomicU64,
@@ -147,7 +155,7 @@ impl Board {
         Board {
             rank,
             entries: (0..CALLS_REMEMBERED).map(|_| Mutex::new(None)).collect(),
-            sizes: Mutex::default(),
+            details: Mutex::default(),
             entered: AtomicU64::new(0),
             digest: AtomicU64::new(0),
             returned: AtomicU64::new(0),
@@ -165,17 +173,19 @@ impl Board {
     }
 
     /// Notes the entry into a collective, the algorithm that runs it if that is known, and what lengths it has besides
-    /// its count, and gives it its number. Calls enter one at a time.
+    /// its count, the call that it is a part of if there is one, and gives it its number. Calls enter one at a time.
     pub fn enter(
         &self,
         descriptor: &Descriptor,
         algorithm: Option<&'static str>,
         sizes: Option<&Arc<Sizes>>,
         site: Site,
+        parent: Option<&Arc<ParentCall>>,
     ) -> u64 {
         let number = self.entered.load(Ordering::Relaxed);
-        if let Some(sizes) = sizes {
-            self.remember_sizes(number, sizes.clone());
+        let details = Details { sizes: sizes.cloned(), parent: parent.cloned() };
+        if details != Details::default() {
+            self.remember(number, details);
         }
         let entry = CallEntry { number, descriptor: *descriptor, algorithm, site };
         *lock(self.slot(number)) = Some(entry);
@@ -183,13 +193,13 @@ impl Board {
         number
     }
 
-    /// Keeps the sizes as long as the ring keeps the call.
-    fn remember_sizes(&self, number: u64, sizes: Arc<Sizes>) {
-        let mut list = lock(&self.sizes);
+    /// Keeps the details as long as the ring keeps the call.
+    fn remember(&self, number: u64, details: Details) {
+        let mut list = lock(&self.details);
         while list.front().is_some_and(|(old, _)| old + (CALLS_REMEMBERED as u64) < number) {
             list.pop_front();
         }
-        list.push_back((number, sizes));
+        list.push_back((number, details));
     }
 
     /// Records that a collective has returned, its data moved.
@@ -276,11 +286,11 @@ impl Board {
     /// The call of this number, if the ring remembers it.
     pub fn call_info(&self, number: u64) -> Option<CallInfo> {
         let entry = (*lock(self.slot(number))).filter(|entry| entry.number == number)?;
-        let sizes = lock(&self.sizes);
-        let sizes =
-            sizes.binary_search_by_key(&number, |(call, _)| *call).ok().map(|index| sizes[index].1.clone());
+        let details = lock(&self.details);
+        let found = details.binary_search_by_key(&number, |(call, _)| *call).ok();
+        let Details { sizes, parent } = found.map(|index| details[index].1.clone()).unwrap_or_default();
         let (algorithm, site) = (entry.algorithm.map(Into::into), Some(entry.site.into()));
-        Some(CallInfo { number, descriptor: entry.descriptor, algorithm, site, sizes })
+        Some(CallInfo { number, descriptor: entry.descriptor, algorithm, site, sizes, parent })
     }
 
     /// The rank that the running call waits for.

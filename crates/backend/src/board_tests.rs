@@ -9,8 +9,13 @@ use crate::peers::Peers;
 fn remembers_the_last_calls_only() {
     let board = Board::new(GroupRank::new(0), 2);
     for count in 0..1500 {
-        let number =
-            board.enter(&Descriptor::new(Collective::Barrier, DType::U8, count), None, None, Site::caller());
+        let number = board.enter(
+            &Descriptor::new(Collective::Barrier, DType::U8, count),
+            None,
+            None,
+            Site::caller(),
+            None,
+        );
         if count != 1499 {
             board.leave(number);
         }
@@ -71,7 +76,7 @@ fn an_enqueued_call_has_returned_and_is_not_finished() {
     let board = Board::new(GroupRank::new(0), 2);
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
     for number in 0..2 {
-        assert_eq!(board.enter(&barrier, None, None, Site::caller()), number);
+        assert_eq!(board.enter(&barrier, None, None, Site::caller(), None), number);
         board.leave_enqueued(number);
     }
     assert_eq!((board.entered(), board.returned(), board.finished()), (2, 2, 0));

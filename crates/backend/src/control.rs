@@ -180,6 +180,7 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
         algorithm: Some(name.into()),
         site: None,
         sizes: None,
+        parent: None,
     };
     let status = || format!("has not called {name}");
     let awaits = |&rank: &GroupRank| Awaited { rank: group.job_rank(rank), status: status() };
@@ -222,6 +223,7 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
         algorithm: Some("close".into()),
         site: None,
         sizes: None,
+        parent: None,
     };
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
     let (our_call, difference) = if ours.calls == theirs.calls {
@@ -257,7 +259,7 @@ mod tests {
         let call = |name, count| {
             let op = Some(ReduceOp::User(UserOp::ordered(name)));
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
-            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None }
+            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None, parent: None }
         };
         assert!(mismatch((OURS, call("affine", 5)), (THEIRS, call("affine", 5))).is_none());
         let error = mismatch((OURS, call("affine", 5)), (THEIRS, call("gcd", 6)));
@@ -267,7 +269,14 @@ mod tests {
 
     fn gather(algorithm: &'static str) -> CallInfo {
         let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
-        CallInfo { number: 0, descriptor, algorithm: Some(algorithm.into()), site: None, sizes: None }
+        CallInfo {
+            number: 0,
+            descriptor,
+            algorithm: Some(algorithm.into()),
+            site: None,
+            sizes: None,
+            parent: None,
+        }
     }
 
     /// They may share no message, so that no header shows it.
@@ -289,7 +298,7 @@ mod tests {
             CallInfo { descriptor, sizes, ..gather("ring") }
         };
         let ours = sized([4, 2]);
-        board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller());
+        board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
         let answer = |call| CallStatus::Running { call, awaited: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),

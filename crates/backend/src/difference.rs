@@ -19,10 +19,27 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
         (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
         _ => None,
     };
+    let parts = part_difference(ours, theirs);
     // Where other fields differ, the segments differ too, which says nothing new.
     let segments = if fields.is_none() { segments_difference(ours, theirs) } else { None };
-    let list: Vec<String> = fields.into_iter().chain(algorithm).chain(segments).collect();
+    let list: Vec<String> = fields.into_iter().chain(parts).chain(algorithm).chain(segments).collect();
     (!list.is_empty()).then(|| list.join(", "))
+}
+
+/// In what the calls differ that two calls are parts of, if they are.
+fn part_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<String> {
+    let is_same = match (&ours.parent, &theirs.parent) {
+        (None, None) => true,
+        (Some(ours), Some(theirs)) => {
+            ours.name == theirs.name && descriptor_difference(&ours.descriptor, &theirs.descriptor).is_none()
+        }
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    let text = |call: &CallInfo| match &call.parent {
+        Some(parent) => format!("part of {parent}"),
+        None => "a plain call".to_owned(),
+    };
+    (!is_same).then(|| format!("{} / {}", text(ours), text(theirs)))
 }
 
 /// In what the segments of two calls of one count differ; a call that is not coalesced has one.
@@ -186,7 +203,7 @@ mod tests {
         let uneven = *counts != Counts::Even;
         let descriptor = Descriptor { uneven, ..all_reduce(6) };
         let sizes = Sizes::of(descriptor.dtype, counts, ends).map(Arc::new);
-        CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes }
+        CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes, parent: None }
     }
 
     #[test]

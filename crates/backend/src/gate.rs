@@ -1,12 +1,14 @@
 //! The gate that every call passes on any backend: which thread may issue it and when, and what its failure means.
 
 use std::cell::RefCell;
+use std::fmt::Display;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Communicator, Descriptor, Error, Group, GroupRank, JobRank, Result, Site,
+    Awaited, CallInfo, CallOptions, Communicator, Error, Group, GroupRank, JobRank, Result, ShortText,
     WhenBusy, deadline_after,
 };
 
@@ -15,7 +17,7 @@ use crate::board::Board;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
 use crate::peers::Peers;
-use crate::turnstile::{Place, Turnstile};
+use crate::turnstile::{Pass, Turnstile};
 
 /// How long a failure waits for a better explanation: after a broken stream for the cause that another rank may be
 /// spreading, after a mismatch for the description of the other rank's call. Each takes about a millisecond on an idle
@@ -38,20 +40,21 @@ pub struct CallGate {
     /// The number of communicators that have been made from this one.
     derived: AtomicU64,
     pub(crate) agreements: Agreements,
-    /// Passed while a collective is issued; by a blocking one until it returns.
-    order: Turnstile,
+    /// Passed while a collective is issued; by a blocking one until it returns, by a scope until it ends.
+    order: Arc<Turnstile>,
 }
 
-/// The right to issue a collective, until it is dropped.
+/// The right to issue a collective in an order, until it is dropped.
 #[must_use]
-pub struct Turn<'g> {
-    _place: Place<'g>,
+pub struct Turn<H: Deref<Target = Turnstile>> {
+    pub(crate) pass: Pass<H>,
     /// How long the call has waited for it.
     waited: Duration,
 }
 
-impl Turn<'_> {
+impl<H: Deref<Target = Turnstile>> Turn<H> {
     /// What is left of the time of a call that had `timeout`.
+    #[inline]
     pub fn time_left(&self, timeout: Duration) -> Duration {
         timeout.saturating_sub(self.waited)
     }
@@ -106,6 +109,9 @@ impl CallGate {
         backend: &'static str,
         timeout: Duration,
     ) -> CallGate {
+        let order = Arc::<Turnstile>::default();
+        let waiting = order.clone();
+        board.on_revoke(Arc::new(move || waiting.recheck()));
         CallGate {
             peers: Peers::new(group.clone(), board.clone()),
             group,
@@ -117,7 +123,7 @@ impl CallGate {
             is_closed: AtomicBool::new(false),
             derived: AtomicU64::new(0),
             agreements: Agreements::default(),
-            order: Turnstile::default(),
+            order,
         }
     }
 
@@ -156,7 +162,7 @@ impl CallGate {
     ///
     /// # Errors
     /// [`Error::Forked`], [`Error::ConcurrentUse`].
-    pub fn check_caller(&self, what: &dyn std::fmt::Display) -> Result<()> {
+    pub fn check_caller(&self, what: &dyn Display) -> Result<()> {
         self.owner.check()?;
         if self.is_in_callback() { Err(Error::ConcurrentUse { call: what.to_string() }) } else { Ok(()) }
     }
@@ -165,7 +171,7 @@ impl CallGate {
     ///
     /// # Errors
     /// As [`CallGate::check_caller`]; the first cause; [`Error::Closed`].
-    pub fn admit(&self, what: &dyn std::fmt::Display) -> Result<()> {
+    pub fn admit(&self, what: &dyn Display) -> Result<()> {
         self.check_caller(what)?;
         self.check_revoked()?;
         if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
@@ -196,49 +202,73 @@ impl CallGate {
             && (idle >= IDLE_AFTER_CAUSE_MAX || self.board.eviction().is_some() || is_own())
     }
 
-    /// Only one thread at a time issues collectives. A labelled call waits for its turn, since its label reveals a
-    /// wrong order, and so does one whose caller vouches for the order. Any other is refused.
-    ///
-    /// # Errors
-    /// [`Error::ConcurrentUse`]; [`Error::Timeout`] when the call's time is over before its turn comes.
-    pub fn issue(&self, descriptor: &Descriptor, options: &CallOptions, site: Site) -> Result<Turn<'_>> {
-        if let Some(place) = self.order.try_take() {
-            return Ok(Turn { _place: place, waited: Duration::ZERO });
-        }
-        match (options.when_busy, descriptor.label) {
-            (WhenBusy::Refuse, None) => Err(Error::ConcurrentUse { call: descriptor.to_string() }),
+    /// Who may issue the next collective of the communicator.
+    pub fn order(&self) -> &Arc<Turnstile> {
+        &self.order
+    }
+
+    /// How long a call may wait for its turn. Only one thread at a time issues collectives. A labelled call waits, since
+    /// its label reveals a wrong order, and so does one whose caller vouches for the order. Any other is refused.
+    #[inline]
+    pub fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
+        match (options.when_busy, label) {
+            (WhenBusy::Refuse, None) => None,
             (WhenBusy::Queue, _) | (WhenBusy::Refuse, Some(_)) => {
-                let (started, timeout) = (Instant::now(), options.timeout.unwrap_or(self.timeout));
-                let place = self.order.take(deadline_after(started, timeout));
-                let waited = started.elapsed();
-                let place = place.ok_or_else(|| self.late(descriptor, site, waited))?;
-                // The communicator may have failed meanwhile.
-                self.check_revoked()?;
-                Ok(Turn { _place: place, waited })
+                Some(options.timeout.unwrap_or(self.timeout))
             }
         }
     }
 
-    /// The failure of a call whose turn has not come in time. The other ranks wait for it, so it is everybody's.
-    fn late(&self, descriptor: &Descriptor, site: Site, waited: Duration) -> Error {
-        let (site, sizes, reported_by) = (Some(site.into()), None, self.group.own_job_rank());
-        let call = CallInfo { number: 0, descriptor: *descriptor, algorithm: None, site, sizes };
+    /// The turn of `call` in an `order`, that of the communicator or of a scope; `info` is what errors show of it.
+    ///
+    /// # Errors
+    /// [`Error::ConcurrentUse`]; [`Error::Timeout`] when the turn does not come in time: the other ranks wait for the
+    /// call, so this is everybody's failure; the first cause, when it comes while the call waits.
+    #[inline]
+    pub fn take_turn<H: Deref<Target = Turnstile> + Clone>(
+        &self,
+        order: H,
+        call: &dyn Display,
+        info: impl FnOnce() -> CallInfo,
+        patience: Option<Duration>,
+    ) -> Result<Turn<H>> {
+        match (Turnstile::try_pass(order.clone()), patience) {
+            (Some(pass), _) => Ok(Turn { pass, waited: Duration::ZERO }),
+            (None, Some(patience)) => {
+                let started = Instant::now();
+                let pass = self.wait_for_turn(order, patience)?;
+                let waited = started.elapsed();
+                pass.map(|pass| Turn { pass, waited }).ok_or_else(|| self.late(info(), waited))
+            }
+            (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
+        }
+    }
+
+    /// The failure of a call whose turn has not come in time.
+    fn late(&self, call: CallInfo, waited: Duration) -> Error {
+        let reported_by = self.group.own_job_rank();
         let status = "is in another thread's call, behind which this one waits".to_owned();
         let not_arrived = vec![Awaited { rank: reported_by, status }];
         self.fail(Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived })
     }
 
-    /// Waits for the calls before this one, and returns the turn.
-    pub fn wait_for_turn(&self) -> Turn<'_> {
-        loop {
-            // The longest wait has an end too, a year away.
-            if let Some(place) = self.order.take(deadline_after(Instant::now(), Duration::MAX)) {
-                return Turn { _place: place, waited: Duration::ZERO };
-            }
+    /// Waits for the calls before this one, at most for `timeout`; `None` when they are not over by then.
+    ///
+    /// # Errors
+    /// The first cause, when it comes meanwhile.
+    pub fn wait_for_turn<H: Deref<Target = Turnstile>>(
+        &self,
+        order: H,
+        timeout: Duration,
+    ) -> Result<Option<Pass<H>>> {
+        let until = deadline_after(Instant::now(), timeout);
+        match Turnstile::wait(order, Some(until), || self.board.is_revoked()) {
+            Some(pass) => Ok(Some(pass)),
+            None => self.check_revoked().map(|()| None),
         }
     }
 
-    /// Refuses calls of this thread on this communicator until the scope is dropped, because a user's function runs.
+    /// Refuses calls of this thread on this communicator until the guard is dropped, because a user's function runs.
     pub fn enter_callback(&self) -> CallbackScope {
         let board = Arc::as_ptr(&self.board);
         IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));
@@ -291,6 +321,16 @@ impl CallGate {
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
         let ranks: Vec<GroupRank> = ranks.iter().copied().map(GroupRank::new).collect();
         self.control.derive(&ranks, counter)
+    }
+
+    /// A communicator of the same ranks.
+    ///
+    /// # Errors
+    /// As [`CallGate::subgroup`].
+    pub fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        let ranks: Vec<u32> = (0..self.group.size()).collect();
+        // INVARIANT: a group contains its own rank, so the list of all ranks does.
+        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
     }
 
     /// Ends every call on every rank, for the caller's `cause`.

@@ -11,6 +11,7 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
+//! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
 
 #![deny(unsafe_code)]
@@ -25,6 +26,7 @@ mod fork;
 mod gate;
 mod messages;
 mod peers;
+mod scope;
 mod turnstile;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,8 +39,9 @@ pub use control::{
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
-pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, Turn, on_rank};
+pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, on_rank};
 pub use peers::{Heard, Peers};
+pub use scope::{Enclosing, ScopeTurn};
 pub use turnstile::{Pass, Turnstile};
 
 /// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any

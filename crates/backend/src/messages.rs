@@ -58,7 +58,14 @@ impl Messages {
 
 fn info(entry: &MessageEntry) -> CallInfo {
     let site = Some(entry.site.into());
-    CallInfo { number: entry.number, descriptor: entry.descriptor, algorithm: None, site, sizes: None }
+    CallInfo {
+        number: entry.number,
+        descriptor: entry.descriptor,
+        algorithm: None,
+        site,
+        sizes: None,
+        parent: None,
+    }
 }
 
 #[cfg(test)]

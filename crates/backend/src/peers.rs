@@ -120,6 +120,7 @@ mod tests {
                 None,
                 None,
                 Site::caller(),
+                None,
             );
         }
         board.heard().note(peer, 0);

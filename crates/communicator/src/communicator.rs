@@ -7,6 +7,7 @@ use crate::check::{check_label, check_options, check_request};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
+use crate::scope::{ParentCall, Scope};
 use crate::work::{Finished, Work};
 
 /// A group of ranks that communicate.
@@ -87,6 +88,40 @@ pub trait Communicator: Send + Sync {
     fn agree(&self, flag: bool) -> Result<bool> {
         let _ = flag;
         Err(unsupported(self.backend(), "agree"))
+    }
+
+    /// A scope for the collectives that `parent` is made of. It waits until the asynchronous calls that were submitted
+    /// before have ended. Of the options, the timeout is that of all its calls together, the label is that of the
+    /// parent, and algorithm and determinism are for its calls that set none of their own. Collective in so far as its
+    /// calls are: it sends nothing itself.
+    ///
+    /// ```
+    /// use unisono_communicator::{
+    ///     CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error, ParentCall, ReduceOp, Result,
+    /// };
+    ///
+    /// /// The sum of all ranks' values, and the largest of them.
+    /// fn sum_and_largest(comm: &dyn Communicator, value: f32) -> Result<[f32; 2]> {
+    ///     let descriptor =
+    ///         Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::F32, 1) };
+    ///     let scope = comm.scope(ParentCall::new("sum_and_largest", descriptor), &CallOptions::new())?;
+    ///     let (mut sum, mut largest) = ([value], [value]);
+    ///     scope.all_reduce(&mut sum, ReduceOp::Sum)?;
+    ///     scope.all_reduce(&mut largest, ReduceOp::Max)?;
+    ///     assert_eq!(scope.numbers().count(), 2);
+    ///     Ok([sum[0], largest[0]])
+    /// }
+    /// assert_eq!(sum_and_largest(&unisono_communicator::Solo::new(), 3.0)?, [3.0, 3.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::ConcurrentUse`] when another thread is inside a call or a scope; with a label it waits for its turn, at
+    /// most for its timeout. [`Error::InvalidArgument`] for a name or label that is too long. The first cause.
+    /// [`Error::Unsupported`] unless the backend has it, and within a scope.
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        let _ = (parent, options);
+        Err(unsupported(self.backend(), "scopes"))
     }
 
     /// Ends every call on every rank with `cause` as the first cause.
@@ -188,6 +223,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
     fn agree(&self, flag: bool) -> Result<bool> {
         self.inner.agree(flag)
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        self.inner.scope(parent, &options.or(&self.options))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

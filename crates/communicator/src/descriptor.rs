@@ -76,6 +76,13 @@ impl Descriptor {
 impl fmt::Display for Descriptor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operation)?;
+        self.fmt_arguments(f)
+    }
+}
+
+impl Descriptor {
+    /// Everything but the operation, as errors show it.
+    pub(crate) fn fmt_arguments(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.uneven {
             f.write_str("_v")?;
         }

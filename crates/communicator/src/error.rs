@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::descriptor::Descriptor;
 use crate::group::Process;
 use crate::rank::{GroupRank, JobRank};
+use crate::scope::ParentCall;
 use crate::site::SiteText;
 use crate::sizes::Sizes;
 
@@ -27,11 +28,16 @@ pub struct CallInfo {
     pub site: Option<SiteText>,
     /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.
     pub sizes: Option<Arc<Sizes>>,
+    /// The call that this one is a part of, for a call within a scope.
+    pub parent: Option<Arc<ParentCall>>,
 }
 
 impl fmt::Display for CallInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {} {}", self.number, self.descriptor)?;
+        if let Some(parent) = &self.parent {
+            write!(f, " of {parent}")?;
+        }
         if let Some(algorithm) = &self.algorithm {
             write!(f, " by {algorithm}")?;
         }
@@ -120,7 +126,7 @@ pub enum Error {
     },
     /// Two threads issued calls on one communicator at once; nothing was sent.
     #[error(
-        "{call} was issued while another thread was inside a call on the same communicator; \
+        "{call} was issued while another thread was inside a call or a scope on the same communicator; \
          duplicate() gives each thread its own"
     )]
     ConcurrentUse {

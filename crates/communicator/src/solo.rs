@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use crate::buffer::{Buffer, BufferMut, Buffers};
-use crate::call::{Call, Outcome, OwnedCall};
+use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::communicator::{Communicator, Shrunk};
 use crate::dtype::{DType, Kind};
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::operation::Operation;
 use crate::reduce_op::ReduceOp;
+use crate::scope::{ParentCall, Scope};
 use crate::segments::{Segments, SegmentsMut};
 use crate::solo_messages::MessageQueue;
+use crate::solo_scope::SoloScope;
 use crate::work::{Finished, Work};
 
 const BACKEND: &str = "solo";
@@ -28,6 +30,7 @@ pub(crate) const ALGORITHM: &str = "local";
 /// comm.all_reduce(&mut values, ReduceOp::Avg).unwrap();
 /// assert_eq!(values, [1.0, 2.0]);
 /// ```
+#[derive(Clone)]
 pub struct Solo {
     group: Group,
     queue: Arc<MessageQueue>,
@@ -99,6 +102,10 @@ impl Communicator for Solo {
 
     fn agree(&self, flag: bool) -> Result<bool> {
         Ok(flag)
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        Ok(Box::new(SoloScope::open(self.clone(), parent, options)?))
     }
 
     fn close(&self) -> Result<()> {

@@ -4,22 +4,17 @@ use std::sync::Arc;
 
 use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
-    Call, CallOptions, Collective, Communicator, Descriptor, Error, Finished, Group, Operation, Outcome,
-    OwnedCall, Result, Shrunk, Work, check_request,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
+    Shrunk, Work,
 };
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
-use crate::drive::handle::RequestHandle;
-use crate::drive::pending::OneCollective;
-use crate::drive::progress::Progress;
-use crate::drive::queue::QueuedCollective;
-use crate::drive::request::Request;
+use crate::drive::call::Engine;
 use crate::links::Links;
-use crate::lock;
 use crate::options::EngineOptions;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
+use crate::scope::EngineScope;
 
 /// What a transport hands over for one communicator.
 pub struct Parts<L> {
@@ -53,60 +48,6 @@ impl<L: Links + 'static> EngineCommunicator<L> {
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
         Arc::new(EngineCommunicator { shared: Shared::new(gate, options, selector, messages, engine) })
     }
-
-    fn run_collective(&self, collective: Collective, call: &mut Call<'_>) -> Result<Outcome> {
-        let (shared, gate) = (&*self.shared, &self.shared.gate);
-        let turn = gate.issue(&call.descriptor, &call.options, call.site.into())?;
-        call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
-        let mut guard = shared.lock_links();
-        shared.finish_queue(&mut guard)?;
-        let active = ActiveCall::start(collective, call, &mut guard, gate)?;
-        let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
-        if let Err(error) = guard.drive(&mut task) {
-            return Err(gate.settle(&mut guard, error));
-        }
-        let active = task.active;
-        gate.board().leave(active.number);
-        let bytes = buffers_bytes(&call.buffers);
-        Ok(active.finish(&mut guard, bytes))
-    }
-
-    /// Queues an asynchronous collective, for whoever holds the links.
-    fn queue_collective(&self, collective: Collective, mut call: OwnedCall) -> Work {
-        let gate = &self.shared.gate;
-        let request = match gate.issue(&call.descriptor, &call.options, call.site.into()) {
-            Ok(turn) => {
-                call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
-                let request = Request::new(call, self.shared.completions.clone());
-                self.shared.queue.push(QueuedCollective { collective, request: request.clone() });
-                request
-            }
-            Err(error) => return refused(call, error),
-        };
-        self.shared.nudge_holder();
-        if let Err(error) = Progress::notify(&self.shared) {
-            gate.fail(error);
-        }
-        self.handle(request)
-    }
-
-    /// Posts an asynchronous send or receive.
-    fn post_message(&self, call: OwnedCall) -> Work {
-        let gate = &self.shared.gate;
-        let timeout = call.options.timeout.unwrap_or(gate.timeout());
-        let request = Request::message(call, self.shared.completions.clone(), gate.board());
-        self.shared.post_message(request.clone(), timeout);
-        self.handle(request)
-    }
-
-    fn handle(&self, request: Arc<Request>) -> Work {
-        Work::new(RequestHandle { request, shared: self.shared.clone() })
-    }
-}
-
-/// The handle of a call that has not begun, with its memory.
-fn refused(call: OwnedCall, error: Error) -> Work {
-    Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
 }
 
 impl<L: Links + 'static> Drop for EngineCommunicator<L> {
@@ -117,42 +58,17 @@ impl<L: Links + 'static> Drop for EngineCommunicator<L> {
     }
 }
 
-fn device_unsupported(backend: &'static str) -> Error {
-    let instead = Some("a vendor's backend, or copy to the host".to_owned());
-    Error::Unsupported { what: "device memory".to_owned(), backend, instead }
-}
-
 impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     fn group(&self) -> &Group {
         self.shared.gate.group()
     }
 
-    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.admit(&call.descriptor)?;
-        if call.buffers.on_device() {
-            return Err(device_unsupported(self.backend()));
-        }
-        match call.descriptor.operation {
-            Operation::Collective(collective) => self.run_collective(collective, &mut call),
-            Operation::Send | Operation::Recv => self.shared.run_point_to_point(call),
-        }
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, None)
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        let admitted = self.shared.admit(&call.descriptor).and_then(|()| {
-            if call.buffers.on_device() {
-                return Err(device_unsupported(self.backend()));
-            }
-            // It drops the keeper.
-            if call.buffers.has_keeper() { self.shared.completions.callbacks().start() } else { Ok(()) }
-        });
-        if let Err(error) = admitted {
-            return refused(call, error);
-        }
-        match call.descriptor.operation {
-            Operation::Collective(collective) => self.queue_collective(collective, call),
-            Operation::Send | Operation::Recv => self.post_message(call),
-        }
+        self.shared.submit(call, None)
     }
 
     fn backend(&self) -> &'static str {
@@ -160,14 +76,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        self.shared.gate.check_caller(descriptor)?;
-        check_request(descriptor, options, self.group())?;
-        match descriptor.operation {
-            Operation::Collective(collective) => {
-                self.shared.selector.supports(collective, descriptor, options)
-            }
-            Operation::Send | Operation::Recv => Ok(()),
-        }
+        self.shared.supports(descriptor, options)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
@@ -175,43 +84,38 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        let ranks: Vec<u32> = (0..self.group().size()).collect();
-        // INVARIANT: a group contains its own rank, so the list of all ranks does.
-        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
+        self.shared.gate.duplicate()
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
-        self.shared.gate.check_caller(&"agree")?;
-        self.shared.gate.agree(flag, self.shared.now())
+        self.shared.agree(flag)
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        let gate = &self.shared.gate;
-        gate.check_caller(&"shrink")?;
-        let shrunk = gate.shrink(self.shared.now())?;
-        if gate.board().is_revoked() {
-            // No thread may use the streams of an epoch that has ended.
-            let mut guard = self.shared.lock_links();
-            guard.links.close();
-            lock(&self.shared.messages).fail(&Error::Closed);
-        }
-        Ok(shrunk)
+        self.shared.shrink()
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        Ok(Box::new(EngineScope::open(&self.shared, &parent, options)?))
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {
-        self.shared.gate.check_caller(&"revoke")?;
-        let seen = self.shared.gate.revoke(cause);
-        self.shared.give_up(&seen);
-        Ok(())
+        self.shared.revoke(cause)
     }
 
     fn close(&self) -> Result<()> {
         let (shared, gate) = (&*self.shared, &self.shared.gate);
         gate.check_caller(&"close")?;
+        if gate.is_closed() {
+            return Ok(());
+        }
+        let turn = gate.wait_for_turn(&**gate.order(), gate.timeout());
+        if let Ok(None) = turn {
+            return Err(Error::ConcurrentUse { call: "close".to_owned() });
+        }
         if !gate.begin_close() {
             return Ok(());
         }
-        let _turn = gate.wait_for_turn();
         let mut guard = shared.lock_links();
         let finished = shared.finish_queue(&mut guard).and_then(|()| shared.finish_sends(&mut guard));
         let finished = finished.and_then(|()| shared.say_goodbye(&mut guard));

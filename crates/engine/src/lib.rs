@@ -18,6 +18,7 @@ mod plan;
 mod point_to_point;
 mod reduce;
 mod run;
+mod scope;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

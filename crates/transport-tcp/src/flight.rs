@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, Peer, Place, ReduceOp, Result,
-    SiteText, lengths,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, ReduceOp,
+    Result, SiteText, lengths,
 };
 
 use crate::wire::CommunicatorKey;
@@ -283,8 +283,8 @@ fn entry(
         timeout_ms: None,
         is_p2p,
         frames: call.site.iter().map(frame).collect(),
-        call: descriptor.to_string(),
-        compared: compared(descriptor),
+        call: format!("{descriptor}{}", part_text(call, Descriptor::to_string)),
+        compared: format!("{}{}", compared(descriptor), part_text(call, compared)),
     }
 }
 
@@ -333,6 +333,12 @@ fn sizes(descriptor: &Descriptor, group: &Group) -> (Vec<Vec<u64>>, Vec<Vec<u64>
     };
     let list = |is_there: bool, length| if is_there { vec![vec![length]] } else { Vec::new() };
     (list(has_input, input), list(has_output, output))
+}
+
+/// What the call is a part of, if it is in a scope, with the parent's descriptor as `text` shows it.
+fn part_text(call: &CallInfo, text: fn(&Descriptor) -> String) -> String {
+    let text = |parent: &ParentCall| format!(" of {} {}", parent.name, text(&parent.descriptor));
+    call.parent.as_deref().map(text).unwrap_or_default()
 }
 
 /// The call without what may differ between its ranks; the headers of calls leave out the same.

@@ -127,7 +127,10 @@ fn compared(descriptor: &Descriptor) -> impl PartialEq + std::fmt::Debug + use<>
 }
 
 /// The first cause that this rank learns of, from `call` or from the call after it.
-fn first_cause(comm: &dyn Communicator, call: impl FnOnce(&dyn Communicator) -> Result<()>) -> Error {
+pub(super) fn first_cause(
+    comm: &dyn Communicator,
+    call: impl FnOnce(&dyn Communicator) -> Result<()>,
+) -> Error {
     let error = match call(comm) {
         Err(error) => error,
         Ok(()) => comm.barrier().expect_err("the call after a mismatch must tell of it"),

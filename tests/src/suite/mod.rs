@@ -11,6 +11,7 @@ pub mod handles;
 pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
+pub mod scopes;
 pub mod subgroup_errors;
 pub mod supports;
 
@@ -42,6 +43,9 @@ macro_rules! conformance {
             failures: timeouts_name_who_is_missing revocation_reaches_everybody first_cause_stays
                 panics_in_user_functions leaving_without_closing_harms_nobody;
             supports: what_is_refused_is_what_the_call_refuses a_running_call_keeps_nobody_waiting;
+            scopes: threads_wait_or_are_refused parts_and_plain_calls_are_a_mismatch one_deadline_for_all_calls
+                numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back moved_to_another_thread
+                failures_within asynchronous_parts of_a_subgroup what_a_scope_refuses;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
         );
     };

@@ -17,6 +17,10 @@ const OTHER_COUNTS: [usize; 5] = [0, 1, COUNT - 1, COUNT + 1, MANY];
 /// What it adds to one of uneven counts.
 const MORE: [usize; 2] = [1, MANY];
 
+/// What a call is a part of, and that of a rank that deviates.
+const PARTS: [(Option<&str>, Option<&str>); 3] =
+    [(None, Some("whole")), (Some("whole"), None), (Some("whole"), Some("other"))];
+
 /// A field in which a call can differ from those of the other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
@@ -28,17 +32,18 @@ pub(crate) enum Field {
     Root,
     Label,
     Algorithm,
+    Part,
     Place,
     Uneven,
     Counts,
 }
 
 use Field::{
-    Algorithm, Collective as Operation, Count, Counts, DtypeOfEqualSize, DtypeOfOtherSize, Label, Op,
+    Algorithm, Collective as Operation, Count, Counts, DtypeOfEqualSize, DtypeOfOtherSize, Label, Op, Part,
     Place as Placing, Root, Uneven,
 };
 
-const FIELDS: [Field; 11] = [
+const FIELDS: [Field; 12] = [
     Operation,
     DtypeOfEqualSize,
     DtypeOfOtherSize,
@@ -50,6 +55,7 @@ const FIELDS: [Field; 11] = [
     Uneven,
     Counts,
     Algorithm,
+    Part,
 ];
 
 impl Field {
@@ -63,6 +69,7 @@ impl Field {
             Root => "root",
             Label => "label",
             Algorithm => "algorithm",
+            Part => "part of",
             Placing => "in place",
             Uneven => "uneven",
             Counts => "counts",
@@ -129,6 +136,8 @@ pub(crate) fn harmless(ranks: u32, seed: u64) -> Vec<[Case; 2]> {
         let with = |options| Case { options, ..usual.clone() };
         cases.push([usual.clone(), usual.clone()]);
         cases.push([with(CallOptions::new().label("")), with(CallOptions::new().label(""))]);
+        let part = || Case { part_of: Some("whole"), ..usual.clone() };
+        cases.push([part(), part()]);
         cases.push([with(CallOptions::new().label("same")), with(CallOptions::new().label("same"))]);
         let timeout = CallOptions::new().timeout(std::time::Duration::from_secs(59));
         cases.push([usual.clone(), with(timeout)]);
@@ -253,6 +262,12 @@ impl Maker {
                     }
                 }
             }
+            Part => {
+                for (ours, theirs) in PARTS {
+                    let case = |part_of| Case { part_of, ..usual.clone() };
+                    self.push(case(ours), case(theirs), self.odd_rank(), &[field]);
+                }
+            }
             Count if usual.amount == even() => {
                 for count in OTHER_COUNTS {
                     let odd = Case { amount: Amount::Even(count), ..usual.clone() };
@@ -344,6 +359,10 @@ impl Maker {
                 let theirs = [Some("green"), None][self.random(2)].filter(|_| ours.is_some());
                 let theirs = theirs.or(if ours.is_some() { None } else { Some("green") });
                 (*usual, *odd) = (labelled(usual, ours), labelled(odd, theirs));
+                true
+            }
+            Part => {
+                (usual.part_of, odd.part_of) = PARTS[self.random(PARTS.len())];
                 true
             }
             Algorithm => {

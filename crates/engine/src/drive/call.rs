@@ -1,12 +1,13 @@
 //! One collective call in progress: its run, its reducer, its deadline, and what its failure means.
 
+use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use unisono_backend::{CallGate, Heard, Peers};
+use unisono_backend::{CallGate, Enclosing, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, Collective, Descriptor, Error, GroupRank, Outcome,
-    ReduceOp, Result, Segments, Site, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Collective, Descriptor, Error,
+    GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -53,6 +54,8 @@ pub(crate) struct ActiveCall {
     /// fails.
     shortage: Option<Box<Error>>,
     links_open: bool,
+    /// The call that it is a part of, if it is.
+    parent: Option<Arc<ParentCall>>,
 }
 
 impl ActiveCall {
@@ -62,6 +65,7 @@ impl ActiveCall {
         call: &mut Call<'_>,
         engine: &mut Engine<L>,
         gate: &CallGate,
+        enclosing: Option<&Enclosing>,
     ) -> Result<ActiveCall> {
         let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
         let segment_ends = call.buffers.segment_ends();
@@ -75,15 +79,18 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.as_ref(), call.site);
+        let parent = enclosing.map(|enclosing| &enclosing.parent);
+        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.as_ref(), call.site, parent);
+        let context = enclosing.map_or(0, |enclosing| enclosing.context);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
-        let header = header.behind(board.history().digest);
+        let header = header.within(context).behind(board.history().digest);
         board.set_digest(header.digest());
         planned.run.reset(header);
         Ok(ActiveCall {
             number,
             collective,
-            wait: Wait::new(call.options.timeout.unwrap_or(gate.timeout())),
+            wait: Wait::new(timeout_within(enclosing, &call.options, gate)),
+            parent: parent.cloned(),
             descriptor,
             site: call.site,
             planned,
@@ -183,6 +190,7 @@ impl ActiveCall {
             algorithm: Some(self.planned.run.plan.algorithm.into()),
             site: Some(self.site.into()),
             sizes: self.planned.run.plan.sizes.clone(),
+            parent: self.parent.clone(),
         }
     }
 
@@ -218,6 +226,16 @@ impl ActiveCall {
         let (call, reported_by) = (Box::new(self.info()), group.own_job_rank());
         Error::Timeout { call, reported_by, waited: self.wait.waited(now), not_arrived }
     }
+}
+
+/// How long a call may wait: within a scope, for no longer than that has left.
+pub(crate) fn timeout_within(
+    enclosing: Option<&Enclosing>,
+    options: &CallOptions,
+    gate: &CallGate,
+) -> Duration {
+    let own = options.timeout.unwrap_or(gate.timeout());
+    enclosing.map_or(own, |enclosing| enclosing.timeout(own))
 }
 
 /// The bytes of the larger of a call's buffers.

@@ -3,6 +3,7 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `links_lock` | the lock on the links |
+//! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
 //! | `drive_loop`, `wait` | the one loop and its `Task`; how long a call has waited, and what is done about it |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
 //! | `call` | one collective in progress |
@@ -16,6 +17,7 @@ pub(crate) mod completion;
 pub(crate) mod crowding;
 pub(crate) mod drive_loop;
 pub(crate) mod handle;
+pub(crate) mod issue;
 pub(crate) mod links_lock;
 pub(crate) mod pause;
 pub(crate) mod pending;
@@ -25,12 +27,13 @@ pub(crate) mod request;
 mod time_slice;
 pub(crate) mod wait;
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use unisono_backend::{CallGate, Failing, Waker};
-use unisono_communicator::{Descriptor, Error, Result};
+use unisono_communicator::{Error, Result};
 
 use crate::drive::call::Engine;
 use crate::drive::completion::Completions;
@@ -99,8 +102,8 @@ impl<L: Links + 'static> Shared<L> {
     ///
     /// # Errors
     /// As [`CallGate::admit`].
-    pub(crate) fn admit(&self, descriptor: &Descriptor) -> Result<()> {
-        self.gate.admit(descriptor).inspect_err(|error| {
+    pub(crate) fn admit(&self, call: &dyn Display) -> Result<()> {
+        self.gate.admit(call).inspect_err(|error| {
             if self.gate.is_owner() && self.gate.board().is_revoked() {
                 self.give_up(error);
             }

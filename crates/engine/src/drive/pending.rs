@@ -158,7 +158,8 @@ impl<L: Links + 'static> Shared<L> {
             let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Taken) else {
                 return Ok(Step::Moved);
             };
-            match ActiveCall::start(*collective, &mut call.borrow(), engine, &self.gate) {
+            let enclosing = request.enclosing.as_ref();
+            match ActiveCall::start(*collective, &mut call.borrow(), engine, &self.gate, enclosing) {
                 Ok(active) => *state = RequestState::Active(Box::new(ActiveRequest { active, call })),
                 Err(error) => {
                     drop(state);

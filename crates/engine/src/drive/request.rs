@@ -9,7 +9,7 @@ use unisono_communicator::{
 use crate::drive::call::ActiveCall;
 use crate::drive::completion::Completions;
 use crate::lock;
-use unisono_backend::Board;
+use unisono_backend::{Board, Enclosing};
 
 /// An asynchronous call and its state.
 pub(crate) struct Request {
@@ -18,6 +18,8 @@ pub(crate) struct Request {
     completions: Arc<Completions>,
     pub(crate) descriptor: Descriptor,
     site: Site,
+    /// What the call has from its scope, if it is in one.
+    pub(crate) enclosing: Option<Enclosing>,
     /// For a send or receive: the board that records its end, and its number there.
     noted: Option<(Arc<Board>, u64)>,
 }
@@ -42,7 +44,16 @@ pub(crate) struct ActiveRequest {
 impl Request {
     /// A request that has not begun.
     pub(crate) fn new(call: OwnedCall, completions: Arc<Completions>) -> Arc<Request> {
-        Arc::new(Request::with(call, completions, None))
+        Arc::new(Request::with(call, completions, None, None))
+    }
+
+    /// The request of a collective, which may be within a scope.
+    pub(crate) fn collective(
+        call: OwnedCall,
+        completions: Arc<Completions>,
+        enclosing: Option<Enclosing>,
+    ) -> Arc<Request> {
+        Arc::new(Request::with(call, completions, enclosing, None))
     }
 
     /// The request of a send or receive, which `board` remembers.
@@ -52,12 +63,18 @@ impl Request {
         board: &Arc<Board>,
     ) -> Arc<Request> {
         let number = board.enter_message(&call.descriptor, call.site);
-        Arc::new(Request::with(call, completions, Some((board.clone(), number))))
+        Arc::new(Request::with(call, completions, None, Some((board.clone(), number))))
     }
 
-    fn with(call: OwnedCall, completions: Arc<Completions>, noted: Option<(Arc<Board>, u64)>) -> Request {
+    fn with(
+        call: OwnedCall,
+        completions: Arc<Completions>,
+        enclosing: Option<Enclosing>,
+        noted: Option<(Arc<Board>, u64)>,
+    ) -> Request {
         Request {
             completions,
+            enclosing,
             noted,
             ending: Ending::default(),
             descriptor: call.descriptor,
@@ -106,7 +123,8 @@ impl Request {
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
         let (site, sizes) = (Some(self.site.into()), None);
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes }
+        let parent = self.enclosing.as_ref().map(|enclosing| enclosing.parent.clone());
+        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes, parent }
     }
 }
 

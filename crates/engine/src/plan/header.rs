@@ -16,7 +16,8 @@
 //! | 28 | 4 | hash of the algorithm's name | always |
 //! | 32 | 4 | hash of the label, 0 for none | always |
 //! | 36 | 4 | hash of the user operator's name, 0 for none | always |
-//! | 40 | 8 | piece size in bytes | always |
+//! | 40 | 4 | piece size in bytes | always |
+//! | 44 | 4 | context: hash of the call that this one is a part of, 0 for a plain call | always |
 //! | 48 | 8 | plan hash: the lengths of coalesced segments, and of every step on this link and direction | always |
 //! | 56 | 8 | digest of what all earlier calls of the communicator had in common | always |
 //!
@@ -27,12 +28,16 @@ use std::borrow::Cow;
 
 use unisono_backend::{EARLIER_CALLS, mix_digest};
 use unisono_communicator::{
-    CallInfo, Collective, DType, Descriptor, Operation, Place, ReduceOp, ShortText, UserOp,
+    CallInfo, Collective, DType, Descriptor, Operation, ParentCall, Place, ReduceOp, ShortText, UserOp,
 };
 use unisono_schedule::algorithms;
 
+use super::PIECE_BYTES_MAX;
+
 /// Version of the header and of the order of pieces behind it.
-pub const HEADER_VERSION: u16 = 3;
+pub const HEADER_VERSION: u16 = 4;
+
+const _: () = assert!(PIECE_BYTES_MAX <= u32::MAX as u64, "a piece's size has four bytes");
 
 /// Where the plan hash is.
 const PLAN_HASH_AT: usize = 48;
@@ -70,13 +75,20 @@ impl CallHeader {
         bytes[0..2].copy_from_slice(&HEADER_VERSION.to_le_bytes());
         bytes[8..16].copy_from_slice(&number.to_le_bytes());
         bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
-        bytes[40..48].copy_from_slice(&piece_bytes.to_le_bytes());
+        // Nothing is cut off: a piece has at most `PIECE_BYTES_MAX` bytes.
+        bytes[40..44].copy_from_slice(&(piece_bytes as u32).to_le_bytes());
         CallHeader { bytes }
     }
 
     /// The number of the call.
     pub(crate) fn number(&self) -> u64 {
         u64_at(&self.bytes, 8)
+    }
+
+    /// The same header for a part of another call, whose [`context_of`] is `context`; 0 for a plain call.
+    pub(crate) fn within(mut self, context: u32) -> CallHeader {
+        self.bytes[44..48].copy_from_slice(&context.to_le_bytes());
+        self
     }
 
     /// The same header after earlier calls, whose [`CallHeader::digest`] is `earlier`.
@@ -103,6 +115,14 @@ impl CallHeader {
 pub fn header_digest(header: &[u8; HEADER_BYTES]) -> u64 {
     let words = (0..HEADER_BYTES).step_by(8).filter(|at| *at != PLAN_HASH_AT);
     mix_digest(words.map(|at| u64_at(header, at)))
+}
+
+/// What ranks compare of the call that others are parts of: a hash of its name and of the fields of its descriptor that
+/// any call compares. Never 0.
+pub(crate) fn context_of(parent: &ParentCall) -> u32 {
+    let header = CallHeader::new(&parent.descriptor, 0, hash_name(parent.name.as_str()), 0);
+    let digest = header.digest();
+    ((digest ^ digest >> 32) as u32).max(1)
 }
 
 /// Writes the compared fields of a descriptor, the others as zero.
@@ -183,13 +203,19 @@ pub(crate) fn header_difference(ours: &HeaderBytes, theirs: &HeaderBytes) -> Opt
     if differs(36..40) {
         list.push("name of the user op differs".to_owned());
     }
+    match [u32_at(ours, 44), u32_at(theirs, 44)] {
+        [ours, theirs] if ours == theirs => {}
+        [0, _] => list.push("a plain call / part of another call".to_owned()),
+        [_, 0] => list.push("part of another call / a plain call".to_owned()),
+        [_, _] => list.push("part of one call / part of another".to_owned()),
+    }
     // Most other differences change these fields too, so they are named only when there is no other.
-    if list.is_empty() && differs(40..48) {
+    if list.is_empty() && differs(40..44) {
         push_difference(
             &mut list,
             "piece bytes",
-            u64_at(ours, 40).to_string(),
-            u64_at(theirs, 40).to_string(),
+            u32_at(ours, 40).to_string(),
+            u32_at(theirs, 40).to_string(),
         );
     }
     if list.is_empty() && differs(PLAN_HASH_AT..PLAN_HASH_AT + 8) {
@@ -289,7 +315,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         ..Descriptor::new(collective_of(bytes)?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
     let algorithm = algorithm_of(u32_at(bytes, 28));
-    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None })
+    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None, parent: None })
 }
 
 #[cfg(test)]
@@ -406,6 +432,26 @@ mod tests {
         assert_eq!(difference(&plain, &all_reduce(6), [16, 2]), format!("count 5 / 6, {earlier}"));
         let shown = decode(&header(&labelled("red"), 8, 1)).unwrap().to_string();
         assert!(!shown.contains('#'), "{shown}");
+    }
+
+    #[test]
+    fn parts_of_other_calls_differ() {
+        let parent = |name, count| context_of(&ParentCall::new(name, all_reduce(count)));
+        let contexts = [0, parent("a", 5), parent("b", 5), parent("a", 6)];
+        let header = |context| CallHeader::new(&all_reduce(5), 9, 1, 4096).within(context).with_plan_hash(3);
+        for (index, &ours) in contexts.iter().enumerate() {
+            for (other, &theirs) in contexts.iter().enumerate() {
+                let expected = match (index, other) {
+                    (index, other) if index == other => None,
+                    (0, _) => Some("a plain call / part of another call"),
+                    (_, 0) => Some("part of another call / a plain call"),
+                    (_, _) => Some("part of one call / part of another"),
+                };
+                assert_eq!(header_difference(&header(ours), &header(theirs)).as_deref(), expected);
+            }
+        }
+        let digest = |context| CallHeader::new(&all_reduce(5), 9, 1, 4096).within(context).digest();
+        assert_ne!(digest(contexts[0]), digest(contexts[1]), "also when no message shows it");
     }
 
     #[test]

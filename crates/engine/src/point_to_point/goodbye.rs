@@ -184,6 +184,7 @@ impl<L: Links + 'static> Shared<L> {
                 algorithm: Some("close".into()),
                 site: None,
                 sizes: None,
+                parent: None,
             }),
             reported_by: group.own_job_rank(),
             waited: guard.links.now().saturating_duration_since(started),

@@ -183,7 +183,7 @@ impl WaitingTransfer<'_> {
     /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
         let (site, sizes) = (Some(self.site.into()), None);
-        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes }
+        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes, parent: None }
     }
 
     /// The error of its passed deadline, on this rank of `peers`.

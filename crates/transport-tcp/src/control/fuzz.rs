@@ -186,7 +186,7 @@ impl FuzzedNode {
             0 => {
                 let collective = [Collective::AllReduce, Collective::Broadcast][usize::from(input.below(2))];
                 let descriptor = Descriptor::new(collective, DType::F32, input.below(4).into());
-                self.board.enter(&descriptor, None, None, Site::caller());
+                self.board.enter(&descriptor, None, None, Site::caller(), None);
                 self.board.await_rank(Some(in_world(peer)));
             }
             1 => self.board.leave(self.board.entered().saturating_sub(1)),

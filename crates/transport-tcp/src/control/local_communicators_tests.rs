@@ -66,7 +66,7 @@ fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<
 #[test]
 fn a_lost_rank_ends_the_communicators_that_need_it() {
     let (mut communicators, board, _inbox) = local_communicators();
-    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Site::caller());
+    board.enter(&Descriptor::new(Collective::Barrier, DType::U8, 0), None, None, Site::caller(), None);
     communicators.happened(&news(3, lost(5)), Instant::now());
     assert!(!board.is_revoked(), "not a member");
     communicators.happened(&news(3, lost(6)), Instant::now());

@@ -30,7 +30,7 @@ fn sum(count: u64) -> Descriptor {
 }
 
 fn enter(board: &Board, descriptor: &Descriptor) -> u64 {
-    board.enter(descriptor, None, None, Site::caller())
+    board.enter(descriptor, None, None, Site::caller(), None)
 }
 
 /// A board that has finished a call, and is in another one.
@@ -159,7 +159,14 @@ fn what_is_compared_is_what_the_headers_compare() {
         Descriptor { root: Some(1), ..rooted },
         Descriptor::new(Collective::Barrier, DType::U8, 0),
     ];
-    let info = |descriptor| CallInfo { number: 0, descriptor, algorithm: None, site: None, sizes: None };
+    let info = |descriptor| CallInfo {
+        number: 0,
+        descriptor,
+        algorithm: None,
+        site: None,
+        sizes: None,
+        parent: None,
+    };
     for ours in calls {
         for theirs in calls {
             let is_mismatch =

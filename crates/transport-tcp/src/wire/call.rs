@@ -4,13 +4,16 @@
 //! 2 uneven), algorithm text (empty: none), file text (empty: unknown), line `u32`, sizes `u8` (0 none, 1 of segments,
 //! 2 of ranks, 3 of pairs) and their lists: one, or for pairs what is sent and what is received. A list is the number
 //! of its lengths `u64`, and the first [`LENGTHS_KNOWN_MAX`] of them, or all, as `u64`.
+//!
+//! At the end `u8` 0, or 1 for a call within a scope, and what it is a part of: the fields from operation to flags,
+//! name text.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, Peer, Place, ReduceOp, ShortText,
-    SiteText, Sizes, UserOp,
+    CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, ParentCall, Peer, Place, ReduceOp,
+    ShortText, SiteText, Sizes, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -43,6 +46,25 @@ pub(super) fn write(writer: &mut Writer, call: &CallInfo) {
     let (file, line) = call.site.as_ref().map_or(("", 0), |site| (&*site.file, site.line));
     writer.text(file, FILE_BYTES_MAX).u32(line);
     write_sizes(writer, call.sizes.as_deref());
+    write_parent(writer, call.parent.as_deref());
+}
+
+fn write_parent(writer: &mut Writer, parent: Option<&ParentCall>) {
+    match parent {
+        None => drop(writer.u8(0)),
+        Some(parent) => {
+            write_descriptor(writer.u8(1), &parent.descriptor);
+            writer.text(parent.name.as_str(), ShortText::BYTES_MAX);
+        }
+    }
+}
+
+fn read_parent(reader: &mut Reader<'_>) -> Result<Option<ParentCall>, Malformed> {
+    Ok(match reader.u8()? {
+        0 => None,
+        1 => Some(ParentCall { descriptor: read_descriptor(reader)?, name: read_short_text(reader)? }),
+        _ => return Err(Malformed { what: "neither a parent nor none" }),
+    })
 }
 
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
@@ -57,6 +79,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
         algorithm: algorithm.map(|name| Cow::Owned(name.to_owned())),
         site: (!file.is_empty()).then_some(SiteText { file: Cow::Owned(file), line }),
         sizes: read_sizes(reader)?.map(Arc::new),
+        parent: read_parent(reader)?.map(Arc::new),
     })
 }
 
@@ -193,7 +216,9 @@ mod tests {
             };
             let site = Some(SiteText { file: "train.rs".into(), line: 9 });
             let sizes = sizes.next().flatten();
-            let call = CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site, sizes };
+            let parent = sizes.is_some().then(|| Arc::new(ParentCall::new("compressed", descriptor)));
+            let call =
+                CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site, sizes, parent };
             let mut writer = Writer::new();
             write(&mut writer, &call);
             let bytes = writer.finish();

@@ -222,7 +222,9 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{CallInfo, Certainty, Collective, Counts, DType, Descriptor, SiteText, Sizes};
+    use unisono_communicator::{
+        CallInfo, Certainty, Collective, Counts, DType, Descriptor, ParentCall, SiteText, Sizes,
+    };
 
     use super::*;
     use crate::wire::FRAME_BYTES_MAX;
@@ -244,7 +246,14 @@ mod tests {
         let counts = Counts::PerPair { send: vec![number; text.len()], receive: vec![7; text.len()] };
         // The sizes of a culprit's last call are not sent.
         let sizes = Sizes::of(DType::F32, &counts, None).filter(|_| number != 3).map(Arc::new);
-        Box::new(CallInfo { number, descriptor, algorithm: Some(text.to_owned().into()), site, sizes })
+        Box::new(CallInfo {
+            number,
+            descriptor,
+            algorithm: Some(text.to_owned().into()),
+            site,
+            sizes,
+            parent: Some(Arc::new(ParentCall::new(text, descriptor))),
+        })
     }
 
     fn examples(text: &str, ranks: u32) -> Vec<Error> {

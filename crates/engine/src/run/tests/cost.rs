@@ -175,7 +175,7 @@ fn cost_of_header_and_slot() {
     let compare = nanoseconds(|| assert!(black_box(&ours) == black_box(&theirs)));
     let board = Board::new(GroupRank::new(0), 2);
     let publish = nanoseconds(|| {
-        let number = board.enter(black_box(&descriptor), None, None, Site::caller());
+        let number = board.enter(black_box(&descriptor), None, None, Site::caller(), None);
         board.leave(number);
     });
     let send = Descriptor { peer: Some(Peer::Rank(1)), ..Descriptor::new(Operation::Send, DType::U8, 64) };

@@ -1,0 +1,209 @@
+//! What is done with an admitted call, whether the communicator itself or one of its scopes issues it.
+
+use std::sync::Arc;
+
+use unisono_backend::{Enclosing, ScopeTurn};
+use unisono_communicator::{
+    Call, CallInfo, CallOptions, Collective, Descriptor, Error, Finished, Operation, Outcome, OwnedCall,
+    Result, Shrunk, Site, Work, check_request,
+};
+
+use crate::drive::Shared;
+use crate::drive::call::{ActiveCall, buffers_bytes, timeout_within};
+use crate::drive::handle::RequestHandle;
+use crate::drive::pending::OneCollective;
+use crate::drive::progress::Progress;
+use crate::drive::queue::QueuedCollective;
+use crate::drive::request::Request;
+use crate::links::Links;
+use crate::lock;
+
+impl<L: Links + 'static> Shared<L> {
+    /// Runs a call to its end, within `scope` if there is one.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::execute`].
+    pub(crate) fn execute(
+        self: &Arc<Self>,
+        mut call: Call<'_>,
+        scope: Option<&ScopeTurn>,
+    ) -> Result<Outcome> {
+        self.admit(&call.descriptor)?;
+        if call.buffers.on_device() {
+            return Err(self.device_unsupported());
+        }
+        match call.descriptor.operation {
+            Operation::Collective(collective) => self.run_collective(collective, &mut call, scope),
+            Operation::Send | Operation::Recv => {
+                self.bound_by(scope, &mut call.options);
+                self.run_point_to_point(call)
+            }
+        }
+    }
+
+    /// Starts a call, within `scope` if there is one.
+    pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
+        let admitted = self.admit(&call.descriptor).and_then(|()| {
+            if call.buffers.on_device() {
+                return Err(self.device_unsupported());
+            }
+            // It drops the keeper.
+            if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) }
+        });
+        if let Err(error) = admitted {
+            return refused(call, error);
+        }
+        match call.descriptor.operation {
+            Operation::Collective(collective) => self.queue_collective(collective, call, scope),
+            Operation::Send | Operation::Recv => {
+                self.bound_by(scope, &mut call.options);
+                self.submit_message(call)
+            }
+        }
+    }
+
+    fn run_collective(
+        self: &Arc<Self>,
+        collective: Collective,
+        call: &mut Call<'_>,
+        scope: Option<&ScopeTurn>,
+    ) -> Result<Outcome> {
+        let (shared, gate) = (&**self, &self.gate);
+        if let Some(scope) = scope {
+            call.options = scope.options(&call.options);
+        }
+        let order = scope.map_or(&**gate.order(), ScopeTurn::order);
+        let patience = gate.patience(call.descriptor.label, &call.options);
+        let info = || uncounted(&call.descriptor, call.site);
+        let turn = gate.take_turn(order, &call.descriptor, info, patience)?;
+        call.options.timeout = Some(turn.time_left(call.options.timeout.unwrap_or(gate.timeout())));
+        let mut guard = shared.lock_links();
+        shared.finish_queue(&mut guard)?;
+        let enclosing = scope.map(ScopeTurn::enclosing);
+        let active = ActiveCall::start(collective, call, &mut guard, gate, enclosing)?;
+        let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
+        if let Err(error) = guard.drive(&mut task) {
+            return Err(gate.settle(&mut guard, error));
+        }
+        let active = task.active;
+        gate.board().leave(active.number);
+        let bytes = buffers_bytes(&call.buffers);
+        Ok(active.finish(&mut guard, bytes))
+    }
+
+    /// Queues an asynchronous collective, for whoever holds the links.
+    fn queue_collective(
+        self: &Arc<Self>,
+        collective: Collective,
+        mut call: OwnedCall,
+        scope: Option<&ScopeTurn>,
+    ) -> Work {
+        if let Some(scope) = scope {
+            call.options = scope.options(&call.options);
+        }
+        let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
+        let patience = self.gate.patience(call.descriptor.label, &call.options);
+        let info = || uncounted(&call.descriptor, call.site);
+        let request = match self.gate.take_turn(order, &call.descriptor, info, patience) {
+            Ok(turn) => {
+                let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
+                call.options.timeout = Some(turn.time_left(timeout));
+                let enclosing: Option<Enclosing> = scope.map(|scope| scope.enclosing().clone());
+                let request = Request::collective(call, self.completions.clone(), enclosing);
+                self.queue.push(QueuedCollective { collective, request: request.clone() });
+                request
+            }
+            Err(error) => return refused(call, error),
+        };
+        self.nudge_holder();
+        if let Err(error) = Progress::notify(self) {
+            self.gate.fail(error);
+        }
+        self.handle(request)
+    }
+
+    /// Posts an asynchronous send or receive.
+    fn submit_message(self: &Arc<Self>, call: OwnedCall) -> Work {
+        let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
+        let request = Request::message(call, self.completions.clone(), self.gate.board());
+        self.post_message(request.clone(), timeout);
+        self.handle(request)
+    }
+
+    fn handle(self: &Arc<Self>, request: Arc<Request>) -> Work {
+        Work::new(RequestHandle { request, shared: self.clone() })
+    }
+
+    /// A message within a scope ends with it.
+    fn bound_by(&self, scope: Option<&ScopeTurn>, options: &mut CallOptions) {
+        if scope.is_some() {
+            options.timeout = Some(timeout_within(scope.map(ScopeTurn::enclosing), options, &self.gate));
+        }
+    }
+
+    fn device_unsupported(&self) -> Error {
+        let instead = Some("a vendor's backend, or copy to the host".to_owned());
+        Error::Unsupported { what: "device memory".to_owned(), backend: self.gate.backend(), instead }
+    }
+
+    /// Whether there is an algorithm for such a call.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::supports`].
+    pub(crate) fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+        self.gate.check_caller(descriptor)?;
+        check_request(descriptor, options, self.gate.group())?;
+        match descriptor.operation {
+            Operation::Collective(collective) => self.selector.supports(collective, descriptor, options),
+            Operation::Send | Operation::Recv => Ok(()),
+        }
+    }
+
+    /// The flags of all survivors.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::agree`].
+    pub(crate) fn agree(&self, flag: bool) -> Result<bool> {
+        self.gate.check_caller(&"agree")?;
+        self.gate.agree(flag, self.now())
+    }
+
+    /// The communicator of the survivors.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::shrink`].
+    pub(crate) fn shrink(&self) -> Result<Shrunk> {
+        let gate = &self.gate;
+        gate.check_caller(&"shrink")?;
+        let shrunk = gate.shrink(self.now())?;
+        if gate.board().is_revoked() {
+            // No thread may use the streams of an epoch that has ended.
+            let mut guard = self.lock_links();
+            guard.links.close();
+            lock(&self.messages).fail(&Error::Closed);
+        }
+        Ok(shrunk)
+    }
+
+    /// Ends every call on every rank.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::revoke`].
+    pub(crate) fn revoke(&self, cause: Error) -> Result<()> {
+        self.gate.check_caller(&"revoke")?;
+        let seen = self.gate.revoke(cause);
+        self.give_up(&seen);
+        Ok(())
+    }
+}
+
+/// A call that has no number, as errors show it.
+fn uncounted(descriptor: &Descriptor, site: Site) -> CallInfo {
+    let (descriptor, site) = (*descriptor, Some(site.into()));
+    CallInfo { number: 0, descriptor, algorithm: None, site, sizes: None, parent: None }
+}
+
+/// The handle of a call that has not begun, with its memory.
+fn refused(call: OwnedCall, error: Error) -> Work {
+    Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) })
+}

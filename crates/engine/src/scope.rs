@@ -1,0 +1,104 @@
+//! A scope: the communicator as the calls of which another call is made see it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use unisono_backend::ScopeTurn;
+use unisono_communicator::{
+    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
+    Shrunk, Work,
+};
+
+use crate::drive::Shared;
+use crate::links::Links;
+use crate::plan::header::context_of;
+
+/// A scope of a communicator over links.
+pub(crate) struct EngineScope<L: Links + 'static> {
+    shared: Arc<Shared<L>>,
+    turn: ScopeTurn,
+}
+
+impl<L: Links + 'static> EngineScope<L> {
+    /// Takes the communicator's turn for the calls that `parent` is made of.
+    ///
+    /// # Errors
+    /// As [`Communicator::scope`].
+    pub(crate) fn open(
+        shared: &Arc<Shared<L>>,
+        parent: &ParentCall,
+        options: &CallOptions,
+    ) -> Result<EngineScope<L>> {
+        let parent = parent.labelled(options)?;
+        shared.admit(&parent)?;
+        let mut turn = shared.gate.open_scope(parent, context_of(&parent), options)?;
+        shared.finish_queue(&mut shared.lock_links())?;
+        turn.begin();
+        Ok(EngineScope { shared: shared.clone(), turn })
+    }
+
+    fn unsupported(&self, what: &str) -> Error {
+        let instead = Some("end the scope first".to_owned());
+        Error::Unsupported { what: format!("{what} within a scope"), backend: self.backend(), instead }
+    }
+}
+
+impl<L: Links + 'static> Scope for EngineScope<L> {
+    fn parent(&self) -> &Arc<ParentCall> {
+        &self.turn.enclosing().parent
+    }
+
+    fn numbers(&self) -> Range<u64> {
+        self.turn.numbers()
+    }
+}
+
+impl<L: Links + 'static> Communicator for EngineScope<L> {
+    fn group(&self) -> &Group {
+        self.shared.gate.group()
+    }
+
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, Some(&self.turn))
+    }
+
+    fn submit(&self, call: OwnedCall) -> Work {
+        self.shared.submit(call, Some(&self.turn))
+    }
+
+    fn backend(&self) -> &'static str {
+        self.shared.gate.backend()
+    }
+
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+        self.shared.supports(descriptor, options)
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.shared.gate.subgroup(ranks)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.shared.gate.duplicate()
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.shared.shrink()
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.shared.agree(flag)
+    }
+
+    fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Box<dyn Scope>> {
+        Err(self.unsupported("scope"))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.shared.revoke(cause)
+    }
+
+    fn close(&self) -> Result<()> {
+        Err(self.unsupported("close"))
+    }
+}
