@@ -136,6 +136,10 @@ impl Communicator for Watched {
         self.inner.revoke(cause)
     }
 
+    fn abort(&self) -> Result<()> {
+        self.inner.abort()
+    }
+
     fn close(&self) -> Result<()> {
         self.noted("close".to_owned(), || self.inner.close())
     }

@@ -338,6 +338,11 @@ impl CallGate {
         self.fail(Error::Revoked { by: self.group.own_job_rank(), cause: Arc::new(cause) })
     }
 
+    /// Ends every call on every rank.
+    pub fn abort(&self) -> Error {
+        self.fail(Error::Aborted { by: self.group.own_job_rank() })
+    }
+
     /// Makes `error` the first cause, unless there is one already, and tells every rank. Returns the error for this
     /// rank's caller.
     pub fn fail(&self, error: Error) -> Error {

@@ -133,6 +133,30 @@ pub trait Communicator: Send + Sync {
         Err(unsupported(self.backend(), "revoke"))
     }
 
+    /// Ends every call on every rank with [`Error::Aborted`] as the first cause, unless there is one already: calls in
+    /// which other threads of this process wait, at once; those of other ranks when the news has reached them, a few
+    /// milliseconds later. Handles of asynchronous calls end too, and threads that wait for their turn. A call whose
+    /// bytes have all been sent may still succeed. May be called from any thread, also while others are in a call;
+    /// [`Communicator::shrink`] and [`Communicator::agree`] come after it and do not end.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Communicator, Error, Peer, Solo};
+    /// let comm = Solo::new();
+    /// std::thread::scope(|threads| {
+    ///     let waiting = threads.spawn(|| comm.recv(&mut [0u8], Peer::Any, 1));
+    ///     comm.abort()?;
+    ///     assert!(matches!(waiting.join().unwrap(), Err(Error::Aborted { .. })));
+    ///     Ok::<(), Error>(())
+    /// })
+    /// # ?; Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless the backend has it.
+    fn abort(&self) -> Result<()> {
+        Err(unsupported(self.backend(), "abort"))
+    }
+
     /// Tells the other ranks that this one makes no more calls. Idempotent.
     ///
     /// # Errors
@@ -231,6 +255,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
     fn revoke(&self, cause: Error) -> Result<()> {
         self.inner.revoke(cause)
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.inner.abort()
     }
 
     fn close(&self) -> Result<()> {

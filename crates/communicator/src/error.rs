@@ -221,6 +221,12 @@ pub enum Error {
         /// The cause that it gave.
         cause: Arc<Error>,
     },
+    /// A rank has aborted the communicator by [`crate::Communicator::abort`].
+    #[error("rank {by} aborted the communicator")]
+    Aborted {
+        /// The rank that aborted it.
+        by: JobRank,
+    },
     /// A receive was too small for the message that matched it. The message is dropped; nothing else is affected.
     #[error(
         "message of {sent_bytes} bytes from rank {source_rank}, tag {tag}, does not fit into {room_bytes} bytes"

@@ -58,6 +58,7 @@ impl Communicator for Solo {
         if call.buffers.on_device() {
             return Err(device_unsupported());
         }
+        self.queue.check()?;
         match call.descriptor.operation {
             Operation::Send => self.queue.send(call),
             Operation::Recv => self.queue.receive(call),
@@ -106,6 +107,11 @@ impl Communicator for Solo {
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
         Ok(Box::new(SoloScope::open(self.clone(), parent, options)?))
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.queue.abort();
+        Ok(())
     }
 
     fn close(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Messages that the only rank of a job sends to itself.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -25,6 +26,8 @@ const OWN: JobRank = JobRank::new(0);
 pub(crate) struct MessageQueue {
     waiting: Mutex<Waiting>,
     changed: Condvar,
+    /// Set with the lock held, so that a receive is either refused or ended.
+    is_aborted: AtomicBool,
 }
 
 #[derive(Default)]
@@ -54,6 +57,21 @@ impl Waiting {
 impl MessageQueue {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Refuses calls after an abort.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_aborted.load(Ordering::Relaxed) { Err(Error::Aborted { by: OWN }) } else { Ok(()) }
+    }
+
+    /// Ends every receive that waits, and those to come.
+    pub(crate) fn abort(&self) {
+        let mut waiting = self.lock();
+        self.is_aborted.store(true, Ordering::Relaxed);
+        let ended = std::mem::take(&mut waiting.receives);
+        drop(waiting);
+        ended.into_iter().for_each(|receive| receive.end_with(|_| Err(Error::Aborted { by: OWN })));
+        self.notify();
     }
 
     /// Gives the message to the receive that waits for it, or keeps it.
@@ -90,6 +108,7 @@ impl MessageQueue {
         let (started, deadline) = (Instant::now(), deadline(&call));
         let mut waiting = self.lock();
         loop {
+            self.check()?;
             if let Some(message) = waiting.take_message(call.descriptor.tag) {
                 drop(waiting);
                 return deliver(call, &message);
@@ -105,12 +124,16 @@ impl MessageQueue {
         let (call, ending) = (Mutex::new(Some(call)), Ending::default());
         let receive = Arc::new(PostedReceive { tag, deadline, call, ending });
         let mut waiting = self.lock();
-        match waiting.take_message(tag) {
-            Some(message) => {
+        match (self.check(), waiting.take_message(tag)) {
+            (Err(aborted), _) => {
+                drop(waiting);
+                receive.end_with(|_| Err(aborted));
+            }
+            (Ok(()), Some(message)) => {
                 drop(waiting);
                 receive.end(Some(message));
             }
-            None => waiting.receives.push_back(receive.clone()),
+            (Ok(()), None) => waiting.receives.push_back(receive.clone()),
         }
         Work::new(ReceiveHandle { queue: self.clone(), receive })
     }

@@ -108,6 +108,10 @@ impl Communicator for SoloScope {
         self.solo.revoke(cause)
     }
 
+    fn abort(&self) -> Result<()> {
+        self.solo.abort()
+    }
+
     fn close(&self) -> Result<()> {
         Err(self.unsupported("close"))
     }

@@ -103,6 +103,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.revoke(cause)
     }
 
+    fn abort(&self) -> Result<()> {
+        self.shared.abort()
+    }
+
     fn close(&self) -> Result<()> {
         let (shared, gate) = (&*self.shared, &self.shared.gate);
         gate.check_caller(&"close")?;

@@ -98,6 +98,10 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
         self.shared.revoke(cause)
     }
 
+    fn abort(&self) -> Result<()> {
+        self.shared.abort()
+    }
+
     fn close(&self) -> Result<()> {
         Err(self.unsupported("close"))
     }

@@ -1,5 +1,6 @@
 //! The suite, by subject. [`conformance`](crate::conformance) makes every function of it a test of one backend.
 
+pub mod aborts;
 pub mod algorithms;
 pub mod arguments;
 pub mod asynchronous;
@@ -46,6 +47,8 @@ macro_rules! conformance {
             scopes: threads_wait_or_are_refused parts_and_plain_calls_are_a_mismatch one_deadline_for_all_calls
                 numbers_and_errors_that_revoke_nothing a_panic_gives_the_turn_back moved_to_another_thread
                 failures_within asynchronous_parts of_a_subgroup what_a_scope_refuses;
+            aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
+                shrink_goes_on;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
         );
     };

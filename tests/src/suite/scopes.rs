@@ -20,7 +20,7 @@ fn parent(name: &str, count: u64) -> ParentCall {
     ParentCall::new(name, Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::F32, count) })
 }
 
-fn open(comm: &dyn Communicator, name: &str) -> Box<dyn Scope> {
+pub(super) fn open(comm: &dyn Communicator, name: &str) -> Box<dyn Scope> {
     comm.scope(parent(name, 8), &CallOptions::new()).unwrap()
 }
 

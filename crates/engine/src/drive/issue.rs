@@ -195,6 +195,17 @@ impl<L: Links + 'static> Shared<L> {
         self.give_up(&seen);
         Ok(())
     }
+
+    /// Ends every call on every rank, for no other cause.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::abort`].
+    pub(crate) fn abort(&self) -> Result<()> {
+        self.gate.check_caller(&"abort")?;
+        let seen = self.gate.abort();
+        self.give_up(&seen);
+        Ok(())
+    }
 }
 
 /// A call that has no number, as errors show it.

@@ -99,6 +99,9 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
             // Only the root cause travels: it says everything, and the error fits into a frame.
             write_error(fields.u32(by.get()), cause.root_cause());
         }
+        Error::Aborted { by } => {
+            fields.u32(by.get());
+        }
         Error::Evicted { reported_by, evidence } => {
             fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
         }
@@ -202,6 +205,7 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             call: call::read_optional(fields)?.map(Box::new),
             reason: text(fields)?,
         },
+        ErrorCode::Aborted => Error::Aborted { by: read_job_rank(fields)? },
         ErrorCode::Evicted => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
         _ => return Ok(None),
     };
@@ -293,6 +297,7 @@ mod tests {
             Error::Refused { problem: own() },
             Error::System { what: own(), text: own() },
             Error::Evicted { reported_by: rank(1), evidence: own() },
+            Error::Aborted { by: rank(4) },
             Error::Corrupted { from: rank(1), to: rank(2), call: Some(call(8, text)), reason: own() },
         ]
     }

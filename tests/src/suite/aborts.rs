@@ -1,0 +1,113 @@
+//! A user's abort ends what waits, at once and on every rank.
+
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result,
+};
+
+use crate::backend::Backend;
+use crate::world::{options, run};
+
+/// Of a wait after the abort, on a machine that is busy with other tests; the deadline of a call is far longer.
+const ENDED_AFTER_MAX: Duration = Duration::from_secs(10);
+
+/// How long a thread has to come to its wait.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
+
+fn is_it<R>(result: Result<R>, by: u32) {
+    match result {
+        Err(Error::Aborted { by: who }) => assert_eq!(who.get(), by),
+        Err(other) => panic!("not the abort: {other}"),
+        Ok(_) => panic!("a call succeeded that nobody has answered"),
+    }
+}
+
+/// Runs `waits` on every rank until the last one aborts, and looks at what comes of it.
+fn aborted_during(backend: &dyn Backend, waits: impl Fn(&dyn Communicator, u32) + Sync) {
+    for ranks in [1, 2, 3] {
+        let together = Barrier::new(ranks as usize);
+        run(backend, ranks, &options(), |comm| {
+            let by = ranks - 1;
+            let waiting = || {
+                waits(comm, by);
+                Instant::now()
+            };
+            let (aborted, ended) = std::thread::scope(|threads| {
+                let waiting = threads.spawn(waiting);
+                together.wait();
+                std::thread::sleep(SETTLED_AFTER);
+                let aborted = Instant::now();
+                if comm.group().rank() == by {
+                    comm.abort().unwrap();
+                }
+                (aborted, waiting.join().unwrap())
+            });
+            let waited = ended.saturating_duration_since(aborted);
+            assert!(waited < ENDED_AFTER_MAX, "it took {waited:?}");
+            is_it(comm.barrier(), by);
+            is_it(comm.recv(&mut [0u8], Peer::Any, 1), by);
+            comm.abort().unwrap();
+            is_it(comm.barrier(), by);
+            together.wait();
+        });
+    }
+}
+
+/// A collective that the aborting rank's other thread, or nobody else, has come to.
+pub fn collectives_that_wait(backend: &dyn Backend) {
+    aborted_during(backend, |comm, by| {
+        if comm.group().rank() == by || comm.group().size() == 1 {
+            // The rank that aborts is inside a receive of its own.
+            is_it(comm.recv(&mut [0u8], Peer::Any, 7), by);
+        } else {
+            is_it(comm.all_reduce(&mut [1u32; 8], ReduceOp::Sum), by);
+        }
+    });
+}
+
+/// Blocking, on every rank.
+pub fn receives_that_wait(backend: &dyn Backend) {
+    aborted_during(backend, |comm, by| is_it(comm.recv(&mut [0u8; 4], Peer::Any, 3), by));
+}
+
+/// A collective and a receive behind it.
+pub fn handles_that_wait(backend: &dyn Backend) {
+    aborted_during(backend, |comm, by| {
+        let message = comm.recv_async(vec![0u8; 4], Peer::Any, 3);
+        let is_alone = comm.group().size() == 1;
+        let sum = (comm.group().rank() != by).then(|| comm.all_reduce_async(vec![1u32; 8], ReduceOp::Sum));
+        assert!(!is_alone || sum.is_none());
+        is_it(message.wait().result, by);
+        sum.into_iter().for_each(|sum| is_it(sum.wait(), by));
+    });
+}
+
+/// A labelled call behind another thread's scope.
+pub fn turns_that_are_waited_for(backend: &dyn Backend) {
+    aborted_during(backend, |comm, by| {
+        if comm.group().size() == 1 {
+            return;
+        }
+        let scope = super::scopes::open(comm, "held");
+        is_it(comm.with(CallOptions::new().label("behind")).barrier(), by);
+        is_it(scope.barrier(), by);
+    });
+}
+
+/// The others of the job go on, in the next epoch.
+pub fn shrink_goes_on(backend: &dyn Backend) {
+    for ranks in [1, 2, 3] {
+        run(backend, ranks, &options(), |comm| {
+            if comm.group().rank() == 0 {
+                comm.abort().unwrap();
+            }
+            is_it(comm.barrier(), 0);
+            let shrunk = comm.shrink().unwrap();
+            assert_eq!(shrunk.communicator.group().size(), ranks);
+            shrunk.communicator.barrier().unwrap();
+            shrunk.communicator.close().unwrap();
+        });
+    }
+}
