@@ -4,7 +4,8 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use unisono_communicator::Communicator;
+use unisono_communicator::{Communicator, Result};
+use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
@@ -40,8 +41,31 @@ pub trait Job: Sync {
 pub struct Member {
     /// The world's communicator.
     pub communicator: Arc<dyn Communicator>,
+    /// Makes groups with members only.
+    pub groups: Box<dyn MakeGroup>,
     /// Dropped after the communicator.
     pub keep: Box<dyn Any>,
+}
+
+/// A rank's way to groups that only their members make.
+pub trait MakeGroup {
+    /// The group of these ranks of the job.
+    ///
+    /// # Errors
+    /// For wrong lists.
+    fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>>;
+}
+
+impl MakeGroup for Groups {
+    fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        Groups::make_group(self, key, ranks)
+    }
+}
+
+impl MakeGroup for World {
+    fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        World::make_group(self, key, ranks)
+    }
 }
 
 /// Ranks as threads that talk through memory.
@@ -53,7 +77,7 @@ impl Backend for InProcess {
     }
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
-        InProcessJob::boxed(in_process::world_of(ranks, options, |_, links| links))
+        InProcessJob::boxed(in_process::world_of_groups(ranks, options, |_, links| links))
     }
 
     fn rank_counts(&self) -> &'static [u32] {
@@ -75,7 +99,7 @@ impl Backend for FaultyInProcess {
 
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
         let plan = |rank| FaultPlan { seed: mix(self.0.seed ^ mix(u64::from(rank))), ..self.0 };
-        InProcessJob::boxed(in_process::world_of(ranks, options, |rank, links| {
+        InProcessJob::boxed(in_process::world_of_groups(ranks, options, |rank, links| {
             Faulty::new(links, plan(rank))
         }))
     }
@@ -89,18 +113,21 @@ impl Backend for FaultyInProcess {
     }
 }
 
-struct InProcessJob(Vec<Arc<dyn Communicator>>);
+type Seated = (Arc<dyn Communicator>, Groups);
+
+struct InProcessJob(Vec<Mutex<Option<Seated>>>);
 
 impl InProcessJob {
-    fn boxed<C: Communicator + 'static>(communicators: Vec<Arc<C>>) -> Box<dyn Job> {
-        let communicators = communicators.into_iter().map(|one| -> Arc<dyn Communicator> { one });
-        Box::new(InProcessJob(communicators.collect()))
+    fn boxed<C: Communicator + 'static>(members: Vec<(Arc<C>, Groups)>) -> Box<dyn Job> {
+        let seat = |(communicator, groups)| Mutex::new(Some((communicator as Arc<dyn Communicator>, groups)));
+        Box::new(InProcessJob(members.into_iter().map(seat).collect()))
     }
 }
 
 impl Job for InProcessJob {
     fn join(&self, rank: u32) -> Member {
-        Member { communicator: self.0[rank as usize].clone(), keep: Box::new(()) }
+        let (communicator, groups) = self.0[rank as usize].lock().unwrap().take().unwrap();
+        Member { communicator, groups: Box::new(groups), keep: Box::new(()) }
     }
 }
 
@@ -185,6 +212,7 @@ impl Job for TcpJob {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
         let world = World::start(membership, listener, &self.config).unwrap();
-        Member { communicator: world.communicator().unwrap(), keep: Box::new(world) }
+        let communicator = world.communicator().unwrap();
+        Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) }
     }
 }

@@ -11,7 +11,7 @@ use unisono_communicator::{
 };
 use unisono_engine::EngineOptions;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, MakeGroup};
 use crate::watchdog::Seat;
 
 /// Settings of a test: a deadline that a test reaches only when something is wrong, long before its watchdog.
@@ -29,13 +29,26 @@ pub fn run<R: Send>(
     options: &EngineOptions,
     body: impl Fn(&dyn Communicator) -> R + Sync,
 ) -> Vec<R> {
+    run_with_groups(backend, ranks, options, |comm, _| body(comm))
+}
+
+/// [`run`], with what makes groups of some of the ranks.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_with_groups<R: Send>(
+    backend: &dyn Backend,
+    ranks: u32,
+    options: &EngineOptions,
+    body: impl Fn(&dyn Communicator, &dyn MakeGroup) -> R + Sync,
+) -> Vec<R> {
     let job = backend.open(ranks, options);
     let (job, body, has_failed) = (&*job, &body, &AtomicBool::new(false));
     let rank_thread = move |rank: u32| {
         let seat = Seat::take(format!("{} rank {rank} of {ranks}", backend.name()));
         let member = job.join(rank);
         let watched = Watched { inner: member.communicator.clone(), seat };
-        let result = catch_unwind(AssertUnwindSafe(|| body(&watched)));
+        let result = catch_unwind(AssertUnwindSafe(|| body(&watched, &*member.groups)));
         if result.is_err() {
             let is_first = !has_failed.swap(true, Ordering::SeqCst);
             if is_first {

@@ -8,14 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Communicator, Error, Group, GroupRank, JobRank, Result, ShortText,
-    WhenBusy, deadline_after,
+    Awaited, CallInfo, CallOptions, Communicator, Error, Group, JobRank, Result, ShortText, WhenBusy,
+    deadline_after,
 };
 
 use crate::agreement::Agreements;
 use crate::board::Board;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
+use crate::group_keys::members;
 use crate::peers::Peers;
 use crate::turnstile::{Pass, Turnstile};
 
@@ -308,18 +309,8 @@ impl CallGate {
     /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice; errors of the control plane.
     pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
         self.admit(&"subgroup")?;
-        let size = self.group.size();
-        for (position, &rank) in ranks.iter().enumerate() {
-            if rank >= size {
-                let problem = format!("{rank}, but the group has ranks 0 to {}", size - 1);
-                return Err(Error::invalid("ranks", problem));
-            }
-            if ranks[..position].contains(&rank) {
-                return Err(Error::invalid("ranks", format!("{rank} twice")));
-            }
-        }
+        let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
-        let ranks: Vec<GroupRank> = ranks.iter().copied().map(GroupRank::new).collect();
         self.control.derive(&ranks, counter)
     }
 

@@ -12,6 +12,7 @@
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
+//! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
 
 #![deny(unsafe_code)]
@@ -24,6 +25,7 @@ mod difference;
 mod digest;
 mod fork;
 mod gate;
+mod group_keys;
 mod messages;
 mod peers;
 mod scope;
@@ -40,6 +42,7 @@ pub use control::{
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
 pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, on_rank};
+pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use peers::{Heard, Peers};
 pub use scope::{Enclosing, ScopeTurn};
 pub use turnstile::{Pass, Turnstile};

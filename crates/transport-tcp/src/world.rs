@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
+use unisono_backend::GroupKeys;
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
-use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, pending_max};
+use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, make_named, pending_max};
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{EarlyAcceptor, EarlyListener};
@@ -28,7 +29,8 @@ const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
 static JOINED: Mutex<Vec<Weak<WorldShared>>> = Mutex::new(Vec::new());
 
-const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
+/// The key of the communicator of all ranks.
+pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
 
 /// A job that this process has joined. Dropping the last handle and the last communicator says goodbye to the others
 /// and waits until they have what was sent, at most for [`Config::drop_timeout`]; then it closes all connections and
@@ -47,6 +49,7 @@ struct WorldShared {
     /// As counted when the ranks met, by the number of the host.
     cores: Vec<u32>,
     whole: Mutex<Option<Weak<TcpCommunicator>>>,
+    keys: GroupKeys,
     commands: Commands,
     recorder: Recorder,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
@@ -116,6 +119,7 @@ impl World {
             job_settings,
             cores,
             whole: Mutex::new(None),
+            keys: GroupKeys::default(),
             commands: thread.commands(),
             recorder,
             thread,
@@ -172,6 +176,38 @@ impl World {
         let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone())?;
         *whole = Some(Arc::downgrade(&communicator));
         Ok(communicator)
+    }
+
+    /// A communicator that only its members make: of these ranks of the job, in the order given. The others need not
+    /// know of it, and groups that overlap may be made in different orders by different members. No message is sent:
+    /// the first call waits for members that have not come yet, and when one never comes, it fails with
+    /// [`Error::Timeout`], which names that rank.
+    ///
+    /// A key stands for one list of ranks as long as the job runs; any text does, also an empty one. Each time that all
+    /// members have made a group under a key again, it is a new communicator. Members that give different lists for
+    /// one key get [`Error::Refused`] with both lists from their first call.
+    ///
+    /// Cost: as for a subgroup; all groups are looked after by the one control thread of the world. The key and the
+    /// list are remembered.
+    ///
+    /// ```no_run
+    /// # use unisono_communicator::{Collectives, ReduceOp};
+    /// # let world = unisono_transport_tcp::World::joined().remove(0);
+    /// let rank = world.group().rank();
+    /// if [3, 5].contains(&rank) {
+    ///     let pair = world.make_group("pipeline stage 3", &[3, 5])?;
+    ///     pair.all_reduce(&mut [1.0f32], ReduceOp::Sum)?;
+    /// }
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the job does not have or that comes
+    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::System`] when no
+    /// descriptor is left.
+    pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
+        make_named(self, &members, (key, uses))
     }
 
     /// The group of all ranks.

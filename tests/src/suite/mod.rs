@@ -9,6 +9,7 @@ pub mod calls;
 pub mod failures;
 pub mod groups;
 pub mod handles;
+pub mod member_groups;
 pub mod mismatch;
 pub mod point_to_point;
 pub mod reductions;
@@ -49,6 +50,8 @@ macro_rules! conformance {
                 failures_within asynchronous_parts of_a_subgroup what_a_scope_refuses;
             aborts: collectives_that_wait receives_that_wait handles_that_wait turns_that_are_waited_for
                 shrink_goes_on;
+            member_groups: overlapping_in_any_order made_again_and_again refused_lists different_lists_name_both
+                a_member_that_never_comes;
             subgroup_errors: timeouts mismatches user_panics revocations losses truncated_messages;
         );
     };

@@ -76,12 +76,14 @@ impl Control for InProcessControl {
     }
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
-        let made = self.make(survivors, Origin::Shrink(number), self.peers.group().epoch() + 1);
+        let origin = Origin::Shrink { parent: self.room.number, number };
+        let made = self.make(survivors, origin, self.peers.group().epoch() + 1);
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
-        Ok(self.make(ranks, Origin::Derive(counter), self.peers.group().epoch()))
+        let origin = Origin::Derive { parent: self.room.number, counter };
+        Ok(self.make(ranks, origin, self.peers.group().epoch()))
     }
 
     fn abandon(&self) {
@@ -93,7 +95,7 @@ impl InProcessControl {
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Option<Arc<dyn Communicator>> {
         let group = self.peers.group().subgroup(ranks, epoch)?;
-        let key = RoomKey { parent: Some((self.room.number, origin)), members: ranks.to_vec() };
+        let key = RoomKey { origin, members: ranks.to_vec() };
         Some(communicator(&self.world, &key, group, &self.options, |links| links))
     }
 }

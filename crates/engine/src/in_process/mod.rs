@@ -33,18 +33,80 @@ mod world;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Group, GroupRank};
+use unisono_backend::GroupKeys;
+use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
 use unisono_schedule::CostModel;
 
 use crate::communicator::EngineCommunicator;
 use crate::links::Links;
-use room::RoomKey;
+use room::{Origin, RoomKey};
 use world::World;
 
 pub use crate::options::EngineOptions;
 pub use links::InProcessLinks;
 pub use pipe::PipeLink;
 pub use run::{run, run_with};
+
+/// What a rank of an in-process world makes groups with, besides its communicator.
+pub struct Groups {
+    world: Arc<World>,
+    job: Group,
+    options: EngineOptions,
+    keys: GroupKeys,
+}
+
+impl Groups {
+    /// A communicator that only its members make: of these ranks of the world, in the order given. The others need not
+    /// know of it. A key stands for one list of ranks; each time that all members have made a group under it again, it
+    /// is a new communicator. Members that give different lists get [`Error::Refused`] with both.
+    ///
+    /// ```
+    /// use unisono_communicator::{Collectives, Communicator, ReduceOp};
+    /// let ranks = unisono_engine::in_process::world_with_groups(3).into_iter().map(|(comm, groups)| {
+    ///     std::thread::spawn(move || {
+    ///         if comm.group().rank() != 1 {
+    ///             let pair = groups.make_group("outer", &[2, 0]).unwrap();
+    ///             let mut sum = [1];
+    ///             pair.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    ///             assert_eq!(sum, [2]);
+    ///         }
+    ///     })
+    /// });
+    /// ranks.collect::<Vec<_>>().into_iter().for_each(|rank| rank.join().unwrap());
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the world does not have or that comes
+    /// twice, and for a list other than the one that this rank gave for the key before.
+    pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        let (members, uses) = self.keys.note_use(key, ranks, &self.job)?;
+        let missing = || Error::invalid("ranks", "this rank is not among them");
+        let group = self.job.subgroup(&members, 0).ok_or_else(missing)?;
+        let key = RoomKey { origin: Origin::Named { name: key.to_owned(), uses }, members };
+        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links))
+    }
+}
+
+/// [`world`], with what makes groups of some of the ranks.
+pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)> {
+    world_of_groups(ranks, &options_for(ranks), |_, links| links)
+}
+
+/// [`world_of`], with what makes groups of some of the ranks, over links that are not wrapped.
+pub fn world_of_groups<L: Links + 'static>(
+    ranks: u32,
+    options: &EngineOptions,
+    wrap: impl Fn(u32, InProcessLinks) -> L,
+) -> Vec<(Arc<EngineCommunicator<L>>, Groups)> {
+    let (world, communicators) = world_and_communicators(ranks, options, wrap);
+    let groups = |rank| Groups {
+        world: world.clone(),
+        job: Group::world(rank, ranks),
+        options: options.clone(),
+        keys: GroupKeys::default(),
+    };
+    communicators.into_iter().zip((0..ranks).map(groups)).collect()
+}
 
 /// A communicator whose ranks are threads of this process.
 pub type InProcessCommunicator = EngineCommunicator<InProcessLinks>;
@@ -91,7 +153,7 @@ fn world_and_communicators<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> (Arc<World>, Vec<Arc<EngineCommunicator<L>>>) {
     let world = Arc::<World>::default();
-    let key = RoomKey { parent: None, members: GroupRank::all(ranks).collect() };
+    let key = RoomKey { origin: Origin::Whole, members: GroupRank::all(ranks).collect() };
     let make = |rank| {
         control::communicator(&world, &key, Group::world(rank, ranks), options, |links| wrap(rank, links))
     };

@@ -14,17 +14,33 @@ use crate::lock;
 /// Which communicator of a world: from which and how it was made, with whom.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct RoomKey {
-    /// The number of the room it was derived from; `None` for the whole world.
-    pub(super) parent: Option<(usize, Origin)>,
-    /// Ranks of the parent, in the order of their new ranks.
+    /// How it was made.
+    pub(super) origin: Origin,
+    /// Ranks of the parent, or of the whole world, in the order of their new ranks.
     pub(super) members: Vec<GroupRank>,
 }
 
-/// How a communicator was made from its parent, with its number among those that were made so.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// How a communicator was made, with its number among those that were made so.
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Origin {
-    Derive(u64),
-    Shrink(u64),
+    /// With the world.
+    Whole,
+    /// As a subgroup or duplicate of the room of that number.
+    Derive { parent: usize, counter: u64 },
+    /// By the survivors of the room of that number.
+    Shrink { parent: usize, number: u64 },
+    /// By its members only, under a name that they had used so often before.
+    Named { name: String, uses: u64 },
+}
+
+impl RoomKey {
+    /// The number of the room it was derived from.
+    pub(super) fn parent(&self) -> Option<usize> {
+        match self.origin {
+            Origin::Derive { parent, .. } | Origin::Shrink { parent, .. } => Some(parent),
+            Origin::Whole | Origin::Named { .. } => None,
+        }
+    }
 }
 
 /// How a rank has left a communicator.

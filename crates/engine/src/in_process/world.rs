@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Agreed, Ask, CallHistory, Peers, Question, closing_error, not_agreed};
+use unisono_backend::{
+    Agreed, Ask, CallHistory, Peers, Question, closing_error, different_lists, list_text, not_agreed,
+};
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 
-use super::room::{Exit, Room, RoomKey};
+use super::room::{Exit, Origin, Room, RoomKey};
 use crate::lock;
 
 /// What is known of a panic whose text is not.
@@ -72,10 +74,17 @@ impl World {
     pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Arc<Room> {
         let mut rooms = lock(&self.rooms);
         let found = rooms.open.iter().find(|(_, open)| open.room.key == *key).map(|(&number, _)| number);
+        let conflict = rooms.conflict(key, group);
         let number = found.unwrap_or_else(|| rooms.make(key, group));
         let open = rooms.open(number);
         open.members[group.own_rank().index()] = Member::Here;
-        open.room.clone()
+        let room = open.room.clone();
+        if let Some((other, cause)) = conflict {
+            let own = group.own_job_rank();
+            other.boards[0].revoke(own, cause.clone());
+            room.boards[0].revoke(own, cause);
+        }
+        room
     }
 
     /// A rank has died, as far as this communicator can tell.
@@ -195,13 +204,46 @@ impl Rooms {
         };
         self.open.insert(number, open);
         self.exit_with_parent(number);
+        self.exit_the_dead(number);
         number
+    }
+
+    /// A rank that has died before does not enter this communicator.
+    fn exit_the_dead(&mut self, number: usize) {
+        let Some(open) = self.open.get(&number) else { return };
+        let dead = self.deaths.iter().filter_map(|&rank| open.room.group_rank_of(rank));
+        for rank in dead.collect::<Vec<_>>() {
+            self.exit(number, rank, Some(THREAD_PANICKED));
+            self.forget(number, rank);
+        }
+    }
+
+    /// A communicator that other ranks have made under the same name for another list, if one of them is in both, and
+    /// the error that says so.
+    fn conflict(&self, key: &RoomKey, group: &Group) -> Option<(Arc<Room>, Arc<Error>)> {
+        let Origin::Named { .. } = key.origin else { return None };
+        let own = group.own_job_rank();
+        self.open.values().find_map(|open| {
+            let room = &open.room;
+            if room.key.origin != key.origin || room.key.members == key.members {
+                return None;
+            }
+            let mut here = room.ranks().filter(|rank| open.members[rank.index()] == Member::Here);
+            let is_ours = |rank: &GroupRank| {
+                let member = room.job_ranks[rank.index()];
+                room.group_rank_of(own).is_some() || group.group_rank_of(member).is_some()
+            };
+            let member = room.job_ranks[here.find(is_ours)?.index()];
+            let (ours, theirs) = (list_text(group.job_ranks()), list_text(&room.job_ranks));
+            let cause = different_lists((own, &ours), (member, &theirs));
+            Some((room.clone(), Arc::new(cause)))
+        })
     }
 
     /// A rank that left the parent before it entered this communicator will not enter it.
     fn exit_with_parent(&mut self, number: usize) {
         let Some(open) = self.open.get(&number) else { return };
-        let Some((parent, _)) = open.room.key.parent else { return };
+        let Some(parent) = open.room.key.parent() else { return };
         let Some(parent) = self.open.get(&parent).map(|parent| parent.room.clone()) else { return };
         let members = open.room.key.members.iter().zip(&open.members).zip(open.room.ranks());
         let coming = members.filter(|((_, member), _)| **member == Member::Coming);
@@ -221,10 +263,7 @@ impl Rooms {
         if death.is_some() && !self.deaths.contains(&job_rank) {
             self.deaths.push(job_rank);
         }
-        let derived = self
-            .open
-            .values()
-            .filter(|open| open.room.key.parent.is_some_and(|(parent, _)| parent == number));
+        let derived = self.open.values().filter(|open| open.room.key.parent() == Some(number));
         for derived in derived.map(|open| open.room.number).collect::<Vec<_>>() {
             self.exit_with_parent(derived);
         }

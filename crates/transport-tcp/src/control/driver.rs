@@ -197,9 +197,13 @@ impl Driver {
             let number = self.count_connection();
             self.on_placed((slot, number), placed);
         }
-        for slot in self.slots.parked() {
-            let topics = self.communicators.find_conflict(slot);
-            self.publish(topics);
+        self.slots.parked().into_iter().for_each(|slot| self.tell_of_other_list(slot));
+    }
+
+    /// A connection came for a communicator that is not there: perhaps this rank has made it for other ranks.
+    fn tell_of_other_list(&mut self, slot: Slot) {
+        if let Some(other) = self.communicators.other_list(slot) {
+            self.plane.tell(slot.peer, Message::OtherList(other));
         }
     }
 
@@ -319,8 +323,7 @@ impl Driver {
             return;
         }
         if slot.role != ConnectionRole::Control && self.communicators.get(slot.key).is_none() {
-            let topics = self.communicators.find_conflict(slot);
-            self.publish(topics);
+            self.tell_of_other_list(slot);
         }
         let number = self.count_connection();
         if self.slots.decides(slot) {
@@ -420,6 +423,10 @@ impl Driver {
                     self.control_connections.remove(&rank);
                     self.witness(rank);
                 }
+            }
+            Action::Differs(from, other) => {
+                let topics = self.communicators.differs(from, &other);
+                self.publish(topics);
             }
             Action::Asked { from, key, number } => {
                 let status = self.communicators.status(key, number);

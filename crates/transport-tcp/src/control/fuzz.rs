@@ -260,6 +260,10 @@ impl FuzzedNode {
                 let status = self.communicators.status(key, number);
                 check_sent(&Message::Answer { key, number, status });
             }
+            Action::Differs(from, other) => {
+                let topics = self.communicators.differs(from, &other);
+                topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
+            }
             Action::Answered { from, key, number, status } => {
                 let topic = self.communicators.answered(from, key, number, &status);
                 topic.into_iter().for_each(|topic| self.plane.publish(topic, self.now));

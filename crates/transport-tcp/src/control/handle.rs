@@ -11,7 +11,7 @@ use super::Command;
 use super::local_communicators::ID_LIST_BITS;
 use crate::communicator;
 use crate::wire::CommunicatorKey;
-use crate::world::World;
+use crate::world::{WORLD_KEY, World};
 
 /// How long a goodbye waits for the goodbyes of the other ranks.
 const GOODBYE_WAIT: Duration = Duration::from_millis(100);
@@ -37,30 +37,50 @@ impl TcpControl {
         self.world.commands().send(command);
     }
 
-    /// Spreads the first cause of the communicator `key`.
-    fn flood_about(&self, key: CommunicatorKey, cause: Arc<Error>) {
-        let (handed_over, waiting) = crossbeam::channel::bounded(0);
-        self.send(Command::Flood { key, cause, handed_over });
-        // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
-        let _ = waiting.recv_timeout(HANDOVER_MAX);
-    }
-
-    /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
-        let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
-        let key = derived_key(self.key, origin, &job_ranks);
-        let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
-        let rank = group.own_job_rank();
-        match communicator::create(&self.world, key, group) {
-            Ok(derived) => Ok(Some(derived)),
-            Err(error) => {
-                // The other ranks have made the communicator, or will make it, and would wait for this rank.
-                let error = on_rank(error, rank);
-                self.flood_about(key, Arc::new(error.clone()));
-                Err(error)
-            }
+        make(&self.world, (self.key, &self.group), ranks, origin)
+    }
+}
+
+/// Spreads the first cause of the communicator `key`.
+fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
+    let (handed_over, waiting) = crossbeam::channel::bounded(0);
+    world.commands().send(Command::Flood { key, cause, handed_over });
+    // Nothing is ever sent: the channel is disconnected when the cause has been handed over.
+    let _ = waiting.recv_timeout(HANDOVER_MAX);
+}
+
+/// A communicator of some ranks of a group, that of the communicator `parent`. `None` when this rank is not in the list.
+fn make(
+    world: &World,
+    (parent, group): (CommunicatorKey, &Group),
+    ranks: &[GroupRank],
+    origin: Origin,
+) -> Result<Option<Arc<dyn Communicator>>> {
+    let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
+    let key = derived_key(parent, origin, &job_ranks);
+    let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
+    let rank = group.own_job_rank();
+    match communicator::create(world, key, group) {
+        Ok(derived) => Ok(Some(derived)),
+        Err(error) => {
+            // The other ranks have made the communicator, or will make it, and would wait for this rank.
+            let error = on_rank(error, rank);
+            flood_about(world, key, Arc::new(error.clone()));
+            Err(error)
         }
     }
+}
+
+/// The group that its members make under `name`, for the time numbered `uses`, of `ranks` of the whole job.
+pub(crate) fn make_named(
+    world: &World,
+    ranks: &[GroupRank],
+    (name, uses): (&str, u64),
+) -> Result<Arc<dyn Communicator>> {
+    let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
+    let made = make(world, (WORLD_KEY, world.group()), ranks, origin)?;
+    made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 
 /// The answer of the control thread, which comes by the deadline, or a little later. The extra time counts from this
@@ -76,7 +96,7 @@ fn no_answer(error: RecvTimeoutError) -> Error {
 
 impl Control for TcpControl {
     fn flood(&self, cause: Arc<Error>) {
-        self.flood_about(self.key, cause);
+        flood_about(&self.world, self.key, cause);
     }
 
     fn stream_ended(&self, peer: GroupRank) {
@@ -124,16 +144,19 @@ pub(super) enum Origin {
     Derive(u64),
     /// The survivors, in the next epoch.
     Shrink(u64),
+    /// A group that only its members have made: the hash of its name, and how often that was used before.
+    Named { name: u64, uses: u64 },
 }
 
 /// The key of a communicator that every rank computes for itself. The low bits depend on the ranks, the others on
 /// how it came about, so that two sides that called with different lists meet and notice.
 pub(super) fn derived_key(parent: CommunicatorKey, origin: Origin, ranks: &[JobRank]) -> CommunicatorKey {
-    let (kind, counter, epoch) = match origin {
-        Origin::Derive(counter) => (0, counter, parent.epoch),
-        Origin::Shrink(number) => (1, number, parent.epoch + 1),
+    let (kind, name, counter, epoch) = match origin {
+        Origin::Derive(counter) => (0, 0, counter, parent.epoch),
+        Origin::Shrink(number) => (1, 0, number, parent.epoch + 1),
+        Origin::Named { name, uses } => (2, name, uses, parent.epoch),
     };
-    let origin = hash([parent.id, parent.epoch.into(), kind, counter].into_iter());
+    let origin = hash([parent.id, parent.epoch.into(), kind, name, counter].into_iter());
     let list = hash(ranks.iter().map(|rank| rank.get().into()));
     let low = (1 << ID_LIST_BITS) - 1;
     CommunicatorKey { id: origin & !low | list & low, epoch }
@@ -162,6 +185,9 @@ mod tests {
         assert_ne!(key(0, [0, 1]), key(0, [1, 0]));
         let shrunk = derived_key(world, Origin::Shrink(0), &list([0, 1]));
         assert!(shrunk.epoch == 1 && origin(shrunk) != origin(key(0, [0, 1])));
+        let named = |name, uses| derived_key(world, Origin::Named { name, uses }, &list([0, 1]));
+        assert_eq!(named(5, 0), named(5, 0));
+        assert!(origin(named(5, 0)) != origin(named(5, 1)) && origin(named(5, 0)) != origin(named(6, 0)));
         let mut origins: Vec<_> = (0..10_000).map(|counter| origin(key(counter, [0, 1]))).collect();
         origins.sort_unstable();
         origins.dedup();

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_backend::{
-    Ask, Board, CallHistory, CallStatus, Peers, Revocation, Waker, asked_next, closing_error, judge_answer,
+    Ask, Board, CallHistory, CallStatus, Peers, Revocation, Waker, asked_next, closing_error,
+    different_lists, judge_answer, list_text,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
@@ -15,7 +16,7 @@ use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
 use crate::links::{DataSocket, Delivery};
-use crate::wire::{CommunicatorKey, ConnectionRole, Fate, News, Topic};
+use crate::wire::{CommunicatorKey, ConnectionRole, Fate, News, OtherList, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
@@ -430,25 +431,28 @@ impl LocalCommunicators {
         asked_next(&self.get(key)?.peers, number, status)
     }
 
-    /// A connection for `slot` came, and this rank has a communicator that was made in the same way for other ranks:
-    /// the two sides called with different lists. Revokes ours; returns the causes of both, to be published.
-    pub(crate) fn find_conflict(&self, slot: Slot) -> Vec<Topic> {
+    /// A connection for `slot` came. What to tell its other side, if this rank has a communicator that was made in the
+    /// same way for other ranks: the two sides called with different lists.
+    pub(crate) fn other_list(&self, slot: Slot) -> Option<OtherList> {
         let origin = |key: CommunicatorKey| (key.id >> ID_LIST_BITS, key.epoch);
-        let conflict = self.communicators.values().find(|communicator| {
-            let is_other = communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key);
-            is_other
-                && communicator.group.group_rank_of(slot.peer).is_some()
-                && !communicator.board.is_revoked()
-        });
-        let Some(communicator) = conflict else { return Vec::new() };
-        let ranks = communicator.group.job_ranks();
-        let problem = format!(
-            "the ranks asked for different groups: rank {} of the job for {ranks:?}, rank {} for others",
-            communicator.group.own_job_rank(),
-            slot.peer
-        );
-        let theirs = Topic::Revoked { key: slot.key, cause: Error::Refused { problem: problem.clone() } };
-        communicator.find(Error::Refused { problem }).into_iter().chain([theirs]).collect()
+        let communicator = self.communicators.values().find(|communicator| {
+            communicator.key.id != slot.key.id && origin(communicator.key) == origin(slot.key)
+        })?;
+        Some(OtherList {
+            mine: communicator.key,
+            yours: slot.key,
+            list: list_text(communicator.group.job_ranks()),
+        })
+    }
+
+    /// A rank has told of its list. Revokes our communicator, whose list is another one; returns the causes of both, to
+    /// be published.
+    pub(crate) fn differs(&self, from: JobRank, other: &OtherList) -> Vec<Topic> {
+        let Some(communicator) = self.get(other.yours) else { return Vec::new() };
+        let ours = list_text(communicator.group.job_ranks());
+        let cause = different_lists((communicator.group.own_job_rank(), &ours), (from, &other.list));
+        let theirs = Topic::Revoked { key: other.mine, cause: cause.clone() };
+        communicator.find(cause).into_iter().chain([theirs]).collect()
     }
 
     /// When [`LocalCommunicators::on_time`] is due, if ever.

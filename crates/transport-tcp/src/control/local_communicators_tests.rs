@@ -193,12 +193,14 @@ fn other_lists_of_the_same_origin_are_a_conflict() {
         peer: JobRank::new(6),
     };
     let other_origin = Slot { key: CommunicatorKey { id: KEY.id * 2, ..KEY }, ..other_list };
-    assert!(communicators.find_conflict(other_origin).is_empty());
-    assert!(
-        communicators.find_conflict(Slot { peer: JobRank::new(3), ..other_list }).is_empty(),
-        "a group of others"
-    );
-    let keys: Vec<_> = communicators.find_conflict(other_list).iter().map(Topic::key).collect();
+    assert!(communicators.other_list(other_origin).is_none());
+    let told = communicators.other_list(other_list).unwrap();
+    assert_eq!((told.mine, told.yours, told.list.as_str()), (KEY, other_list.key, "[2, 4, 6]"));
+    assert!(!board.is_revoked(), "the other side knows both lists, and publishes");
+    let theirs = OtherList { mine: told.yours, yours: told.mine, list: "[6, 1]".to_owned() };
+    assert!(communicators.differs(JobRank::new(6), &told).is_empty(), "not ours");
+    let keys: Vec<_> = communicators.differs(JobRank::new(6), &theirs).iter().map(Topic::key).collect();
     assert_eq!(keys, [Some(KEY), Some(other_list.key)]);
-    assert!(matches!(board.revocation_error(), Some(Error::Refused { .. })));
+    let error = board.revocation_error().unwrap();
+    assert!(matches!(&error, Error::Refused { problem } if problem.contains("rank 6 for [6, 1]")), "{error}");
 }

@@ -53,7 +53,7 @@ use crate::rendezvous::RankProcess;
 use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
-pub(crate) use handle::TcpControl;
+pub(crate) use handle::{TcpControl, make_named};
 pub(crate) use local_communicators::LocalCommunicator;
 pub(crate) use plane::Intervals;
 

@@ -11,9 +11,9 @@ use super::detector::Detector;
 use super::flood::Flood;
 use super::hosts::Hosts;
 use super::topology::Topology;
-use crate::wire::{CommunicatorKey, Message, News, Topic};
+use crate::wire::{CommunicatorKey, Message, News, OtherList, Topic};
 
-/// Questions that wait for a connection to one rank; a newer one replaces the oldest.
+/// Messages that wait for a connection to one rank; a newer one replaces the oldest.
 const QUESTIONS_MAX: usize = 64;
 
 /// What the driver is to do for the plane.
@@ -45,6 +45,8 @@ pub(crate) enum Action {
         /// What it says.
         status: CallStatus,
     },
+    /// That rank has made a communicator in the same way as this one, for other ranks.
+    Differs(JobRank, OtherList),
 }
 
 /// What is known of a rank of the job.
@@ -208,6 +210,7 @@ impl Plane {
                 self.actions.push(Action::Answered { from, key, number, status });
             }
             Message::News(news) => self.on_news(from, news, now),
+            Message::OtherList(other) => self.actions.push(Action::Differs(from, other)),
         }
     }
 
@@ -230,7 +233,11 @@ impl Plane {
 
     /// Asks a rank about its call.
     pub(crate) fn ask(&mut self, peer: JobRank, key: CommunicatorKey, number: u64) {
-        let message = Message::Ask { key, number };
+        self.tell(peer, Message::Ask { key, number });
+    }
+
+    /// Sends a message to a rank, as soon as there is a connection.
+    pub(crate) fn tell(&mut self, peer: JobRank, message: Message) {
         if self.connected[peer.index()] {
             self.actions.push(Action::Send(peer, message));
             return;

@@ -233,7 +233,11 @@ fn a_rank_that_a_communicator_has_lost_is_looked_for_at_once() {
     let dialled = |plane: &mut Plane| -> Vec<JobRank> {
         let peer = |action| match action {
             Action::Connect(peer) => Some(peer),
-            Action::Send(..) | Action::Happened(_) | Action::Asked { .. } | Action::Answered { .. } => None,
+            Action::Send(..)
+            | Action::Happened(_)
+            | Action::Asked { .. }
+            | Action::Answered { .. }
+            | Action::Differs(..) => None,
         };
         plane.take_actions().into_iter().filter_map(peer).collect()
     };

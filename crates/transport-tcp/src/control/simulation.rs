@@ -330,6 +330,9 @@ impl Simulation {
                 let status = node.communicators.status(key, number);
                 self.send(rank, from.get(), Message::Answer { key, number, status });
             }
+            Action::Differs(from, other) => {
+                self.with_node(rank, |_, communicators, _| communicators.differs(from, &other));
+            }
             Action::Answered { from, key, number, status } => {
                 self.with_node(rank, |_, communicators, _| {
                     communicators.answered(from, key, number, &status)

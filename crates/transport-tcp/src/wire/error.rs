@@ -15,6 +15,7 @@
 //! | 9 | evicted | reported by `u32`, evidence text |
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //! | 11 | revoked | by `u32`, the cause as an error |
+//! | 20 | aborted | by `u32` |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
 //! call without sizes).

@@ -13,6 +13,7 @@
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | origin `u32`, sequence `u64`, topic `u8`, the fields of the topic |
+//! | 5 | other list | the sender's: communicator `u64`, epoch `u32`; the receiver's: the same; list of the sender's text |
 //!
 //! Ranks are those of the job, but the awaited rank of a status is one of the communicator.
 //!
@@ -115,6 +116,20 @@ pub(crate) enum Message {
     Answer { key: CommunicatorKey, number: u64, status: CallStatus },
     /// News, which the receiver forwards.
     News(News),
+    /// The receiver has dialled for a communicator that the sender has made in the same way for other ranks.
+    OtherList(OtherList),
+}
+
+/// One of two communicators that were made in the same way for different ranks, as its member tells the member of the
+/// other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct OtherList {
+    /// The sender's.
+    pub(crate) mine: CommunicatorKey,
+    /// The receiver's.
+    pub(crate) yours: CommunicatorKey,
+    /// The ranks of the sender's, as a person reads them.
+    pub(crate) list: String,
 }
 
 /// Something that every rank must learn.
@@ -181,6 +196,12 @@ pub(crate) fn encode(message: &Message, out: &mut Vec<u8>) {
             writer.u8(4).u32(news.origin.get()).u64(news.sequence);
             write_topic(&mut writer, &news.topic);
         }
+        Message::OtherList(OtherList { mine, yours, list }) => {
+            writer.u8(5);
+            write_key(&mut writer, *mine);
+            write_key(&mut writer, *yours);
+            writer.text(list, TEXT_BYTES_MAX);
+        }
     }
     let body = writer.finish();
     debug_assert!(body.len() <= FRAME_BYTES_MAX, "every part has a cap");
@@ -211,6 +232,11 @@ pub(crate) fn decode(frame: &[u8]) -> Result<Message, Malformed> {
             let (origin, sequence) = (read_job_rank(&mut reader)?, reader.u64()?);
             Message::News(News { origin, sequence, topic: read_topic(&mut reader)? })
         }
+        5 => Message::OtherList(OtherList {
+            mine: read_key(&mut reader)?,
+            yours: read_key(&mut reader)?,
+            list: reader.text(TEXT_BYTES_MAX)?.to_owned(),
+        }),
         _ => return Err(Malformed { what: "an unknown kind of message" }),
     };
     reader.finish()?;
@@ -376,7 +402,9 @@ mod tests {
         ];
         let news = topics.map(|topic| Message::News(News { origin: JobRank::new(1), sequence: 9, topic }));
         let answers = statuses.map(|status| Message::Answer { key, number: 4, status });
-        for message in [Message::Beat, Message::Ask { key, number: 1 }].iter().chain(&news).chain(&answers) {
+        let other = OtherList { mine: key, yours: key, list: "[0, 1]".to_owned() };
+        let others = [Message::Beat, Message::Ask { key, number: 1 }, Message::OtherList(other)];
+        for message in others.iter().chain(&news).chain(&answers) {
             assert_eq!(format!("{:?}", round_trip(message)), format!("{message:?}"));
         }
     }
@@ -397,7 +425,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..5) {
+        fn junk_is_refused_without_a_panic(junk: Vec<u8>, kind in 1u8..6) {
             let _ = decode(&junk);
             let _ = decode(&[&[kind], &junk[..]].concat());
         }

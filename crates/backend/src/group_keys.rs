@@ -1,0 +1,112 @@
+//! Groups that only their members make: what a key stands for on this rank, and how often it was used.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::sync::Mutex;
+
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
+
+use crate::lock;
+
+/// The keys that this rank has used in a job. A key is kept as long as the job, since members count its uses.
+#[derive(Default)]
+pub struct GroupKeys {
+    used: Mutex<HashMap<String, UsedKey>>,
+}
+
+struct UsedKey {
+    ranks: Box<[u32]>,
+    uses: u64,
+}
+
+impl GroupKeys {
+    /// Notes that this rank of `job` makes a group of `ranks` under `key`. Gives its members, and how often it has made
+    /// one under that key before: the same number on every member, since a key stands for one list.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for ranks that the job does not have, a rank twice, a list without this rank, and a
+    /// list other than the one that the key stands for. Nothing is noted then.
+    pub fn note_use(&self, key: &str, ranks: &[u32], job: &Group) -> Result<(Vec<GroupRank>, u64)> {
+        let members = members(ranks, job.size())?;
+        if !members.contains(&job.own_rank()) {
+            let problem =
+                format!("{ranks:?}, but only members make a group, and this is rank {}", job.rank());
+            return Err(Error::invalid("ranks", problem));
+        }
+        let mut used = lock(&self.used);
+        let Some(known) = used.get_mut(key) else {
+            used.insert(key.to_owned(), UsedKey { ranks: ranks.into(), uses: 1 });
+            return Ok((members, 0));
+        };
+        if *known.ranks != *ranks {
+            let problem = format!("{ranks:?}, but the key {key:?} stands for {:?}", known.ranks);
+            return Err(Error::invalid("ranks", problem));
+        }
+        known.uses += 1;
+        Ok((members, known.uses - 1))
+    }
+}
+
+/// The ranks of a list, of a group of that size.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for a rank that does not exist or comes twice.
+pub(crate) fn members(ranks: &[u32], size: u32) -> Result<Vec<GroupRank>> {
+    for (position, &rank) in ranks.iter().enumerate() {
+        if rank >= size {
+            let problem = format!("{rank}, but the group has ranks 0 to {}", size - 1);
+            return Err(Error::invalid("ranks", problem));
+        }
+        if ranks[..position].contains(&rank) {
+            return Err(Error::invalid("ranks", format!("{rank} twice")));
+        }
+    }
+    Ok(ranks.iter().copied().map(GroupRank::new).collect())
+}
+
+/// The error of ranks that have made groups of different lists in the same way, each given with its list.
+pub fn different_lists(ours: (impl Display, &str), theirs: (impl Display, &str)) -> Error {
+    let ((our_rank, ours), (their_rank, theirs)) = (ours, theirs);
+    let problem = format!(
+        "the ranks asked for different groups: rank {our_rank} of the job for {ours}, rank {their_rank} for {theirs}"
+    );
+    Error::Refused { problem }
+}
+
+/// Ranks of a list that are shown.
+const RANKS_SHOWN_MAX: usize = 24;
+
+/// A list as [`different_lists`] shows it.
+pub fn list_text(ranks: &[JobRank]) -> String {
+    let shown: Vec<String> = ranks.iter().take(RANKS_SHOWN_MAX).map(JobRank::to_string).collect();
+    let more =
+        if ranks.len() > RANKS_SHOWN_MAX { format!(", ... {} in all", ranks.len()) } else { String::new() };
+    format!("[{}{more}]", shown.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stands_for_one_list_and_counts_its_uses() {
+        let (keys, job) = (GroupKeys::default(), Group::world(1, 4));
+        let note = |key: &str, ranks: &[u32]| keys.note_use(key, ranks, &job);
+        for uses in 0..3 {
+            assert_eq!(note("a", &[3, 1]).unwrap(), (vec![GroupRank::new(3), GroupRank::new(1)], uses));
+        }
+        assert_eq!(note("", &[1]).unwrap().1, 0, "an empty key is one like any other");
+        let bad: [(&str, &[u32], &str); 5] = [
+            ("b", &[0, 2], "this is rank 1"),
+            ("b", &[1, 4], "ranks 0 to 3"),
+            ("b", &[1, 1], "1 twice"),
+            ("b", &[], "this is rank 1"),
+            ("a", &[1, 3], "[1, 3], but the key \"a\" stands for [3, 1]"),
+        ];
+        for (key, ranks, text) in bad {
+            let error = note(key, ranks).unwrap_err();
+            assert!(error.is_before_start() && error.to_string().contains(text), "{error}");
+        }
+        assert_eq!(note("a", &[3, 1]).unwrap().1, 3, "a refused use does not count");
+    }
+}
