@@ -50,7 +50,8 @@ fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`. `None` when this rank is not in the list.
+/// A communicator of some ranks of a group, that of the communicator `parent`. `None` when this rank is not one of
+/// them.
 fn make(
     world: &World,
     (parent, group): (CommunicatorKey, &Group),

@@ -13,7 +13,7 @@
 //! | 2 | ask | communicator `u64`, epoch `u32`, number `u64`: what about your call of that number? |
 //! | 3 | answer | communicator `u64`, epoch `u32`, number `u64`, status |
 //! | 4 | news | origin `u32`, sequence `u64`, topic `u8`, the fields of the topic |
-//! | 5 | other list | the sender's: communicator `u64`, epoch `u32`; the receiver's: the same; list of the sender's text |
+//! | 5 | other list | communicator `u64`, epoch `u32` of the sender and of the receiver; ranks of the sender's text |
 //!
 //! Ranks are those of the job, but the awaited rank of a status is one of the communicator.
 //!
