@@ -97,11 +97,11 @@ fn the_sizes_of_a_call_are_remembered_with_it() {
     for call in 0..3 * CALLS_REMEMBERED as u64 {
         let counts = Counts::PerRank(vec![call, 3]);
         let sizes = Sizes::of(DType::U8, &counts, None).filter(|_| call % 2 == 0).map(Arc::new);
-        let number = board.enter(&gather, None, sizes.as_ref(), Site::caller());
+        let number = board.enter(&gather, None, sizes.as_ref(), Site::caller(), None);
         assert_eq!(board.call_info(number).unwrap().sizes, sizes);
         let oldest = (call + 1).saturating_sub(CALLS_REMEMBERED as u64);
         let has_sizes = board.call_info(oldest).unwrap().sizes.is_some();
         assert_eq!(has_sizes, oldest % 2 == 0, "call {oldest} at {call}");
     }
-    assert!(lock(&board.sizes).len() <= CALLS_REMEMBERED / 2 + 2);
+    assert!(lock(&board.details).len() <= CALLS_REMEMBERED / 2 + 2);
 }

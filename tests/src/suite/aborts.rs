@@ -79,7 +79,7 @@ pub fn handles_that_wait(backend: &dyn Backend) {
         let is_alone = comm.group().size() == 1;
         let sum = (comm.group().rank() != by).then(|| comm.all_reduce_async(vec![1u32; 8], ReduceOp::Sum));
         assert!(!is_alone || sum.is_none());
-        is_it(message.wait().result, by);
+        is_it(message.wait(), by);
         sum.into_iter().for_each(|sum| is_it(sum.wait(), by));
     });
 }
