@@ -100,8 +100,8 @@ struct FirstCause {
 pub struct Board {
     rank: GroupRank,
     entries: Box<[Mutex<Option<CallEntry>>]>,
-    /// The details of those calls in the ring that have some, by number, oldest first: the entries of most calls say all,
-    /// and are copied.
+    /// The details of those calls in the ring that have some, by number, oldest first: the entries of most calls say
+    /// all, and are copied.
     details: Mutex<VecDeque<(u64, Details)>>,
     entered: AtomicU64,
     /// The digest of what the calls so far had in common with those of the other ranks.

@@ -208,8 +208,8 @@ impl CallGate {
         &self.order
     }
 
-    /// How long a call may wait for its turn. Only one thread at a time issues collectives. A labelled call waits, since
-    /// its label reveals a wrong order, and so does one whose caller vouches for the order. Any other is refused.
+    /// How long a call may wait for its turn. Only one thread at a time issues collectives. A labelled call waits,
+    /// since its label reveals a wrong order, and so does one whose caller vouches for the order. Any other is refused.
     #[inline]
     pub fn patience(&self, label: Option<ShortText>, options: &CallOptions) -> Option<Duration> {
         match (options.when_busy, label) {
