@@ -73,6 +73,7 @@ codes! {
     17 Rendezvous,
     18 Configuration,
     19 Forked,
+    20 AlgorithmRefused,
 }
 
 impl ErrorCode {

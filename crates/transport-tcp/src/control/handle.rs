@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
+use unisono_engine::SharedRegistry;
 
 use super::Command;
 use super::local_communicators::ID_LIST_BITS;
@@ -26,11 +27,19 @@ pub(crate) struct TcpControl {
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
+    /// The algorithms of this communicator, for those that are derived from it.
+    registry: SharedRegistry,
 }
 
 impl TcpControl {
-    pub(crate) fn new(world: World, key: CommunicatorKey, group: Group, board: Arc<Board>) -> TcpControl {
-        TcpControl { world, key, group, board }
+    pub(crate) fn new(
+        world: World,
+        key: CommunicatorKey,
+        group: Group,
+        board: Arc<Board>,
+        registry: SharedRegistry,
+    ) -> TcpControl {
+        TcpControl { world, key, group, board, registry }
     }
 
     fn send(&self, command: Command) {
@@ -51,7 +60,7 @@ impl TcpControl {
         let key = derived_key(self.key, origin, &job_ranks);
         let Some(group) = self.group.subgroup(ranks, key.epoch) else { return Ok(None) };
         let rank = group.own_job_rank();
-        match communicator::create(&self.world, key, group) {
+        match communicator::create(&self.world, key, group, self.registry.inherit()) {
             Ok(derived) => Ok(Some(derived)),
             Err(error) => {
                 // The other ranks have made the communicator, or will make it, and would wait for this rank.
