@@ -30,7 +30,7 @@ impl SoloScope {
             solo,
             parent: Arc::new(parent.labelled(options)?),
             deadline: deadline_after(Instant::now(), options.timeout.unwrap_or(CALL_TIMEOUT_DEFAULT)),
-            options: CallOptions { timeout: None, label: None, ..options.clone() },
+            options: CallOptions { timeout: None, label: None, ..*options },
             calls: AtomicU64::new(0),
         })
     }
