@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Result};
-use unisono_schedule::{Algorithm, Choice, CostModel, Registry};
+use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
 
 use crate::lock;
 
@@ -68,6 +68,17 @@ impl EngineOptions {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The registry with the algorithms that are to be registered, none of which is proved yet.
+    ///
+    /// # Errors
+    /// [`Error::AlgorithmRefused`] for a name that is none, or is taken.
+    pub fn configured(&self) -> Result<SharedRegistry> {
+        let mut registry = self.registry.snapshot();
+        let mut add = |algorithm: &Arc<Algorithm>| registry.add(algorithm.clone(), Trust::Prove);
+        self.register.iter().try_for_each(&mut add).map_err(Error::refused)?;
+        Ok(SharedRegistry(Arc::new(Mutex::new(registry))))
     }
 
     fn is_known(&self, name: &str) -> bool {

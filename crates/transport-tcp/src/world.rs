@@ -175,7 +175,7 @@ impl World {
             let communicator: Arc<dyn Communicator> = made.upgrade().ok_or(Error::Closed)?;
             return Ok(communicator);
         }
-        let registry = self.registry();
+        let registry = self.shared.options.registry.inherit();
         let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry)?;
         *whole = Some(Arc::downgrade(&communicator));
         communicator.register_all(&self.shared.options.register)?;
@@ -214,11 +214,6 @@ impl World {
         make_named(self, &members, (key, uses))
     }
 
-    /// The algorithms of a communicator that has no parent: those that are built in.
-    pub(crate) fn registry(&self) -> SharedRegistry {
-        self.shared.options.registry.inherit()
-    }
-
     /// The group of all ranks.
     pub fn group(&self) -> &Group {
         &self.shared.group
@@ -236,6 +231,12 @@ impl World {
     /// [`Error::System`] when that cannot be written.
     pub fn dump_flight(&self, directory: &Path) -> Result<PathBuf> {
         self.flight_record().write(directory)
+    }
+
+    /// The algorithms of a group that its members make by themselves: those of the settings, proved by each rank at
+    /// first use.
+    pub(crate) fn configured(&self) -> Result<SharedRegistry> {
+        self.shared.options.configured()
     }
 
     pub(crate) fn recorder(&self) -> &Recorder {

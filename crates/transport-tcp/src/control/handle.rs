@@ -59,8 +59,8 @@ fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`. `None` when this rank is not one of
-/// them.
+/// A communicator of some ranks of a group, that of the communicator `parent`, with these algorithms. `None` when this
+/// rank is not one of them.
 fn make(
     world: &World,
     (parent, group): (CommunicatorKey, &Group),
@@ -90,7 +90,7 @@ pub(crate) fn make_named(
     (name, uses): (&str, u64),
 ) -> Result<Arc<dyn Communicator>> {
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
-    let made = make(world, (WORLD_KEY, world.group()), ranks, origin, world.registry())?;
+    let made = make(world, (WORLD_KEY, world.group()), ranks, origin, world.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 
