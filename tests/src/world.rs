@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
-    Shrunk, Work,
+    Algorithm, Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall,
+    Result, Scope, Shrunk, Trust, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -120,6 +120,10 @@ impl Communicator for Watched {
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
         self.inner.supports(descriptor, options)
+    }
+
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.noted(format!("register({algorithm:?})"), || self.inner.register(algorithm.clone(), trust))
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

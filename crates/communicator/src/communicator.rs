@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use unisono_schedule::{Algorithm, Trust};
+
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
 use crate::descriptor::Descriptor;
@@ -47,6 +49,23 @@ pub trait Communicator: Send + Sync {
     /// Those of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
         check_request(descriptor, options, self.group())
+    }
+
+    /// Adds an algorithm to those of this communicator and of the ones that are derived from it later. From then on it
+    /// takes part in choice, and can be asked for by name. Collective: every rank calls with the same algorithm, and no
+    /// other thread calls meanwhile. Rank 0 proves it for this group, for all roots, and compares the digests of the
+    /// ranks' schedules; all ranks return the same verdict.
+    ///
+    /// With [`Trust::Trusted`] nothing is proved and no rank builds the schedules of others: compared are the
+    /// algorithm's name and claims. Then a rank whose schedules differ from what the others expect is not noticed, and
+    /// calls give wrong results or end at their deadlines.
+    ///
+    /// # Errors
+    /// [`Error::AlgorithmRefused`], and the communicator is as it was; [`Error::Unsupported`] unless the backend has
+    /// algorithms; errors of the calls that carry the digests.
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        let _ = (algorithm, trust);
+        Err(unsupported(self.backend(), "algorithms from outside"))
     }
 
     /// A communicator of some of this one's ranks, in the order given. Collective over the parent: every rank calls
@@ -231,6 +250,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         let options = options.or(&self.options);
         self.inner
             .supports(&Descriptor { label: descriptor.label.or(options.label), ..*descriptor }, &options)
+    }
+
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.inner.register(algorithm, trust)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono_schedule::Refused;
+
 use crate::descriptor::Descriptor;
 use crate::group::Process;
 use crate::rank::{GroupRank, JobRank};
@@ -113,6 +115,15 @@ pub enum Error {
         argument: &'static str,
         /// What is wrong with it, with the value and what is allowed.
         problem: String,
+    },
+    /// An algorithm from outside is not used: it is not right, not the same on all ranks, or does not fit. The
+    /// communicator is as it was.
+    #[error("refused: {reason}")]
+    AlgorithmRefused {
+        /// Its qualified name, such as `all_reduce/ring`.
+        algorithm: String,
+        /// Why, with the counterexample if there is one.
+        reason: String,
     },
     /// The backend cannot do this call; nothing was sent.
     #[error("{backend} does not support {what}{}", instead_text(instead.as_deref()))]
@@ -316,6 +327,12 @@ impl Error {
         Error::InvalidArgument { argument, problem: problem.into() }
     }
 
+    /// An [`Error::AlgorithmRefused`].
+    pub fn refused(refused: Refused) -> Error {
+        let reason = refused.to_string();
+        Error::AlgorithmRefused { algorithm: refused.algorithm, reason }
+    }
+
     /// An [`Error::System`] from an I/O error.
     pub fn system(what: impl Into<String>, error: &std::io::Error) -> Error {
         Error::System { what: what.into(), text: error.to_string() }
@@ -327,6 +344,7 @@ impl Error {
         matches!(
             self,
             Error::InvalidArgument { .. }
+                | Error::AlgorithmRefused { .. }
                 | Error::Unsupported { .. }
                 | Error::ConcurrentUse { .. }
                 | Error::Truncated { .. }

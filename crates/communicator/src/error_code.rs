@@ -74,6 +74,7 @@ codes! {
     18 Configuration,
     19 Forked,
     20 Aborted,
+    21 AlgorithmRefused,
 }
 
 impl ErrorCode {

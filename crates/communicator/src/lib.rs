@@ -79,5 +79,5 @@ pub use short_text::ShortText;
 pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
-pub use unisono_schedule::{Collective, UnknownCollective};
+pub use unisono_schedule::{Algorithm, Collective, Trust, UnknownCollective};
 pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use unisono_schedule::{Algorithm, FIRST_USE_STEPS_MAX, Shape, Trust, prove};
+
 use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::communicator::{Communicator, Shrunk};
@@ -82,6 +84,14 @@ impl Communicator for Solo {
 
     fn backend(&self) -> &'static str {
         BACKEND
+    }
+
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        let proved = match trust {
+            Trust::Prove => prove(&algorithm, &Shape::new(1), FIRST_USE_STEPS_MAX).map(drop),
+            Trust::Trusted => Ok(()),
+        };
+        proved.map_err(Error::refused)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

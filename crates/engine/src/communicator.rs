@@ -7,6 +7,7 @@ use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
     Shrunk, Work,
 };
+use unisono_schedule::{Algorithm, Trust};
 
 use crate::drive::Shared;
 use crate::drive::call::Engine;
@@ -14,6 +15,7 @@ use crate::links::Links;
 use crate::options::EngineOptions;
 use crate::plan::planner::Planner;
 use crate::point_to_point::PointToPoint;
+use crate::registration;
 use crate::scope::EngineScope;
 
 /// What a transport hands over for one communicator.
@@ -41,12 +43,20 @@ impl<L: Links + 'static> EngineCommunicator<L> {
     /// A communicator over a transport.
     pub fn new(parts: Parts<L>) -> Arc<EngineCommunicator<L>> {
         let Parts { group, links, control, board, options, backend } = parts;
-        let planner = Planner::new(&group, &options.cost_model, options.algorithm, options.piece_bytes);
+        let planner = Planner::new(&group, &options);
         let selector = planner.selector().clone();
         let gate = CallGate::new(group, board, control, backend, options.timeout);
         let messages = PointToPoint::new(gate.peers().clone());
         let engine = Engine::new(links, planner, gate.board().heard().clone(), gate.group().size());
         Arc::new(EngineCommunicator { shared: Shared::new(gate, options, selector, messages, engine) })
+    }
+
+    /// Registers algorithms one after the other, with proofs.
+    ///
+    /// # Errors
+    /// Those of [`Communicator::register`].
+    pub fn register_all(&self, algorithms: &[Arc<Algorithm>]) -> Result<()> {
+        algorithms.iter().try_for_each(|algorithm| self.register(algorithm.clone(), Trust::Prove))
     }
 }
 
@@ -77,6 +87,17 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
         self.shared.supports(descriptor, options)
+    }
+
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.shared.gate.admit(&"register")?;
+        let (selector, registry) = (self.shared.selector(), &self.shared.options.registry);
+        let extended = registration::register(self, registry.snapshot(), selector.shape(), algorithm, trust)?;
+        let selector = Arc::new(selector.among(extended.clone()));
+        registry.set(extended);
+        self.shared.set_selector(selector.clone());
+        self.shared.lock_links().planner.set_selector(selector);
+        Ok(())
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

@@ -20,7 +20,7 @@ use unisono_schedule::{Algorithm, Choice, Shape};
 use crate::links::doubles::WireDouble;
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes, decode, header_difference, header_digest};
-use crate::plan::{Plan, PlanKey};
+use crate::plan::{Identity, Plan, PlanKey};
 use crate::point_to_point::fuzz;
 use crate::reduce::Reducer;
 use crate::run::{Failure, Run, Staging, Turn};
@@ -128,16 +128,18 @@ impl FuzzedRank {
 }
 
 /// Two ranks in turns, to the end; what the second has sent.
-fn record(algorithm: &'static Algorithm, count: usize, staging: &mut Staging) -> Recorded {
+fn record(algorithm: &Arc<Algorithm>, count: usize, staging: &mut Staging) -> Recorded {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         ..Descriptor::new(Collective::AllReduce, DType::U32, count as u64)
     };
-    let choice = Choice { algorithm, shape: Shape::new(2) };
+    let choice = Choice { algorithm: algorithm.clone(), shape: Shape::new(2) };
     let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
+    // INVARIANT: names of this repository are short and few.
+    let identity = Identity::of(&choice, None).expect("a name of ours");
     let mut ranks = [0, 1].map(|rank| {
         let schedule = Arc::new(algorithm.schedule(&choice.shape, rank));
-        let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096));
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &Group::world(rank, 2), 4096, identity));
         let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         FuzzedRank::new(&plan, header, rank + 1, count, WireDouble::new(Vec::new(), usize::MAX))
     });

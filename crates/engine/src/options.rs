@@ -1,9 +1,12 @@
 //! Settings of one communicator.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use unisono_communicator::{AlgorithmName, CALL_TIMEOUT_DEFAULT, Error, Result};
-use unisono_schedule::{Choice, CostModel, algorithms};
+use unisono_schedule::{Algorithm, Choice, CostModel, Registry, Trust};
+
+use crate::lock;
 
 /// Settings of one communicator; equal on all its ranks.
 #[derive(Clone, Debug)]
@@ -24,6 +27,32 @@ pub struct EngineOptions {
     pub drop_timeout: Duration,
     /// Predicts the time of every algorithm, for the choice of the fastest.
     pub cost_model: CostModel,
+    /// Algorithms that the communicator of all ranks registers before its first call.
+    pub register: Vec<Arc<Algorithm>>,
+    /// The algorithms of the communicator.
+    pub registry: SharedRegistry,
+}
+
+/// The algorithms of one communicator, which its engine and its control plane share: communicators that are derived
+/// from it start with what it has then.
+#[derive(Clone, Debug, Default)]
+pub struct SharedRegistry(Arc<Mutex<Registry>>);
+
+impl SharedRegistry {
+    /// What it holds now.
+    pub fn snapshot(&self) -> Registry {
+        lock(&self.0).clone()
+    }
+
+    /// Another one that starts with the same algorithms.
+    #[must_use]
+    pub fn inherit(&self) -> SharedRegistry {
+        SharedRegistry(Arc::new(Mutex::new(self.snapshot())))
+    }
+
+    pub(crate) fn set(&self, registry: Registry) {
+        *lock(&self.0) = registry;
+    }
 }
 
 impl EngineOptions {
@@ -33,15 +62,27 @@ impl EngineOptions {
     /// [`Error::InvalidArgument`] for an algorithm that no collective has, or a name that is too long.
     pub fn check(&self) -> Result<()> {
         match self.algorithm.map(AlgorithmName::text).transpose()? {
-            Some(name) if !Choice::is_known(name) => {
-                let mut names: Vec<_> = algorithms().iter().map(|algorithm| algorithm.name).collect();
-                names.sort_unstable();
-                names.dedup();
-                let names = names.join(", ");
-                Err(Error::invalid("algorithm", format!("{name:?}, but there are: {names}, leaders:L")))
+            Some(name) if !self.is_known(name) => {
+                let nearest = self.registry.snapshot().nearest_of_all(name).join(", ");
+                Err(Error::invalid("algorithm", format!("{name:?} is none; the nearest are {nearest}")))
             }
             _ => Ok(()),
         }
+    }
+
+    /// The registry with the algorithms that are to be registered, none of which is proved yet.
+    ///
+    /// # Errors
+    /// [`Error::AlgorithmRefused`] for a name that is none, or is taken.
+    pub fn configured(&self) -> Result<SharedRegistry> {
+        let mut registry = self.registry.snapshot();
+        let mut add = |algorithm: &Arc<Algorithm>| registry.add(algorithm.clone(), Trust::Prove);
+        self.register.iter().try_for_each(&mut add).map_err(Error::refused)?;
+        Ok(SharedRegistry(Arc::new(Mutex::new(registry))))
+    }
+
+    fn is_known(&self, name: &str) -> bool {
+        Choice::is_known(&self.registry.snapshot(), name) || self.register.iter().any(|one| one.name == name)
     }
 }
 
@@ -56,6 +97,8 @@ impl Default for EngineOptions {
             warn_after: Duration::from_secs(30),
             drop_timeout: Duration::from_secs(5),
             cost_model: CostModel::LOOPBACK,
+            register: Vec::new(),
+            registry: SharedRegistry::default(),
         }
     }
 }

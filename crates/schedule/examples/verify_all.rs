@@ -14,7 +14,7 @@ fn main() {
         [first, last] => (first, last),
         _ => (1, 128),
     };
-    let all: Vec<&Algorithm> = algorithms().iter().collect();
+    let all: Vec<&Algorithm> = algorithms().iter().map(|one| &**one).collect();
     let start = Instant::now();
     for (algorithm, result) in all.iter().zip(verify_range(&all, first..=last)) {
         match result {

@@ -1,15 +1,16 @@
 //! An algorithm that the user asks for by name, with the shape that the name implies: `ring`, `leaders:4`.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::algorithms::LEADERS;
-use crate::{Algorithm, Collective, Shape, algorithms, find};
+use crate::{Algorithm, Collective, NotInterned, Registry, Shape, intern};
 
 /// An algorithm, and the shape with which it runs.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Choice {
     /// The algorithm.
-    pub algorithm: &'static Algorithm,
+    pub algorithm: Arc<Algorithm>,
     /// The group's shape, with the number of leaders that the name fixes.
     pub shape: Shape,
 }
@@ -24,6 +25,8 @@ pub enum UnknownChoice {
         name: String,
         /// The collective.
         collective: Collective,
+        /// The names of its algorithms that are most like it, the nearest first.
+        nearest: Vec<&'static str>,
     },
     /// The name takes no number but has one, or the text after the colon is not a number.
     Number {
@@ -49,19 +52,27 @@ impl Choice {
     /// [`UnknownChoice`] says what is wrong with the name, and which names there are.
     ///
     /// ```
-    /// use unisono_schedule::{Choice, Collective, Shape};
-    /// let named = |name| Choice::named(Collective::AllReduce, name, &Shape::new(8));
+    /// use unisono_schedule::{Choice, Collective, Registry, Shape};
+    /// let registry = Registry::built_in();
+    /// let named = |name| Choice::named(&registry, Collective::AllReduce, name, &Shape::new(8));
     /// assert_eq!(named("ring").unwrap().shape, Shape::new(8));
     /// let led = named("leaders:4").unwrap();
     /// assert_eq!((led.algorithm.name, led.shape.leaders, led.to_string().as_str()), ("leaders", 4, "leaders:4"));
     /// assert_eq!(named("leaders:5").unwrap_err().to_string(), "\"leaders:5\" of 8 ranks: 1 to 4 of them can lead");
     /// assert!(named("ring:2").is_err() && named("polka").is_err());
+    /// assert!(named("rings").unwrap_err().to_string().contains("the nearest are ring, "));
     /// ```
-    pub fn named(collective: Collective, name: &str, shape: &Shape) -> Result<Choice, UnknownChoice> {
+    pub fn named(
+        registry: &Registry,
+        collective: Collective,
+        name: &str,
+        shape: &Shape,
+    ) -> Result<Choice, UnknownChoice> {
         let (plain, number) =
             name.split_once(':').map_or((name, None), |(plain, number)| (plain, Some(number)));
-        let Some(algorithm) = find(collective, plain) else {
-            return Err(UnknownChoice::Name { name: name.to_owned(), collective });
+        let Some(algorithm) = registry.find(collective, plain).cloned() else {
+            let nearest = registry.nearest(collective, plain);
+            return Err(UnknownChoice::Name { name: name.to_owned(), collective, nearest });
         };
         let Some(number) = number else { return Ok(Choice { algorithm, shape: *shape }) };
         let leaders = number.parse().ok().filter(|_| plain == LEADERS);
@@ -73,21 +84,30 @@ impl Choice {
         Ok(Choice { algorithm, shape: shape.with_leaders(leaders) })
     }
 
+    /// The name that means exactly this choice, as static text.
+    ///
+    /// # Errors
+    /// [`NotInterned`] for a number of leaders that was not used before, when the process keeps too many names.
+    pub fn static_name(&self) -> Result<&'static str, NotInterned> {
+        if self.algorithm.name == LEADERS { intern(&self.to_string()) } else { Ok(self.algorithm.name) }
+    }
+
     /// Whether some collective has an algorithm that `name` can mean in some group.
     ///
     /// ```
-    /// use unisono_schedule::Choice;
-    /// assert!(Choice::is_known("leaders:7") && !Choice::is_known("leaders:x") && !Choice::is_known("polka"));
+    /// use unisono_schedule::{Choice, Registry};
+    /// let is_known = |name| Choice::is_known(&Registry::built_in(), name);
+    /// assert!(is_known("leaders:7") && !is_known("leaders:x") && !is_known("polka"));
     /// ```
-    pub fn is_known(name: &str) -> bool {
+    pub fn is_known(registry: &Registry, name: &str) -> bool {
         let widest = Shape::new(Shape::RANKS_MAX);
-        Collective::ALL.iter().any(|collective| Choice::named(*collective, name, &widest).is_ok())
+        Collective::ALL.iter().any(|collective| Choice::named(registry, *collective, name, &widest).is_ok())
     }
 }
 
 impl PartialEq for Choice {
     fn eq(&self, other: &Choice) -> bool {
-        std::ptr::eq(self.algorithm, other.algorithm) && self.shape == other.shape
+        Arc::ptr_eq(&self.algorithm, &other.algorithm) && self.shape == other.shape
     }
 }
 
@@ -107,10 +127,9 @@ impl fmt::Display for Choice {
 impl fmt::Display for UnknownChoice {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            UnknownChoice::Name { name, collective } => {
-                let of_collective = algorithms().iter().filter(|one| one.collective == *collective);
-                let names: Vec<_> = of_collective.map(|one| one.name).collect();
-                write!(formatter, "{name:?} is no algorithm of {collective}; there are: {}", names.join(", "))
+            UnknownChoice::Name { name, collective, nearest } => {
+                let nearest = nearest.join(", ");
+                write!(formatter, "{name:?} is no algorithm of {collective}; the nearest are {nearest}")
             }
             UnknownChoice::Number { name } => {
                 write!(formatter, "{name:?}: only {LEADERS} takes a number, as in {LEADERS}:2")

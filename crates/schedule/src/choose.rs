@@ -1,10 +1,10 @@
 //! Chooses the algorithm of a call from tables of break points. Each table is computed once per group, when it is
 //! first needed.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use crate::cost_model::bends;
-use crate::{Algorithm, Collective, Cost, CostModel, Shape, algorithms};
+use crate::{Algorithm, Collective, Cost, CostModel, Registry, Shape};
 
 /// Break points are searched up to this many bytes; above, the last algorithm is used.
 const BYTES_MAX: u64 = 1 << 40;
@@ -27,32 +27,30 @@ impl Admit {
     pub const ANY: Self =
         Self { canonical_only: false, commutative_operator: true, uneven: false, in_place: false };
 
-    /// Why `algorithm` may not serve such a call in such a group; `None` if it may.
+    /// Why `algorithm` may not serve such a call in a group that it supports; `None` if it may. `canonical` says
+    /// whether it sums in the canonical tree there.
     ///
     /// The tree and the operator matter to reductions only. The other collectives only move bytes.
     ///
     /// ```
-    /// use unisono_schedule::{Admit, Shape, find_by_name};
+    /// use unisono_schedule::{Admit, find_by_name};
     /// let canonical = Admit { canonical_only: true, ..Admit::ANY };
-    /// let refusal = canonical.refusal(find_by_name("all_reduce/ring").unwrap(), &Shape::new(4));
-    /// assert_eq!(refusal.as_deref(), Some("its summation tree is not the canonical one"));
+    /// let ring = find_by_name("all_reduce/ring").unwrap();
+    /// assert_eq!(canonical.refusal(ring, false), Some("its summation tree is not the canonical one"));
     /// ```
-    pub fn refusal(&self, algorithm: &Algorithm, shape: &Shape) -> Option<String> {
+    pub fn refusal(&self, algorithm: &Algorithm, canonical: bool) -> Option<&'static str> {
         let (requires, reduces) = (&algorithm.requires, algorithm.collective.reduces());
-        let reason = if !algorithm.supports(shape) {
-            return Some(format!("it does not support {} ranks with root {}", shape.ranks, shape.root));
-        } else if reduces && self.canonical_only && !algorithm.canonical {
-            "its summation tree is not the canonical one"
+        if reduces && self.canonical_only && !canonical {
+            Some("its summation tree is not the canonical one")
         } else if reduces && requires.commutative && !self.commutative_operator {
-            "it needs an operator that commutes"
+            Some("it needs an operator that commutes")
         } else if requires.even_counts && self.uneven {
-            "it needs equal counts on all ranks"
+            Some("it needs equal counts on all ranks")
         } else if requires.out_of_place && self.in_place {
-            "it needs an output apart from the input"
+            Some("it needs an output apart from the input")
         } else {
-            return None;
-        };
-        Some(reason.to_owned())
+            None
+        }
     }
 
     const fn index(&self) -> usize {
@@ -72,7 +70,7 @@ impl Default for Admit {
 }
 
 /// The size in bytes from which an algorithm is the cheapest.
-pub type BreakPoint = (u64, &'static Algorithm);
+pub type BreakPoint = (u64, Arc<Algorithm>);
 
 /// The cheapest algorithm of each collective by size, for one group.
 ///
@@ -81,8 +79,8 @@ pub type BreakPoint = (u64, &'static Algorithm);
 /// list.
 ///
 /// ```
-/// use unisono_schedule::{Admit, Chooser, Collective, CostModel, Shape};
-/// let chooser = Chooser::new(&Shape::new(8), &CostModel::LOOPBACK);
+/// use unisono_schedule::{Admit, Chooser, Collective, CostModel, Registry, Shape};
+/// let chooser = Chooser::new(&Registry::built_in(), &Shape::new(8), &CostModel::LOOPBACK);
 /// let small = chooser.choose(Collective::AllReduce, 64, &Admit::ANY).unwrap();
 /// assert_eq!(small.name, "recursive_doubling");
 /// let canonical = Admit { canonical_only: true, ..Admit::ANY };
@@ -90,6 +88,7 @@ pub type BreakPoint = (u64, &'static Algorithm);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Chooser {
+    registry: Registry,
     shape: Shape,
     model: CostModel,
     /// By collective and [`Admit::index`]. Each table is made when it is first needed, since most groups use few.
@@ -98,25 +97,26 @@ pub struct Chooser {
 
 /// A candidate with the figures that determine its predicted time.
 struct Candidate {
-    algorithm: &'static Algorithm,
+    algorithm: Arc<Algorithm>,
     cost: Cost,
     width: u32,
 }
 
 impl Chooser {
-    /// The chooser of a group. It computes nothing yet.
-    pub fn new(shape: &Shape, model: &CostModel) -> Self {
+    /// The chooser of a group among these algorithms. It computes nothing yet. What is to be known of an algorithm from
+    /// outside is found out when a table is made.
+    pub fn new(registry: &Registry, shape: &Shape, model: &CostModel) -> Self {
         let tables = vec![OnceLock::new(); Collective::ALL.len() * Admit::COMBINATIONS];
-        Self { shape: *shape, model: *model, tables }
+        Self { registry: registry.clone(), shape: *shape, model: *model, tables }
     }
 
     /// The cheapest admitted algorithm for a call; `None` if none is admitted.
     ///
     /// `bytes` is the full vector: the larger of one rank's input and output. It must be equal on all ranks.
-    pub fn choose(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<&'static Algorithm> {
+    pub fn choose(&self, collective: Collective, bytes: u64, admit: &Admit) -> Option<&Arc<Algorithm>> {
         let table = self.table(collective, admit);
         let above = table.partition_point(|(from, _)| *from <= bytes);
-        above.checked_sub(1).map(|index| table[index].1)
+        above.checked_sub(1).map(|index| &table[index].1)
     }
 
     /// The break points, ascending; the first is at 0 bytes. Empty if no algorithm is admitted.
@@ -126,19 +126,11 @@ impl Chooser {
     }
 
     fn make_table(&self, collective: Collective, admit: &Admit) -> Vec<BreakPoint> {
-        let is_admitted = |algorithm: &&'static Algorithm| {
-            algorithm.collective == collective && admit.refusal(algorithm, &self.shape).is_none()
-        };
-        let admitted = algorithms().iter().filter(is_admitted);
-        let candidates: Vec<Candidate> =
-            admitted.map(|algorithm| Candidate::new(algorithm, &self.shape)).collect();
+        let admitted = self.registry.admitted(collective, &self.shape, admit).into_iter();
+        let candidates: Vec<Candidate> = admitted
+            .map(|(algorithm, cost)| Candidate { width: algorithm.width(&self.shape), algorithm, cost })
+            .collect();
         table(&candidates, &self.shape, &self.model)
-    }
-}
-
-impl Candidate {
-    fn new(algorithm: &'static Algorithm, shape: &Shape) -> Self {
-        Self { algorithm, cost: (algorithm.cost)(shape), width: algorithm.width(shape) }
     }
 }
 
@@ -154,7 +146,7 @@ fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<Brea
     }
     let winner = |bytes: u64| cheapest(candidates, shape, bytes, model);
     let (mut from, mut best) = (0, winner(0));
-    let mut made = vec![(0, candidates[best].algorithm)];
+    let mut made = vec![(0, candidates[best].algorithm.clone())];
     let powers = std::iter::successors(Some(1_u64), |size| size.checked_mul(2));
     let bends = candidates.iter().flat_map(|one| bends(&one.cost, shape, one.width, model));
     let mut sizes: Vec<u64> = powers.chain(bends.flat_map(|bend| [bend, bend.saturating_add(1)])).collect();
@@ -171,7 +163,7 @@ fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<Brea
             }
             best = winner(other);
             from = other;
-            made.push((other, candidates[best].algorithm));
+            made.push((other, candidates[best].algorithm.clone()));
         }
         from = size;
     }
@@ -181,6 +173,11 @@ fn table(candidates: &[Candidate], shape: &Shape, model: &CostModel) -> Vec<Brea
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithms;
+
+    fn chooser(shape: &Shape, model: &CostModel) -> Chooser {
+        Chooser::new(&Registry::built_in(), shape, model)
+    }
 
     /// The requirements with this [`Admit::index`].
     fn admit(index: usize) -> Admit {
@@ -206,14 +203,15 @@ mod tests {
     #[test]
     fn the_choice_is_the_cheapest_at_every_size() {
         for (shape, model) in groups() {
-            let chooser = Chooser::new(&shape, &model);
+            let chooser = chooser(&shape, &model);
             for collective in Collective::ALL {
                 for bytes in (0..36).flat_map(|bit| [1_u64 << bit, (1 << bit) + (1 << bit) / 3, 10 << bit]) {
                     let chosen = chooser.choose(collective, bytes, &Admit::ANY).unwrap();
                     let same = algorithms().iter().filter(|one| one.collective == collective);
-                    let least = same.map(|one| model.predicted_ns(one, &shape, bytes)).min().unwrap();
+                    let least =
+                        same.map(|one| model.predicted_ns(one, &shape, bytes).unwrap()).min().unwrap();
                     // Predictions are rounded to nanoseconds, so near a break point the neighbour may be 1 ns less.
-                    let chosen = model.predicted_ns(chosen, &shape, bytes);
+                    let chosen = model.predicted_ns(chosen, &shape, bytes).unwrap();
                     assert!(chosen <= least + 1, "{collective} of {bytes} bytes, {shape:?}");
                 }
             }
@@ -222,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_call_has_an_algorithm_that_it_admits() {
-        let chooser = Chooser::new(&Shape::new(6), &CostModel::LOOPBACK);
+        let chooser = chooser(&Shape::new(6), &CostModel::LOOPBACK);
         for index in 0..Admit::COMBINATIONS {
             let admit = admit(index);
             assert_eq!(admit.index(), index);
@@ -230,7 +228,7 @@ mod tests {
                 for bytes in [0, 1, 4 << 10, 1 << 20, 1 << 30, u64::MAX] {
                     let chosen = chooser.choose(collective, bytes, &admit).unwrap();
                     assert!(
-                        chosen.collective == collective && admit.refusal(chosen, &Shape::new(6)).is_none(),
+                        chosen.collective == collective && admit.refusal(chosen, chosen.canonical).is_none(),
                         "{collective} {admit:?}"
                     );
                 }
@@ -241,26 +239,27 @@ mod tests {
     #[test]
     fn large_vectors_move_few_bytes_and_crowded_cores_few_messages() {
         let shape = Shape::new(8);
-        let roomy = Chooser::new(&shape, &CostModel::LOOPBACK);
+        let roomy = chooser(&shape, &CostModel::LOOPBACK);
         let large = roomy.choose(Collective::AllReduce, 1 << 28, &Admit::ANY).unwrap();
-        assert!((large.cost)(&shape).sent == crate::Fraction::new(7, 4), "{}", large.name);
+        assert!(large.cost_of(&shape).unwrap().sent == crate::Fraction::new(7, 4), "{}", large.name);
         let crowded = CostModel::LOOPBACK.with_ranks_on_cores(8, 1);
-        let chosen = Chooser::new(&shape, &crowded).choose(Collective::AllReduce, 8, &Admit::ANY).unwrap();
+        let chooser = chooser(&shape, &crowded);
+        let chosen = chooser.choose(Collective::AllReduce, 8, &Admit::ANY).unwrap();
         let fewest = algorithms().iter().filter(|one| one.collective == Collective::AllReduce);
-        let fewest = fewest.map(|one| (one.cost)(&shape).all.messages).min();
-        assert_eq!(Some((chosen.cost)(&shape).all.messages), fewest, "{}", chosen.name);
+        let fewest = fewest.map(|one| one.cost_of(&shape).unwrap().all.messages).min();
+        assert_eq!(Some(chosen.cost_of(&shape).unwrap().all.messages), fewest, "{}", chosen.name);
     }
 
     /// What the chosen algorithm costs. Which algorithm that is, depends on the cost model.
     fn chosen(chooser: &Chooser, collective: Collective, shape: &Shape, bytes: u64) -> Cost {
-        (chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost)(shape)
+        chooser.choose(collective, bytes, &Admit::ANY).unwrap().cost_of(shape).unwrap()
     }
 
     #[test]
     fn short_vectors_take_few_rounds_and_long_ones_few_bytes() {
         for ranks in [3, 6, 8, 12] {
             let (shape, rounds) = (Shape::new(ranks), u64::from(ranks.next_power_of_two().ilog2()));
-            let chooser = Chooser::new(&shape, &CostModel::LOOPBACK);
+            let chooser = chooser(&shape, &CostModel::LOOPBACK);
             let cost = |collective, bytes| chosen(&chooser, collective, &shape, bytes);
             assert!(cost(Collective::AllReduce, 8).rounds <= rounds, "{ranks} ranks");
             assert!(cost(Collective::Broadcast, 8).rounds <= rounds, "{ranks} ranks");
@@ -275,7 +274,7 @@ mod tests {
     #[test]
     fn ranks_that_share_cores_send_few_messages() {
         let (shape, crowded) = (Shape::new(8).with_leaders(2), CostModel::LOOPBACK.with_ranks_on_cores(8, 2));
-        let chooser = Chooser::new(&shape, &crowded);
+        let chooser = chooser(&shape, &crowded);
         let cost = |bytes| chosen(&chooser, Collective::AllReduce, &shape, bytes);
         assert_eq!([64, 16 << 10].map(|bytes| cost(bytes).all.messages), [2 * (8 - 1); 2]);
         assert_eq!(cost(16 << 20).sent, crate::Fraction::new(2 * 7, 8));

@@ -75,7 +75,7 @@ impl CostModel {
     /// let textbook = CostModel { reduce_fs_per_byte: 100_000, ..textbook };
     /// let ring = find_by_name("all_reduce/ring").unwrap();
     /// // 6 rounds, 6/4 of the vector on the link, 3/4 reduced.
-    /// assert_eq!(textbook.predicted_ns(ring, &Shape::new(4), 4000), 6 * 1000 + 6000 + 300);
+    /// assert_eq!(textbook.predicted_ns(ring, &Shape::new(4), 4000), Some(6 * 1000 + 6000 + 300));
     /// ```
     #[must_use]
     pub const fn textbook(self) -> Self {
@@ -108,7 +108,7 @@ impl CostModel {
         Shape { hosts: runs.len().max(1) as u32, leaders, ..Shape::new(hosts.len() as u32) }
     }
 
-    /// The expected time of one call, in nanoseconds.
+    /// The expected time of one call, in nanoseconds; `None` for an algorithm that claims no cost.
     ///
     /// `bytes` is the full vector: the larger of one rank's input and output. With r ranks per core, at least 1, a
     /// core's work is `work(x) = max(x of the busiest rank, r * mean x of all ranks)`:
@@ -134,17 +134,18 @@ impl CostModel {
     /// ```
     /// use unisono_schedule::{CostModel, Shape, find_by_name};
     /// let (shape, loopback) = (Shape::new(8), CostModel::LOOPBACK);
-    /// let of = |name, bytes| loopback.predicted_ns(find_by_name(name).unwrap(), &shape, bytes);
+    /// let of = |name, bytes| loopback.predicted_ns(find_by_name(name).unwrap(), &shape, bytes).unwrap();
     /// assert!(of("all_reduce/recursive_doubling", 1 << 10) < of("all_reduce/ring", 1 << 10));
     /// assert!(of("all_reduce/recursive_doubling", 1 << 26) > of("all_reduce/ring", 1 << 26));
     /// ```
     #[must_use]
-    pub fn predicted_ns(&self, algorithm: &Algorithm, shape: &Shape, bytes: u64) -> u64 {
-        self.predicted_ns_of(&(algorithm.cost)(shape), shape, algorithm.width(shape), bytes)
+    pub fn predicted_ns(&self, algorithm: &Algorithm, shape: &Shape, bytes: u64) -> Option<u64> {
+        let cost = algorithm.cost_of(shape)?;
+        Some(self.predicted_ns_of(&cost, shape, algorithm.width(shape), bytes))
     }
 
     /// As [`CostModel::predicted_ns`], for a cost and the number of chunks in the full vector.
-    pub(crate) fn predicted_ns_of(&self, cost: &Cost, shape: &Shape, width: u32, bytes: u64) -> u64 {
+    pub fn predicted_ns_of(&self, cost: &Cost, shape: &Shape, width: u32, bytes: u64) -> u64 {
         let (latency, wire) = link(shape, self);
         let crowding = u128::from(self.ranks_per_core_thousandths.max(1_000));
         let rounds = u128::from(cost.rounds);
@@ -220,7 +221,7 @@ mod tests {
     use crate::find_by_name;
 
     fn of(name: &str, shape: &Shape, bytes: u64, model: &CostModel) -> u64 {
-        model.predicted_ns(find_by_name(name).unwrap(), shape, bytes)
+        model.predicted_ns(find_by_name(name).unwrap(), shape, bytes).unwrap()
     }
 
     #[test]
@@ -273,7 +274,7 @@ mod tests {
         for algorithm in crate::algorithms() {
             for hosts in [1, 2, 1 << 14] {
                 let shape = Shape { hosts, ..Shape::new(1 << 14) };
-                let (cost, width) = ((algorithm.cost)(&shape), algorithm.width(&shape));
+                let (cost, width) = (algorithm.cost_of(&shape).unwrap(), algorithm.width(&shape));
                 assert!(model.predicted_ns_of(&cost, &shape, width, u64::MAX) > 0);
                 bends(&cost, &shape, width, &model);
             }

@@ -29,64 +29,80 @@ impl Layout {
         Self { collective, shape: *shape, rank, chunks }
     }
 
-    /// The number of extents that `collective` prescribes; `None` if the algorithm may choose it.
-    pub const fn chunks_of(collective: Collective, shape: &Shape) -> Option<u32> {
+    /// The number of extents that an algorithm of `collective` has at least. Its number is a multiple of this: k times
+    /// as many extents cut each share, or each part of an all-to-all, into k.
+    ///
+    /// ```
+    /// use unisono_schedule::{Collective, Layout, Shape};
+    /// // Twice as many extents as ranks: extents 2r and 2r + 1 are the halves of the share of rank r.
+    /// assert_eq!(Layout::unit(Collective::AllGather, &Shape::new(3)), 3);
+    /// let layout = Layout::new(Collective::AllGather, &Shape::new(3), 1, 6);
+    /// assert_eq!([1, 2, 3, 4].map(|extent| layout.input(extent)), [None, Some(2), Some(3), None]);
+    /// ```
+    pub const fn unit(collective: Collective, shape: &Shape) -> u32 {
         match collective {
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => None,
+            Collective::AllReduce | Collective::Broadcast | Collective::Reduce | Collective::Barrier => 1,
             Collective::ReduceScatter | Collective::AllGather | Collective::Gather | Collective::Scatter => {
-                Some(shape.ranks)
+                shape.ranks
             }
-            Collective::AllToAll => Some(shape.ranks * shape.ranks),
-            Collective::Barrier => Some(1),
+            Collective::AllToAll => shape.ranks * shape.ranks,
         }
+    }
+
+    /// Into how many extents each share, or each part of an all-to-all, is cut.
+    const fn cut(&self) -> u32 {
+        let cut = self.chunks / Self::unit(self.collective, &self.shape);
+        // The verifier refuses fewer extents than there are shares.
+        if cut == 0 { 1 } else { cut }
     }
 
     /// The number of locations, which is also the number of chunks in the full vector of one rank.
     pub const fn width(&self) -> u32 {
         match self.collective {
-            Collective::AllToAll => self.shape.ranks,
+            Collective::AllToAll => self.shape.ranks * self.cut(),
             _ => self.chunks,
         }
     }
 
+    /// The sender and the receiver of an extent of an all-to-all, and its number among the extents of that part.
+    const fn pair(&self, extent: u32) -> (u32, u32, u32) {
+        let (part, nth) = (extent / self.cut(), extent % self.cut());
+        (part / self.shape.ranks, part % self.shape.ranks, nth)
+    }
+
     /// The location of `extent` in the input, if this rank's input holds it.
     pub const fn input(&self, extent: u32) -> Option<u32> {
-        let held = match self.collective {
+        let (from, to, nth) = self.pair(extent);
+        let (held, location) = match self.collective {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => {
-                true
+                (true, extent)
             }
-            Collective::AllGather | Collective::Gather => extent == self.rank,
-            Collective::Scatter => self.rank == self.shape.root,
-            Collective::Broadcast => false,
-            Collective::AllToAll => extent / self.shape.ranks == self.rank,
-        };
-        let location = match self.collective {
-            Collective::AllToAll => extent % self.shape.ranks,
-            _ => extent,
+            Collective::AllGather | Collective::Gather => (extent / self.cut() == self.rank, extent),
+            Collective::Scatter => (self.rank == self.shape.root, extent),
+            Collective::Broadcast => (false, extent),
+            Collective::AllToAll => (from == self.rank, to * self.cut() + nth),
         };
         if held && extent < self.chunks { Some(location) } else { None }
     }
 
     /// The location of `extent` in the output, if this rank's output holds it.
     pub const fn output(&self, extent: u32) -> Option<u32> {
-        let held = match self.collective {
-            Collective::AllReduce | Collective::AllGather | Collective::Broadcast => true,
-            Collective::ReduceScatter | Collective::Scatter => extent == self.rank,
-            Collective::Reduce | Collective::Gather => self.rank == self.shape.root,
-            Collective::Barrier => false,
-            Collective::AllToAll => extent % self.shape.ranks == self.rank,
-        };
-        let location = match self.collective {
-            Collective::AllToAll => extent / self.shape.ranks,
-            _ => extent,
+        let (from, to, nth) = self.pair(extent);
+        let (held, location) = match self.collective {
+            Collective::AllReduce | Collective::AllGather | Collective::Broadcast => (true, extent),
+            Collective::ReduceScatter | Collective::Scatter => (extent / self.cut() == self.rank, extent),
+            Collective::Reduce | Collective::Gather => (self.rank == self.shape.root, extent),
+            Collective::Barrier => (false, extent),
+            Collective::AllToAll => (to == self.rank, from * self.cut() + nth),
         };
         if held && extent < self.chunks { Some(location) } else { None }
     }
 
     /// The extent at `location` of the input, if the input holds that location.
     pub const fn input_extent(&self, location: u32) -> Option<u32> {
+        let (peer, nth) = (location / self.cut(), location % self.cut());
         let extent = match self.collective {
-            Collective::AllToAll => self.rank * self.shape.ranks + location,
+            Collective::AllToAll => (self.rank * self.shape.ranks + peer) * self.cut() + nth,
             _ => location,
         };
         if self.input(extent).is_some() { Some(extent) } else { None }
@@ -94,8 +110,9 @@ impl Layout {
 
     /// The extent at `location` of the output, if the output holds that location.
     pub const fn output_extent(&self, location: u32) -> Option<u32> {
+        let (peer, nth) = (location / self.cut(), location % self.cut());
         let extent = match self.collective {
-            Collective::AllToAll => location * self.shape.ranks + self.rank,
+            Collective::AllToAll => (peer * self.shape.ranks + self.rank) * self.cut() + nth,
             _ => location,
         };
         if self.output(extent).is_some() { Some(extent) } else { None }
@@ -112,9 +129,9 @@ impl Layout {
             Collective::AllReduce | Collective::ReduceScatter | Collective::Reduce | Collective::Barrier => {
                 None
             }
-            Collective::AllGather | Collective::Gather => Some(extent),
+            Collective::AllGather | Collective::Gather => Some(extent / self.cut()),
             Collective::Scatter | Collective::Broadcast => Some(self.shape.root),
-            Collective::AllToAll => Some(extent / self.shape.ranks),
+            Collective::AllToAll => Some(self.pair(extent).0),
         }
     }
 }

@@ -7,7 +7,8 @@
 //! # Chunks and extents
 //! A step names one chunk by its slot and its *extent*, an index into a table of offsets and lengths that is filled in
 //! at run time. All-reduce, broadcast and reduce cut the vector evenly into `chunks`. Reduce-scatter, all-gather,
-//! gather and scatter have one extent per rank. In all-to-all, extent `i * ranks + j` is what rank i sends to rank j.
+//! gather and scatter have k extents per rank, and all-to-all has k per pair of ranks: with k = 1, extent
+//! `i * ranks + j` is what rank i sends to rank j. Mostly k is 1; a larger one cuts the shares further.
 //! [`Layout`] says which extents a rank holds, and which are the same bytes in a call in place.
 //!
 //! # What order means
@@ -20,17 +21,20 @@
 #![forbid(unsafe_code)]
 
 mod algorithm;
-pub mod algorithms;
+mod algorithms;
 mod builder;
 mod canonical;
 mod choice;
 mod choose;
 mod collective;
 mod cost_model;
+mod digest;
 mod fraction;
 mod hazards;
 mod intern;
 mod layout;
+mod refused;
+mod registry;
 mod rooted;
 mod schedule;
 mod shape;
@@ -45,12 +49,15 @@ pub use choice::{Choice, UnknownChoice};
 pub use choose::{Admit, BreakPoint, Chooser};
 pub use collective::{Collective, UnknownCollective};
 pub use cost_model::CostModel;
+pub use digest::Digest;
 pub use fraction::Fraction;
 pub use intern::{INTERNED_BYTES_MAX, INTERNED_MAX, NotInterned, intern};
 pub use layout::Layout;
+pub use refused::{Refusal, Refused};
+pub use registry::{FIRST_USE_STEPS_MAX, Facts, PROOF_STEPS_MAX, Registry, Trust};
 pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step, StepIndex};
 pub use verify::{
-    Counterexample, Fault, Proof, StepPlace, Summary, roots, verify, verify_range, verify_schedules,
+    Counterexample, Fault, Proof, StepPlace, Summary, prove, roots, verify, verify_range, verify_schedules,
 };

@@ -7,7 +7,13 @@ use unisono_schedule::{
 
 /// An algorithm for the case at hand, taking sizes and claims from a registered one.
 fn like(name: &str, build: fn(&mut Builder)) -> Algorithm {
-    Algorithm { name: "wrong", build, ..*find_by_name(name).expect("registered") }
+    let like = find_by_name(name).expect("registered").clone();
+    let (chunks, cost, scratch) = (like.clone(), like.clone(), like.clone());
+    let wrong = Algorithm::new("wrong", like.collective, build).requires(like.requires);
+    let wrong = if like.canonical { wrong.canonical() } else { wrong };
+    let wrong = wrong.chunks(move |shape| chunks.chunks_of(shape));
+    let wrong = wrong.scratch_chunks(move |shape| scratch.scratch_chunks_of(shape).expect("claimed"));
+    wrong.cost(move |shape| cost.cost_of(shape).expect("claimed"))
 }
 
 fn fault(algorithm: &Algorithm, ranks: u32) -> (Fault, String) {
@@ -17,8 +23,8 @@ fn fault(algorithm: &Algorithm, ranks: u32) -> (Fault, String) {
 
 #[test]
 fn an_exchange_in_place_of_unequal_parts_needs_room() {
-    let naive = like("all_to_all/direct", find_by_name("all_to_all/direct").unwrap().build);
-    let in_place = Algorithm { requires: Requires::NOTHING, ..naive };
+    let mut in_place = Algorithm::clone(find_by_name("all_to_all/direct").unwrap());
+    (in_place.name, in_place.requires) = ("wrong", Requires::NOTHING);
     let (found, text) = fault(&in_place, 3);
     assert!(matches!(found, Fault::Deadlock { .. }), "{text}");
     assert_eq!(
@@ -53,7 +59,7 @@ fn a_barrier_of_too_few_rounds_lets_ranks_leave() {
         let destination = builder.scratch();
         builder.push(0, Action::Recv { peer: from as u16, destination });
     });
-    let short = Algorithm { scratch_chunks: |_| 1, ..short };
+    let short = short.scratch_chunks(|_| 1);
     let (_, text) = fault(&short, 4);
     assert_eq!(text, "barrier/wrong with 4 ranks: rank 0 leaves without having heard of ranks 1, 2");
 }
@@ -70,7 +76,8 @@ fn adding_twice_and_missing_name_the_ranks() {
         }
     };
     let around = like("all_reduce/recursive_doubling", build);
-    let around = Algorithm { requires: Requires::COMMUTATIVE, canonical: false, ..around };
+    let mut around = around.requires(Requires::COMMUTATIVE);
+    around.canonical = false;
     let (_, text) = fault(&around, 3);
     assert!(text.contains("adds the contribution of rank 0 twice"), "{text}");
     // For a power of two every contribution is in once, but each rank adds in an order of its own.
@@ -111,7 +118,7 @@ fn ring_in_two_scratch_chunks(builder: &mut Builder) {
 fn scratch_may_be_shared_by_extents_of_any_lengths() {
     let shared = like("reduce_scatter/ring", ring_in_two_scratch_chunks);
     let scratch_chunks = |shape: &Shape| shape.ranks.saturating_sub(2).min(2);
-    let shared = Algorithm { scratch_chunks, ..shared };
+    let shared = shared.scratch_chunks(scratch_chunks);
     for ranks in 1..=9 {
         verify(&shared, &Shape::new(ranks)).unwrap_or_else(|wrong| panic!("{wrong}"));
     }
@@ -178,7 +185,7 @@ fn schedules_that_are_not_one_for_each_rank_are_named() {
 
 #[test]
 fn a_group_of_one_that_forgets_to_copy_is_found() {
-    let empty = Algorithm { cost: |_| Cost::FREE, ..like("all_gather/ring", |_| {}) };
+    let empty = like("all_gather/ring", |_| {}).cost(|_| Cost::FREE);
     let (_, text) = fault(&empty, 1);
     assert!(text.ends_with("rank 0's output of extent 0 lacks the contribution of rank 0"), "{text}");
     assert_eq!(empty.collective, Collective::AllGather);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono_backend::Board;
 use unisono_communicator::{Group, Result};
-use unisono_engine::{EngineCommunicator, Links, Parts};
+use unisono_engine::{EngineCommunicator, EngineOptions, Links, Parts, SharedRegistry};
 
 use crate::control::{Command, LocalCommunicator, TcpControl};
 use crate::links::TcpLinks;
@@ -17,8 +17,13 @@ pub type TcpCommunicator = EngineCommunicator<TcpLinks>;
 /// The backend's name.
 pub const BACKEND: &str = "tcp";
 
-/// Makes one communicator of a world. Needs no message: every member does the same.
-pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Result<Arc<TcpCommunicator>> {
+/// Makes one communicator of a world, with these algorithms. Needs no message: every member does the same.
+pub(crate) fn create(
+    world: &World,
+    key: CommunicatorKey,
+    group: Group,
+    registry: SharedRegistry,
+) -> Result<Arc<TcpCommunicator>> {
     let (rank, ranks) = (group.own_rank(), group.size());
     let board = Arc::new(Board::new(rank, ranks));
     let (outbox, inbox) = crossbeam::channel::unbounded();
@@ -26,7 +31,8 @@ pub(crate) fn create(world: &World, key: CommunicatorKey, group: Group) -> Resul
     world.recorder().register(key, group.clone(), &board);
     let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, links.waker()));
     world.commands().send(Command::Register(Box::new(member)));
-    let control = Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone()));
-    let options = world.options(&group);
+    let control =
+        Arc::new(TcpControl::new(world.clone(), key, group.clone(), board.clone(), registry.clone()));
+    let options = EngineOptions { registry, ..world.options(&group) };
     Ok(EngineCommunicator::new(Parts { group, links, control, board, options, backend: BACKEND }))
 }

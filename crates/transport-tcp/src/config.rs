@@ -6,9 +6,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Algorithm, Error, Result};
 
 use crate::environment::{self, Placement};
 use crate::job_settings::Checksum;
@@ -153,6 +154,9 @@ pub struct Config {
     pub backend: String,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
+    /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
+    /// none.
+    pub algorithms: Vec<Arc<Algorithm>>,
     /// Parameters of the cost model, as `unisono calibrate` prints them.
     pub cost_model: Option<String>,
     /// Deadline of a call.
@@ -195,6 +199,13 @@ pub struct Config {
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Config {
+    /// With one more algorithm from outside; the same on every rank.
+    #[must_use]
+    pub fn with_algorithm(mut self, algorithm: Arc<Algorithm>) -> Config {
+        self.algorithms.push(algorithm);
+        self
+    }
+
     /// What this process's environment says.
     ///
     /// # Errors
@@ -230,6 +241,7 @@ impl Config {
             host_id: source.text("UNISONO_HOST_ID"),
             backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
             algorithm: source.text("UNISONO_ALGORITHM"),
+            algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,

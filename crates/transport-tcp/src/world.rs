@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::GroupKeys;
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result};
-use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES};
+use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
@@ -163,9 +163,11 @@ impl World {
         joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.thread.leave());
     }
 
-    /// The communicator of all ranks; the same one as long as somebody holds it.
+    /// The communicator of all ranks; the same one as long as somebody holds it. The first call registers
+    /// [`Config::algorithms`], for which it waits for the other ranks.
     ///
     /// # Errors
+    /// [`Error::AlgorithmRefused`] for one of the algorithms, and errors of the calls that register them;
     /// [`Error::Closed`] after the last handle of it was dropped: the others have been told that it is gone.
     pub fn communicator(&self) -> Result<Arc<dyn Communicator>> {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
@@ -173,8 +175,10 @@ impl World {
             let communicator: Arc<dyn Communicator> = made.upgrade().ok_or(Error::Closed)?;
             return Ok(communicator);
         }
-        let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone())?;
+        let registry = self.shared.options.registry.inherit();
+        let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry)?;
         *whole = Some(Arc::downgrade(&communicator));
+        communicator.register_all(&self.shared.options.register)?;
         Ok(communicator)
     }
 
@@ -229,6 +233,12 @@ impl World {
         self.flight_record().write(directory)
     }
 
+    /// The algorithms of a group that its members make by themselves: those of the settings, proved by each rank at
+    /// first use.
+    pub(crate) fn configured(&self) -> Result<SharedRegistry> {
+        self.shared.options.configured()
+    }
+
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.shared.recorder
     }
@@ -267,6 +277,7 @@ fn engine_options(config: &Config, piece_bytes: u64) -> EngineOptions {
     EngineOptions {
         timeout: config.call_timeout,
         algorithm: config.algorithm.as_deref().map(AlgorithmName::new),
+        register: config.algorithms.clone(),
         // The default size is divided among the scratch chunks of a schedule. A size that the user sets is not.
         piece_bytes: Some(piece_bytes).filter(|&bytes| bytes != PIECE_BYTES),
         spin: config.spin,

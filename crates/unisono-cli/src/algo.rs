@@ -3,10 +3,12 @@
 mod price;
 
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Choice, Counterexample, Schedule, Shape, StepIndex, Summary, algorithms, verify_range,
+    Action, Algorithm, Choice, Counterexample, Registry, Schedule, Shape, StepIndex, Summary, algorithms,
+    verify_range,
 };
 
 use crate::arguments::AlgoCommands;
@@ -29,14 +31,14 @@ pub(crate) fn algo(command: AlgoCommands) -> Result<()> {
 }
 
 /// The algorithms that have this name: one for `collective/name`, those of all collectives for `name`, all for `None`.
-fn named(name: Option<&str>) -> Result<Vec<&'static Algorithm>> {
+fn named(name: Option<&str>) -> Result<Vec<&'static Arc<Algorithm>>> {
     let Some(name) = name else { return Ok(algorithms().iter().collect()) };
     let found: Vec<_> = algorithms()
         .iter()
         .filter(|algorithm| algorithm.name == name || algorithm.qualified_name() == name)
         .collect();
     if found.is_empty() {
-        let names: Vec<_> = algorithms().iter().map(Algorithm::qualified_name).collect();
+        let names: Vec<_> = algorithms().iter().map(|one| one.qualified_name()).collect();
         return Err(Problem::usage(format!("unknown algorithm {name:?}, one of: {}", names.join(", "))));
     }
     Ok(found)
@@ -48,14 +50,16 @@ fn fitting(name: Option<&str>, shape: &Shape) -> Result<Vec<Choice>> {
         Some((plain, number)) => (Some(plain), format!(":{number}")),
         None => (name, String::new()),
     };
-    let (fitting, others): (Vec<&Algorithm>, Vec<&Algorithm>) =
+    let (fitting, others): (Vec<_>, Vec<_>) =
         named(plain)?.into_iter().partition(|algorithm| algorithm.supports(shape));
     if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
         let (name, requires, ranks) = (other.qualified_name(), requirements(other).join(", "), shape.ranks);
         return Err(Problem::usage(format!("{name} does not fit {ranks} ranks, it requires {requires}")));
     }
-    let choice = |algorithm: &Algorithm| {
-        let choice = Choice::named(algorithm.collective, &format!("{}{number}", algorithm.name), shape);
+    let choice = |algorithm: &Arc<Algorithm>| {
+        let registry = Registry::built_in();
+        let choice =
+            Choice::named(&registry, algorithm.collective, &format!("{}{number}", algorithm.name), shape);
         choice.map_err(|unknown| Problem::usage(unknown.to_string()))
     };
     fitting.into_iter().map(choice).collect()
@@ -81,8 +85,8 @@ struct Listed {
     name: &'static str,
     requires: Vec<&'static str>,
     canonical: bool,
-    summary: &'static str,
-    source: &'static str,
+    summary: String,
+    source: String,
     costs: Vec<ListedCost>,
 }
 
@@ -99,9 +103,9 @@ struct ListedCost {
 }
 
 impl ListedCost {
-    fn new(algorithm: &Algorithm, ranks: u32) -> ListedCost {
-        let cost = (algorithm.cost)(&Shape::new(ranks));
-        ListedCost {
+    fn new(algorithm: &Algorithm, ranks: u32) -> Option<ListedCost> {
+        let cost = algorithm.cost_of(&Shape::new(ranks))?;
+        Some(ListedCost {
             ranks,
             rounds: cost.rounds,
             messages: cost.messages,
@@ -109,22 +113,22 @@ impl ListedCost {
             sent: cost.sent.to_string(),
             received: cost.received.to_string(),
             reduced: cost.reduced.to_string(),
-        }
+        })
     }
 }
 
 fn list(json: bool) -> Result<()> {
-    let listed = |algorithm: &'static Algorithm| Listed {
+    let listed = |algorithm: &Arc<Algorithm>| Listed {
         collective: algorithm.collective.name(),
         name: algorithm.name,
         requires: requirements(algorithm),
         canonical: algorithm.canonical,
-        summary: algorithm.summary,
-        source: algorithm.source,
+        summary: algorithm.summary.to_string(),
+        source: algorithm.source.to_string(),
         costs: LISTED_RANKS
             .into_iter()
             .filter(|&ranks| algorithm.supports(&Shape::new(ranks)))
-            .map(|ranks| ListedCost::new(algorithm, ranks))
+            .filter_map(|ranks| ListedCost::new(algorithm, ranks))
             .collect(),
     };
     let all: Vec<Listed> = algorithms().iter().map(listed).collect();
@@ -239,7 +243,7 @@ struct Verified {
 }
 
 fn verify(name: Option<&str>, ranks: RangeInclusive<u32>, json: bool) -> Result<()> {
-    let algorithms = named(name)?;
+    let algorithms: Vec<&Algorithm> = named(name)?.into_iter().map(|one| &**one).collect();
     let results = verify_range(&algorithms, ranks.clone());
     let results: Vec<_> = algorithms.into_iter().zip(results).collect();
     report(&results, &ranks, json)
@@ -293,7 +297,7 @@ mod tests {
         let schedules = [0, 2, 2].map(|rank| ring.schedule(&Shape::new(3), rank));
         let counterexample = verify_schedules(ring, &Shape::new(3), &schedules).unwrap_err();
         let text = counterexample.to_string();
-        let results = [(ring, Ok(Summary::default())), (ring, Err(counterexample))];
+        let results = [(&**ring, Ok(Summary::default())), (&**ring, Err(counterexample))];
         assert!(report(&results[..1], &(3..=3), true).is_ok());
         assert_eq!(report(&results, &(3..=3), true).unwrap_err().status, 1);
         let line = Verified {
@@ -312,7 +316,7 @@ mod tests {
     #[test]
     fn a_number_says_how_many_lead_and_is_refused_elsewhere() {
         let eight = Shape::new(8);
-        let [led] = fitting(Some("leaders:4"), &eight).unwrap()[..] else { panic!("one algorithm") };
+        let [led] = &fitting(Some("leaders:4"), &eight).unwrap()[..] else { panic!("one algorithm") };
         assert_eq!((led.algorithm.name, led.shape), ("leaders", eight.with_leaders(4)));
         assert!(fitting(Some("all_reduce/leaders:5"), &eight).unwrap_err().text.contains("1 to 4 of them"));
         assert!(fitting(Some("ring:2"), &eight).unwrap_err().text.contains("only leaders takes a number"));

@@ -1,7 +1,9 @@
 //! What the library expects of a call: the cost of every algorithm in a group, and which one it would choose.
 
+use std::sync::Arc;
+
 use unisono::Group;
-use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, CostModel, Shape, algorithms};
+use unisono_schedule::{Admit, Algorithm, Choice, Chooser, Collective, CostModel, Registry, Shape};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::job_settings::JobSettings;
@@ -12,6 +14,7 @@ use crate::problem::Result;
 pub(crate) struct Forecast {
     pub(crate) shape: Shape,
     pub(crate) cost_model: CostModel,
+    registry: Registry,
     chooser: Chooser,
     /// The algorithm that the settings force for all calls that have it.
     forced: Option<String>,
@@ -25,35 +28,38 @@ impl Forecast {
             Some(world) => world.cost_model(group),
             None => JobSettings::from_config(&config)?.cost_model(group, &[]),
         };
-        let forecast = Forecast::new(cost_model.shape(group.hosts()), cost_model);
+        let forecast = Forecast::new(Registry::built_in(), cost_model.shape(group.hosts()), cost_model);
         Ok(Forecast { forced: config.algorithm, ..forecast })
     }
 
     /// For any group, without a forced algorithm.
-    pub(crate) fn new(shape: Shape, cost_model: CostModel) -> Forecast {
-        Forecast { shape, cost_model, chooser: Chooser::new(&shape, &cost_model), forced: None }
+    pub(crate) fn new(registry: Registry, shape: Shape, cost_model: CostModel) -> Forecast {
+        let chooser = Chooser::new(&registry, &shape, &cost_model);
+        Forecast { shape, cost_model, registry, chooser, forced: None }
     }
 
     /// The expected microseconds of a call with `bytes` in the larger of a rank's two buffers.
-    pub(crate) fn microseconds(&self, choice: &Choice, bytes: u64) -> f64 {
-        self.cost_model.predicted_ns(choice.algorithm, &choice.shape, bytes) as f64 / 1e3
+    pub(crate) fn microseconds(&self, choice: &Choice, bytes: u64) -> Option<f64> {
+        let Choice { algorithm, shape } = choice;
+        let cost = self.registry.facts(algorithm, shape).ok()?.cost?;
+        Some(self.cost_model.predicted_ns_of(&cost, shape, algorithm.width(shape), bytes) as f64 / 1e3)
     }
 
     /// An algorithm in this group.
-    pub(crate) fn choice(&self, algorithm: &'static Algorithm) -> Choice {
-        Choice { algorithm, shape: self.shape }
+    pub(crate) fn choice(&self, algorithm: &Arc<Algorithm>) -> Choice {
+        Choice { algorithm: algorithm.clone(), shape: self.shape }
     }
 
     /// The choice whose name an outcome gave. That name leaves out the number of leaders, which is the one that the
     /// call asked for, else the group's.
     pub(crate) fn ran(&self, collective: Collective, asked: Option<&str>, name: &str) -> Option<Choice> {
-        let named = |name| Choice::named(collective, name, &self.shape).ok();
+        let named = |name| Choice::named(&self.registry, collective, name, &self.shape).ok();
         let asked = asked.or(self.forced.as_deref()).and_then(named);
         asked.filter(|asked| asked.algorithm.name == name).or_else(|| named(name))
     }
 
     fn forced(&self, collective: Collective) -> Option<Choice> {
-        Choice::named(collective, self.forced.as_deref()?, &self.shape).ok()
+        Choice::named(&self.registry, collective, self.forced.as_deref()?, &self.shape).ok()
     }
 
     /// The algorithm of a call that names none.
@@ -63,9 +69,9 @@ impl Forecast {
     }
 
     /// Every algorithm that fits such a call, in the order of the registry.
-    pub(crate) fn admitted(&self, collective: Collective, admit: &Admit) -> Vec<&'static Algorithm> {
-        let of_collective = algorithms().iter().filter(|algorithm| algorithm.collective == collective);
-        of_collective.filter(|algorithm| admit.refusal(algorithm, &self.shape).is_none()).collect()
+    pub(crate) fn admitted(&self, collective: Collective, admit: &Admit) -> Vec<Arc<Algorithm>> {
+        let admitted = self.registry.admitted(collective, &self.shape, admit);
+        admitted.into_iter().map(|(algorithm, _)| algorithm).collect()
     }
 }
 
@@ -107,7 +113,9 @@ mod tests {
             let forecast = Forecast::of_group(&Group::world(0, ranks)).unwrap();
             let collective = op.parse().unwrap();
             let predicted = |row: &Row| {
-                forecast.microseconds(&forecast.ran(collective, None, &row.algorithm).unwrap(), bytes)
+                forecast
+                    .microseconds(&forecast.ran(collective, None, &row.algorithm).unwrap(), bytes)
+                    .unwrap()
             };
             let in_place = matches!(collective, Collective::AllReduce | Collective::Broadcast);
             let pick = forecast.pick(collective, bytes, &Admit { in_place, ..Admit::ANY }).unwrap();

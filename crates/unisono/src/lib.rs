@@ -54,6 +54,31 @@ pub use unisono_transport_tcp::config::{self, Config};
 pub use unisono_transport_tcp::flight;
 pub use unisono_transport_tcp::{TcpCommunicator, World};
 
+/// Algorithms: the builder, the verifier, the cost model and the printer. What [`Communicator::register`] takes is
+/// built and proved with these, also without a job.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unisono::schedule::{Algorithm, Own, Shape, verify};
+/// use unisono::{CallOptions, Collective, Collectives, ReduceOp, Trust, in_process};
+///
+/// // Both ranks send their whole vector, and add what comes, the lower rank's on the left.
+/// let pair = Algorithm::new("pair", Collective::AllReduce, |builder| {
+///     let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
+///     builder.send(peer, 0);
+///     builder.recv_reduce(peer, 0, own, true);
+/// });
+/// let pair = Arc::new(pair.fits(|shape| shape.ranks == 2));
+/// assert_eq!(verify(&pair, &Shape::new(2)).unwrap().cost.rounds, 1);
+/// in_process::run(2, |comm| {
+///     comm.register(pair.clone(), Trust::Prove).unwrap();
+///     let mut value = [1u32];
+///     comm.with(CallOptions::new().algorithm("pair")).all_reduce(&mut value, ReduceOp::Sum).unwrap();
+///     assert_eq!(value, [2]);
+/// });
+/// ```
+pub use unisono_schedule as schedule;
+
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
 
@@ -89,7 +114,9 @@ pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
         });
     }
     if config.placement.world_size() == 1 {
-        return Ok(Arc::new(Solo::new()));
+        let solo = Solo::new();
+        config.algorithms.iter().try_for_each(|one| solo.register(one.clone(), Trust::Prove))?;
+        return Ok(Arc::new(solo));
     }
     World::join(config)?.communicator()
 }

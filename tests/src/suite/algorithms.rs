@@ -23,7 +23,7 @@ pub fn forced(algorithm: &Algorithm, dtype: DType, count: usize) -> Case {
 }
 
 fn supported(ranks: u32) -> impl Iterator<Item = &'static Algorithm> {
-    algorithms().iter().filter(move |algorithm| algorithm.supports(&Shape::new(ranks)))
+    algorithms().iter().map(|one| &**one).filter(move |algorithm| algorithm.supports(&Shape::new(ranks)))
 }
 
 /// Each gives the right result, at every root, in place where it can.

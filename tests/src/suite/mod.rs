@@ -11,6 +11,7 @@ pub mod groups;
 pub mod handles;
 pub mod member_groups;
 pub mod mismatch;
+pub mod outside;
 pub mod point_to_point;
 pub mod reductions;
 pub mod scopes;
@@ -27,6 +28,8 @@ macro_rules! conformance {
                 long_buffers outputs_beyond_the_caches barrier_waits_for_everybody many_ranks;
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
                 every_rank_gets_the_same_bits refused_algorithms;
+            outside: shares_cut_further chosen_and_forced wrong_ones_change_nothing differing_ranks_are_named
+                derived_ones_inherit two_of_one_name_are_a_mismatch;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
                 cancel_revokes buffers_come_back lists messages_in_lists;
             borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work

@@ -1,7 +1,7 @@
 //! The matrix: every form of a collective call, and the calls that differ from it in one field or in two.
 
 use unisono_communicator::{CallOptions, Collective, DType, Place, ReduceOp};
-use unisono_schedule::{Admit, Shape, algorithms};
+use unisono_schedule::{Admit, Registry, Shape};
 use unisono_tests::case::{Amount, Case};
 use unisono_tests::sample::mix;
 
@@ -200,10 +200,8 @@ fn fitting(case: &Case, ranks: u32) -> Vec<&'static str> {
         ..Admit::ANY
     };
     let shape = Shape::new(ranks).with_root(case.root);
-    let serves = |algorithm: &&unisono_schedule::Algorithm| {
-        algorithm.collective == case.collective && admit.refusal(algorithm, &shape).is_none()
-    };
-    algorithms().iter().filter(serves).map(|algorithm| algorithm.name).collect()
+    let admitted = Registry::built_in().admitted(case.collective, &shape, &admit);
+    admitted.into_iter().map(|(algorithm, _)| algorithm.name).collect()
 }
 
 struct Maker {

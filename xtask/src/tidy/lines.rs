@@ -93,12 +93,13 @@ fn names_registry(path: &str, line: &str) -> bool {
 }
 
 fn algorithm_source(source: &Source<'_>) -> Option<Violation> {
-    let cites = source.text.lines().any(|line| {
-        let citation = line.trim().strip_prefix("source: \"");
+    let cites = source.text.split(".source(").skip(1).any(|after| {
+        let citation = after.trim_start().strip_prefix('"').and_then(|text| text.lines().next());
         citation.is_some_and(|citation| citation.chars().filter(|one| one.is_alphabetic()).count() > 3)
     });
-    (!cites)
-        .then(|| source.violation(1, "algorithm source", "no `source:` says where the algorithm comes from"))
+    (!cites).then(|| {
+        source.violation(1, "algorithm source", "no `.source(..)` says where the algorithm comes from")
+    })
 }
 
 #[cfg(test)]
@@ -163,7 +164,7 @@ mod tests {
     #[test]
     fn an_algorithm_without_its_source_is_found() {
         let path = "crates/schedule/src/algorithms/x.rs";
-        assert!(algorithm_source(&source(path, "    source: \"\",\n")).is_some());
-        assert!(algorithm_source(&source(path, "    source: \"Patarasuk, Yuan 2009\",\n")).is_none());
+        assert!(algorithm_source(&source(path, "    .source(\"\",\n")).is_some());
+        assert!(algorithm_source(&source(path, "    .source(\"Patarasuk, Yuan 2009\",\n")).is_none());
     }
 }

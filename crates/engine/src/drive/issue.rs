@@ -154,7 +154,7 @@ impl<L: Links + 'static> Shared<L> {
         self.gate.check_caller(descriptor)?;
         check_request(descriptor, options, self.gate.group())?;
         match descriptor.operation {
-            Operation::Collective(collective) => self.selector.supports(collective, descriptor, options),
+            Operation::Collective(collective) => self.selector().supports(collective, descriptor, options),
             Operation::Send | Operation::Recv => Ok(()),
         }
     }

@@ -54,7 +54,7 @@ pub(crate) struct Shared<L: Links + 'static> {
     pub(crate) gate: CallGate,
     pub(crate) options: EngineOptions,
     /// Which algorithm runs a call: known without the lock on the links, which a running call holds.
-    pub(crate) selector: Arc<Selector>,
+    selector: Mutex<Arc<Selector>>,
     pub(crate) queue: Queue,
     pub(crate) messages: Mutex<PointToPoint>,
     /// Whether the messages must be looked at: set at every post, so that calls without messages take no lock.
@@ -82,7 +82,7 @@ impl<L: Links + 'static> Shared<L> {
         let shared = Arc::new(Shared {
             gate,
             options,
-            selector,
+            selector: Mutex::new(selector),
             queue: Queue::default(),
             messages: Mutex::new(messages),
             has_messages: AtomicBool::new(false),
@@ -96,6 +96,15 @@ impl<L: Links + 'static> Shared<L> {
         });
         shared.watch_for_closing();
         shared
+    }
+
+    /// Which algorithm runs a call. No call waits for this lock: they have a selector of their own.
+    pub(crate) fn selector(&self) -> Arc<Selector> {
+        lock(&self.selector).clone()
+    }
+
+    pub(crate) fn set_selector(&self, selector: Arc<Selector>) {
+        *lock(&self.selector) = selector;
     }
 
     /// Admits a call, or says why not.

@@ -21,6 +21,7 @@ pub(super) fn communicator<L: Links + 'static>(
     options: &EngineOptions,
     wrap: impl FnOnce(InProcessLinks) -> L,
 ) -> Arc<EngineCommunicator<L>> {
+    let options = EngineOptions { registry: options.registry.inherit(), ..options.clone() };
     let room = world.enter(key, &group);
     let links = InProcessLinks::new(group.own_rank(), world.clone(), room.clone());
     let board = room.boards[group.own_rank().index()].clone();
@@ -31,7 +32,7 @@ pub(super) fn communicator<L: Links + 'static>(
         links: wrap(links),
         control: Arc::new(control),
         board,
-        options: options.clone(),
+        options,
         backend: "in_process",
     })
 }

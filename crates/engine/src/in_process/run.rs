@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use unisono_communicator::{Communicator, JobRank};
+use unisono_schedule::Algorithm;
 
 use super::world::World;
 use super::{InProcessCommunicator, options_for, world_and_communicators};
@@ -71,7 +72,7 @@ pub fn run<R: Send>(ranks: u32, body: impl Fn(Arc<dyn Communicator>) -> R + Sync
 /// ```
 ///
 /// # Panics
-/// As [`run`].
+/// As [`run`], and when one of [`EngineOptions::register`] is refused.
 pub fn run_with<R: Send>(
     ranks: u32,
     options: &EngineOptions,
@@ -80,7 +81,7 @@ pub fn run_with<R: Send>(
     let (world, communicators) = world_and_communicators(ranks, options, |_, links| links);
     let (world, body) = (&world, &body);
     let ended: Vec<Result<R, Panic>> = std::thread::scope(|scope| {
-        let start = |(rank, communicator)| start(scope, world, rank, communicator, body);
+        let start = |(rank, communicator)| start(scope, world, rank, communicator, &options.register, body);
         let threads: Vec<_> = JobRank::all(ranks).zip(communicators).map(start).collect();
         threads.into_iter().map(|thread| thread.join().and_then(|ended| ended)).collect()
     });
@@ -105,12 +106,17 @@ fn start<'scope, R: Send + 'scope>(
     world: &'scope World,
     rank: JobRank,
     communicator: Arc<InProcessCommunicator>,
+    register: &'scope [Arc<Algorithm>],
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {
     let main = move || {
         // Kept until the panic's text is known, so that the other ranks get it.
         let kept: Arc<dyn Communicator> = communicator.clone();
-        let ended = catch_unwind(AssertUnwindSafe(|| body(communicator)));
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            let registered = communicator.register_all(register);
+            registered.unwrap_or_else(|error| panic!("{error}"));
+            body(communicator)
+        }));
         if let Err(panic) = &ended {
             world.die(rank, &evidence(panic));
         }

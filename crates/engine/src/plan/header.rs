@@ -13,7 +13,7 @@
 //! | 8 | 8 | number of the collective on its communicator | always |
 //! | 16 | 8 | count | unless uneven (the plan hash covers uneven counts) |
 //! | 24 | 4 | root, all ones for none | always |
-//! | 28 | 4 | hash of the algorithm's name | always |
+//! | 28 | 4 | hash of the algorithm's name; for one from outside, of the schedules of all ranks | always |
 //! | 32 | 4 | hash of the label, 0 for none | always |
 //! | 36 | 4 | hash of the user operator's name, 0 for none | always |
 //! | 40 | 4 | piece size in bytes | always |
@@ -262,7 +262,15 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
         root => root.to_string(),
     });
     if u32_at(ours, 28) != u32_at(theirs, 28) {
-        list.push(format!("algorithm {} / {}", algorithm_text(ours), algorithm_text(theirs)));
+        let known = [ours, theirs].map(|header| algorithm_of(u32_at(header, 28)));
+        list.push(match known {
+            // Two from outside, which may have one name.
+            [None, None] => "schedules of the algorithm differ".to_owned(),
+            [ours, theirs] => {
+                let text = |name: Option<Cow<'static, str>>| name.unwrap_or(Cow::Borrowed("another"));
+                format!("algorithm {} / {}", text(ours), text(theirs))
+            }
+        });
     }
     list
 }
@@ -276,10 +284,6 @@ fn algorithm_of(hash: u32) -> Option<Cow<'static, str>> {
     let plain = algorithms().iter().map(|algorithm| Cow::Borrowed(algorithm.name));
     let numbered = (1..=LEADERS_NAMED_MAX).map(|leaders| Cow::Owned(format!("leaders:{leaders}")));
     plain.chain(numbered).find(named)
-}
-
-fn algorithm_text(header: &HeaderBytes) -> Cow<'static, str> {
-    algorithm_of(u32_at(header, 28)).unwrap_or(Cow::Borrowed("another"))
 }
 
 fn op_text(code: u8) -> String {

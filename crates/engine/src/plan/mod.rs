@@ -3,17 +3,14 @@
 //! A plan holds no data and no call number, so one serves every call of the same shape.
 
 pub(crate) mod header;
-mod names;
 pub(crate) mod offset_table;
 pub(crate) mod planner;
 pub(crate) mod selector;
 
 use std::sync::Arc;
 
-use unisono_communicator::{Collective, Counts, Descriptor, Group, GroupRank, Place, Sizes};
+use unisono_communicator::{Collective, Counts, Descriptor, Error, Group, GroupRank, Place, Result, Sizes};
 use unisono_schedule::{Action, Choice, Schedule, Slot, StepIndex};
-
-use names::intern;
 
 use crate::links::{Edge, Lane};
 use crate::memory::{ReduceOrder, Region, Span, Store};
@@ -123,6 +120,26 @@ pub(crate) struct PlanKey {
     pub(crate) segment_ends: Option<Box<[usize]>>,
 }
 
+/// Which algorithm it is, as ranks compare it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Identity {
+    name: &'static str,
+    hash: u32,
+}
+
+impl Identity {
+    /// `digest` is that of the schedules of all ranks, for an algorithm whose name does not say it all.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the process can keep no further name.
+    pub(crate) fn of(choice: &Choice, digest: Option<u64>) -> Result<Identity> {
+        let name =
+            choice.static_name().map_err(|problem| Error::invalid("algorithm", problem.to_string()))?;
+        let hash = digest.map_or_else(|| hash_name(name), |digest| (digest ^ digest >> 32) as u32);
+        Ok(Identity { name, hash })
+    }
+}
+
 /// A bound schedule.
 pub(crate) struct Plan {
     /// The name of the algorithm, for errors, records and outcomes.
@@ -169,6 +186,7 @@ impl Plan {
         key: &PlanKey,
         group: &Group,
         piece_bytes: u64,
+        identity: Identity,
     ) -> Plan {
         let descriptor = &key.descriptor;
         let element_bytes = descriptor.dtype.bytes() as u64;
@@ -200,10 +218,9 @@ impl Plan {
         let links = bind_links(&schedule, &steps, lane, plan_hash_start(segment_ends));
         let is_copy = |step: &unisono_schedule::Step| matches!(step.action, Action::Copy { .. });
         let copies = schedule.indexed().filter(|(_, step)| is_copy(step)).map(|(index, _)| index).collect();
-        let algorithm = intern(&choice.to_string());
         Plan {
-            algorithm,
-            algorithm_hash: hash_name(algorithm),
+            algorithm: identity.name,
+            algorithm_hash: identity.hash,
             edges: links.iter().map(|link| link.edge).collect(),
             sizes: Sizes::of(descriptor.dtype, &key.counts, segment_ends).map(Arc::new),
             scratch_bytes: schedule.scratch_chunks as usize * WINDOW_PIECES as usize * slot_bytes,

@@ -15,8 +15,11 @@ pub(crate) enum OffsetTable {
         /// Chunks; chunk c is `[count c / chunks, count (c+1) / chunks)`.
         chunks: u64,
     },
-    /// One share for each rank: reduce_scatter, all_gather, gather, scatter.
+    /// One share for each rank: reduce_scatter, all_gather, gather, scatter. Each is cut into equal extents: extent
+    /// r cut + c is chunk c of share r.
     Shares {
+        /// Extents of a share.
+        cut: u64,
         /// Share r is `[offsets[r], offsets[r+1])`.
         offsets: Vec<u64>,
         /// Whether this rank's input holds all shares, or its own only (then at 0).
@@ -24,8 +27,11 @@ pub(crate) enum OffsetTable {
         /// Whether this rank's output holds all shares, or its own only (then at 0).
         whole_output: bool,
     },
-    /// One part for each ordered pair of ranks: all_to_all. Extent i p + j is what i sends to j.
+    /// One part for each ordered pair of ranks: all_to_all. Each is cut into equal extents: extent (i p + j) cut + c is
+    /// chunk c of what i sends to j.
     Pairs {
+        /// Extents of a part.
+        cut: u64,
         /// The part for rank j is `[send[j], send[j+1])` of the input.
         send: Vec<u64>,
         /// The part from rank i is `[receive[i], receive[i+1])` of the output.
@@ -54,7 +60,8 @@ impl OffsetTable {
                 Counts::PerRank(list) => list.clone(),
                 Counts::Even | Counts::PerPair { .. } => vec![descriptor.count; ranks as usize],
             };
-            OffsetTable::Shares { offsets: prefix_sums(&list), whole_input, whole_output }
+            let cut = (u64::from(chunks) / ranks).max(1);
+            OffsetTable::Shares { cut, offsets: prefix_sums(&list), whole_input, whole_output }
         };
         match collective {
             Collective::AllReduce | Collective::Reduce | Collective::Broadcast => {
@@ -71,6 +78,7 @@ impl OffsetTable {
                     Counts::Even | Counts::PerRank(_) => (even(), even()),
                 };
                 OffsetTable::Pairs {
+                    cut: (u64::from(chunks) / (ranks * ranks)).max(1),
                     send: prefix_sums(&send),
                     receive: prefix_sums(&receive),
                     rank: u64::from(group.rank()),
@@ -82,49 +90,73 @@ impl OffsetTable {
 
     /// Elements of an extent.
     pub(crate) fn length(&self, extent: u32) -> u64 {
-        let e = extent as usize;
-        match self {
-            OffsetTable::Cut { count, chunks } => {
-                cut(*count, *chunks, u64::from(extent) + 1) - cut(*count, *chunks, u64::from(extent))
-            }
-            OffsetTable::Shares { offsets, .. } => offsets[e + 1] - offsets[e],
-            OffsetTable::Pairs { send, receive, rank } => {
-                let (from, to) = self.pair(extent);
-                match from == *rank {
-                    true => send[to as usize + 1] - send[to as usize],
-                    false => receive[from as usize + 1] - receive[from as usize],
-                }
-            }
+        let (part, nth, cuts) = self.part(extent);
+        let whole = match self {
+            OffsetTable::Cut { count, .. } => *count,
+            OffsetTable::Shares { offsets, .. } => offsets[part + 1] - offsets[part],
+            OffsetTable::Pairs { send, receive, rank, .. } => match self.pair(part) {
+                (from, to) if from as u64 == *rank => send[to + 1] - send[to],
+                (from, _) => receive[from + 1] - receive[from],
+            },
             OffsetTable::Token => 1,
-        }
+        };
+        cut(whole, cuts, nth + 1) - cut(whole, cuts, nth)
     }
 
     /// Where an extent starts in the input.
     pub(crate) fn input_offset(&self, extent: u32) -> u64 {
+        let (part, nth, cuts) = self.part(extent);
         match self {
-            OffsetTable::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
-            OffsetTable::Shares { offsets, whole_input: true, .. } => offsets[extent as usize],
-            OffsetTable::Pairs { send, .. } => send[self.pair(extent).1 as usize],
-            OffsetTable::Shares { whole_input: false, .. } | OffsetTable::Token => 0,
+            OffsetTable::Cut { count, .. } => cut(*count, cuts, nth),
+            OffsetTable::Shares { offsets, whole_input, .. } => {
+                let start = if *whole_input { offsets[part] } else { 0 };
+                start + cut(offsets[part + 1] - offsets[part], cuts, nth)
+            }
+            OffsetTable::Pairs { send, .. } => {
+                let (_, to) = self.pair(part);
+                send[to] + cut(send[to + 1] - send[to], cuts, nth)
+            }
+            OffsetTable::Token => 0,
         }
     }
 
     /// Where an extent starts in the output.
     pub(crate) fn output_offset(&self, extent: u32) -> u64 {
+        let (part, nth, cuts) = self.part(extent);
         match self {
-            OffsetTable::Cut { count, chunks } => cut(*count, *chunks, u64::from(extent)),
-            OffsetTable::Shares { offsets, whole_output: true, .. } => offsets[extent as usize],
-            OffsetTable::Pairs { receive, .. } => receive[self.pair(extent).0 as usize],
-            OffsetTable::Shares { whole_output: false, .. } | OffsetTable::Token => 0,
+            OffsetTable::Cut { count, .. } => cut(*count, cuts, nth),
+            OffsetTable::Shares { offsets, whole_output, .. } => {
+                let start = if *whole_output { offsets[part] } else { 0 };
+                start + cut(offsets[part + 1] - offsets[part], cuts, nth)
+            }
+            OffsetTable::Pairs { receive, .. } => {
+                let (from, _) = self.pair(part);
+                receive[from] + cut(receive[from + 1] - receive[from], cuts, nth)
+            }
+            OffsetTable::Token => 0,
         }
     }
 
-    fn pair(&self, extent: u32) -> (u64, u64) {
+    /// The share or part that an extent belongs to, its number there, and into how many extents that is cut.
+    fn part(&self, extent: u32) -> (usize, u64, u64) {
+        let extent = u64::from(extent);
+        match self {
+            OffsetTable::Cut { chunks, .. } => (0, extent, *chunks),
+            OffsetTable::Shares { cut, .. } | OffsetTable::Pairs { cut, .. } => {
+                ((extent / cut) as usize, extent % cut, *cut)
+            }
+            // However many tokens an algorithm has, each is one byte.
+            OffsetTable::Token => (0, 0, 1),
+        }
+    }
+
+    /// The sender and the receiver of a part.
+    fn pair(&self, part: usize) -> (usize, usize) {
         let ranks = match self {
-            OffsetTable::Pairs { send, .. } => send.len() as u64 - 1,
+            OffsetTable::Pairs { send, .. } => send.len() - 1,
             OffsetTable::Cut { .. } | OffsetTable::Shares { .. } | OffsetTable::Token => 1,
         };
-        (u64::from(extent) / ranks, u64::from(extent) % ranks)
+        (part / ranks, part % ranks)
     }
 }
 
@@ -195,9 +227,26 @@ mod tests {
         let group = Group::world(1, 3);
         let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
         let descriptor = Descriptor { uneven: true, ..Descriptor::new(Collective::AllToAll, DType::U8, 6) };
-        let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 3);
+        let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 9);
         assert_eq!((table.length(5), table.input_offset(5)), (3, 3));
         assert_eq!((table.length(7), table.output_offset(7)), (6, 6));
         assert_eq!((table.length(4), table.input_offset(4), table.output_offset(4)), (2, 1, 4));
+    }
+
+    #[test]
+    fn shares_are_cut_further() {
+        let group = Group::world(1, 3);
+        let counts = Counts::PerRank(vec![4, 5, 0]);
+        let descriptor = Descriptor { uneven: true, ..Descriptor::new(Collective::AllGather, DType::U8, 5) };
+        let table = OffsetTable::new(Collective::AllGather, &descriptor, &counts, &group, 6);
+        let places = |extent| (table.length(extent), table.input_offset(extent), table.output_offset(extent));
+        assert_eq!([2, 3].map(places), [(2, 0, 4), (3, 2, 6)]);
+        assert_eq!([0, 1, 4, 5].map(|extent| table.length(extent)), [2, 2, 0, 0]);
+        let counts = Counts::PerPair { send: vec![1, 2, 3], receive: vec![4, 2, 6] };
+        let descriptor = Descriptor { operation: Collective::AllToAll.into(), ..descriptor };
+        let table = OffsetTable::new(Collective::AllToAll, &descriptor, &counts, &group, 18);
+        // The second half of what rank 1 sends to rank 2, and of what rank 2 sends to rank 1.
+        assert_eq!((table.length(11), table.input_offset(11)), (2, 4));
+        assert_eq!((table.length(15), table.output_offset(15)), (3, 9));
     }
 }

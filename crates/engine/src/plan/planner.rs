@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Group, ReduceOp, Result,
-    UserFunction,
+    AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, ReduceOp,
+    Result, UserFunction,
 };
-use unisono_schedule::{Choice, CostModel, Schedule};
+use unisono_schedule::{Choice, Schedule};
 
+use crate::options::EngineOptions;
 use crate::plan::header::CallHeader;
 use crate::plan::selector::Selector;
-use crate::plan::{Plan, PlanKey, piece_bytes};
+use crate::plan::{Identity, Plan, PlanKey, piece_bytes};
 use crate::reduce::Reducer;
 use crate::run::Run;
 
@@ -76,16 +77,11 @@ pub(crate) struct Planner {
 
 impl Planner {
     /// A planner for one group.
-    pub(crate) fn new(
-        group: &Group,
-        cost_model: &CostModel,
-        forced: Option<AlgorithmName>,
-        piece_bytes: Option<u64>,
-    ) -> Planner {
+    pub(crate) fn new(group: &Group, options: &EngineOptions) -> Planner {
         Planner {
             group: group.clone(),
-            selector: Arc::new(Selector::new(group, cost_model, forced)),
-            piece_bytes,
+            selector: Arc::new(Selector::new(group, options)),
+            piece_bytes: options.piece_bytes,
             schedules: Vec::new(),
             kept: Vec::new(),
         }
@@ -94,6 +90,13 @@ impl Planner {
     /// Which algorithm runs a call.
     pub(crate) fn selector(&self) -> &Arc<Selector> {
         &self.selector
+    }
+
+    /// From now on asks another selector. What was planned before is forgotten: another algorithm may be cheaper now.
+    pub(crate) fn set_selector(&mut self, selector: Arc<Selector>) {
+        self.selector = selector;
+        self.schedules.clear();
+        self.kept.clear();
     }
 
     /// A run for a call, with the number still to be set by [`Run::reset`]. `segment_ends` are those of a coalesced
@@ -128,14 +131,14 @@ impl Planner {
             algorithm,
             determinism: options.determinism,
         };
-        let choice = self.selector.choose(collective, descriptor, counts, options)?;
-        let schedule = self.schedule(&choice);
+        let (choice, facts) = self.selector.choose(collective, descriptor, counts, options)?;
+        let schedule = self.schedule(&choice)?;
         let element_bytes = descriptor.dtype.bytes() as u64;
-        let scratch_chunks = (choice.algorithm.scratch_chunks)(&choice.shape);
-        let piece = piece_bytes(self.piece_bytes, scratch_chunks, element_bytes);
+        let piece = piece_bytes(self.piece_bytes, facts.scratch_chunks, element_bytes);
         let segment_ends = request.segment_ends.clone();
         let key = PlanKey { descriptor: *descriptor, counts: counts.clone(), segment_ends };
-        let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece));
+        let identity = Identity::of(&choice, facts.digest)?;
+        let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece, identity));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
     }
@@ -152,16 +155,18 @@ impl Planner {
         self.kept.push(planned);
     }
 
-    fn schedule(&mut self, choice: &Choice) -> Arc<Schedule> {
+    fn schedule(&mut self, choice: &Choice) -> Result<Arc<Schedule>> {
         if let Some(kept) = self.schedules.iter().find(|kept| kept.choice == *choice) {
-            return kept.schedule.clone();
+            return Ok(kept.schedule.clone());
         }
-        let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, self.group.rank()));
+        let schedule =
+            choice.algorithm.try_schedule(&choice.shape, self.group.rank()).map_err(Error::refused)?;
+        let schedule = Arc::new(schedule);
         if self.schedules.len() == SCHEDULES_KEPT_MAX {
             self.schedules.remove(0);
         }
-        self.schedules.push(KeptSchedule { choice: *choice, schedule: schedule.clone() });
-        schedule
+        self.schedules.push(KeptSchedule { choice: choice.clone(), schedule: schedule.clone() });
+        Ok(schedule)
     }
 }
 

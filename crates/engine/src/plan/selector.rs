@@ -1,12 +1,13 @@
 //! Which algorithm runs a call: the one that is forced, or the cheapest that fits. Nothing here changes, so any thread
-//! may ask at any time.
+//! may ask at any time; who registers an algorithm puts another selector in its place.
 
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Counts, Descriptor, Determinism, Error, Group, Place, ReduceOp,
     Result,
 };
-use unisono_schedule::{Admit, Choice, Chooser, CostModel, Shape, UnknownChoice};
+use unisono_schedule::{Admit, Choice, Chooser, CostModel, Facts, Registry, Shape, UnknownChoice};
 
+use crate::options::EngineOptions;
 use crate::plan::offset_table::vector_elements;
 
 /// The size that is assumed for the choice of an algorithm when sizes differ by rank, so that all ranks choose the
@@ -16,16 +17,37 @@ const UNEVEN_BYTES_ASSUMED: u64 = 1024 * 1024;
 /// The choice of algorithms in one group.
 pub(crate) struct Selector {
     shape: Shape,
+    cost_model: CostModel,
+    registry: Registry,
     chooser: Chooser,
     /// The algorithm that the group's options force.
     pub(super) forced: Option<AlgorithmName>,
 }
 
 impl Selector {
-    /// The choice in `group`, by the costs that `cost_model` predicts.
-    pub(crate) fn new(group: &Group, cost_model: &CostModel, forced: Option<AlgorithmName>) -> Selector {
+    /// The choice in `group`, by the costs that the options' model predicts.
+    pub(crate) fn new(group: &Group, options: &EngineOptions) -> Selector {
+        let (cost_model, registry) = (options.cost_model, options.registry.snapshot());
         let shape = cost_model.shape(group.hosts());
-        Selector { shape, chooser: Chooser::new(&shape, cost_model), forced }
+        let chooser = Chooser::new(&registry, &shape, &cost_model);
+        Selector { shape, cost_model, registry, chooser, forced: options.algorithm }
+    }
+
+    /// The choice among other algorithms.
+    pub(crate) fn among(&self, registry: Registry) -> Selector {
+        let Selector { shape, cost_model, forced, .. } = *self;
+        Selector {
+            chooser: Chooser::new(&registry, &shape, &cost_model),
+            registry,
+            shape,
+            cost_model,
+            forced,
+        }
+    }
+
+    /// The shape of the group, with root 0.
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
     }
 
     /// Whether there is an algorithm for such a call. Sizes decide which one it is, and not whether there is one.
@@ -41,17 +63,17 @@ impl Selector {
         self.choose(collective, descriptor, &Counts::Even, options).map(drop)
     }
 
-    /// The algorithm for a call.
+    /// The algorithm for a call, and what is known of it.
     ///
     /// # Errors
-    /// `Unsupported` or `InvalidArgument` when no proven algorithm fits the call.
+    /// `Unsupported`, `InvalidArgument` or `AlgorithmRefused` when no proven algorithm fits the call.
     pub(crate) fn choose(
         &self,
         collective: Collective,
         descriptor: &Descriptor,
         counts: &Counts,
         options: &CallOptions,
-    ) -> Result<Choice> {
+    ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
@@ -60,10 +82,12 @@ impl Selector {
             in_place: descriptor.place == Place::InPlace,
         };
         if let Some(name) = options.algorithm.or(self.forced).map(AlgorithmName::text).transpose()? {
-            match Choice::named(collective, name, &shape) {
+            match Choice::named(&self.registry, collective, name, &shape) {
                 Ok(choice) => {
-                    return match admit.refusal(choice.algorithm, &choice.shape) {
-                        None => Ok(choice),
+                    let facts =
+                        self.registry.facts(&choice.algorithm, &choice.shape).map_err(Error::refused)?;
+                    return match admit.refusal(&choice.algorithm, facts.canonical) {
+                        None => Ok((choice, facts)),
                         Some(reason) => {
                             let problem = format!("{name:?} does not fit {descriptor}: {reason}");
                             Err(Error::invalid("algorithm", problem))
@@ -78,11 +102,12 @@ impl Selector {
         let elements = vector_elements(collective, descriptor.count, counts, self.shape.ranks);
         let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
         let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
-        let cheapest = self.chooser.choose(collective, bytes, &admit);
-        cheapest.map(|algorithm| Choice { algorithm, shape }).ok_or_else(|| Error::Unsupported {
+        let cheapest = self.chooser.choose(collective, bytes, &admit).ok_or_else(|| Error::Unsupported {
             what: format!("{descriptor} with a fixed summation tree, or with such an operator or place"),
             backend: "engine",
             instead: Some("any order, or another operator".to_owned()),
-        })
+        })?;
+        let facts = self.registry.facts(cheapest, &shape).map_err(Error::refused)?;
+        Ok((Choice { algorithm: cheapest.clone(), shape }, facts))
     }
 }

@@ -11,25 +11,21 @@ use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Tot
 ///
 /// A rank passes on data between other ranks, and with uneven counts it would not know its length. In place, data that
 /// arrives would have to wait until the data in its place has left, several messages later.
-pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
-    name: "bruck",
-    collective: Collective::AllToAll,
-    requires: Requires { even_counts: true, out_of_place: true, ..Requires::NOTHING },
-    chunks: |shape| shape.ranks * shape.ranks,
-    // One for each hop of data that this rank passes on.
-    scratch_chunks: |shape| (1..shape.ranks).map(|distance| distance.count_ones() - 1).sum(),
-    cost,
-    canonical: false,
-    build: |builder| {
+pub(super) fn all_to_all() -> Algorithm {
+    Algorithm::new("bruck", Collective::AllToAll, |builder| {
         let digits = (0..).map(|round| 1_u32 << round).take_while(|digit| *digit < builder.ranks());
         for digit in digits.collect::<Vec<_>>() {
             exchange(builder, digit);
         }
         builder.deliver(builder.rank() * (builder.ranks() + 1));
-    },
-    source: "Bruck, Ho, Kipnis, Upfal, Weathersby 1997",
-    summary: "in round k all data moves on by 2^k if its distance has binary digit k",
-};
+    })
+    .requires(Requires { even_counts: true, out_of_place: true, ..Requires::NOTHING })
+    // One for each hop of data that this rank passes on.
+    .scratch_chunks(|shape| (1..shape.ranks).map(|distance| distance.count_ones() - 1).sum())
+    .cost(cost)
+    .source("Bruck, Ho, Kipnis, Upfal, Weathersby 1997")
+    .summary("in round k all data moves on by 2^k if its distance has binary digit k")
+}
 
 /// The round in which all data whose distance contains `digit` moves on by `digit`.
 fn exchange(builder: &mut Builder, digit: u32) {

@@ -7,60 +7,50 @@
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
 /// 2 ceil(log2 p) messages sent by each rank; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "circulant",
-    collective: Collective::AllReduce,
-    requires: Requires::COMMUTATIVE,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new("circulant", Collective::AllReduce, |builder| {
+        reduce_scatter_steps(builder);
+        all_gather_steps(builder);
+    })
+    .requires(Requires::COMMUTATIVE)
+    .chunks(|shape| shape.ranks)
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
         let once = half(shape);
         let (moved, reduced) = (once.sent + once.sent, once.sent);
         let others = u64::from(shape.ranks) - 1;
         let all = Totals::new(2 * once.all.messages, 2 * others, others);
         let (rounds, messages) = (2 * once.rounds, 2 * once.messages);
         Cost { rounds, messages, sent: moved, received: moved, reduced, all, ..once }
-    },
-    canonical: false,
-    build: |builder| {
-        reduce_scatter(builder);
-        all_gather(builder);
-    },
-    source: "Traeff 2024",
-    summary: "sums go to ranks at half the last distance, rounded up, until each chunk is at its owner; then back",
-};
+    })
+    .source("Traeff 2024")
+    .summary(
+        "sums go to ranks at half the last distance, rounded up, until each chunk is at its owner; then back",
+    )
+}
 
 /// ceil(log2 p) messages sent by each rank; (p-1)/p of the vector sent, received and reduced.
-pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
-    name: "circulant",
-    collective: Collective::ReduceScatter,
-    requires: Requires::COMMUTATIVE,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |shape| (shape.ranks / 2).saturating_sub(1),
-    cost: |shape| {
-        let once = half(shape);
-        let all = Totals { reduced: once.all.sent, ..once.all };
-        Cost { reduced: once.sent, all, ..once }
-    },
-    canonical: false,
-    build: reduce_scatter,
-    source: "Traeff 2024",
-    summary: "sums go to ranks at half the last distance, rounded up, until each share is at its owner",
-};
+pub(super) fn reduce_scatter() -> Algorithm {
+    Algorithm::new("circulant", Collective::ReduceScatter, reduce_scatter_steps)
+        .requires(Requires::COMMUTATIVE)
+        .scratch_chunks(|shape| (shape.ranks / 2).saturating_sub(1))
+        .cost(|shape| {
+            let once = half(shape);
+            let all = Totals { reduced: once.all.sent, ..once.all };
+            Cost { reduced: once.sent, all, ..once }
+        })
+        .source("Traeff 2024")
+        .summary("sums go to ranks at half the last distance, rounded up, until each share is at its owner")
+}
 
 /// ceil(log2 p) messages sent by each rank; (p-1)/p of the result sent and received.
-pub(super) const ALL_GATHER: Algorithm = Algorithm {
-    name: "circulant",
-    collective: Collective::AllGather,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: half,
-    canonical: false,
-    build: all_gather,
-    source: "Traeff 2024 (the second half of the all-reduce)",
-    summary: "every rank sends all that is missing to ranks at about twice the last distance",
-};
+pub(super) fn all_gather() -> Algorithm {
+    Algorithm::new("circulant", Collective::AllGather, all_gather_steps)
+        .scratch_chunks(|_| 0)
+        .cost(half)
+        .source("Traeff 2024 (the second half of the all-reduce)")
+        .summary("every rank sends all that is missing to ranks at about twice the last distance")
+}
 
 /// The rounds as (d, s), in order: of d chunks, the last d - s go to the rank s ahead, so that s are left.
 pub(super) fn rounds(ranks: u32) -> Vec<(u32, u32)> {
@@ -113,7 +103,7 @@ fn half(shape: &Shape) -> Cost {
 }
 
 /// Extent r + i, the i-th of rank r, is summed while it moves to the ranks ahead. Its sum is complete at its owner.
-fn reduce_scatter(builder: &mut Builder) {
+fn reduce_scatter_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;
     for (chunks, distance) in rounds(ranks) {
@@ -127,7 +117,7 @@ fn reduce_scatter(builder: &mut Builder) {
 }
 
 /// The same rounds in reverse.
-fn all_gather(builder: &mut Builder) {
+fn all_gather_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     let extent = |nth: u32| (rank + nth) % ranks;
     for (chunks, distance) in rounds(ranks).into_iter().rev() {

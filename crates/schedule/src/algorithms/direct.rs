@@ -5,13 +5,14 @@
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
 /// 2 rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "direct",
-    collective: Collective::AllReduce,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new("direct", Collective::AllReduce, |builder| {
+        reduce_scatter_steps(builder);
+        all_gather_steps(builder);
+    })
+    .chunks(|shape| shape.ranks)
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
         let (others, part) = others(shape);
         let messages = 2 * others;
         let (rounds, all) = (messages.min(2), Totals::new(messages * (others + 1), messages, others));
@@ -24,69 +25,50 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
             reduced: part,
             all,
         }
-    },
-    canonical: false,
-    build: |builder| {
-        reduce_scatter(builder);
-        all_gather(builder);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce, with direct exchange in both halves",
-    summary: "every rank sums one chunk of all ranks, then sends the sum to all of them",
-};
+    })
+    .source("Thakur, Rabenseifner, Gropp 2005, section on all-reduce, with direct exchange in both halves")
+    .summary("every rank sums one chunk of all ranks, then sends the sum to all of them")
+}
 
 /// 1 round; (p-1)/p of the vector sent, received and reduced.
-pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
-    name: "direct",
-    collective: Collective::ReduceScatter,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (others, part) = others(shape);
-        let (rounds, messages) = (others.min(1), others);
-        let all = Totals::new(others * (others + 1), others, others);
-        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced: part, all }
-    },
-    canonical: false,
-    build: reduce_scatter,
-    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (pairwise exchange)",
-    summary: "every rank sends each share directly to its owner",
-};
+pub(super) fn reduce_scatter() -> Algorithm {
+    Algorithm::new("direct", Collective::ReduceScatter, reduce_scatter_steps)
+        .scratch_chunks(|_| 0)
+        .cost(|shape| {
+            let (others, part) = others(shape);
+            let (rounds, messages) = (others.min(1), others);
+            let all = Totals::new(others * (others + 1), others, others);
+            Cost {
+                rounds,
+                messages: 2 * messages,
+                peers: others,
+                sent: part,
+                received: part,
+                reduced: part,
+                all,
+            }
+        })
+        .source("Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (pairwise exchange)")
+        .summary("every rank sends each share directly to its owner")
+}
 
 /// 1 round; (p-1)/p of the result sent and received.
-pub(super) const ALL_GATHER: Algorithm = Algorithm {
-    name: "direct",
-    collective: Collective::AllGather,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (others, part) = others(shape);
-        let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
-        let all = Totals::new(others * (others + 1), others, 0);
-        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
-    },
-    canonical: false,
-    build: all_gather,
-    source: "folklore; the \"direct\" all-gather of Open MPI's tuned module",
-    summary: "every rank sends its share to every other rank",
-};
+pub(super) fn all_gather() -> Algorithm {
+    Algorithm::new("direct", Collective::AllGather, all_gather_steps)
+        .scratch_chunks(|_| 0)
+        .cost(|shape| {
+            let (others, part) = others(shape);
+            let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
+            let all = Totals::new(others * (others + 1), others, 0);
+            Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
+        })
+        .source("folklore; the \"direct\" all-gather of Open MPI's tuned module")
+        .summary("every rank sends its share to every other rank")
+}
 
 /// 1 round; (p-1)/p of the input sent. Out of place only: no step waits for another, so nothing may be overwritten.
-pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
-    name: "direct",
-    collective: Collective::AllToAll,
-    requires: Requires { out_of_place: true, ..Requires::NOTHING },
-    chunks: |shape| shape.ranks * shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (others, part) = others(shape);
-        let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
-        let all = Totals::new(others * (others + 1), others, 0);
-        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
-    },
-    canonical: false,
-    build: |builder| {
+pub(super) fn all_to_all() -> Algorithm {
+    Algorithm::new("direct", Collective::AllToAll, |builder| {
         let (rank, ranks) = (builder.rank(), builder.ranks());
         for distance in 1..ranks {
             let to = builder.ahead(distance);
@@ -97,10 +79,18 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
             builder.recv(from, from * ranks + rank);
         }
         builder.deliver(rank * ranks + rank);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (long messages)",
-    summary: "every rank sends each other rank its part, all at once, the nearest rank first",
-};
+    })
+    .requires(Requires { out_of_place: true, ..Requires::NOTHING })
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
+        let (others, part) = others(shape);
+        let (rounds, messages, reduced) = (others.min(1), others, Fraction::ZERO);
+        let all = Totals::new(others * (others + 1), others, 0);
+        Cost { rounds, messages: 2 * messages, peers: others, sent: part, received: part, reduced, all }
+    })
+    .source("Thakur, Rabenseifner, Gropp 2005, section on all-to-all (long messages)")
+    .summary("every rank sends each other rank its part, all at once, the nearest rank first")
+}
 
 fn others(shape: &Shape) -> (u64, Fraction) {
     let others = u64::from(shape.ranks) - 1;
@@ -109,7 +99,7 @@ fn others(shape: &Shape) -> (u64, Fraction) {
 
 /// Extent c is summed at rank c. The sum grows outwards from the owner, first to the lower ranks, so that the order of
 /// the ranks is kept: `(0 + (1 + 2)) + 3` at rank 2 of 4.
-fn reduce_scatter(builder: &mut Builder) {
+fn reduce_scatter_steps(builder: &mut Builder) {
     let (rank, ranks) = (builder.rank(), builder.ranks());
     // Sends go first to the rank that receives from this one first.
     for peer in (rank + 1..ranks).chain((0..rank).rev()) {
@@ -125,7 +115,7 @@ fn reduce_scatter(builder: &mut Builder) {
 }
 
 /// Extent c goes from rank c to all others, nearest first.
-fn all_gather(builder: &mut Builder) {
+fn all_gather_steps(builder: &mut Builder) {
     let rank = builder.rank();
     for distance in 1..builder.ranks() {
         builder.send(builder.ahead(distance), rank);

@@ -1,15 +1,23 @@
 //! The dissemination barrier: in round k every rank sends what it knows to the rank at distance 2^k.
 
-use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 
 /// ceil(log2 p) rounds of one token.
-pub(super) const BARRIER: Algorithm = Algorithm {
-    name: "dissemination",
-    collective: Collective::Barrier,
-    requires: Requires::NOTHING,
-    chunks: |_| 1,
-    scratch_chunks: |shape| shape.ranks.next_power_of_two().ilog2(),
-    cost: |shape| {
+pub(super) fn barrier() -> Algorithm {
+    Algorithm::new("dissemination", Collective::Barrier, |builder| {
+        let mut heard = Vec::new();
+        let distances = (0..).map(|round| 1_u32 << round).take_while(|d| *d < builder.ranks());
+        for distance in distances.collect::<Vec<_>>() {
+            let (to, from) = (builder.ahead(distance), builder.behind(distance));
+            let told = builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
+            // This round passes on what the rounds before have brought.
+            heard.iter().for_each(|earlier| builder.after(told, *earlier));
+            let destination = builder.scratch();
+            heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
+        }
+    })
+.scratch_chunks(|shape| shape.ranks.next_power_of_two().ilog2())
+.cost(|shape| {
         let rounds = u64::from(shape.ranks.next_power_of_two().ilog2());
         let tokens = Fraction::new(rounds, 1);
         // The peers are the ranks ahead and behind. Two of them are the same rank if two distances, or one distance
@@ -30,20 +38,7 @@ pub(super) const BARRIER: Algorithm = Algorithm {
             reduced: Fraction::ZERO,
             all,
         }
-    },
-    canonical: false,
-    build: |builder| {
-        let mut heard = Vec::new();
-        let distances = (0..).map(|round| 1_u32 << round).take_while(|d| *d < builder.ranks());
-        for distance in distances.collect::<Vec<_>>() {
-            let (to, from) = (builder.ahead(distance), builder.behind(distance));
-            let told = builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
-            // This round passes on what the rounds before have brought.
-            heard.iter().for_each(|earlier| builder.after(told, *earlier));
-            let destination = builder.scratch();
-            heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
-        }
-    },
-    source: "Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988",
-    summary: "in round k every rank sends a token to the rank at distance 2^k, once it has those of earlier rounds",
-};
+    })
+.source("Hensgen, Finkel, Manber, \"Two algorithms for barrier synchronization\", 1988")
+.summary("in round k every rank sends a token to the rank at distance 2^k, once it has those of earlier rounds")
+}

@@ -9,13 +9,16 @@ use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
 /// 2 floor(log2 p) rounds. Each half goes up its tree and down again: the vector is sent and received twice.
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "double_tree",
-    collective: Collective::AllReduce,
-    requires: Requires::COMMUTATIVE,
-    chunks: |_| 2,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new("double_tree", Collective::AllReduce, |builder| {
+        let trees = TreePair { members: builder.ranks() };
+        let transfers = trees.transfers(builder.rank() + 1, |member| member.checked_sub(1));
+        rooted::all_reduce(builder, &transfers);
+    })
+    .requires(Requires::COMMUTATIVE)
+    .chunks(|_| 2)
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
         let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
         if others == 0 {
             return Cost::FREE;
@@ -31,50 +34,37 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
             reduced: Fraction::new(others.min(2), 2),
             all: Totals::new(4 * others, 2 * others, others),
         }
-    },
-    canonical: false,
-    build: |builder| {
-        let trees = TreePair { members: builder.ranks() };
-        let transfers = trees.transfers(builder.rank() + 1, |member| member.checked_sub(1));
-        rooted::all_reduce(builder, &transfers);
-    },
-    source: "Sanders, Speck, Traeff 2009; the double binary trees of NCCL 2.4",
-    summary: "each half goes up and down its own tree; inner ranks of one are leaves of the other",
-};
+    })
+    .source("Sanders, Speck, Traeff 2009; the double binary trees of NCCL 2.4")
+    .summary("each half goes up and down its own tree; inner ranks of one are leaves of the other")
+}
 
 /// 1 + floor(log2(p-1)) rounds. The vector leaves the root once, and every other rank receives and sends it once.
-pub(super) const BROADCAST: Algorithm = Algorithm {
-    name: "double_tree",
-    collective: Collective::Broadcast,
-    requires: Requires::NOTHING,
-    chunks: |_| 2,
-    scratch_chunks: |_| 0,
-    cost: broadcast_cost,
-    canonical: false,
-    build: |builder| {
+pub(super) fn broadcast() -> Algorithm {
+    Algorithm::new("double_tree", Collective::Broadcast, |builder| {
         let transfers = rooted_transfers(builder);
         rooted::broadcast(builder, &transfers);
-    },
-    source: "Sanders, Speck, Traeff 2009",
-    summary: "the root sends each half down its own tree; inner ranks of one are leaves of the other",
-};
+    })
+    .chunks(|_| 2)
+    .scratch_chunks(|_| 0)
+    .cost(broadcast_cost)
+    .source("Sanders, Speck, Traeff 2009")
+    .summary("the root sends each half down its own tree; inner ranks of one are leaves of the other")
+}
 
 /// 1 + floor(log2(p-1)) rounds. The vector reaches the root once, and every other rank sends and receives it once.
-pub(super) const REDUCE: Algorithm = Algorithm {
-    name: "double_tree",
-    collective: Collective::Reduce,
-    requires: Requires::COMMUTATIVE,
-    chunks: |_| 2,
-    scratch_chunks: |shape| u32::from(shape.ranks > 2),
-    cost: |shape| rooted::reduce_cost(broadcast_cost(shape)),
-    canonical: false,
-    build: |builder| {
+pub(super) fn reduce() -> Algorithm {
+    Algorithm::new("double_tree", Collective::Reduce, |builder| {
         let transfers = rooted_transfers(builder);
         rooted::reduce(builder, &transfers);
-    },
-    source: "Sanders, Speck, Traeff 2009",
-    summary: "each half is summed up its own tree to the root; inner ranks of one are leaves of the other",
-};
+    })
+    .requires(Requires::COMMUTATIVE)
+    .chunks(|_| 2)
+    .scratch_chunks(|shape| u32::from(shape.ranks > 2))
+    .cost(|shape| rooted::reduce_cost(broadcast_cost(shape)))
+    .source("Sanders, Speck, Traeff 2009")
+    .summary("each half is summed up its own tree to the root; inner ranks of one are leaves of the other")
+}
 
 /// Two binary trees over members 1 to n. Each tree gives the members numbers, and odd numbers are leaves. In the first
 /// tree member i has number i. In the second the numbers run backwards if n is even; if n is odd they are one less,

@@ -4,29 +4,12 @@
 //! Few rounds and few bytes. Distance 1 comes first, so that every chunk is summed in the canonical tree.
 //! Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Totals};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Totals};
 
 /// 2 log2 p rounds; 2(p-1)/p of the vector sent and received. If p is no power of two, the ranks of a pair exchange
 /// the vector once more, to fold and to unfold.
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "halving_doubling",
-    collective: Collective::AllReduce,
-    requires: Requires::NOTHING,
-    chunks: |shape| Fold::new(shape.ranks).size(),
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let fold = Fold::new(shape.ranks);
-        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
-        let size = u64::from(fold.size());
-        let (part, whole) = (Fraction::new(size - 1, size), Fraction::new(folded, 1));
-        let (moved, reduced) = (part + part + whole, part + whole);
-        let (messages, peers) = (4 * rounds + 2 * folded, rounds + folded);
-        let pairs = u64::from(fold.remainder());
-        let all = Totals::new(2 * (pairs + rounds * size), 2 * (pairs + size - 1), pairs + size - 1);
-        Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced, all }
-    },
-    canonical: true,
-    build: |builder| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new("halving_doubling", Collective::AllReduce, |builder| {
         let fold = Fold::new(builder.ranks());
         // Chunks in bit-reversed order, so that what one exchange moves is contiguous.
         let owned =
@@ -44,36 +27,29 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
             builder.send_all(partner, arrivals(&fold, own, &owned));
         }
         builder.deliver(0);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on all-reduce (Rabenseifner's algorithm)",
-    summary: "recursive halving sums the chunks, recursive doubling gathers them",
-};
+    })
+    .chunks(|shape| Fold::new(shape.ranks).size())
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
+        let fold = Fold::new(shape.ranks);
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let size = u64::from(fold.size());
+        let (part, whole) = (Fraction::new(size - 1, size), Fraction::new(folded, 1));
+        let (moved, reduced) = (part + part + whole, part + whole);
+        let (messages, peers) = (4 * rounds + 2 * folded, rounds + folded);
+        let pairs = u64::from(fold.remainder());
+        let all = Totals::new(2 * (pairs + rounds * size), 2 * (pairs + size - 1), pairs + size - 1);
+        Cost { rounds: 2 * peers, messages, peers, sent: moved, received: moved, reduced, all }
+    })
+    .canonical()
+    .source("Thakur, Rabenseifner, Gropp 2005, section on all-reduce (Rabenseifner's algorithm)")
+    .summary("recursive halving sums the chunks, recursive doubling gathers them")
+}
 
 /// log2 p rounds; (p-1)/p of the vector sent, received and reduced. If p is no power of two, there are more messages,
 /// to fold and to unfold.
-pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
-    name: "halving",
-    collective: Collective::ReduceScatter,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |shape| match Fold::new(shape.ranks).remainder() {
-        0 => (shape.ranks / 2).saturating_sub(1),
-        _ => shape.ranks - 1,
-    },
-    cost: |shape| {
-        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
-        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
-        let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
-        let sent = Fraction::new(ranks - 1 + folded, ranks);
-        let peers = rounds + folded;
-        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
-        let all_sent = Fraction::new(ranks - 1, 1) + Fraction::new(pairs, ranks);
-        let all = Totals { sent: all_sent, ..Totals::new(2 * pairs + rounds * size, 0, ranks - 1) };
-        let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: received, all }
-    },
-    canonical: true,
-    build: |builder| {
+pub(super) fn reduce_scatter() -> Algorithm {
+    Algorithm::new("halving", Collective::ReduceScatter, |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
         let Some(own) = fold.virtual_rank(rank) else {
             builder.send_all(rank - 1, 0..builder.ranks());
@@ -86,32 +62,34 @@ pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
             builder.send(partner, partner);
         }
         builder.deliver(rank);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (recursive halving), distance 1 first",
-    summary: "in round k every rank sends the rank at distance 2^k the half of the shares that it collects",
-};
+    })
+    .scratch_chunks(|shape| match Fold::new(shape.ranks).remainder() {
+        0 => (shape.ranks / 2).saturating_sub(1),
+        _ => shape.ranks - 1,
+    })
+    .cost(|shape| {
+        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let received = Fraction::new(folded * ranks + exchanged(&fold), ranks);
+        let sent = Fraction::new(ranks - 1 + folded, ranks);
+        let peers = rounds + folded;
+        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
+        let all_sent = Fraction::new(ranks - 1, 1) + Fraction::new(pairs, ranks);
+        let all = Totals { sent: all_sent, ..Totals::new(2 * pairs + rounds * size, 0, ranks - 1) };
+        let rounds = u64::from(fold.longest_path());
+        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: received, all }
+    })
+    .canonical()
+    .source(
+        "Thakur, Rabenseifner, Gropp 2005, section on reduce-scatter (recursive halving), distance 1 first",
+    )
+    .summary("in round k every rank sends the rank at distance 2^k the half of the shares that it collects")
+}
 
 /// log2 p rounds; (p-1)/p of the result sent and received. If p is no power of two, there are more messages, to fold
 /// and to unfold.
-pub(super) const ALL_GATHER: Algorithm = Algorithm {
-    name: "doubling",
-    collective: Collective::AllGather,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
-        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
-        let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
-        let received = Fraction::new(ranks - 1, ranks);
-        let peers = rounds + folded;
-        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
-        let all = Totals::new(2 * pairs + rounds * size, ranks - 1, 0);
-        let rounds = u64::from(fold.longest_path());
-        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: Fraction::ZERO, all }
-    },
-    canonical: false,
-    build: |builder| {
+pub(super) fn all_gather() -> Algorithm {
+    Algorithm::new("doubling", Collective::AllGather, |builder| {
         let (rank, fold) = (builder.rank(), Fold::new(builder.ranks()));
         let Some(own) = fold.virtual_rank(rank) else {
             builder.send(rank - 1, rank);
@@ -129,10 +107,22 @@ pub(super) const ALL_GATHER: Algorithm = Algorithm {
             builder.send_all(partner, others.filter(|extent| *extent != partner));
         }
         builder.deliver(rank);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on all-gather (recursive doubling)",
-    summary: "in each round every rank exchanges all it has with the rank at half the last distance",
-};
+    })
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
+        let (fold, ranks) = (Fold::new(shape.ranks), u64::from(shape.ranks));
+        let (rounds, folded) = (u64::from(fold.rounds()), u64::from(fold.remainder() > 0));
+        let sent = Fraction::new(exchanged(&fold) + folded * (ranks - 1), ranks);
+        let received = Fraction::new(ranks - 1, ranks);
+        let peers = rounds + folded;
+        let (pairs, size) = (u64::from(fold.remainder()), u64::from(fold.size()));
+        let all = Totals::new(2 * pairs + rounds * size, ranks - 1, 0);
+        let rounds = u64::from(fold.longest_path());
+        Cost { rounds, messages: 2 * peers, peers, sent, received, reduced: Fraction::ZERO, all }
+    })
+    .source("Thakur, Rabenseifner, Gropp 2005, section on all-gather (recursive doubling)")
+    .summary("in each round every rank exchanges all it has with the rank at half the last distance")
+}
 
 /// The shares that a virtual rank owns.
 fn shares(fold: &Fold, virtual_rank: u32) -> Vec<u32> {
@@ -199,7 +189,7 @@ mod tests {
 
     #[test]
     fn an_exchange_of_the_all_reduce_is_contiguous() {
-        let schedule = ALL_REDUCE.schedule(&Shape::new(8), 5);
+        let schedule = all_reduce().schedule(&Shape::new(8), 5);
         let sent = schedule.steps.iter().filter(|step| step.action.link().is_some_and(|(_, sends)| sends));
         let sent: Vec<u32> = sent.map(|step| step.extent).collect();
         assert_eq!(sent, [0, 1, 2, 3, 6, 7, 4, 5, 4, 5, 4, 5, 6, 7][..].to_vec());

@@ -11,90 +11,65 @@ use crate::rooted::{self, Transfer};
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Requires, Shape, Totals};
 
 /// About log_k p rounds; about (k-1) log_k p messages of the whole vector leave the root.
-pub(super) const fn broadcast<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::Broadcast,
-        requires: Requires::NOTHING,
-        chunks: |_| 1,
-        scratch_chunks: |_| 0,
-        cost: broadcast_cost::<RADIX>,
-        canonical: false,
-        build: |builder| rooted::broadcast(builder, &transfers::<RADIX>(builder)),
-        source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast; k-nomial as in MPICH and UCC",
-        summary: "every rank that has the vector passes it to its children, the farthest first",
-    }
+pub(super) fn broadcast<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::Broadcast, |builder| {
+        rooted::broadcast(builder, &transfers::<RADIX>(builder))
+    })
+    .scratch_chunks(|_| 0)
+    .cost(broadcast_cost::<RADIX>)
+    .source("Thakur, Rabenseifner, Gropp 2005, section on broadcast; k-nomial as in MPICH and UCC")
+    .summary("every rank that has the vector passes it to its children, the farthest first")
 }
 
 /// About log_k p rounds; about (k-1) log_k p messages of the whole vector reach the root.
-pub(super) const fn reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::Reduce,
-        requires: Requires::COMMUTATIVE,
-        chunks: |_| 1,
-        scratch_chunks: |shape| u32::from(shape.ranks > RADIX + 1),
-        cost: |shape| rooted::reduce_cost(broadcast_cost::<RADIX>(shape)),
-        canonical: false,
-        build: |builder| rooted::reduce(builder, &transfers::<RADIX>(builder)),
-        source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree); k-nomial as in MPICH and UCC",
-        summary: "every rank adds its children's sums, the nearest first, and passes the result to its parent",
-    }
+pub(super) fn reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::Reduce, |builder| rooted::reduce(builder, &transfers::<RADIX>(builder)))
+.requires(Requires::COMMUTATIVE)
+.scratch_chunks(|shape| u32::from(shape.ranks > RADIX + 1))
+.cost(|shape| rooted::reduce_cost(broadcast_cost::<RADIX>(shape)))
+.source("Thakur, Rabenseifner, Gropp 2005, section on reduce (binomial tree); k-nomial as in MPICH and UCC")
+.summary("every rank adds its children's sums, the nearest first, and passes the result to its parent")
 }
 
 /// About log_k p rounds; (p-1)/p of the result reaches the root.
-pub(super) const fn gather<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::Gather,
-        requires: Requires::NOTHING,
-        chunks: |shape| shape.ranks,
-        scratch_chunks: |shape| largest_subtree::<RADIX>(shape).saturating_sub(1),
-        cost: |shape| {
-            let cost = scatter_cost::<RADIX>(shape);
-            Cost { sent: cost.received, received: cost.sent, ..cost }
-        },
-        canonical: false,
-        build: |builder| {
-            let node = Node::<RADIX>::of(builder);
-            for child in node.children() {
-                let from = node.rank(child.start);
-                builder.recv_all(from, child.map(|share| node.rank(share)));
-            }
-            match node.parent().map(|parent| node.rank(parent)) {
-                Some(to) => builder.send_all(to, node.subtree().map(|share| node.rank(share))),
-                None => builder.deliver(builder.rank()),
-            }
-        },
-        source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (the gather of its long messages)",
-        summary: "every rank passes the shares of its subtree to its parent",
-    }
+pub(super) fn gather<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::Gather, |builder| {
+        let node = Node::<RADIX>::of(builder);
+        for child in node.children() {
+            let from = node.rank(child.start);
+            builder.recv_all(from, child.map(|share| node.rank(share)));
+        }
+        match node.parent().map(|parent| node.rank(parent)) {
+            Some(to) => builder.send_all(to, node.subtree().map(|share| node.rank(share))),
+            None => builder.deliver(builder.rank()),
+        }
+    })
+    .scratch_chunks(|shape| largest_subtree::<RADIX>(shape).saturating_sub(1))
+    .cost(|shape| {
+        let cost = scatter_cost::<RADIX>(shape);
+        Cost { sent: cost.received, received: cost.sent, ..cost }
+    })
+    .source("Thakur, Rabenseifner, Gropp 2005, section on reduce (the gather of its long messages)")
+    .summary("every rank passes the shares of its subtree to its parent")
 }
 
 /// About log_k p rounds; (p-1)/p of the input leaves the root.
-pub(super) const fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::Scatter,
-        requires: Requires::NOTHING,
-        chunks: |shape| shape.ranks,
-        scratch_chunks: |shape| largest_subtree::<RADIX>(shape).saturating_sub(1),
-        cost: scatter_cost::<RADIX>,
-        canonical: false,
-        build: |builder| {
-            let node = Node::<RADIX>::of(builder);
-            if let Some(from) = node.parent().map(|parent| node.rank(parent)) {
-                builder.recv_all(from, node.subtree().map(|share| node.rank(share)));
-            }
-            for child in node.children().into_iter().rev() {
-                let to = node.rank(child.start);
-                builder.send_all(to, child.map(|share| node.rank(share)));
-            }
-            builder.deliver(builder.rank());
-        },
-        source: "Thakur, Rabenseifner, Gropp 2005, section on broadcast (the scatter of its long messages)",
-        summary: "every rank passes on the shares of its children's subtrees, the largest subtree first",
-    }
+pub(super) fn scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::Scatter, |builder| {
+        let node = Node::<RADIX>::of(builder);
+        if let Some(from) = node.parent().map(|parent| node.rank(parent)) {
+            builder.recv_all(from, node.subtree().map(|share| node.rank(share)));
+        }
+        for child in node.children().into_iter().rev() {
+            let to = node.rank(child.start);
+            builder.send_all(to, child.map(|share| node.rank(share)));
+        }
+        builder.deliver(builder.rank());
+    })
+    .scratch_chunks(|shape| largest_subtree::<RADIX>(shape).saturating_sub(1))
+    .cost(scatter_cost::<RADIX>)
+    .source("Thakur, Rabenseifner, Gropp 2005, section on broadcast (the scatter of its long messages)")
+    .summary("every rank passes on the shares of its children's subtrees, the largest subtree first")
 }
 
 /// One rank in the tree, counted from the root.

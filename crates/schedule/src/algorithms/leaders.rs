@@ -3,21 +3,16 @@
 //! With more ranks than cores, every message takes time on some core. Then few messages matter more than few rounds.
 //! With as many leaders as cores, each core has one rank that adds.
 
-use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Requires, Shape, Totals};
+use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Own, Shape, Totals};
+
+pub(crate) const NAME: &str = "leaders";
 
 /// With l leaders: 2(p-l) + l log2 l messages of the whole vector in all, in 2 + log2 l rounds. If l is no power of
 /// two, the leaders fold.
 ///
 /// l is `shape.leaders`, and at most [`Shape::leaders_max`].
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "leaders",
-    collective: Collective::AllReduce,
-    requires: Requires::NOTHING,
-    chunks: |_| 1,
-    scratch_chunks: |_| 0,
-    cost,
-    canonical: false,
-    build: |builder| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new(NAME, Collective::AllReduce, |builder| {
         let (rank, blocks) = (builder.rank(), Blocks::of(builder.shape()));
         let fold = Fold::new(blocks.leaders);
         let own = blocks.block(rank);
@@ -35,10 +30,14 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
             builder.send(follower, 0);
         }
         builder.deliver(0);
-    },
-    source: "folklore: the two-level all-reduce of MPICH and Open MPI, with the cores of one host as the nodes",
-    summary: "blocks of ranks send everything to their leader, the leaders exchange, and send the sum back",
-};
+    })
+    .scratch_chunks(|_| 0)
+    .cost(cost)
+    .source(
+        "folklore: the two-level all-reduce of MPICH and Open MPI, with the cores of one host as the nodes",
+    )
+    .summary("blocks of ranks send everything to their leader, the leaders exchange, and send the sum back")
+}
 
 /// Blocks of consecutive ranks, of about equal size. The first rank of a block is its leader.
 struct Blocks {

@@ -1,4 +1,6 @@
-//! The registry: one line per algorithm.
+//! The algorithms of this crate: one line for each.
+
+use std::sync::{Arc, LazyLock};
 
 use crate::{Algorithm, Collective};
 
@@ -19,77 +21,81 @@ mod scatter_all_gather;
 mod up_and_down;
 
 /// Every algorithm, sorted by collective.
-static ALGORITHMS: &[Algorithm] = &[
-    recursive_doubling::ALL_REDUCE,
-    halving_doubling::ALL_REDUCE,
-    ring::ALL_REDUCE,
-    direct::ALL_REDUCE,
-    circulant::ALL_REDUCE,
-    leaders::ALL_REDUCE,
-    double_tree::ALL_REDUCE,
-    up_and_down::all_reduce::<2>("binomial"),
-    up_and_down::all_reduce::<4>("k_nomial_4"),
-    up_and_down::all_reduce::<8>("k_nomial_8"),
-    halving_doubling::REDUCE_SCATTER,
-    ring::REDUCE_SCATTER,
-    direct::REDUCE_SCATTER,
-    circulant::REDUCE_SCATTER,
-    up_and_down::reduce_scatter::<2>("binomial"),
-    up_and_down::reduce_scatter::<4>("k_nomial_4"),
-    up_and_down::reduce_scatter::<8>("k_nomial_8"),
-    halving_doubling::ALL_GATHER,
-    ring::ALL_GATHER,
-    direct::ALL_GATHER,
-    circulant::ALL_GATHER,
-    up_and_down::all_gather::<2>("binomial"),
-    up_and_down::all_gather::<4>("k_nomial_4"),
-    up_and_down::all_gather::<8>("k_nomial_8"),
-    direct::ALL_TO_ALL,
-    pairwise::ALL_TO_ALL,
-    bruck::ALL_TO_ALL,
-    double_tree::BROADCAST,
-    scatter_all_gather::BROADCAST,
-    k_nomial::broadcast::<2>("binomial"),
-    k_nomial::broadcast::<4>("k_nomial_4"),
-    k_nomial::broadcast::<8>("k_nomial_8"),
-    chain::BROADCAST,
-    double_tree::REDUCE,
-    scatter_all_gather::REDUCE,
-    k_nomial::reduce::<2>("binomial"),
-    k_nomial::reduce::<4>("k_nomial_4"),
-    k_nomial::reduce::<8>("k_nomial_8"),
-    canonical::REDUCE,
-    k_nomial::gather::<2>("binomial"),
-    k_nomial::gather::<4>("k_nomial_4"),
-    k_nomial::gather::<8>("k_nomial_8"),
-    k_nomial::scatter::<2>("binomial"),
-    k_nomial::scatter::<4>("k_nomial_4"),
-    k_nomial::scatter::<8>("k_nomial_8"),
-    dissemination::BARRIER,
-    up_and_down::barrier::<2>("binomial"),
-    up_and_down::barrier::<4>("k_nomial_4"),
-    up_and_down::barrier::<8>("k_nomial_8"),
-];
+fn all() -> Vec<Algorithm> {
+    vec![
+        recursive_doubling::all_reduce(),
+        halving_doubling::all_reduce(),
+        ring::all_reduce(),
+        direct::all_reduce(),
+        circulant::all_reduce(),
+        leaders::all_reduce(),
+        double_tree::all_reduce(),
+        up_and_down::all_reduce::<2>("binomial"),
+        up_and_down::all_reduce::<4>("k_nomial_4"),
+        up_and_down::all_reduce::<8>("k_nomial_8"),
+        halving_doubling::reduce_scatter(),
+        ring::reduce_scatter(),
+        direct::reduce_scatter(),
+        circulant::reduce_scatter(),
+        up_and_down::reduce_scatter::<2>("binomial"),
+        up_and_down::reduce_scatter::<4>("k_nomial_4"),
+        up_and_down::reduce_scatter::<8>("k_nomial_8"),
+        halving_doubling::all_gather(),
+        ring::all_gather(),
+        direct::all_gather(),
+        circulant::all_gather(),
+        up_and_down::all_gather::<2>("binomial"),
+        up_and_down::all_gather::<4>("k_nomial_4"),
+        up_and_down::all_gather::<8>("k_nomial_8"),
+        direct::all_to_all(),
+        pairwise::all_to_all(),
+        bruck::all_to_all(),
+        double_tree::broadcast(),
+        scatter_all_gather::broadcast(),
+        k_nomial::broadcast::<2>("binomial"),
+        k_nomial::broadcast::<4>("k_nomial_4"),
+        k_nomial::broadcast::<8>("k_nomial_8"),
+        chain::broadcast(),
+        double_tree::reduce(),
+        scatter_all_gather::reduce(),
+        k_nomial::reduce::<2>("binomial"),
+        k_nomial::reduce::<4>("k_nomial_4"),
+        k_nomial::reduce::<8>("k_nomial_8"),
+        canonical::reduce(),
+        k_nomial::gather::<2>("binomial"),
+        k_nomial::gather::<4>("k_nomial_4"),
+        k_nomial::gather::<8>("k_nomial_8"),
+        k_nomial::scatter::<2>("binomial"),
+        k_nomial::scatter::<4>("k_nomial_4"),
+        k_nomial::scatter::<8>("k_nomial_8"),
+        dissemination::barrier(),
+        up_and_down::barrier::<2>("binomial"),
+        up_and_down::barrier::<4>("k_nomial_4"),
+        up_and_down::barrier::<8>("k_nomial_8"),
+    ]
+}
 
 /// The name of the only algorithm that takes a number: the number of leaders.
-pub(crate) const LEADERS: &str = leaders::ALL_REDUCE.name;
+pub(crate) use leaders::NAME as LEADERS;
 
-/// Every registered algorithm.
+static BUILT_IN: LazyLock<Vec<Arc<Algorithm>>> = LazyLock::new(|| all().into_iter().map(Arc::new).collect());
+
+/// Every algorithm of this crate; a [`crate::Registry`] holds these and those of the user.
 ///
 /// ```
 /// assert!(unisono_schedule::algorithms().iter().any(|a| a.qualified_name() == "all_reduce/ring"));
 /// ```
-pub fn algorithms() -> &'static [Algorithm] {
-    ALGORITHMS
+pub fn algorithms() -> &'static [Arc<Algorithm>] {
+    &BUILT_IN
 }
 
-/// The algorithm of this name for a collective.
-pub fn find(collective: Collective, name: &str) -> Option<&'static Algorithm> {
-    ALGORITHMS.iter().find(|algorithm| algorithm.collective == collective && algorithm.name == name)
+/// The algorithm of this crate that has this name for a collective.
+pub fn find(collective: Collective, name: &str) -> Option<&'static Arc<Algorithm>> {
+    algorithms().iter().find(|algorithm| algorithm.collective == collective && algorithm.name == name)
 }
 
-/// The algorithm of this qualified name, such as `all_reduce/ring`.
-pub fn find_by_name(qualified_name: &str) -> Option<&'static Algorithm> {
+/// The algorithm of this crate with this qualified name, such as `all_reduce/ring`.
+pub fn find_by_name(qualified_name: &str) -> Option<&'static Arc<Algorithm>> {
     let (collective, name) = qualified_name.split_once('/')?;
     find(collective.parse().ok()?, name)
 }

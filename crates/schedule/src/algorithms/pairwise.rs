@@ -1,6 +1,6 @@
 //! All-to-all that may overwrite its input: in each pair, one rank makes room before the other needs it.
 
-use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Totals};
+use crate::{Action, Algorithm, Collective, Cost, Fraction, Slot, Totals};
 
 /// 1 round; (p-1)/p of the input sent. It is right out of place and in place.
 ///
@@ -8,21 +8,8 @@ use crate::{Action, Algorithm, Collective, Cost, Fraction, Requires, Slot, Total
 /// to send before they can receive, which without buffers is a deadlock. So one rank of each pair receives into
 /// scratch and copies once its own data has left. Which of the two does so alternates with the parity of the distance,
 /// so that every rank has to copy for half of its peers.
-pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
-    name: "pairwise",
-    collective: Collective::AllToAll,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks * shape.ranks,
-    scratch_chunks: |shape| shape.ranks / 2,
-    cost: |shape| {
-        let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
-        let part = Fraction::new(others, ranks);
-        let (rounds, reduced) = (others.min(1), Fraction::ZERO);
-        let all = Totals::new(others * ranks, others, 0);
-        Cost { rounds, messages: 2 * others, peers: others, sent: part, received: part, reduced, all }
-    },
-    canonical: false,
-    build: |builder| {
+pub(super) fn all_to_all() -> Algorithm {
+    Algorithm::new("pairwise", Collective::AllToAll, |builder| {
         let (rank, ranks) = (builder.rank(), builder.ranks());
         for distance in 1..ranks {
             let to = builder.ahead(distance);
@@ -44,7 +31,15 @@ pub(super) const ALL_TO_ALL: Algorithm = Algorithm {
             builder.push(extent, Action::Copy { source, destination: Slot::Output });
         }
         builder.deliver(rank * ranks + rank);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on all-to-all (pairwise exchange)",
-    summary: "every rank exchanges with every other; in each pair one receives into scratch first",
-};
+    })
+    .scratch_chunks(|shape| shape.ranks / 2)
+    .cost(|shape| {
+        let (ranks, others) = (u64::from(shape.ranks), u64::from(shape.ranks) - 1);
+        let part = Fraction::new(others, ranks);
+        let (rounds, reduced) = (others.min(1), Fraction::ZERO);
+        let all = Totals::new(others * ranks, others, 0);
+        Cost { rounds, messages: 2 * others, peers: others, sent: part, received: part, reduced, all }
+    })
+    .source("Thakur, Rabenseifner, Gropp 2005, section on all-to-all (pairwise exchange)")
+    .summary("every rank exchanges with every other; in each pair one receives into scratch first")
+}

@@ -5,13 +5,15 @@
 use crate::{Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Totals};
 
 /// 2(p-1) rounds; 2(p-1)/p of the vector sent and received, (p-1)/p reduced.
-pub(super) const ALL_REDUCE: Algorithm = Algorithm {
-    name: "ring",
-    collective: Collective::AllReduce,
-    requires: Requires::COMMUTATIVE,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
+pub(super) fn all_reduce() -> Algorithm {
+    Algorithm::new("ring", Collective::AllReduce, |builder| {
+        reduce_scatter_steps(builder);
+        all_gather_steps(builder);
+    })
+    .requires(Requires::COMMUTATIVE)
+    .chunks(|shape| shape.ranks)
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
         let (hops, part) = hops(shape);
         let (rounds, peers) = (2 * hops, hops.min(2));
         let all = Totals::new(rounds * (hops + 1), rounds, hops);
@@ -24,52 +26,38 @@ pub(super) const ALL_REDUCE: Algorithm = Algorithm {
             reduced: part,
             all,
         }
-    },
-    canonical: false,
-    build: |builder| {
-        reduce_scatter(builder);
-        all_gather(builder);
-    },
-    source: "Patarasuk, Yuan 2009",
-    summary: "each chunk travels once around the ring to be summed and once more to be gathered",
-};
+    })
+    .source("Patarasuk, Yuan 2009")
+    .summary("each chunk travels once around the ring to be summed and once more to be gathered")
+}
 
 /// p-1 rounds; (p-1)/p of the vector sent, received and reduced.
-pub(super) const REDUCE_SCATTER: Algorithm = Algorithm {
-    name: "ring",
-    collective: Collective::ReduceScatter,
-    requires: Requires::COMMUTATIVE,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |shape| shape.ranks.saturating_sub(2),
-    cost: |shape| {
-        let (hops, part) = hops(shape);
-        let (peers, all) = (hops.min(2), Totals::new(hops * (hops + 1), hops, hops));
-        Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced: part, all }
-    },
-    canonical: false,
-    build: reduce_scatter,
-    source: "Patarasuk, Yuan 2009",
-    summary: "each share travels once around the ring and ends, summed, at its owner",
-};
+pub(super) fn reduce_scatter() -> Algorithm {
+    Algorithm::new("ring", Collective::ReduceScatter, reduce_scatter_steps)
+        .requires(Requires::COMMUTATIVE)
+        .scratch_chunks(|shape| shape.ranks.saturating_sub(2))
+        .cost(|shape| {
+            let (hops, part) = hops(shape);
+            let (peers, all) = (hops.min(2), Totals::new(hops * (hops + 1), hops, hops));
+            Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced: part, all }
+        })
+        .source("Patarasuk, Yuan 2009")
+        .summary("each share travels once around the ring and ends, summed, at its owner")
+}
 
 /// p-1 rounds; (p-1)/p of the result sent and received.
-pub(super) const ALL_GATHER: Algorithm = Algorithm {
-    name: "ring",
-    collective: Collective::AllGather,
-    requires: Requires::NOTHING,
-    chunks: |shape| shape.ranks,
-    scratch_chunks: |_| 0,
-    cost: |shape| {
-        let (hops, part) = hops(shape);
-        let (peers, reduced) = (hops.min(2), Fraction::ZERO);
-        let all = Totals::new(hops * (hops + 1), hops, 0);
-        Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced, all }
-    },
-    canonical: false,
-    build: all_gather,
-    source: "Patarasuk, Yuan 2009",
-    summary: "each share travels once around the ring",
-};
+pub(super) fn all_gather() -> Algorithm {
+    Algorithm::new("ring", Collective::AllGather, all_gather_steps)
+        .scratch_chunks(|_| 0)
+        .cost(|shape| {
+            let (hops, part) = hops(shape);
+            let (peers, reduced) = (hops.min(2), Fraction::ZERO);
+            let all = Totals::new(hops * (hops + 1), hops, 0);
+            Cost { rounds: hops, messages: 2 * hops, peers, sent: part, received: part, reduced, all }
+        })
+        .source("Patarasuk, Yuan 2009")
+        .summary("each share travels once around the ring")
+}
 
 fn hops(shape: &Shape) -> (u64, Fraction) {
     let hops = u64::from(shape.ranks) - 1;
@@ -77,7 +65,7 @@ fn hops(shape: &Shape) -> (u64, Fraction) {
 }
 
 /// Extent c starts at rank c + 1 and ends, summed over all ranks, at rank c.
-fn reduce_scatter(builder: &mut Builder) {
+fn reduce_scatter_steps(builder: &mut Builder) {
     let (next, previous) = (builder.ahead(1), builder.behind(1));
     for hop in 1..builder.ranks() {
         builder.send(next, builder.behind(hop));
@@ -90,7 +78,7 @@ fn reduce_scatter(builder: &mut Builder) {
 }
 
 /// Extent c starts at rank c and visits all other ranks.
-fn all_gather(builder: &mut Builder) {
+fn all_gather_steps(builder: &mut Builder) {
     let (next, previous) = (builder.ahead(1), builder.behind(1));
     for hop in 1..builder.ranks() {
         builder.send(next, builder.behind(hop - 1));

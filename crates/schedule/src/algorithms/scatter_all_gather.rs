@@ -9,29 +9,27 @@ use crate::{Algorithm, Builder, Collective, Cost, Fold, Fraction, Requires, Shap
 
 /// 2 log2 p - 1 rounds. Twice the vector, less two shares, leaves the root. If p is no power of two, the remaining
 /// ranks take one message more.
-pub(super) const BROADCAST: Algorithm = Algorithm {
-    name: "scatter_all_gather",
-    collective: Collective::Broadcast,
-    requires: Requires::NOTHING,
-    chunks: |shape| Fold::new(shape.ranks).size(),
-    scratch_chunks: |_| 0,
-    cost,
-    canonical: false,
-    build: |builder| {
+pub(super) fn broadcast() -> Algorithm {
+    Algorithm::new("scatter_all_gather", Collective::Broadcast, |builder| {
         let transfers = transfers(builder);
         rooted::broadcast(builder, &transfers);
-    },
-    source: "Barnett et al. 1994 (van de Geijn's broadcast); Thakur, Rabenseifner, Gropp 2005, section on broadcast",
-    summary: "the root's vector is scattered along a binomial tree and gathered everywhere by recursive doubling",
-};
+    })
+.chunks(|shape| Fold::new(shape.ranks).size())
+.scratch_chunks(|_| 0)
+.cost(cost)
+.source("Barnett et al. 1994 (van de Geijn's broadcast); Thakur, Rabenseifner, Gropp 2005, section on broadcast")
+.summary("the root's vector is scattered along a binomial tree and gathered everywhere by recursive doubling")
+}
 
 /// 2 log2 p - 1 rounds; the broadcast in reverse.
-pub(super) const REDUCE: Algorithm = Algorithm {
-    name: "reduce_scatter_gather",
-    collective: Collective::Reduce,
-    requires: Requires::COMMUTATIVE,
-    chunks: |shape| Fold::new(shape.ranks).size(),
-    scratch_chunks: |shape| {
+pub(super) fn reduce() -> Algorithm {
+    Algorithm::new("reduce_scatter_gather", Collective::Reduce, |builder| {
+        let transfers = transfers(builder);
+        rooted::reduce(builder, &transfers);
+    })
+    .requires(Requires::COMMUTATIVE)
+    .chunks(|shape| Fold::new(shape.ranks).size())
+    .scratch_chunks(|shape| {
         let fold = Fold::new(shape.ranks);
         match fold.remainder() {
             0 => {
@@ -43,16 +41,11 @@ pub(super) const REDUCE: Algorithm = Algorithm {
             }
             _ => fold.size(),
         }
-    },
-    cost: |shape| rooted::reduce_cost(cost(shape)),
-    canonical: false,
-    build: |builder| {
-        let transfers = transfers(builder);
-        rooted::reduce(builder, &transfers);
-    },
-    source: "Thakur, Rabenseifner, Gropp 2005, section on reduce (Rabenseifner's algorithm)",
-    summary: "recursive halving sums the shares, a binomial tree gathers them at the root",
-};
+    })
+    .cost(|shape| rooted::reduce_cost(cost(shape)))
+    .source("Thakur, Rabenseifner, Gropp 2005, section on reduce (Rabenseifner's algorithm)")
+    .summary("recursive halving sums the shares, a binomial tree gathers them at the root")
+}
 
 /// Ranks are counted from the root. The first 2^k ranks have a share each. Of the others, rank 2^k + i gets everything
 /// from rank 1 + i as that rank receives it, since those ranks have less to send than the root.

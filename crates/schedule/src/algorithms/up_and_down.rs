@@ -6,143 +6,115 @@
 
 use super::k_nomial::{Node, broadcast_cost, depth, scatter_cost, transfers};
 use crate::{
-    Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Requires, Shape, Slot, StepIndex, Totals,
-    rooted,
+    Action, Algorithm, Builder, Collective, Cost, Fraction, Own, Shape, Slot, StepIndex, Totals, rooted,
 };
 
 /// The reduce to rank 0, then the broadcast: the fewest messages of any all-reduce, 2(p-1), in the order of the ranks.
-pub(super) const fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::AllReduce,
-        requires: Requires::NOTHING,
-        chunks: |_| 1,
-        scratch_chunks: |_| 0,
-        cost: |shape| {
-            // The root has the most peers: every other rank has a parent, but at least one child less.
-            let once = broadcast_cost::<RADIX>(shape);
-            let others = u64::from(shape.ranks) - 1;
-            let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
-            let all = Totals::whole(2 * others, others);
-            Cost { rounds, messages, sent: most, received: most, reduced: most, all, ..once }
-        },
-        canonical: false,
-        build: |builder| rooted::all_reduce(builder, &transfers::<RADIX>(builder)),
-        source: "folklore: the reduce and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other",
-        summary: "sums go up a tree to rank 0, the result comes back down",
-    }
+pub(super) fn all_reduce<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::AllReduce, |builder| {
+        rooted::all_reduce(builder, &transfers::<RADIX>(builder))
+    })
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
+        // The root has the most peers: every other rank has a parent, but at least one child less.
+        let once = broadcast_cost::<RADIX>(shape);
+        let others = u64::from(shape.ranks) - 1;
+        let (rounds, messages, most) = (2 * once.rounds, 2 * once.messages, once.sent);
+        let all = Totals::whole(2 * others, others);
+        Cost { rounds, messages, sent: most, received: most, reduced: most, all, ..once }
+    })
+    .source("folklore: the reduce and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other")
+    .summary("sums go up a tree to rank 0, the result comes back down")
 }
 
 /// 2(p-1) messages in all. Whole vectors go up, shares come down.
-pub(super) const fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::ReduceScatter,
-        requires: Requires::NOTHING,
-        chunks: |shape| shape.ranks,
-        scratch_chunks: |shape| shape.ranks - 1,
-        cost: |shape| {
-            let (up, down) =
-                (rooted::reduce_cost(broadcast_cost::<RADIX>(shape)), scatter_cost::<RADIX>(shape));
-            // The top of the largest subtree passes on all shares of that subtree but its own.
-            let kept = Fraction::new(u64::from(shape.ranks > 1), u64::from(shape.ranks));
-            let all = Totals { messages: 2 * up.all.messages, sent: up.all.sent + down.all.sent, ..up.all };
-            let sent = up.sent + down.received.less(kept);
-            Cost { rounds: 2 * up.rounds, messages: 2 * up.messages, sent, all, ..up }
-        },
-        canonical: false,
-        build: |builder| {
-            let node = Node::<RADIX>::of(builder);
-            for child in node.children() {
-                for extent in 0..builder.ranks() {
-                    let is_last = builder.rank() == 0 && child.end == builder.ranks();
-                    builder.recv_reduce(child.start, extent, Own::Left, is_last);
-                }
+pub(super) fn reduce_scatter<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::ReduceScatter, |builder| {
+        let node = Node::<RADIX>::of(builder);
+        for child in node.children() {
+            for extent in 0..builder.ranks() {
+                let is_last = builder.rank() == 0 && child.end == builder.ranks();
+                builder.recv_reduce(child.start, extent, Own::Left, is_last);
             }
-            if let Some(parent) = node.parent() {
-                builder.send_all(parent, 0..builder.ranks());
-                builder.recv_all(parent, node.subtree());
-            }
-            for child in node.children().into_iter().rev() {
-                builder.send_all(child.start, child);
-            }
-            builder.deliver(builder.rank());
-        },
-        source: "folklore: the reduce and the scatter of Thakur, Rabenseifner, Gropp 2005, one after the other",
-        summary: "sums go up a tree to rank 0, shares come back down",
-    }
+        }
+        if let Some(parent) = node.parent() {
+            builder.send_all(parent, 0..builder.ranks());
+            builder.recv_all(parent, node.subtree());
+        }
+        for child in node.children().into_iter().rev() {
+            builder.send_all(child.start, child);
+        }
+        builder.deliver(builder.rank());
+    })
+    .scratch_chunks(|shape| shape.ranks - 1)
+    .cost(|shape| {
+        let (up, down) = (rooted::reduce_cost(broadcast_cost::<RADIX>(shape)), scatter_cost::<RADIX>(shape));
+        // The top of the largest subtree passes on all shares of that subtree but its own.
+        let kept = Fraction::new(u64::from(shape.ranks > 1), u64::from(shape.ranks));
+        let all = Totals { messages: 2 * up.all.messages, sent: up.all.sent + down.all.sent, ..up.all };
+        let sent = up.sent + down.received.less(kept);
+        Cost { rounds: 2 * up.rounds, messages: 2 * up.messages, sent, all, ..up }
+    })
+    .source("folklore: the reduce and the scatter of Thakur, Rabenseifner, Gropp 2005, one after the other")
+    .summary("sums go up a tree to rank 0, shares come back down")
 }
 
 /// 2(p-1) messages in all. Shares go up, and every rank receives the shares that it lacks.
-pub(super) const fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::AllGather,
-        requires: Requires::NOTHING,
-        chunks: |shape| shape.ranks,
-        scratch_chunks: |_| 0,
-        cost: |shape| {
-            let (once, ranks) = (broadcast_cost::<RADIX>(shape), u64::from(shape.ranks));
-            let (others, messages) = (ranks - 1, 2 * once.messages);
-            // Rank 0 sends to no child the shares of that child's own subtree, which are p-1 shares in all.
-            let sent = Fraction::new(once.messages * ranks - others, ranks);
-            let (received, all) = (Fraction::new(others, ranks), Totals::new(2 * others, others, 0));
-            Cost { rounds: longest_path::<RADIX>(shape), messages, sent, received, all, ..once }
-        },
-        canonical: false,
-        build: |builder| {
-            let node = Node::<RADIX>::of(builder);
-            let ranks = builder.ranks();
-            for child in node.children() {
-                builder.recv_all(child.start, child);
-            }
-            if let Some(parent) = node.parent() {
-                let own = node.subtree();
-                builder.send_all(parent, own.clone());
-                builder.recv_all(parent, (0..own.start).chain(own.end..ranks));
-            }
-            for child in node.children().into_iter().rev() {
-                builder.send_all(child.start, (0..child.start).chain(child.end..ranks));
-            }
-            builder.deliver(builder.rank());
-        },
-        source: "folklore: the gather and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other",
-        summary: "shares go up a tree to rank 0, what each subtree lacks comes back down",
-    }
+pub(super) fn all_gather<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::AllGather, |builder| {
+        let node = Node::<RADIX>::of(builder);
+        let ranks = builder.ranks();
+        for child in node.children() {
+            builder.recv_all(child.start, child);
+        }
+        if let Some(parent) = node.parent() {
+            let own = node.subtree();
+            builder.send_all(parent, own.clone());
+            builder.recv_all(parent, (0..own.start).chain(own.end..ranks));
+        }
+        for child in node.children().into_iter().rev() {
+            builder.send_all(child.start, (0..child.start).chain(child.end..ranks));
+        }
+        builder.deliver(builder.rank());
+    })
+    .scratch_chunks(|_| 0)
+    .cost(|shape| {
+        let (once, ranks) = (broadcast_cost::<RADIX>(shape), u64::from(shape.ranks));
+        let (others, messages) = (ranks - 1, 2 * once.messages);
+        // Rank 0 sends to no child the shares of that child's own subtree, which are p-1 shares in all.
+        let sent = Fraction::new(once.messages * ranks - others, ranks);
+        let (received, all) = (Fraction::new(others, ranks), Totals::new(2 * others, others, 0));
+        Cost { rounds: longest_path::<RADIX>(shape), messages, sent, received, all, ..once }
+    })
+    .source("folklore: the gather and the broadcast of Thakur, Rabenseifner, Gropp 2005, one after the other")
+    .summary("shares go up a tree to rank 0, what each subtree lacks comes back down")
 }
 
 /// 2(p-1) tokens in all.
-pub(super) const fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
-    Algorithm {
-        name,
-        collective: Collective::Barrier,
-        requires: Requires::NOTHING,
-        chunks: |_| 1,
-        scratch_chunks: |shape| broadcast_cost::<RADIX>(shape).messages as u32,
-        cost: |shape| {
-            let once = broadcast_cost::<RADIX>(shape);
-            let all = Totals::whole(2 * once.all.messages, 0);
-            let (rounds, messages) = (longest_path::<RADIX>(shape), 2 * once.messages);
-            Cost { rounds, messages, received: once.sent, all, ..once }
-        },
-        canonical: false,
-        build: |builder| {
-            let node = Node::<RADIX>::of(builder);
-            let children: Vec<u32> = node.children().iter().map(|child| child.start).collect();
-            let heard: Vec<StepIndex> = children.iter().map(|child| hear(builder, *child)).collect();
-            let released = node.parent().map(|parent| {
-                tell(builder, parent, heard.clone());
-                hear(builder, parent)
-            });
-            for (child, own) in children.into_iter().zip(heard.clone()).rev() {
-                // A child does not have to hear of its own arrival.
-                let others = heard.iter().copied().filter(|other| *other != own);
-                tell(builder, child, others.chain(released));
-            }
-        },
-        source: "Mellor-Crummey, Scott, \"Algorithms for scalable synchronization\", 1991 (the tree barrier)",
-        summary: "tokens go up a tree to rank 0, which releases all ranks down the tree",
-    }
+pub(super) fn barrier<const RADIX: u32>(name: &'static str) -> Algorithm {
+    Algorithm::new(name, Collective::Barrier, |builder| {
+        let node = Node::<RADIX>::of(builder);
+        let children: Vec<u32> = node.children().iter().map(|child| child.start).collect();
+        let heard: Vec<StepIndex> = children.iter().map(|child| hear(builder, *child)).collect();
+        let released = node.parent().map(|parent| {
+            tell(builder, parent, heard.clone());
+            hear(builder, parent)
+        });
+        for (child, own) in children.into_iter().zip(heard.clone()).rev() {
+            // A child does not have to hear of its own arrival.
+            let others = heard.iter().copied().filter(|other| *other != own);
+            tell(builder, child, others.chain(released));
+        }
+    })
+    .scratch_chunks(|shape| broadcast_cost::<RADIX>(shape).messages as u32)
+    .cost(|shape| {
+        let once = broadcast_cost::<RADIX>(shape);
+        let all = Totals::whole(2 * once.all.messages, 0);
+        let (rounds, messages) = (longest_path::<RADIX>(shape), 2 * once.messages);
+        Cost { rounds, messages, received: once.sent, all, ..once }
+    })
+    .source("Mellor-Crummey, Scott, \"Algorithms for scalable synchronization\", 1991 (the tree barrier)")
+    .summary("tokens go up a tree to rank 0, which releases all ranks down the tree")
 }
 
 /// The longest chain of messages that a share, or the arrival of a rank, takes: from the deepest rank below one child

@@ -36,7 +36,7 @@ pub(super) struct Case<'a> {
 
 impl<'a> Case<'a> {
     pub(super) fn new(algorithm: &'a Algorithm, shape: &Shape, schedules: &'a [Schedule]) -> Self {
-        let chunks = (algorithm.chunks)(shape);
+        let chunks = algorithm.chunks_of(shape);
         let layout = |rank| Layout::new(algorithm.collective, shape, rank, chunks);
         let layouts = (0..shape.ranks).map(layout).collect();
         let (mut first, mut rank_of) = (vec![0], Vec::new());

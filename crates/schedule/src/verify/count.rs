@@ -39,6 +39,27 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost 
     Cost { rounds: rounds(case, matching, order), messages, peers, sent, received, reduced, all }
 }
 
+/// The first figure of the cost in which claim and count differ.
+pub(super) fn difference(claimed: &Cost, counted: &Cost) -> Option<Fault> {
+    let figures = |cost: &Cost| {
+        let Cost { rounds, messages, peers, sent, received, reduced, all } = cost;
+        [
+            ("rounds", rounds.to_string()),
+            ("messages", messages.to_string()),
+            ("peers", peers.to_string()),
+            ("sent", sent.to_string()),
+            ("received", received.to_string()),
+            ("reduced", reduced.to_string()),
+            ("messages of all ranks", all.messages.to_string()),
+            ("sent by all ranks", all.sent.to_string()),
+            ("reduced by all ranks", all.reduced.to_string()),
+        ]
+    };
+    let mut pairs = figures(claimed).into_iter().zip(figures(counted));
+    let (claimed, counted) = pairs.find(|(claimed, counted)| claimed != counted)?;
+    Some(Fault::Claim { claim: claimed.0, claimed: claimed.1, found: counted.1 })
+}
+
 /// Visits the steps and their partners in an order in which they can run; within a group, sends before receives.
 fn steps_in_order(matching: &Matching, order: &Order, mut step: impl FnMut(StepNumber)) {
     for steps in order.groups() {

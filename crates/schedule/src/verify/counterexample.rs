@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{Shape, Slot, Step, StepIndex};
+use crate::{Algorithm, Shape, Slot, Step, StepIndex};
 
 /// Why an algorithm is wrong for a shape.
 ///
@@ -25,6 +25,13 @@ pub struct Counterexample {
     pub setting: String,
     /// What is wrong.
     pub fault: Box<Fault>,
+}
+
+impl Counterexample {
+    pub(crate) fn new(algorithm: &Algorithm, shape: &Shape, setting: &str, fault: Fault) -> Self {
+        let (algorithm, setting) = (algorithm.qualified_name(), setting.to_owned());
+        Self { algorithm, shape: *shape, setting, fault: Box::new(fault) }
+    }
 }
 
 impl fmt::Display for Counterexample {
@@ -68,7 +75,7 @@ impl fmt::Display for StepPlace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The algorithm claims something that is not true of its schedules.
+    /// The algorithm claims a figure that its schedules do not have.
     Claim {
         /// What is claimed.
         claim: &'static str,
@@ -77,12 +84,23 @@ pub enum Fault {
         /// The value found.
         found: String,
     },
-    /// The collective prescribes the number of extents, and the algorithm has another.
+    /// A function of the algorithm panicked.
+    Panicked {
+        /// The rank whose schedule was built; `None` if it was none's.
+        rank: Option<u32>,
+        /// The panic's text.
+        text: String,
+    },
+    /// The algorithm claims that it sums in the canonical tree, and does not.
+    NotCanonical,
+    /// The algorithm does not keep the order of the ranks, and does not say that it requires an operator that commutes.
+    NotInOrder,
+    /// The number of extents is 0, or not a multiple of the number of shares.
     ExtentCount {
         /// The number that the algorithm claims.
         claimed: u32,
-        /// The number that the collective prescribes.
-        prescribed: u32,
+        /// What it must be a multiple of.
+        unit: u32,
     },
     /// The number of schedules is not the number of ranks.
     ScheduleCount {
@@ -193,13 +211,21 @@ impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Claim { claim, claimed, found } => {
-                write!(formatter, "the algorithm claims {claim}: {claimed}; its schedules have: {found}")
+                write!(formatter, "{claim}: claimed {claimed}, counted {found}")
             }
-            Self::ExtentCount { claimed, prescribed } => {
-                write!(
-                    formatter,
-                    "the algorithm claims {claimed} extents, its collective prescribes {prescribed}"
-                )
+            Self::Panicked { rank: Some(rank), text } => {
+                write!(formatter, "building the schedule of rank {rank} panicked: {text}")
+            }
+            Self::Panicked { rank: None, text } => write!(formatter, "the algorithm panicked: {text}"),
+            Self::NotCanonical => {
+                formatter.write_str("its sums are not those of the canonical tree, as it claims")
+            }
+            Self::NotInOrder => formatter.write_str(
+                "its sums do not keep the order of the ranks, so it must require commutative operators",
+            ),
+            Self::ExtentCount { claimed: 0, .. } => formatter.write_str("it cuts the vector into 0 extents"),
+            Self::ExtentCount { claimed, unit } => {
+                write!(formatter, "it has {claimed} extents, which is not a multiple of {unit}")
             }
             Self::ScheduleCount { ranks, schedules } => {
                 write!(formatter, "there are {schedules} schedules for {ranks} ranks")

@@ -37,7 +37,7 @@ pub fn roots(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
 ///
 /// ```
 /// use unisono_schedule::{algorithms, verify_range};
-/// let all: Vec<_> = algorithms().iter().collect();
+/// let all: Vec<_> = algorithms().iter().map(|one| &**one).collect();
 /// for (algorithm, result) in all.iter().zip(verify_range(&all, 1..=5)) {
 ///     assert!(result.is_ok(), "{}: {result:?}", algorithm.qualified_name());
 /// }
@@ -72,7 +72,7 @@ pub fn verify_range(
 
 /// The numbers of leaders that are tried: several where the cost of the algorithm depends on it.
 fn leaders(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
-    let cost = |leaders| (algorithm.cost)(&Shape::new(ranks).with_leaders(leaders));
+    let cost = |leaders| algorithm.cost_of(&Shape::new(ranks).with_leaders(leaders));
     let some =
         [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 27, 32, 48, 64].into_iter().filter(|leaders| 2 * leaders <= ranks);
     let mut all: Vec<u32> = some.collect();

@@ -38,13 +38,15 @@ fn sizes(case: &Case<'_>) -> Checked<()> {
             return Err(claim("extents", case.chunks, schedule.chunks));
         }
     }
-    let prescribed = Layout::chunks_of(case.algorithm.collective, &case.shape);
-    if let Some(prescribed) = prescribed.filter(|prescribed| *prescribed != case.chunks) {
-        return Err(Fault::ExtentCount { claimed: case.chunks, prescribed });
+    let unit = Layout::unit(case.algorithm.collective, &case.shape);
+    if case.chunks == 0 || !case.chunks.is_multiple_of(unit) {
+        return Err(Fault::ExtentCount { claimed: case.chunks, unit });
     }
-    let claimed = (case.algorithm.scratch_chunks)(&case.shape);
     let most = case.schedules.iter().map(|schedule| schedule.scratch_chunks).max().unwrap_or(0);
-    if most == claimed { Ok(()) } else { Err(claim("scratch chunks", claimed, most)) }
+    match case.algorithm.scratch_chunks_of(&case.shape) {
+        Some(claimed) if claimed != most => Err(claim("scratch chunks", claimed, most)),
+        _ => Ok(()),
+    }
 }
 
 fn problem(case: &Case<'_>, schedule: &Schedule, step: &Step) -> Option<String> {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crossbeam::channel::{Receiver, RecvTimeoutError};
 use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
 use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
+use unisono_engine::SharedRegistry;
 
 use super::Command;
 use super::local_communicators::ID_LIST_BITS;
@@ -26,11 +27,19 @@ pub(crate) struct TcpControl {
     key: CommunicatorKey,
     group: Group,
     board: Arc<Board>,
+    /// The algorithms of this communicator, for those that are derived from it.
+    registry: SharedRegistry,
 }
 
 impl TcpControl {
-    pub(crate) fn new(world: World, key: CommunicatorKey, group: Group, board: Arc<Board>) -> TcpControl {
-        TcpControl { world, key, group, board }
+    pub(crate) fn new(
+        world: World,
+        key: CommunicatorKey,
+        group: Group,
+        board: Arc<Board>,
+        registry: SharedRegistry,
+    ) -> TcpControl {
+        TcpControl { world, key, group, board, registry }
     }
 
     fn send(&self, command: Command) {
@@ -38,7 +47,7 @@ impl TcpControl {
     }
 
     fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
-        make(&self.world, (self.key, &self.group), ranks, origin)
+        make(&self.world, (self.key, &self.group), ranks, origin, self.registry.inherit())
     }
 }
 
@@ -50,19 +59,20 @@ fn flood_about(world: &World, key: CommunicatorKey, cause: Arc<Error>) {
     let _ = waiting.recv_timeout(HANDOVER_MAX);
 }
 
-/// A communicator of some ranks of a group, that of the communicator `parent`. `None` when this rank is not one of
+/// A communicator of some ranks of a group, that of the communicator `parent`, with these algorithms. `None` when this rank is not one of
 /// them.
 fn make(
     world: &World,
     (parent, group): (CommunicatorKey, &Group),
     ranks: &[GroupRank],
     origin: Origin,
+    registry: SharedRegistry,
 ) -> Result<Option<Arc<dyn Communicator>>> {
     let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
     let key = derived_key(parent, origin, &job_ranks);
     let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
     let rank = group.own_job_rank();
-    match communicator::create(world, key, group) {
+    match communicator::create(world, key, group, registry) {
         Ok(derived) => Ok(Some(derived)),
         Err(error) => {
             // The other ranks have made the communicator, or will make it, and would wait for this rank.
@@ -80,7 +90,7 @@ pub(crate) fn make_named(
     (name, uses): (&str, u64),
 ) -> Result<Arc<dyn Communicator>> {
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
-    let made = make(world, (WORLD_KEY, world.group()), ranks, origin)?;
+    let made = make(world, (WORLD_KEY, world.group()), ranks, origin, world.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
 }
 

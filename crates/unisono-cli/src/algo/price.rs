@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use unisono::Group;
-use unisono_schedule::{Admit, Choice, CostModel};
+use unisono_schedule::{Admit, Choice, CostModel, Registry};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::job_settings::JobSettings;
 
@@ -31,11 +31,12 @@ struct Prediction {
 }
 
 impl Prediction {
-    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Prediction {
+    /// `None` for an algorithm of which no cost is known here.
+    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Option<Prediction> {
         let Choice { algorithm, shape } = choice;
-        let cost = (algorithm.cost)(shape);
+        let cost = algorithm.cost_of(shape)?;
         let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
-        Prediction {
+        Some(Prediction {
             collective: algorithm.collective.name(),
             name: choice.to_string(),
             ranks: forecast.shape.ranks,
@@ -45,9 +46,9 @@ impl Prediction {
             sent_bytes: cost.sent.of(bytes),
             received_bytes: cost.received.of(bytes),
             reduced_bytes: cost.reduced.of(bytes),
-            predicted_us: forecast.microseconds(choice, bytes),
+            predicted_us: forecast.microseconds(choice, bytes)?,
             chosen: pick.as_ref() == Some(choice),
-        }
+        })
     }
 
     fn line(&self) -> String {
@@ -66,10 +67,10 @@ pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
     let name = arguments.name.as_deref();
     let model = cost_model(arguments)?;
     let hosts = vec![0; ranks as usize];
-    let forecast = Forecast::new(model.shape(&hosts), model);
+    let forecast = Forecast::new(Registry::built_in(), model.shape(&hosts), model);
     let fitting = fitting(name, &forecast.shape)?;
     let predictions: Vec<Prediction> =
-        fitting.iter().map(|choice| Prediction::new(choice, bytes, &forecast)).collect();
+        fitting.iter().filter_map(|choice| Prediction::new(choice, bytes, &forecast)).collect();
     if json {
         return print::document(&predictions);
     }

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Communicator, ReduceOp};
-use unisono_schedule::{Choice, Shape, UnknownChoice, algorithms};
+use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
@@ -101,8 +101,8 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
 fn algorithm_exists(operation: MeasuredOperation, plan: &Plan) -> Result<()> {
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
     let collective = operation.collective();
-    let widest = Shape::new(Shape::RANKS_MAX);
-    match collective.map(|collective| Choice::named(collective, name, &widest)) {
+    let (registry, widest) = (Registry::built_in(), Shape::new(Shape::RANKS_MAX));
+    match collective.map(|collective| Choice::named(&registry, collective, name, &widest)) {
         Some(Ok(_)) => return Ok(()),
         None | Some(Err(UnknownChoice::Name { .. })) => {}
         Some(Err(unknown)) => return Err(Problem::usage(unknown.to_string())),
@@ -117,12 +117,12 @@ fn algorithm_fits(operation: MeasuredOperation, plan: &Plan, ranks: u32) -> Resu
     let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
     let Some(collective) = operation.collective() else { return Ok(()) };
     let shape = Shape::new(ranks);
-    let choice = Choice::named(collective, name, &shape);
+    let choice = Choice::named(&Registry::built_in(), collective, name, &shape);
     let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;
     if algorithm.supports(&shape) {
         return Ok(());
     }
-    let requires = crate::algo::requirements(algorithm).join(", ");
+    let requires = crate::algo::requirements(&algorithm).join(", ");
     Err(Problem::usage(format!(
         "{} does not fit {ranks} ranks, it requires: {requires}",
         algorithm.qualified_name()

@@ -167,7 +167,7 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         min_us: 0.0,
         algbw_gb_per_s: 0.0,
         busbw_gb_per_s: 0.0,
-        predicted_us: ran.map(|ran| forecast.microseconds(&ran, case.size_bytes())),
+        predicted_us: ran.as_ref().and_then(|ran| forecast.microseconds(ran, case.size_bytes())),
         // Without a schedule nothing was chosen.
         chosen: ran.is_none_or(|ran| pick == Some(ran)),
         times_best: None,

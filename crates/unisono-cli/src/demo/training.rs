@@ -288,6 +288,7 @@ fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<Stri
 #[cfg(test)]
 mod tests {
     use unisono::Solo;
+    use unisono_schedule::{Registry, Shape};
 
     use super::*;
 
@@ -318,7 +319,7 @@ mod tests {
     #[test]
     fn a_ring_sends_twice_its_vector_but_for_one_share() {
         let ring = |ranks| {
-            Choice::named(Collective::AllReduce, "ring", &unisono_schedule::Shape::new(ranks)).unwrap()
+            Choice::named(&Registry::built_in(), Collective::AllReduce, "ring", &Shape::new(ranks)).unwrap()
         };
         assert_eq!(bytes_sent(&ring(4), 1000), 4 * 2 * 750 * 4);
         assert_eq!(bytes_sent(&ring(3), 1001), 2 * 2 * 1001 * 4);

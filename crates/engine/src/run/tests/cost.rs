@@ -11,12 +11,12 @@ use unisono_communicator::{
     Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, GroupRank, Operation, Peer,
     ReduceOp, Site,
 };
-use unisono_schedule::{Choice, Shape};
+use unisono_schedule::{Choice, Registry, Shape};
 
 use crate::links::Link;
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
-use crate::plan::{Plan, PlanKey};
+use crate::plan::{Identity, Plan, PlanKey};
 use crate::reduce::Reducer;
 use crate::run::{Run, Staging, Turn};
 use unisono_backend::Board;
@@ -73,12 +73,13 @@ fn descriptor() -> Descriptor {
 }
 
 fn measure_run(name: &str, ranks: u32) {
-    let choice = Choice::named(Collective::AllReduce, name, &Shape::new(ranks));
+    let choice = Choice::named(&Registry::built_in(), Collective::AllReduce, name, &Shape::new(ranks));
     let choice = choice.expect("a registered algorithm");
     let group = Group::world(0, ranks);
     let schedule = Arc::new(choice.algorithm.schedule(&choice.shape, 0));
     let key = PlanKey { descriptor: descriptor(), counts: Counts::Even, segment_ends: None };
-    let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES));
+    let identity = Identity::of(&choice, None).expect("a short name");
+    let plan = Arc::new(Plan::new(&choice, schedule, &key, &group, crate::plan::PIECE_BYTES, identity));
     let header = CallHeader::new(&descriptor(), 0, plan.algorithm_hash, plan.piece_bytes);
     let mut links: Vec<WillingDouble> =
         (0..ranks).map(|_| WillingDouble { header: [0; HEADER_BYTES], given: 0 }).collect();

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Collective, Counts, DType, Descriptor, Group, ReduceOp,
 };
-use unisono_schedule::{Algorithm, Choice, Cost, Own, Requires, Schedule, Shape};
+use unisono_schedule::{Algorithm, Builder, Choice, Own, Requires, Schedule, Shape};
 
 use super::{Run, Staging, Turn};
 use crate::links::doubles::LinksDouble;
 use crate::links::{Edge, Link};
 use crate::memory::Memory;
 use crate::plan::header::CallHeader;
-use crate::plan::{Plan, PlanKey};
+use crate::plan::{Identity, Plan, PlanKey};
 use crate::reduce::Reducer;
 use pipes::PipeDouble;
 use unisono_backend::Heard;
@@ -55,7 +55,9 @@ impl TestRank {
         links: Vec<PipeDouble>,
     ) -> TestRank {
         let (rank, ranks) = (schedule.rank, choice.shape.ranks);
-        let plan = Plan::new(choice, Arc::new(schedule), key, &Group::world(rank, ranks), piece_bytes);
+        let identity = Identity::of(choice, None).expect("a short name");
+        let group = Group::world(rank, ranks);
+        let plan = Plan::new(choice, Arc::new(schedule), key, &group, piece_bytes, identity);
         let header = CallHeader::new(&key.descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
         TestRank {
             scratch: vec![0; plan.scratch_bytes],
@@ -85,11 +87,11 @@ fn round(ranks: &mut [TestRank]) -> bool {
 }
 
 /// Runs an all-reduce of two ranks until nothing moves, and checks that it is over and right.
-fn check(algorithm: &'static Algorithm, count: usize) {
+fn check(algorithm: &Arc<Algorithm>, count: usize) {
     let plain = Descriptor::new(Collective::AllReduce, DType::U32, count as u64);
     let descriptor = Descriptor { op: Some(ReduceOp::Sum), ..plain };
     let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
-    let choice = Choice { algorithm, shape: Shape::new(2) };
+    let choice = Choice { algorithm: algorithm.clone(), shape: Shape::new(2) };
     let links = PipeDouble::all(2, usize::MAX, None);
     let rank = |(rank, links)| {
         let input = (1..=count as u32).map(|value| value * (rank + 1)).collect();
@@ -106,15 +108,8 @@ fn check(algorithm: &'static Algorithm, count: usize) {
 }
 
 /// Rank 0 answers a chunk that may be empty, before its list comes to a chunk that is not.
-static EMPTY_FIRST: Algorithm = Algorithm {
-    name: "empty_first",
-    collective: Collective::AllReduce,
-    requires: Requires { power_of_two: true, out_of_place: true, ..Requires::NOTHING },
-    chunks: |_| 3,
-    scratch_chunks: |_| 0,
-    cost: |_| Cost::FREE,
-    canonical: false,
-    build: |builder| {
+fn empty_first() -> Algorithm {
+    let build = |builder: &mut Builder| {
         if builder.rank() == 0 {
             let whole = builder.recv_reduce(1, 1, Own::Left, true);
             let empty = builder.recv_reduce(1, 0, Own::Left, true);
@@ -132,15 +127,16 @@ static EMPTY_FIRST: Algorithm = Algorithm {
             builder.recv(0, 1);
             builder.recv(0, 0);
         }
-    },
-    source: "this test",
-    summary: "an order in which a step without bytes stands before one that waits for its answer",
-};
+    };
+    let requires = Requires { power_of_two: true, out_of_place: true, ..Requires::NOTHING };
+    Algorithm::new("empty_first", Collective::AllReduce, build).requires(requires).chunks(|_| 3)
+}
 
 #[test]
 fn a_step_without_bytes_does_not_wait_for_the_bytes_of_the_next() {
+    let algorithm = Arc::new(empty_first());
     for count in 0..40 {
-        check(&EMPTY_FIRST, count);
+        check(&algorithm, count);
     }
 }
 

@@ -4,9 +4,11 @@
 //! The test finds a rule that is too strict: if a step without bytes waits until the steps before it have finished,
 //! and not only their piece 0 (`State::blocker_of_empty`), 483 of the 613 accepted reduce-scatters hang.
 
+use std::sync::{Arc, LazyLock};
+
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Place, ReduceOp};
 use unisono_schedule::{
-    Action, Algorithm, Builder, Choice, Cost, Requires, Schedule, Shape, Slot, StepIndex, verify_schedules,
+    Action, Algorithm, Builder, Choice, Requires, Schedule, Shape, Slot, StepIndex, verify_schedules,
 };
 
 use super::pipes::PipeDouble;
@@ -30,30 +32,25 @@ fn shuffle<T>(random: &mut SplitMix, list: &mut [T]) {
     }
 }
 
-const fn like(name: &'static str, collective: Collective, scratch_chunks: fn(&Shape) -> u32) -> Algorithm {
-    Algorithm {
-        name,
-        collective,
-        requires: Requires::COMMUTATIVE,
-        chunks: |shape| shape.ranks,
-        scratch_chunks,
-        cost: |_| Cost::FREE,
-        canonical: false,
-        build: |_| {},
-        source: "this test",
-        summary: "random steps",
-    }
+fn like(name: &'static str, collective: Collective, scratch_chunks: u32) -> Arc<Algorithm> {
+    let like = Algorithm::new(name, collective, |_| {}).requires(Requires::COMMUTATIVE);
+    Arc::new(like.chunks(|shape| shape.ranks).scratch_chunks(move |_| scratch_chunks))
 }
 
 /// Reduce-scatters whose partial sums share fewer scratch chunks than there are sums.
-static SHARED: [Algorithm; 3] = [
-    like("one_scratch_chunk", Collective::ReduceScatter, |_| 1),
-    like("two_scratch_chunks", Collective::ReduceScatter, |_| 2),
-    like("three_scratch_chunks", Collective::ReduceScatter, |_| 3),
-];
+static SHARED: LazyLock<[Arc<Algorithm>; 3]> = LazyLock::new(|| {
+    [
+        like("one_scratch_chunk", Collective::ReduceScatter, 1),
+        like("two_scratch_chunks", Collective::ReduceScatter, 2),
+        like("three_scratch_chunks", Collective::ReduceScatter, 3),
+    ]
+});
 
 /// All-reduces by exchanges. In place they receive into the bytes from which they send.
-static EXCHANGES: Algorithm = like("exchanges", Collective::AllReduce, |_| 0);
+static EXCHANGES: LazyLock<Arc<Algorithm>> = LazyLock::new(|| like("exchanges", Collective::AllReduce, 0));
+
+/// An algorithm, a group, and schedules that may be right.
+type Made = (Arc<Algorithm>, Shape, Vec<Schedule>);
 
 /// The steps of one rank in order, as (extent, action).
 type Steps = Vec<(u32, Action)>;
@@ -74,8 +71,8 @@ fn schedules(
             let earlier = random.below(steps.len() - 1);
             steps.swap(earlier, earlier + 1);
         }
-        let mut builder = Builder::new(algorithm.collective, shape, rank, (algorithm.chunks)(shape));
-        for _ in 0..(algorithm.scratch_chunks)(shape) {
+        let mut builder = Builder::new(algorithm.collective, shape, rank, algorithm.chunks_of(shape));
+        for _ in 0..algorithm.scratch_chunks_of(shape).unwrap_or(0) {
             builder.scratch();
         }
         for (extent, action) in &*steps {
@@ -92,11 +89,11 @@ fn schedules(
 
 /// A reduce-scatter. All extents visit the ranks along a ring, or each does so in its own random order. Each ends at
 /// its owner.
-fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
-    let algorithm = &SHARED[random.below(SHARED.len())];
+fn shared_scratch(random: &mut SplitMix) -> Made {
+    let algorithm = SHARED[random.below(SHARED.len())].clone();
     let shape = Shape::new(3 + random.below(4) as u32);
     let (ranks, is_ring) = (shape.ranks as usize, random.below(3) > 0);
-    let scratch = (algorithm.scratch_chunks)(&shape) as usize;
+    let scratch = algorithm.scratch_chunks_of(&shape).unwrap_or(0) as usize;
     let paths: Vec<Vec<u32>> = (0..shape.ranks)
         .map(|owner| {
             let mut path: Vec<u32> = (1..=shape.ranks).map(|hop| (owner + hop) % shape.ranks).collect();
@@ -138,12 +135,12 @@ fn shared_scratch(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Sche
             held[to][chunk as usize] = Some(extent);
         }
     }
-    let schedules = schedules(random, algorithm, &shape, lists);
+    let schedules = schedules(random, &algorithm, &shape, lists);
     (algorithm, shape, schedules)
 }
 
 /// An all-reduce by exchanges along the dimensions of a hypercube. Each extent takes them in its own random order.
-fn exchanges(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>) {
+fn exchanges(random: &mut SplitMix) -> Made {
     let dimensions = 1 + random.below(3);
     let ranks = 1 << dimensions;
     let shape = Shape::new(ranks as u32);
@@ -168,7 +165,7 @@ fn exchanges(random: &mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>
         }
     }
     let schedules = schedules(random, &EXCHANGES, &shape, lists);
-    (&EXCHANGES, shape, schedules)
+    (EXCHANGES.clone(), shape, schedules)
 }
 
 /// One call of random sizes.
@@ -265,18 +262,18 @@ fn ends(random: &mut SplitMix, choice: &Choice, schedules: &[Schedule], sizes: &
 }
 
 /// Draws many schedules, and checks that those that the verifier accepts end with any sizes.
-fn accepted_schedules_end(seed: u64, make: fn(&mut SplitMix) -> (&'static Algorithm, Shape, Vec<Schedule>)) {
+fn accepted_schedules_end(seed: u64, make: fn(&mut SplitMix) -> Made) {
     const DRAWN: u64 = 2_000;
     const CALLS: u64 = 4;
     let (mut accepted, mut hang) = (0, 0);
     for nth in 0..DRAWN {
         let mut random = SplitMix(seed.wrapping_add(nth << 32));
         let (algorithm, shape, schedules) = make(&mut random);
-        if verify_schedules(algorithm, &shape, &schedules).is_err() {
+        if verify_schedules(&algorithm, &shape, &schedules).is_err() {
             continue;
         }
         accepted += 1;
-        let choice = Choice { algorithm, shape };
+        let choice = Choice { algorithm: algorithm.clone(), shape };
         let mut all_end = true;
         for _ in 0..CALLS {
             let sizes = Sizes::new(&mut random, algorithm.collective, &shape);

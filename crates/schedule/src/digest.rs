@@ -1,0 +1,81 @@
+//! A digest of schedules: two ranks that have the same one have the same steps.
+
+use crate::{Action, Schedule, Slot, StepIndex};
+
+/// Collects numbers into 64 bits. Against accidents, not against an attacker.
+///
+/// ```
+/// use unisono_schedule::{Digest, Shape, find_by_name};
+/// let ring = find_by_name("all_reduce/ring").unwrap();
+/// let digest = |rank| Digest::of(&ring.schedule(&Shape::new(4), rank)).value();
+/// assert!(digest(0) == digest(0) && digest(0) != digest(1));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest(u64);
+
+impl Digest {
+    /// With one more number.
+    #[must_use]
+    pub const fn number(self, number: u64) -> Self {
+        // The output function of SplitMix64 (Steele, Lea, Flood 2014).
+        let mut mixed = (self.0 ^ number).wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        Self(mixed ^ (mixed >> 31))
+    }
+
+    /// With one more text.
+    #[must_use]
+    pub fn text(self, text: &str) -> Self {
+        text.bytes().fold(self.number(text.len() as u64), |digest, byte| digest.number(byte.into()))
+    }
+
+    /// The digest of a schedule.
+    pub fn of(schedule: &Schedule) -> Self {
+        Self::default().schedule(schedule)
+    }
+
+    /// The digest of schedules with these digests.
+    pub fn of_all(digests: impl Iterator<Item = u64>) -> Self {
+        digests.fold(Self::default(), Self::number)
+    }
+
+    fn schedule(self, schedule: &Schedule) -> Self {
+        let sizes = [schedule.rank, schedule.chunks, schedule.scratch_chunks];
+        let sizes = sizes.into_iter().fold(self, |digest, size| digest.number(size.into()));
+        let sizes = sizes.number(schedule.steps.len() as u64);
+        schedule.indexed().fold(sizes, |digest, (index, step)| {
+            let digest = digest.number(step.extent.into()).action(step.action);
+            let earlier = schedule.dependencies(index);
+            let digest = digest.number(earlier.len() as u64);
+            earlier
+                .iter()
+                .fold(digest, |digest: Self, earlier: &StepIndex| digest.number(earlier.index() as u64))
+        })
+    }
+
+    fn action(self, action: Action) -> Self {
+        match action {
+            Action::Send { peer, source } => self.number(1).number(peer.into()).slot(source),
+            Action::Recv { peer, destination } => self.number(2).number(peer.into()).slot(destination),
+            Action::RecvReduce { peer, operand, destination, operand_is_left, completes } => {
+                let flags = u64::from(operand_is_left) | u64::from(completes) << 1;
+                self.number(3).number(peer.into()).slot(operand).slot(destination).number(flags)
+            }
+            Action::Copy { source, destination } => self.number(4).slot(source).slot(destination),
+        }
+    }
+
+    fn slot(self, slot: Slot) -> Self {
+        match slot {
+            Slot::Input => self.number(0),
+            Slot::Output => self.number(1),
+            Slot::Scratch(scratch) => self.number(2 + u64::from(scratch)),
+        }
+    }
+
+    /// The digest of all that was given.
+    pub const fn value(self) -> u64 {
+        self.0
+    }
+}

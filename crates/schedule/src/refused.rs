@@ -1,0 +1,61 @@
+//! Why an algorithm is not used.
+
+use std::fmt;
+
+use crate::Counterexample;
+
+/// An algorithm that is not used, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The qualified name of the algorithm.
+    pub algorithm: String,
+    /// Why.
+    pub reason: Refusal,
+}
+
+/// Why an algorithm is not used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Its name is no name.
+    BadName(&'static str),
+    /// Its collective has another algorithm of this name.
+    NameTaken,
+    /// It is not in the registry.
+    NotRegistered,
+    /// It does not support such a group.
+    DoesNotFit {
+        /// The number of ranks.
+        ranks: u32,
+        /// The root; 0 if the collective has none.
+        root: u32,
+    },
+    /// It is not right, or does not do what it claims.
+    Wrong(Counterexample),
+    /// The proof would take more than so many steps.
+    TooLarge {
+        /// The limit.
+        steps_max: u64,
+    },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let algorithm = &self.algorithm;
+        match &self.reason {
+            Refusal::BadName(problem) => write!(formatter, "{algorithm:?} is no name: {problem}"),
+            Refusal::NameTaken => write!(formatter, "there is another {algorithm}"),
+            Refusal::NotRegistered => write!(formatter, "{algorithm} is not registered"),
+            Refusal::DoesNotFit { ranks, root } => {
+                write!(formatter, "{algorithm} does not support {ranks} ranks with root {root}")
+            }
+            // It names the algorithm itself.
+            Refusal::Wrong(counterexample) => counterexample.fmt(formatter),
+            Refusal::TooLarge { steps_max } => {
+                write!(formatter, "{algorithm} has more than {steps_max} steps here, too many to prove")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Refused {}

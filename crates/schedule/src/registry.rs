@@ -1,0 +1,283 @@
+//! The algorithms that a communicator has: those of this crate, and those of the user.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use crate::verify::{prove, schedules};
+use crate::{Admit, Algorithm, Collective, Cost, Digest, Proof, Refusal, Refused, Shape, algorithms};
+
+/// The most steps, of all ranks and all roots, that are proved when an algorithm is registered.
+pub const PROOF_STEPS_MAX: u64 = 10_000_000;
+
+/// The most steps that a rank proves by itself when it first uses an algorithm in a group.
+pub const FIRST_USE_STEPS_MAX: u64 = 1_000_000;
+
+/// An unknown name is answered with so many that are like it.
+const NEAREST_MAX: usize = 3;
+
+/// What is done before an algorithm from outside is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trust {
+    /// It is proved for every group that uses it.
+    Prove,
+    /// Nothing is proved: a wrong algorithm gives wrong results, or hangs. For one that was proved elsewhere, and that
+    /// is too large to prove again.
+    Trusted,
+}
+
+/// What is known of an algorithm in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The cost, claimed or counted. Without it the algorithm runs only when it is asked for by name.
+    pub cost: Option<Cost>,
+    /// The largest number of scratch chunks of any rank.
+    pub scratch_chunks: u32,
+    /// Whether every result is summed in the canonical tree.
+    pub canonical: bool,
+    /// The digest of the schedules of all ranks; `None` for an algorithm of this crate, whose name says as much.
+    pub digest: Option<u64>,
+    /// The number of steps of all ranks; 0 if nobody has counted them.
+    pub steps: u64,
+}
+
+impl From<Proof> for Facts {
+    fn from(proof: Proof) -> Self {
+        let Proof { canonical, cost, steps, scratch_chunks, digest, .. } = proof;
+        Self { cost: Some(cost), scratch_chunks, canonical, digest: Some(digest), steps }
+    }
+}
+
+/// What was found out about one algorithm, by shape.
+type Known = Arc<Mutex<HashMap<Shape, Result<Facts, Refused>>>>;
+
+#[derive(Clone)]
+enum Origin {
+    /// From this crate: its claims are proved by the tests, for more shapes than any group has.
+    BuiltIn,
+    Outside {
+        trust: Trust,
+        known: Known,
+    },
+}
+
+#[derive(Clone)]
+struct Entry {
+    algorithm: Arc<Algorithm>,
+    origin: Origin,
+}
+
+/// Algorithms by collective and name. A value: a copy is cheap, and does not change when the original does.
+///
+/// ```
+/// use std::sync::Arc;
+/// use unisono_schedule::{Algorithm, Collective, Registry, Shape, Trust};
+/// let star = Algorithm::new("star", Collective::Broadcast, |builder| {
+///     let (root, ranks) = (builder.root(), builder.ranks());
+///     if builder.rank() == root {
+///         (0..ranks).filter(|rank| *rank != root).for_each(|rank| drop(builder.send(rank, 0)));
+///     } else {
+///         builder.recv(root, 0);
+///     }
+/// });
+/// let mut registry = Registry::built_in();
+/// registry.add(Arc::new(star), Trust::Prove)?;
+/// let star = registry.find(Collective::Broadcast, "star").expect("just added");
+/// assert_eq!(registry.facts(star, &Shape::new(4))?.cost.unwrap().messages, 3);
+/// assert_eq!(registry.nearest(Collective::Broadcast, "stra")[0], "star");
+/// # Ok::<(), unisono_schedule::Refused>(())
+/// ```
+#[derive(Clone)]
+pub struct Registry {
+    entries: Arc<[Entry]>,
+}
+
+static BUILT_IN: LazyLock<Registry> = LazyLock::new(|| {
+    let entry = |algorithm: &Arc<Algorithm>| Entry { algorithm: algorithm.clone(), origin: Origin::BuiltIn };
+    Registry { entries: algorithms().iter().map(entry).collect() }
+});
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self::built_in()
+    }
+}
+
+impl std::fmt::Debug for Registry {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_list().entries(self.algorithms()).finish()
+    }
+}
+
+impl Registry {
+    /// The algorithms of this crate.
+    pub fn built_in() -> Self {
+        BUILT_IN.clone()
+    }
+
+    /// All algorithms; those from outside last.
+    pub fn algorithms(&self) -> impl Iterator<Item = &Arc<Algorithm>> {
+        self.entries.iter().map(|entry| &entry.algorithm)
+    }
+
+    /// Adds an algorithm. What is to be known of it is found out when a group first asks.
+    ///
+    /// # Errors
+    /// [`Refusal::BadName`], [`Refusal::NameTaken`].
+    pub fn add(&mut self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<(), Refused> {
+        if let Some(problem) = problem_of(algorithm.name) {
+            return Err(algorithm.refused(Refusal::BadName(problem)));
+        }
+        if self.find(algorithm.collective, algorithm.name).is_some() {
+            return Err(algorithm.refused(Refusal::NameTaken));
+        }
+        let entry = Entry { algorithm, origin: Origin::Outside { trust, known: Known::default() } };
+        self.entries = self.entries.iter().cloned().chain([entry]).collect();
+        Ok(())
+    }
+
+    /// The algorithm of this name for a collective.
+    pub fn find(&self, collective: Collective, name: &str) -> Option<&Arc<Algorithm>> {
+        self.entry(collective, name).map(|entry| &entry.algorithm)
+    }
+
+    /// The algorithm of this qualified name, such as `all_reduce/ring`.
+    pub fn find_by_name(&self, qualified_name: &str) -> Option<&Arc<Algorithm>> {
+        let (collective, name) = qualified_name.split_once('/')?;
+        self.find(collective.parse().ok()?, name)
+    }
+
+    /// The names of a collective's algorithms that are most like `name`, the nearest first.
+    pub fn nearest(&self, collective: Collective, name: &str) -> Vec<&'static str> {
+        nearest(self.algorithms().filter(|one| one.collective == collective).map(|one| one.name), name)
+    }
+
+    /// As [`Registry::nearest`], among the names of all collectives.
+    pub fn nearest_of_all(&self, name: &str) -> Vec<&'static str> {
+        nearest(self.algorithms().map(|one| one.name), name)
+    }
+
+    /// What is known of an algorithm for `shape`. For one from outside this proves it the first time.
+    ///
+    /// # Errors
+    /// Why it may not be used for such a shape.
+    pub fn facts(&self, algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
+        let entry = self.entry(algorithm.collective, algorithm.name);
+        let entry = entry.ok_or_else(|| algorithm.refused(Refusal::NotRegistered))?;
+        entry.facts(shape)
+    }
+
+    /// Notes what the ranks of a group have found out together of an algorithm from outside.
+    pub fn note(&self, algorithm: &Algorithm, shape: &Shape, facts: Facts) {
+        if let Some(Entry { origin: Origin::Outside { known, .. }, .. }) =
+            self.entry(algorithm.collective, algorithm.name)
+        {
+            known.lock().unwrap_or_else(PoisonError::into_inner).insert(*shape, Ok(facts));
+        }
+    }
+
+    /// The algorithms that may serve such a call in such a group, whatever its root, with their costs.
+    pub fn admitted(
+        &self,
+        collective: Collective,
+        shape: &Shape,
+        admit: &Admit,
+    ) -> Vec<(Arc<Algorithm>, Cost)> {
+        let of_collective = self.entries.iter().filter(|entry| entry.algorithm.collective == collective);
+        let admitted = of_collective.filter_map(|entry| {
+            let facts = entry.facts_of_all_roots(shape)?;
+            let refusal = admit.refusal(&entry.algorithm, facts.canonical);
+            refusal.is_none().then_some((entry.algorithm.clone(), facts.cost?))
+        });
+        admitted.collect()
+    }
+
+    fn entry(&self, collective: Collective, name: &str) -> Option<&Entry> {
+        let is_meant =
+            |entry: &&Entry| entry.algorithm.collective == collective && entry.algorithm.name == name;
+        self.entries.iter().find(is_meant)
+    }
+}
+
+impl Entry {
+    fn facts(&self, shape: &Shape) -> Result<Facts, Refused> {
+        let algorithm = &self.algorithm;
+        match &self.origin {
+            Origin::BuiltIn if !algorithm.supports(shape) => {
+                Err(algorithm.refused(Refusal::DoesNotFit { ranks: shape.ranks, root: shape.root }))
+            }
+            Origin::BuiltIn => Ok(Facts {
+                cost: algorithm.cost_of(shape),
+                scratch_chunks: algorithm.scratch_chunks_of(shape).unwrap_or(0),
+                canonical: algorithm.canonical,
+                digest: None,
+                steps: 0,
+            }),
+            Origin::Outside { trust, known } => {
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let found = || match trust {
+                    Trust::Prove => prove(algorithm, shape, FIRST_USE_STEPS_MAX).map(Facts::from),
+                    Trust::Trusted => believed(algorithm, shape),
+                };
+                known.entry(*shape).or_insert_with(found).clone()
+            }
+        }
+    }
+
+    /// What holds for every root. An algorithm is chosen only for calls with any root, so that the choice does not
+    /// depend on it. `None` if it is refused for some root, or if that is too much to find out here.
+    fn facts_of_all_roots(&self, shape: &Shape) -> Option<Facts> {
+        let facts = self.facts(shape).ok()?;
+        if !self.algorithm.collective.is_rooted() || facts.digest.is_none() {
+            return Some(facts);
+        }
+        let Origin::Outside { known, .. } = &self.origin else { return Some(facts) };
+        let is_known =
+            |shape: &Shape| known.lock().unwrap_or_else(PoisonError::into_inner).contains_key(shape);
+        let mut roots = (0..shape.ranks).map(|root| shape.with_root(root));
+        if facts.steps * u64::from(shape.ranks) > FIRST_USE_STEPS_MAX
+            && !roots.clone().all(|root| is_known(&root))
+        {
+            return None;
+        }
+        // Every root is looked at, whether or not an earlier one was canonical.
+        let canonical =
+            roots.try_fold(facts.canonical, |all, root| Some(self.facts(&root).ok()?.canonical && all))?;
+        Some(Facts { canonical, ..facts })
+    }
+}
+
+/// What an algorithm that is not to be proved says of itself. Its schedules are built for their digest.
+fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
+    let schedules = schedules(algorithm, shape, FIRST_USE_STEPS_MAX)?;
+    let digest = Digest::of_all(schedules.iter().map(|schedule| Digest::of(schedule).value()));
+    Ok(Facts {
+        cost: algorithm.cost_of(shape),
+        scratch_chunks: schedules.iter().map(|schedule| schedule.scratch_chunks).max().unwrap_or(0),
+        canonical: algorithm.canonical,
+        digest: Some(digest.value()),
+        steps: schedules.iter().map(|schedule| schedule.steps.len() as u64).sum(),
+    })
+}
+
+/// Why `name` is none. A name is part of paths, settings and lists.
+fn problem_of(name: &str) -> Option<&'static str> {
+    let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "_-.".contains(letter);
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.len() > crate::INTERNED_BYTES_MAX {
+        Some("it is too long")
+    } else if !name.chars().all(is_letter) {
+        Some("letters, digits and _ - . are allowed")
+    } else {
+        None
+    }
+}
+
+fn nearest(names: impl Iterator<Item = &'static str>, name: &str) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = names.collect();
+    names.sort_unstable();
+    names.dedup();
+    names.sort_by(|one, other| strsim::jaro_winkler(other, name).total_cmp(&strsim::jaro_winkler(one, name)));
+    names.truncate(NEAREST_MAX);
+    names
+}
