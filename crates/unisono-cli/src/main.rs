@@ -3,15 +3,12 @@
 
 #![forbid(unsafe_code)]
 
-mod algo;
 mod arguments;
 mod bench;
 mod calibrate;
 mod demo;
 mod doctor;
-mod forecast;
 mod print;
-mod problem;
 mod random;
 mod run;
 
@@ -19,6 +16,7 @@ use std::process::ExitCode;
 
 use arguments::{Commands, parse};
 use problem::Result;
+use unisono::algorithms_cli::{self, forecast, problem};
 
 fn main() -> ExitCode {
     let done = parse(std::env::args_os()).and_then(|command| command.map_or(Ok(()), execute));
@@ -39,7 +37,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Run(arguments) => run::run(arguments),
         Commands::Bench(arguments) => bench::command::bench(arguments),
         Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
-        Commands::Algo { command } => algo::algo(command),
+        Commands::Algo { command } => algorithms_cli::execute(command, &[], &mut std::io::stdout().lock()),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
         Commands::DemoRank { kill } => demo::rank(kill),
         Commands::Guard { folder } => {

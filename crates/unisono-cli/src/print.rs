@@ -1,27 +1,18 @@
 //! Standard output: it is flushed after each line, so that a reader sees lines at once.
 
-use std::io::{self, ErrorKind, Write};
+use std::io;
 
 use serde::Serialize;
+use unisono::algorithms_cli::print;
 
-use crate::problem::{Problem, Result};
-
-/// What a shell reports of a program that was ended by SIGPIPE.
-const STATUS_READER_GONE: u8 = 141;
+use crate::problem::Result;
 
 /// Prints a line, or several.
 pub(crate) fn line(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{text}").and_then(|()| out.flush()).map_err(|error| match error.kind() {
-        // The reader has closed the pipe, as `head` does.
-        ErrorKind::BrokenPipe => Problem::silent(STATUS_READER_GONE),
-        _ => Problem::failed("standard output", error),
-    })
+    print::line(&mut io::stdout().lock(), text)
 }
 
 /// Prints a JSON document with line breaks, for people.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
-    let text =
-        serde_json::to_string_pretty(document).map_err(|error| Problem::failed("the document", error))?;
-    line(&text)
+    print::document(&mut io::stdout().lock(), document)
 }

@@ -46,8 +46,15 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "cli")]
+#[doc(hidden)]
+pub mod algorithms_cli;
+
 use std::sync::Arc;
 
+#[cfg(feature = "cli")]
+#[doc(inline)]
+pub use algorithms_cli::algorithms_main;
 pub use unisono_communicator::*;
 pub use unisono_engine::in_process;
 pub use unisono_transport_tcp::config::{self, Config};

@@ -122,7 +122,7 @@ fn algorithm_fits(operation: MeasuredOperation, plan: &Plan, ranks: u32) -> Resu
     if algorithm.supports(&shape) {
         return Ok(());
     }
-    let requires = crate::algo::requirements(&algorithm).join(", ");
+    let requires = unisono::algorithms_cli::requirements(&algorithm).join(", ");
     Err(Problem::usage(format!(
         "{} does not fit {ranks} ranks, it requires: {requires}",
         algorithm.qualified_name()

@@ -4,9 +4,10 @@ mod case;
 pub(crate) mod command;
 mod dump;
 pub(crate) mod operations;
+#[cfg(test)]
+mod prediction_tests;
 pub(crate) mod report;
 mod resident;
-pub(crate) mod sizes;
 pub(crate) mod timing;
 mod values;
 

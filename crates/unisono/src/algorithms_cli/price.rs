@@ -1,16 +1,18 @@
-//! `unisono algo price`: what time algorithms are expected to take, and which one the library would choose.
+//! The command `price`: what time algorithms are expected to take, and which one the library would choose.
+
+use std::io::Write;
 
 use serde::Serialize;
-use unisono::Group;
-use unisono_schedule::{Admit, Choice, CostModel, Registry};
+use unisono_schedule::{Admit, Choice, Cost, CostModel, Registry};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::job_settings::JobSettings;
 
-use super::fitting;
-use crate::arguments::PriceArguments;
-use crate::forecast::Forecast;
-use crate::print;
-use crate::problem::Result;
+use super::arguments::PriceArguments;
+use super::commands::fitting;
+use super::forecast::Forecast;
+use super::print;
+use super::problem::{Problem, Result};
+use crate::Group;
 
 /// One algorithm; messages and bytes are those of the rank that has the most.
 #[derive(Serialize)]
@@ -31,12 +33,10 @@ struct Prediction {
 }
 
 impl Prediction {
-    /// `None` for an algorithm of which no cost is known here.
-    fn new(choice: &Choice, bytes: u64, forecast: &Forecast) -> Option<Prediction> {
-        let Choice { algorithm, shape } = choice;
-        let cost = algorithm.cost_of(shape)?;
+    fn new(choice: &Choice, cost: &Cost, bytes: u64, forecast: &Forecast) -> Prediction {
+        let algorithm = &choice.algorithm;
         let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
-        Some(Prediction {
+        Prediction {
             collective: algorithm.collective.name(),
             name: choice.to_string(),
             ranks: forecast.shape.ranks,
@@ -46,9 +46,9 @@ impl Prediction {
             sent_bytes: cost.sent.of(bytes),
             received_bytes: cost.received.of(bytes),
             reduced_bytes: cost.reduced.of(bytes),
-            predicted_us: forecast.microseconds(choice, bytes)?,
+            predicted_us: forecast.microseconds_of(cost, choice, bytes),
             chosen: pick.as_ref() == Some(choice),
-        })
+        }
     }
 
     fn line(&self) -> String {
@@ -61,25 +61,37 @@ impl Prediction {
     }
 }
 
-/// `unisono algo price`.
-pub(crate) fn price(arguments: &PriceArguments) -> Result<()> {
+/// Prints the predictions. Algorithms that may not be used are named at the end.
+pub(super) fn price(arguments: &PriceArguments, registry: &Registry, out: &mut dyn Write) -> Result<()> {
     let &PriceArguments { ranks, bytes, json, .. } = arguments;
-    let name = arguments.name.as_deref();
     let model = cost_model(arguments)?;
     let hosts = vec![0; ranks as usize];
-    let forecast = Forecast::new(Registry::built_in(), model.shape(&hosts), model);
-    let fitting = fitting(name, &forecast.shape)?;
-    let predictions: Vec<Prediction> =
-        fitting.iter().filter_map(|choice| Prediction::new(choice, bytes, &forecast)).collect();
-    if json {
-        return print::document(&predictions);
+    let forecast = Forecast::new(registry.clone(), model.shape(&hosts), model);
+    let (mut predictions, mut refused) = (Vec::new(), Vec::new());
+    for choice in fitting(registry, arguments.name.as_deref(), &forecast.shape)? {
+        match registry.facts(&choice.algorithm, &choice.shape) {
+            Ok(facts) => {
+                predictions.extend(facts.cost.map(|cost| Prediction::new(&choice, &cost, bytes, &forecast)));
+            }
+            Err(refusal) => refused.push(refusal.to_string()),
+        }
     }
-    print::line(&assumptions(&model, ranks))?;
-    print::line(&format!(
+    if json {
+        print::document(out, &predictions)?;
+    } else {
+        table(&predictions, &assumptions(&model, ranks), out)?;
+    }
+    if refused.is_empty() { Ok(()) } else { Err(Problem::failed("no prediction", refused.join("; "))) }
+}
+
+fn table(predictions: &[Prediction], assumptions: &str, out: &mut dyn Write) -> Result<()> {
+    print::line(out, assumptions)?;
+    let header = format!(
         "#{:<33} {:>6} {:>8} {:>14} {:>14} {:>14}",
         "algorithm", "rounds", "messages", "sent (B)", "reduced (B)", "predicted (us)"
-    ))?;
-    predictions.iter().try_for_each(|one| print::line(&one.line()))
+    );
+    print::line(out, &header)?;
+    predictions.iter().try_for_each(|one| print::line(out, &one.line()))
 }
 
 /// The cost model of this machine, or of the network that the arguments describe.

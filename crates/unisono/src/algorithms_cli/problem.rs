@@ -8,38 +8,40 @@ const STATUS_FAILED: u8 = 1;
 
 /// The end of the program.
 #[derive(Debug)]
-pub(crate) struct Problem {
-    pub(crate) status: u8,
+pub struct Problem {
+    /// The exit status.
+    pub status: u8,
     /// Printed after the program's name; empty when the user has been told already.
-    pub(crate) text: String,
+    pub text: String,
 }
 
-pub(crate) type Result<T, E = Problem> = std::result::Result<T, E>;
+/// A result, or the end of the program.
+pub type Result<T, E = Problem> = std::result::Result<T, E>;
 
 impl Problem {
     /// Bad input.
-    pub(crate) fn usage(text: impl Into<String>) -> Problem {
+    pub fn usage(text: impl Into<String>) -> Problem {
         Problem { status: STATUS_USAGE, text: text.into() }
     }
 
     /// `doing` this failed.
-    pub(crate) fn failed(doing: impl Display, error: impl Display) -> Problem {
+    pub fn failed(doing: impl Display, error: impl Display) -> Problem {
         Problem { status: STATUS_FAILED, text: format!("{doing}: {error}") }
     }
 
     /// Ends with `status` and prints nothing more.
-    pub(crate) fn silent(status: u8) -> Problem {
+    pub fn silent(status: u8) -> Problem {
         Problem { status, text: String::new() }
     }
 
     /// Ends with status 1 and prints nothing more: what was printed says what is wrong.
-    pub(crate) fn reported() -> Problem {
+    pub fn reported() -> Problem {
         Problem::silent(STATUS_FAILED)
     }
 }
 
-impl From<unisono::Error> for Problem {
-    fn from(error: unisono::Error) -> Problem {
+impl From<crate::Error> for Problem {
+    fn from(error: crate::Error) -> Problem {
         Problem { status: STATUS_FAILED, text: error.to_string() }
     }
 }

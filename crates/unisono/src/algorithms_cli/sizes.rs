@@ -4,7 +4,10 @@
 const SIZE_BYTES_MAX: u64 = 1 << 40;
 
 /// Bytes from text.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+///
+/// # Errors
+/// A line that says what is allowed.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let suffixes = [('K', 10), ('M', 20), ('G', 30)];
     let (digits, shift) = suffixes
         .iter()

@@ -1,0 +1,394 @@
+//! What each command does: lists, shows and proves algorithms.
+
+use std::io::Write;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use serde::Serialize;
+use unisono_schedule::{
+    Action, Algorithm, Choice, Cost, Counterexample, Refusal, Registry, Schedule, Shape, StepIndex, Summary,
+    verify_range,
+};
+
+use super::arguments::AlgoCommands;
+use super::problem::{Problem, Result};
+use super::{price, print};
+
+/// Numbers of ranks for which the list states the cost: a power of two and another.
+const LISTED_RANKS: [u32; 2] = [8, 12];
+
+/// Answers a command about the algorithms of `registry`.
+pub(super) fn execute(command: AlgoCommands, registry: &Registry, out: &mut dyn Write) -> Result<()> {
+    match command {
+        AlgoCommands::List { json } => list(registry, json, out),
+        AlgoCommands::Show { name, ranks, root, json } => {
+            show(registry, &name, Shape::new(ranks).with_root(root), json, out)
+        }
+        AlgoCommands::Verify { name, all: _, ranks, json } => {
+            verify(registry, name.as_deref(), ranks, json, out)
+        }
+        AlgoCommands::Price(arguments) => price::price(&arguments, registry, out),
+    }
+}
+
+/// The algorithms that have this name: one for `collective/name`, those of all collectives for `name`, all for `None`.
+fn named<'a>(registry: &'a Registry, name: Option<&str>) -> Result<Vec<&'a Arc<Algorithm>>> {
+    let Some(name) = name else { return Ok(registry.algorithms().collect()) };
+    let found: Vec<_> = registry
+        .algorithms()
+        .filter(|algorithm| algorithm.name == name || algorithm.qualified_name() == name)
+        .collect();
+    if found.is_empty() {
+        let names: Vec<_> = registry.algorithms().map(|one| one.qualified_name()).collect();
+        return Err(Problem::usage(format!("unknown algorithm {name:?}, one of: {}", names.join(", "))));
+    }
+    Ok(found)
+}
+
+/// The algorithms of this name that fit `shape`. The name may fix the number of leaders, as in `leaders:4`.
+pub(super) fn fitting(registry: &Registry, name: Option<&str>, shape: &Shape) -> Result<Vec<Choice>> {
+    let (plain, number) = match name.and_then(|name| name.split_once(':')) {
+        Some((plain, number)) => (Some(plain), format!(":{number}")),
+        None => (name, String::new()),
+    };
+    let (fitting, others): (Vec<_>, Vec<_>) =
+        named(registry, plain)?.into_iter().partition(|algorithm| algorithm.supports(shape));
+    if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
+        return Err(Problem::usage(misfit(other, shape)));
+    }
+    let choice = |algorithm: &Arc<Algorithm>| {
+        let name = format!("{}{number}", algorithm.name);
+        let choice = Choice::named(registry, algorithm.collective, &name, shape);
+        choice.map_err(|unknown| Problem::usage(unknown.to_string()))
+    };
+    fitting.into_iter().map(choice).collect()
+}
+
+/// That `algorithm` does not support `shape`. Only its own function knows why, if it requires nothing.
+fn misfit(algorithm: &Algorithm, shape: &Shape) -> String {
+    let (name, requires, ranks) =
+        (algorithm.qualified_name(), requirements(algorithm).join(", "), shape.ranks);
+    if requires.is_empty() {
+        format!("{name} does not fit {ranks} ranks with root {}", shape.root)
+    } else {
+        format!("{name} does not fit {ranks} ranks, it requires {requires}")
+    }
+}
+
+/// What must hold for an algorithm to be used, in words.
+pub fn requirements(algorithm: &Algorithm) -> Vec<&'static str> {
+    let requires = algorithm.requires;
+    [
+        (requires.commutative, "a commutative operator"),
+        (requires.power_of_two, "a power of two of ranks"),
+        (requires.even_counts, "even counts"),
+        (requires.out_of_place, "separate buffers"),
+    ]
+    .iter()
+    .filter_map(|&(required, words)| required.then_some(words))
+    .collect()
+}
+
+#[derive(Serialize)]
+struct Listed {
+    collective: &'static str,
+    name: &'static str,
+    /// Whether it is the program's, and not of this crate.
+    own: bool,
+    requires: Vec<&'static str>,
+    /// Whether it claims so.
+    canonical: bool,
+    summary: String,
+    source: String,
+    costs: Vec<ListedCost>,
+    /// Why a cost is not known.
+    refused: Vec<String>,
+}
+
+/// The cost of the rank that has the most to do; fractions are of the larger of one rank's input and output.
+#[derive(Serialize)]
+struct ListedCost {
+    ranks: u32,
+    rounds: u64,
+    messages: u64,
+    peers: u64,
+    sent: String,
+    received: String,
+    reduced: String,
+}
+
+impl ListedCost {
+    fn new(cost: &Cost, ranks: u32) -> ListedCost {
+        ListedCost {
+            ranks,
+            rounds: cost.rounds,
+            messages: cost.messages,
+            peers: cost.peers,
+            sent: cost.sent.to_string(),
+            received: cost.received.to_string(),
+            reduced: cost.reduced.to_string(),
+        }
+    }
+}
+
+impl Listed {
+    fn new(registry: &Registry, algorithm: &Algorithm) -> Listed {
+        let (mut costs, mut refused) = (Vec::new(), Vec::new());
+        for ranks in LISTED_RANKS {
+            match registry.facts(algorithm, &Shape::new(ranks)) {
+                Ok(facts) => costs.extend(facts.cost.map(|cost| ListedCost::new(&cost, ranks))),
+                Err(refusal) if matches!(refusal.reason, Refusal::DoesNotFit { .. }) => {}
+                Err(refusal) => refused.push(refusal.to_string()),
+            }
+        }
+        Listed {
+            collective: algorithm.collective.name(),
+            name: algorithm.name,
+            own: unisono_schedule::find(algorithm.collective, algorithm.name).is_none(),
+            requires: requirements(algorithm),
+            canonical: algorithm.canonical,
+            summary: algorithm.summary.to_string(),
+            source: algorithm.source.to_string(),
+            costs,
+            refused,
+        }
+    }
+
+    fn text(&self) -> String {
+        let Listed { collective, name, summary, .. } = self;
+        let colon = if summary.is_empty() { "" } else { ": " };
+        let mut text = format!("{collective}/{name}{colon}{summary}");
+        let mut line = |line: &str| text += &format!("\n    {line}");
+        if self.own {
+            line("of this program");
+        }
+        for ListedCost { ranks, rounds, messages, peers, sent, received, reduced } in &self.costs {
+            line(&format!(
+                "{ranks} ranks: {rounds} rounds, {messages} messages, {peers} peers; \
+                 of the vector {sent} sent, {received} received, {reduced} reduced"
+            ));
+        }
+        self.refused.iter().for_each(|why| line(&format!("refused: {why}")));
+        if !self.requires.is_empty() {
+            line(&format!("requires {}", self.requires.join(", ")));
+        }
+        if self.canonical {
+            line("sums in the canonical order");
+        }
+        if !self.source.is_empty() {
+            line(&self.source);
+        }
+        text
+    }
+}
+
+fn list(registry: &Registry, json: bool, out: &mut dyn Write) -> Result<()> {
+    let all: Vec<Listed> = registry.algorithms().map(|one| Listed::new(registry, one)).collect();
+    if json {
+        return print::document(out, &all);
+    }
+    let texts: Vec<String> = all.iter().map(Listed::text).collect();
+    print::line(out, &texts.join("\n"))
+}
+
+#[derive(Serialize)]
+struct Shown {
+    collective: &'static str,
+    name: &'static str,
+    ranks: u32,
+    root: u32,
+    schedules: Vec<ShownSchedule>,
+}
+
+#[derive(Serialize)]
+struct ShownSchedule {
+    rank: u32,
+    extents: u32,
+    scratch_chunks: u32,
+    steps: Vec<ShownStep>,
+}
+
+/// One step; fields that its action does not have are null.
+#[derive(Serialize)]
+struct ShownStep {
+    action: &'static str,
+    peer: Option<u16>,
+    extent: u32,
+    reads: Option<String>,
+    writes: Option<String>,
+    after: Vec<usize>,
+}
+
+impl ShownSchedule {
+    fn new(schedule: &Schedule) -> ShownSchedule {
+        let step = |(index, step): (StepIndex, &unisono_schedule::Step)| ShownStep {
+            action: match step.action {
+                Action::Send { .. } => "send",
+                Action::Recv { .. } => "recv",
+                Action::RecvReduce { .. } => "recv_reduce",
+                Action::Copy { .. } => "copy",
+            },
+            peer: step.action.link().map(|(peer, _)| peer),
+            extent: step.extent,
+            reads: step.action.reads().map(|slot| slot.to_string()),
+            writes: step.action.writes().map(|slot| slot.to_string()),
+            after: schedule.dependencies(index).iter().map(|earlier| earlier.index()).collect(),
+        };
+        ShownSchedule {
+            rank: schedule.rank,
+            extents: schedule.chunks,
+            scratch_chunks: schedule.scratch_chunks,
+            steps: schedule.indexed().map(step).collect(),
+        }
+    }
+}
+
+fn show(registry: &Registry, name: &str, shape: Shape, json: bool, out: &mut dyn Write) -> Result<()> {
+    if shape.root >= shape.ranks {
+        let problem =
+            format!("--root {}: {} ranks have roots 0 to {}", shape.root, shape.ranks, shape.ranks - 1);
+        return Err(Problem::usage(problem));
+    }
+    let mut shown = Vec::new();
+    for Choice { algorithm, shape } in fitting(registry, Some(name), &shape)? {
+        let schedules = (0..shape.ranks).map(|rank| algorithm.try_schedule(&shape, rank));
+        let schedules = schedules.collect::<Result<Vec<Schedule>, _>>();
+        let schedules = schedules.map_err(|refused| Problem::failed("the schedules", refused))?;
+        if json {
+            let schedules = schedules.iter().map(ShownSchedule::new).collect();
+            let (collective, name) = (algorithm.collective.name(), algorithm.name);
+            shown.push(Shown { collective, name, ranks: shape.ranks, root: shape.root, schedules });
+            continue;
+        }
+        print::line(out, format!("{}: {}", algorithm.qualified_name(), algorithm.summary).trim_end())?;
+        for schedule in schedules {
+            print::line(out, schedule.to_string().trim_end())?;
+        }
+    }
+    if json { print::document(out, &shown) } else { Ok(()) }
+}
+
+/// The result of the proof of one algorithm.
+#[derive(Serialize)]
+struct Verified {
+    collective: &'static str,
+    name: &'static str,
+    ranks: [u32; 2],
+    proved: bool,
+    shapes: u64,
+    steps: u64,
+    counterexample: Option<String>,
+}
+
+fn verify(
+    registry: &Registry,
+    name: Option<&str>,
+    ranks: RangeInclusive<u32>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let algorithms: Vec<&Algorithm> = named(registry, name)?.into_iter().map(|one| &**one).collect();
+    let results = verify_range(&algorithms, ranks.clone());
+    let results: Vec<_> = algorithms.into_iter().zip(results).collect();
+    report(&results, &ranks, json, out)
+}
+
+type Proved<'a> = (&'a Algorithm, Result<Summary, Counterexample>);
+
+fn report(
+    results: &[Proved<'_>],
+    ranks: &RangeInclusive<u32>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let verified = |(algorithm, result): &Proved<'_>| {
+        let Summary { shapes, steps, .. } = result.as_ref().copied().unwrap_or_default();
+        Verified {
+            collective: algorithm.collective.name(),
+            name: algorithm.name,
+            ranks: [*ranks.start(), *ranks.end()],
+            proved: result.is_ok(),
+            shapes,
+            steps,
+            counterexample: result.as_ref().err().map(Counterexample::to_string),
+        }
+    };
+    let all: Vec<Verified> = results.iter().map(verified).collect();
+    if json {
+        print::document(out, &all)?;
+    } else {
+        let range = format!("{} to {} ranks", ranks.start(), ranks.end());
+        all.iter().try_for_each(|one| print::line(out, &one.line(&range)))?;
+    }
+    if all.iter().all(|one| one.proved) { Ok(()) } else { Err(Problem::reported()) }
+}
+
+impl Verified {
+    fn line(&self, range: &str) -> String {
+        let Verified { collective, name, shapes, steps, counterexample, .. } = self;
+        match counterexample {
+            None => format!("{collective}/{name}: proved for {range}: {shapes} shapes, {steps} steps"),
+            Some(counterexample) => format!("wrong: {counterexample}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use unisono_schedule::{Collective, algorithms, find, verify_schedules};
+
+    use super::*;
+
+    #[test]
+    fn a_counterexample_is_reported_and_fails() {
+        let ring = find(Collective::AllGather, "ring").unwrap();
+        // Rank 2's steps, given to rank 1 as well.
+        let schedules = [0, 2, 2].map(|rank| ring.schedule(&Shape::new(3), rank));
+        let counterexample = verify_schedules(ring, &Shape::new(3), &schedules).unwrap_err();
+        let (text, mut out) = (counterexample.to_string(), Vec::new());
+        let results = [(&**ring, Ok(Summary::default())), (&**ring, Err(counterexample))];
+        assert!(report(&results[..1], &(3..=3), true, &mut out).is_ok());
+        assert_eq!(report(&results, &(3..=3), true, &mut out).unwrap_err().status, 1);
+        let line = Verified {
+            collective: "all_gather",
+            name: "ring",
+            ranks: [3, 3],
+            proved: false,
+            shapes: 0,
+            steps: 0,
+            counterexample: Some(text.clone()),
+        }
+        .line("3 to 3 ranks");
+        assert!(line.contains(&text), "{line}");
+    }
+
+    #[test]
+    fn a_number_says_how_many_lead_and_is_refused_elsewhere() {
+        let (registry, eight) = (Registry::built_in(), Shape::new(8));
+        let [led] = &fitting(&registry, Some("leaders:4"), &eight).unwrap()[..] else {
+            panic!("one algorithm")
+        };
+        assert_eq!((led.algorithm.name, led.shape), ("leaders", eight.with_leaders(4)));
+        assert!(
+            fitting(&registry, Some("all_reduce/leaders:5"), &eight)
+                .unwrap_err()
+                .text
+                .contains("1 to 4 of them")
+        );
+        assert!(
+            fitting(&registry, Some("ring:2"), &eight)
+                .unwrap_err()
+                .text
+                .contains("only leaders takes a number")
+        );
+    }
+
+    #[test]
+    fn a_name_stands_for_one_algorithm_or_for_all_that_bear_it() {
+        let registry = Registry::built_in();
+        assert_eq!(named(&registry, Some("all_reduce/ring")).unwrap().len(), 1);
+        assert!(named(&registry, Some("ring")).unwrap().len() > 1);
+        assert_eq!(named(&registry, None).unwrap().len(), algorithms().len());
+        assert!(named(&registry, Some("rings")).unwrap_err().text.contains("all_reduce/ring"));
+    }
+}

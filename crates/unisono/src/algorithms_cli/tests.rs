@@ -1,0 +1,77 @@
+//! `algorithms_main` of programs with an algorithm of their own, good and wrong.
+
+use unisono_schedule::{Collective, Own};
+
+use super::*;
+
+/// An all-reduce between two ranks. The wrong one leaves out the sum.
+fn pair(name: &'static str, right: bool) -> Arc<Algorithm> {
+    let pair = Algorithm::new(name, Collective::AllReduce, move |builder| {
+        let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
+        builder.send(peer, 0);
+        if right {
+            builder.recv_reduce(peer, 0, own, true);
+        } else {
+            builder.recv(peer, 0);
+        }
+    });
+    Arc::new(pair.fits(|shape| shape.ranks == 2))
+}
+
+/// The exit status, the output and the errors.
+fn asked(own: &[Arc<Algorithm>], line: &str) -> (u8, String, String) {
+    let (mut out, mut errors) = (Vec::new(), Vec::new());
+    let words = line.split(' ').map(OsString::from).collect();
+    let status = answer(own, words, &mut out, &mut errors);
+    (status, String::from_utf8(out).unwrap(), String::from_utf8(errors).unwrap())
+}
+
+#[test]
+fn a_programs_own_algorithm_is_listed_shown_proved_and_priced() {
+    let own = [pair("pair", true)];
+    let (status, listed, _) = asked(&own, "prog list");
+    assert_eq!((status, listed.matches("of this program").count()), (0, 1), "{listed}");
+    assert!(listed.contains("all_reduce/pair\n    of this program") && listed.contains("all_reduce/ring: "));
+    let (status, shown, _) = asked(&own, "prog show pair -n 2");
+    assert_eq!((status, shown.matches("recv_reduce").count()), (0, 2), "{shown}");
+    let (status, proved, _) = asked(&own, "prog verify pair --ranks 1..4");
+    assert_eq!(
+        (status, proved.contains("all_reduce/pair: proved for 1 to 4 ranks: 1 shapes")),
+        (0, true),
+        "{proved}"
+    );
+    let (status, priced, _) = asked(&own, "prog price pair --ranks 2 --bytes 1K --alpha-us 1 --json");
+    let priced: serde_json::Value = serde_json::from_str(&priced).unwrap();
+    assert_eq!((status, &priced[0]["rounds"], &priced[0]["sent_bytes"]), (0, &1.into(), &1024.into()));
+}
+
+#[test]
+fn a_wrong_algorithm_gets_its_counterexample() {
+    let own = [pair("pair", false)];
+    let (status, verified, errors) = asked(&own, "prog verify pair --ranks 2");
+    assert_eq!((status, errors.as_str()), (1, ""));
+    assert!(verified.starts_with("wrong: all_reduce/pair"), "{verified}");
+    let (status, priced, errors) = asked(&own, "prog price --all --ranks 2 --bytes 1K");
+    assert!(status == 1 && priced.contains("all_reduce/ring"), "{priced}");
+    assert!(errors.starts_with("prog: no prediction: ") && errors.contains("all_reduce/pair"), "{errors}");
+    // Others are not stopped by it.
+    assert_eq!(asked(&own, "prog verify all_reduce/ring --ranks 2").0, 0);
+}
+
+#[test]
+fn a_name_that_is_taken_or_none_and_a_bad_command_line_are_one_line() {
+    let twice = [pair("pair", true), pair("pair", true)];
+    let line = |own: &[Arc<Algorithm>], words| {
+        let (status, out, errors) = asked(own, words);
+        assert_eq!((status, out.as_str(), errors.lines().count()), (2, "", 1), "{errors}");
+        errors
+    };
+    assert_eq!(line(&twice, "bin/prog list"), "prog: there is another all_reduce/pair\n");
+    assert_eq!(line(&[pair("ring", true)], "prog list"), "prog: there is another all_reduce/ring\n");
+    assert!(line(&[pair("a pair", true)], "prog list").contains("is no name"));
+    assert!(line(&[pair("pair", true)], "prog show pair -n 3").contains("does not fit 3 ranks"));
+    assert!(line(&[], "bin/prog dance").contains("one of: list, show, verify, price"));
+    assert!(line(&[], "bin/prog verify").contains("usage: prog verify"));
+    let (status, help, _) = asked(&[], "bin/prog --help");
+    assert!(status == 0 && help.contains("Usage: prog <COMMAND>"), "{help}");
+}
