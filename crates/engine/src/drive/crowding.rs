@@ -13,24 +13,36 @@ use std::time::{Duration, Instant};
 /// they give way or sleep as soon as they wait.
 const YIELD_LONG: Duration = Duration::from_millis(2);
 
-/// How long a thread sleeps at once after a long yield that came unexpectedly: as long as it lasted, since it may not
-/// come again.
+/// How long a thread sleeps at once after the first long yield: as long as it lasted, since it may not come again.
 const REST_MIN: Duration = Duration::from_millis(4);
 
-/// The longest such time: what a machine that becomes quiet is slower for at most.
-const REST_MAX: Duration = Duration::from_millis(512);
+/// The longest such time: a machine that has become quiet is slower for that long at most.
+const REST_MAX: Duration = Duration::from_millis(1024);
+
+/// Short yields of this time together show that the other work has ended. Only yields count, not the time between
+/// calls.
+const QUIET_MIN: Duration = Duration::from_millis(32);
 
 /// Whether other work shares the core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Crowding {
-    /// While other work is there: until when idle threads sleep at once, and how long that was to be.
-    rest: Option<(Instant, Duration)>,
+    /// While other work is there.
+    rest: Option<Rest>,
+}
+
+/// A time in which idle threads sleep at once, and what came after it.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Instant,
+    length: Duration,
+    /// Short yields since then.
+    quiet: Duration,
 }
 
 impl Crowding {
     /// Whether a thread that is idle at `now` sleeps at once.
     pub(crate) fn is_resting(&self, now: Instant) -> bool {
-        self.rest.is_some_and(|(until, _)| now < until)
+        self.rest.is_some_and(|rest| now < rest.until)
     }
 
     /// Whether other work was there when a thread last gave way.
@@ -39,18 +51,21 @@ impl Crowding {
     }
 
     /// A thread gave way at `before` and went on at `after`. A long yield makes the next rest longer than the one
-    /// before: the other work has not ended. Once threads give way for as long as they have rested, and no yield is
-    /// long, it has.
+    /// before, since the other work goes on; enough short ones end it.
     pub(crate) fn gave_way(&mut self, before: Instant, after: Instant) {
-        let is_long = after.saturating_duration_since(before) >= YIELD_LONG;
+        let elapsed = after.saturating_duration_since(before);
+        let is_long = elapsed >= YIELD_LONG;
         self.rest = match self.rest {
-            Some((until, length)) if before > until + length => is_long.then(|| (after + REST_MIN, REST_MIN)),
-            Some((_, length)) if is_long => {
-                let length = (length * 2).min(REST_MAX);
-                Some((after + length, length))
+            None if !is_long => None,
+            None => Some(Rest { until: after + REST_MIN, length: REST_MIN, quiet: Duration::ZERO }),
+            Some(rest) if is_long => {
+                let length = (rest.length * 2).min(REST_MAX);
+                Some(Rest { until: after + length, length, quiet: Duration::ZERO })
             }
-            None if is_long => Some((after + REST_MIN, REST_MIN)),
-            rest => rest,
+            Some(rest) => {
+                let quiet = rest.quiet + elapsed;
+                (quiet < QUIET_MIN).then_some(Rest { quiet, ..rest })
+            }
         };
     }
 }
@@ -61,6 +76,13 @@ mod tests {
 
     const SHORT: Duration = Duration::from_micros(30);
     const LONG: Duration = Duration::from_millis(4);
+
+    /// How many milliseconds of rest follow a long yield at `now`.
+    fn rest_ms(crowding: &mut Crowding, now: Instant) -> u64 {
+        crowding.gave_way(now, now + LONG);
+        let is_over = |passed: &u64| !crowding.is_resting(now + LONG + Duration::from_millis(*passed));
+        (0..10_000).find(is_over).unwrap()
+    }
 
     #[test]
     fn short_yields_go_on() {
@@ -73,30 +95,25 @@ mod tests {
     }
 
     #[test]
-    fn short_yields_for_as_long_as_the_rest_end_it() {
-        let (mut crowding, start) = (Crowding::default(), Instant::now());
-        crowding.gave_way(start, start + LONG);
-        let end_of_rest = start + LONG + REST_MIN;
-        crowding.gave_way(end_of_rest, end_of_rest + SHORT);
-        assert!(crowding.is_crowded() && !crowding.is_resting(end_of_rest));
-        let later = end_of_rest + REST_MIN + SHORT;
-        crowding.gave_way(later, later + SHORT);
-        assert!(!crowding.is_crowded());
+    fn rests_grow_while_the_other_work_lasts_also_after_a_long_time_without_calls() {
+        let (mut crowding, mut now) = (Crowding::default(), Instant::now());
+        for expected in [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024] {
+            assert_eq!(rest_ms(&mut crowding, now), expected);
+            crowding.gave_way(now, now + SHORT);
+            now += Duration::from_secs(60);
+        }
     }
 
     #[test]
-    fn rests_grow_while_the_other_work_lasts_and_begin_anew_when_it_comes_back() {
+    fn enough_short_yields_end_it() {
         let (mut crowding, mut now) = (Crowding::default(), Instant::now());
-        let mut rest = |now: Instant| {
-            crowding.gave_way(now, now + LONG);
-            let milliseconds =
-                (0..10_000).find(|&passed| !crowding.is_resting(now + LONG + Duration::from_millis(passed)));
-            milliseconds.unwrap()
-        };
-        for expected in [4, 8, 16, 32, 64, 128, 256, 512, 512] {
-            assert_eq!(rest(now), expected);
-            now += LONG + Duration::from_millis(expected);
+        assert_eq!([rest_ms(&mut crowding, now), rest_ms(&mut crowding, now)], [4, 8]);
+        let mut yields = 0;
+        while crowding.is_crowded() {
+            crowding.gave_way(now, now + SHORT);
+            (now, yields) = (now + SHORT, yields + 1);
         }
-        assert_eq!(rest(now + Duration::from_secs(5)), 4);
+        assert_eq!(yields, QUIET_MIN.as_micros().div_ceil(SHORT.as_micros()));
+        assert_eq!(rest_ms(&mut crowding, now), 4, "it begins anew");
     }
 }
