@@ -19,9 +19,9 @@ const REST_MIN: Duration = Duration::from_millis(4);
 /// The longest such time: a machine that has become quiet is slower for that long at most.
 const REST_MAX: Duration = Duration::from_millis(1024);
 
-/// Short yields of this time together show that the other work has ended. Only yields count, not the time between
-/// calls.
-const QUIET_MIN: Duration = Duration::from_millis(32);
+/// Short yields of this time together show that the other work has ended: they cost as much as one long yield. Only
+/// yields count, not the time between calls.
+const QUIET_MIN: Duration = Duration::from_millis(4);
 
 /// Whether other work shares the core.
 #[derive(Clone, Copy, Debug, Default)]
