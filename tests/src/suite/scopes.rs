@@ -100,7 +100,8 @@ pub fn one_deadline_for_all_calls(backend: &dyn Backend) {
         sum(&*scope).unwrap();
         if comm.group().rank() == 1 {
             done.wait();
-            return sum(&*scope).unwrap_err();
+            // Rank 0 may have sent its part before its time was over, and then the first of these gets all it needs.
+            return (0..3).find_map(|_| sum(&*scope).err()).unwrap();
         }
         std::thread::sleep(between);
         let error = sum(&scope.with(CallOptions::new().timeout(Duration::from_secs(60)))).unwrap_err();
