@@ -42,7 +42,7 @@ pub fn several_threads_wait(backend: &dyn Backend) {
 pub fn several_threads_get_the_error(backend: &dyn Backend) {
     run(backend, 2, &options(), |comm| {
         if comm.group().rank() == 1 {
-            // The cancellation may overtake the message. Until it comes this rank stays: one that has left would be lost.
+            // Until the cancellation comes, this rank stays: one that has left would be lost.
             while comm.recv(&mut [0u8], Peer::Rank(0), 1).is_ok() {}
             return;
         }
