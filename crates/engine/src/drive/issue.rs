@@ -72,6 +72,7 @@ impl<L: Links + 'static> Shared<L> {
         if let Some(scope) = scope {
             call.options = scope.options(&call.options);
         }
+        self.bound_by(scope, &mut call.options);
         let order = scope.map_or(&**gate.order(), ScopeTurn::order);
         let patience = gate.patience(call.descriptor.label, &call.options);
         let info = || uncounted(&call.descriptor, call.site);
@@ -101,6 +102,7 @@ impl<L: Links + 'static> Shared<L> {
         if let Some(scope) = scope {
             call.options = scope.options(&call.options);
         }
+        self.bound_by(scope, &mut call.options);
         let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
         let patience = self.gate.patience(call.descriptor.label, &call.options);
         let info = || uncounted(&call.descriptor, call.site);
@@ -134,7 +136,7 @@ impl<L: Links + 'static> Shared<L> {
         Work::new(RequestHandle { request, shared: self.clone() })
     }
 
-    /// A message within a scope ends with it.
+    /// A call within a scope ends with it, also one that waits for its turn.
     fn bound_by(&self, scope: Option<&ScopeTurn>, options: &mut CallOptions) {
         if scope.is_some() {
             options.timeout = Some(timeout_within(scope.map(ScopeTurn::enclosing), options, &self.gate));
