@@ -8,7 +8,7 @@ const TURNS: usize = 200;
 
 /// Short ones, the longest that leaves in one piece with its header, longer ones, the longest that is sent without
 /// asking, and one that asks and fits into a pipe at once.
-const LENGTHS: [usize; 7] = [0, 64, 4064, 4065, 20_000, 64 * 1024, 300 * 1024];
+const LENGTHS: [usize; 7] = [0, 64, 4064, 4065, 20_000, 512 * 1024, 600 * 1024];
 
 #[test]
 fn a_steady_ping_pong_allocates_nothing() {

@@ -18,7 +18,7 @@ use unisono_transport_tcp::config::Config;
 const ENDS: [&str; 2] = ["close", "drop"];
 
 /// How many messages of how many `u64`, which the system takes although nobody reads: short ones of which there are so
-/// many that credit comes back, and the longest that is sent without asking.
+/// many that credit comes back, and a long one.
 const MESSAGES: [(usize, usize); 3] = [(4096, 1), (40, 100), (1, 8192)];
 
 fn message(number: usize, length: usize) -> Vec<u64> {

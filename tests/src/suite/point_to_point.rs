@@ -35,7 +35,7 @@ pub fn ring_of_messages(backend: &dyn Backend) {
 pub fn tags_choose(backend: &dyn Backend) {
     run_each(backend, &[2, 4], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        for &length in &[1, 30_000] {
+        for &length in &[1, 150_000] {
             let works: Vec<Work> = if rank == 0 {
                 let tags = (1..ranks).flat_map(|to| [5, u32::MAX, 0].map(|tag| (to, tag)));
                 tags.map(|(to, tag)| comm.send_async(message(tag, length), to, tag)).collect()
@@ -78,7 +78,7 @@ pub fn order_per_pair_and_tag(backend: &dyn Backend) {
 pub fn any_source(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        for &length in &[1, 30_000] {
+        for &length in &[1, 150_000] {
             let work = comm.send_async(message(rank, length), 0, 4);
             if rank == 0 {
                 let mut sources = BTreeSet::new();

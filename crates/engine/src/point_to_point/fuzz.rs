@@ -31,6 +31,9 @@ const PEER: u32 = 1;
 /// Every byte of a message that a frame of ours announces.
 const PAYLOAD: u8 = 0xa5;
 
+/// What makes a message long: with it, some have to ask.
+const LONG: u64 = 700;
+
 /// Bytes that the peer sends for one input at most.
 const STREAM_BYTES_MAX: usize = 512 * 1024;
 
@@ -93,7 +96,7 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let peer =
         [Peer::Rank(PEER), Peer::Any][usize::from(input.below(2)) & usize::from(is_receive(operation))];
-    let count = u64::from(input.u8()) * if input.rarely(LONG_ONE_IN) { 300 } else { 1 };
+    let count = u64::from(input.u8()) * if input.rarely(LONG_ONE_IN) { LONG } else { 1 };
     let bytes = count as usize * dtype.bytes();
     let (message_bytes, room_bytes) = if is_receive(operation) { (0, bytes) } else { (bytes, 0) };
     let descriptor = Descriptor {
@@ -123,7 +126,7 @@ fn arrive(stream: &mut Vec<u8>, input: &mut Input<'_>) {
     let dtype = [DType::U8, DType::F32][usize::from(input.below(2))];
     let bytes = match input.below(LONG_ONE_IN) {
         0 => input.u64(),
-        1 => u64::from(input.u8()) * 300 * 4,
+        1 => u64::from(input.u8()) * LONG * 4,
         _ => u64::from(input.u8()) * 4,
     };
     let credit = match input.below(8) {

@@ -35,7 +35,7 @@ use transfer::{Owned, Sink, Transfer, WaitingTransfer};
 pub(crate) use transfer::Borrowed;
 
 /// Longest message that is sent without asking.
-pub(crate) const EAGER_BYTES_MAX: u64 = 64 * 1024;
+pub(crate) const EAGER_BYTES_MAX: u64 = 512 * 1024;
 
 /// The call about which the rank that a message waits for is asked: the collective in progress here, or the next one.
 /// The answer says which call that rank is in.
