@@ -76,16 +76,22 @@ impl PipeDouble {
         (0..ranks).map(|rank| (0..ranks).map(|peer| link(rank, peer)).collect()).collect()
     }
 
-    /// Reads the bytes again that are kept in the sender's `memory`. Returns how many of them have changed.
+    /// Reads the bytes again that are kept in the sender's `memory`. Returns how many of them have changed, or lie
+    /// elsewhere although the link need not copy them.
     pub(super) fn look(&self, memory: &[&[u8]]) -> usize {
         let now_at = |address: usize| {
             memory.iter().find_map(|part| part.get(address.checked_sub(part.as_ptr().addr())?)).copied()
         };
         let mut changed = 0;
-        for byte in &mut lock(&self.pipes).bytes[self.out] {
-            if let Some(now) = byte.kept_at.and_then(now_at).filter(|now| *now != byte.value) {
-                byte.value = now;
-                changed += 1;
+        let pipes = &mut *lock(&self.pipes);
+        for byte in &mut pipes.bytes[self.out] {
+            let Some(address) = byte.kept_at else { continue };
+            match now_at(address) {
+                Some(now) => {
+                    changed += usize::from(now != byte.value);
+                    byte.value = now;
+                }
+                None => changed += usize::from(pipes.keeps != Keeps::Everything),
             }
         }
         changed
