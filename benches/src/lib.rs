@@ -83,8 +83,12 @@ struct RecordingLink {
 }
 
 impl Link for RecordingLink {
-    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.links.link(self.edge).try_send(bytes)
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
+        self.links.link(self.edge).try_send(bytes, copied_bytes)
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        self.links.link(self.edge).unreleased_bytes()
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -143,8 +147,12 @@ pub struct Replay {
 }
 
 impl Link for Replay {
-    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         Ok(bytes.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -14,6 +14,7 @@ use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
+use crate::late::{LateLinks, Releases};
 use crate::sample::mix;
 
 /// Makes worlds.
@@ -101,6 +102,30 @@ impl Backend for FaultyInProcess {
         let plan = |rank| FaultPlan { seed: mix(self.0.seed ^ mix(u64::from(rank))), ..self.0 };
         InProcessJob::boxed(in_process::world_of_groups(ranks, options, |rank, links| {
             Faulty::new(links, plan(rank))
+        }))
+    }
+
+    fn rank_counts(&self) -> &'static [u32] {
+        &[1, 2, 3, 5, 8]
+    }
+
+    fn large_rank_counts(&self) -> &'static [u32] {
+        &[16]
+    }
+}
+
+/// [`InProcess`] over links that release bytes late.
+pub struct LateInProcess;
+
+impl Backend for LateInProcess {
+    fn name(&self) -> &'static str {
+        "late in_process"
+    }
+
+    fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job> {
+        let releases = Releases::default();
+        InProcessJob::boxed(in_process::world_of_groups(ranks, options, |rank, links| {
+            LateLinks::new(rank, links, &releases)
         }))
     }
 

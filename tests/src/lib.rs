@@ -11,10 +11,11 @@
 
 pub mod backend;
 pub mod case;
+mod late;
 pub mod sample;
 pub mod suite;
 pub mod watchdog;
 pub mod world;
 
-pub use backend::{Backend, FaultyInProcess, InProcess, Tcp, TcpChecked};
+pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
 pub use watchdog::watchdog;

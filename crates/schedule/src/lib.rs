@@ -15,6 +15,8 @@
 //! * Step i waits for `dependencies(i)`, piece by piece: its piece k waits for piece min(k, last) of each of them. A
 //!   step of an empty extent counts as having one piece, piece 0, without bytes.
 //! * Per link and direction, steps are served in piece order: piece 0 of every step in list order, then piece 1.
+//! * A send has finished a piece when these bytes may be overwritten. That may be as late as when the peer has received
+//!   them, unless the send is [buffered](Schedule::is_buffered).
 //! * A scratch chunk is a window of two pieces: piece k of a write waits until every other step that touches the
 //!   chunk has finished piece k - 2, or has finished.
 

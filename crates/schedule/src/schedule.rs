@@ -19,6 +19,8 @@ pub struct Schedule {
     pub steps: Vec<Step>,
     dependencies: Lists,
     scratch_steps: Lists,
+    /// By step: whether it is a send that is buffered.
+    buffered: Vec<bool>,
 }
 
 impl Schedule {
@@ -56,7 +58,8 @@ impl Schedule {
         let dependencies =
             Lists::new((0..steps.len()).map(|step| dependencies.get(step).map_or(&[][..], |d| d)));
         let scratch_steps = Lists::new(touching.iter().map(Vec::as_slice));
-        Self { rank, chunks, scratch_chunks, steps, dependencies, scratch_steps }
+        let buffered = buffered(&steps, &dependencies);
+        Self { rank, chunks, scratch_chunks, steps, dependencies, scratch_steps, buffered }
     }
 
     /// The steps with their indices, in order.
@@ -69,6 +72,15 @@ impl Schedule {
         self.dependencies.get(step.index())
     }
 
+    /// Whether `step` is a send that must be buffered, as in MPI's buffered mode: the link copies the bytes, so that
+    /// they may be overwritten at once.
+    ///
+    /// That is a send that a reduction of the same extent waits for, as in an exchange: each of the peers adds to the
+    /// value that it has sent. If each of them waited until the other had received it, both would wait for ever.
+    pub fn is_buffered(&self, step: StepIndex) -> bool {
+        self.buffered[step.index()]
+    }
+
     /// The steps that read or write a scratch chunk, in order.
     pub fn scratch_steps(&self, scratch: u32) -> &[StepIndex] {
         self.scratch_steps.get(scratch as usize)
@@ -77,6 +89,20 @@ impl Schedule {
 
 fn indexed(steps: &[Step]) -> impl DoubleEndedIterator<Item = (StepIndex, &Step)> {
     steps.iter().enumerate().map(|(index, step)| (StepIndex::new(index), step))
+}
+
+fn buffered(steps: &[Step], dependencies: &Lists) -> Vec<bool> {
+    let mut buffered = vec![false; steps.len()];
+    let reductions = indexed(steps).filter(|(_, step)| matches!(step.action, Action::RecvReduce { .. }));
+    for (index, step) in reductions {
+        for earlier in dependencies.get(index.index()) {
+            // The verifier reports a dependency that does not exist.
+            let Some(other) = steps.get(earlier.index()) else { continue };
+            buffered[earlier.index()] |=
+                other.extent == step.extent && matches!(other.action, Action::Send { .. });
+        }
+    }
+    buffered
 }
 
 /// Lists of step indices, one after the other (compressed sparse rows).

@@ -51,6 +51,33 @@ fn everybody_receiving_first_is_a_deadlock() {
     assert_eq!(cycle.len(), 4, "{text}");
 }
 
+/// All ranks send around a ring the bytes into which they receive. A link that keeps the bytes until the peer has
+/// received them would stop them all.
+#[test]
+fn a_rotation_in_place_needs_room() {
+    let rotation = |into_scratch: bool| {
+        let rotation = move |builder: &mut Builder| {
+            let (to, from) = (builder.ahead(1), builder.behind(1) as u16);
+            builder.send(to, 0);
+            let destination = if into_scratch { builder.scratch() } else { Slot::Output };
+            builder.push(0, Action::Recv { peer: from, destination });
+            builder.deliver(0);
+        };
+        Algorithm::new("wrong", Collective::AllReduce, rotation)
+    };
+    let (found, text) = fault(&rotation(false), 3);
+    let Fault::Unbuffered { cycle } = found else { panic!("{text}") };
+    assert_eq!(cycle.len(), 3, "{text}");
+    assert!(
+        text.starts_with("all_reduce/wrong with 3 ranks: deadlock if links do not buffer: rank "),
+        "{text}"
+    );
+    assert!(text.ends_with("so receive into a scratch chunk and copy from there"), "{text}");
+    // It cannot hang any more, and adds nothing up.
+    let (found, text) = fault(&rotation(true), 3);
+    assert!(matches!(found, Fault::Output { .. }), "{text}");
+}
+
 #[test]
 fn a_barrier_of_too_few_rounds_lets_ranks_leave() {
     let short = like("barrier/dissemination", |builder| {

@@ -81,3 +81,21 @@ rank 1: 3 extents, 1 scratch chunks
 ";
     assert_eq!(text, expected);
 }
+
+/// Links copy what is buffered. So only exchanges are, and a ring or a tree is not.
+#[test]
+fn only_exchanges_are_buffered() {
+    for algorithm in algorithms() {
+        let buffered = |shape: &Shape| {
+            (0..shape.ranks).any(|rank| {
+                let schedule = algorithm.schedule(shape, rank);
+                schedule.indexed().any(|(index, _)| schedule.is_buffered(index))
+            })
+        };
+        let shapes = (2..=9).map(Shape::new).map(|shape| shape.with_leaders(shape.leaders_max()));
+        let is_buffered = shapes.filter(|shape| algorithm.supports(shape)).any(|shape| buffered(&shape));
+        let name = algorithm.qualified_name();
+        let exchanges = ["all_reduce/recursive_doubling", "all_reduce/leaders"];
+        assert_eq!(is_buffered, exchanges.contains(&name.as_str()), "{name}");
+    }
+}

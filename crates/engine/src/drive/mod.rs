@@ -147,9 +147,10 @@ impl<L: Links + 'static> Failing for LinksGuard<'_, L> {
     }
 
     fn fail_pending(&mut self, error: &Error) {
+        // First of all: links may still read the memory that the calls give back.
+        self.links.shut_down();
         self.shared.queue.drain().iter().for_each(|call| call.request.fail(error.clone()));
         lock(&self.shared.messages).fail(error);
-        self.links.shut_down();
     }
 }
 
@@ -164,7 +165,12 @@ impl<L: Links + 'static> Drop for Shared<L> {
         if !std::thread::panicking() {
             self.see_off();
         }
-        self.queue.drain().iter().for_each(|call| call.request.fail(Error::Closed));
+        let pending = self.queue.drain();
+        if !pending.is_empty() {
+            // Links may still read the memory that the calls give back.
+            self.lock_links().links.shut_down();
+        }
+        pending.iter().for_each(|call| call.request.fail(Error::Closed));
         lock(&self.messages).fail(&Error::Closed);
         self.completions.callbacks().end();
     }

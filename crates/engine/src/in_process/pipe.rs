@@ -53,7 +53,7 @@ impl PipeLink {
 }
 
 impl Link for PipeLink {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, slices: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         match self.exits[self.peer.index()].get() {
             // The rank has left, so nothing reads these bytes. A call that needs nothing more from it goes on.
             Some(Exit::Left { .. }) => return Ok(slices.iter().map(|slice| slice.len()).sum()),
@@ -77,6 +77,10 @@ impl Link for PipeLink {
         drop(pipe);
         (self.wake_peer)();
         Ok(sent)
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -79,14 +79,32 @@ impl Broken {
     }
 }
 
+/// For [`Link::try_send`]: every byte is to be copied.
+pub const COPY_ALL: usize = usize::MAX;
+
 /// One duplex byte stream to one peer; never blocks.
+///
+/// A byte is *posted* when [`Link::try_send`] has taken it, and *released* when its owner may overwrite it. A link that
+/// copies releases what it takes at once. Another one reads the bytes later, from where they lie, and releases them
+/// then.
 pub trait Link {
     /// Takes as many bytes as fit now, from the first slice on. The caller offers the bytes that were not taken again,
     /// before any others: a link may have promised them to the peer.
     ///
+    /// The link copies the first `copied_bytes` of these bytes, as far as it takes them. The others stay where and as
+    /// they are until the link has released them, or until [`Links::shut_down`] or [`Links::close`] has returned.
+    ///
     /// # Errors
     /// `WouldBlock` when none fit; anything else means that the peer is lost.
-    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize>;
+
+    /// How many of the bytes taken so far are not released: those from the first byte that the link still reads on. It
+    /// releases bytes in their order, at the latest when the peer's `try_recv` has given them; this needs no further
+    /// call of the peer. 0 for a link that copies everything. A wrapper asks the link inside.
+    ///
+    /// # Errors
+    /// Any error means that the peer is lost.
+    fn unreleased_bytes(&mut self) -> io::Result<u64>;
 
     /// Fills the slices in order with what has arrived. Never takes more than they hold.
     ///
@@ -108,6 +126,8 @@ pub struct Interest {
     pub readable: bool,
     /// Wake when bytes can be sent (or the peer is lost).
     pub writable: bool,
+    /// Wake when [`Link::unreleased_bytes`] becomes less (or the peer is lost).
+    pub releasable: bool,
 }
 
 /// Why [`Links::wait`] returned.
@@ -147,7 +167,7 @@ pub trait Links: Send {
     fn waker(&self) -> Waker;
 
     /// Ends the outgoing half of every open stream: the peers receive what was sent, and then the end of the stream.
-    /// What arrives here can still be read.
+    /// What arrives here can still be read. A link reads no unreleased bytes after this: it copies them or drops them.
     fn shut_down(&mut self);
 
     /// Closes every stream for good; peers see their end.

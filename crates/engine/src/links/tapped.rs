@@ -55,18 +55,22 @@ impl<K: Links, T: Tap> Tapped<K, T> {
 }
 
 impl<K: Links, T: Tap> Link for TappedLink<K, T> {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, slices: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
         let wanted = slices.iter().map(|slice| slice.len()).sum();
         let allowed = self.tap.before(self.edge, Flow::Out, wanted)?;
         let link = self.links.link(self.edge);
         let sent = if allowed >= wanted {
-            link.try_send(slices)?
+            link.try_send(slices, copied_bytes)?
         } else {
             let first: &[u8] = slices.iter().find(|slice| !slice.is_empty()).map_or(&[], |slice| slice);
-            link.try_send(&[IoSlice::new(&first[..allowed.min(first.len())])])?
+            link.try_send(&[IoSlice::new(&first[..allowed.min(first.len())])], copied_bytes)?
         };
         self.tap.after(self.edge, Flow::Out, sent);
         Ok(sent)
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        self.links.link(self.edge).unreleased_bytes()
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

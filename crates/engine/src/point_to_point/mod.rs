@@ -415,7 +415,7 @@ impl PointToPoint {
             let readable = lane.reads() && self.reads(peer, borrowed, reads_all);
             let writable = lane.writes() && lane.wants_to_write();
             if peer != self.rank && (readable || writable) && links.is_open(edge(peer)) {
-                interest.push(Interest { edge: edge(peer), readable, writable });
+                interest.push(Interest { edge: edge(peer), readable, writable, releasable: false });
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 
-use crate::links::{Broken, Link};
+use crate::links::{Broken, COPY_ALL, Link};
 
 use super::frame::{FRAME_BYTES, Frame};
 use super::transfer::{Borrowed, Transfer};
@@ -82,7 +82,7 @@ impl Outbox {
                 let (header, payload) = front.rest(borrowed);
                 send_long(link, header, &payload[..payload.len().min(CALL_BYTES_MAX)])
             } else {
-                link.try_send(&[IoSlice::new(stage)])
+                link.try_send(&[IoSlice::new(stage)], COPY_ALL)
             };
             match sent {
                 Ok(sent) => self.settle(sent, borrowed),
@@ -128,11 +128,12 @@ impl Outbox {
     }
 }
 
-/// Header and payload in one call, or what is left of the payload.
+/// Header and payload in one call, or what is left of the payload. A message ends when the link has taken it, so the
+/// link copies it.
 fn send_long<L: Link>(link: &mut L, header: &[u8], payload: &[u8]) -> io::Result<usize> {
     match header {
-        [] => link.try_send(&[IoSlice::new(payload)]),
-        header => link.try_send(&[IoSlice::new(header), IoSlice::new(payload)]),
+        [] => link.try_send(&[IoSlice::new(payload)], COPY_ALL),
+        header => link.try_send(&[IoSlice::new(header), IoSlice::new(payload)], COPY_ALL),
     }
 }
 

@@ -57,9 +57,7 @@ impl State {
                 }
             };
         }
-        // The watermark does not yet count the parts that are gathered and not moved. So it may still be in an earlier
-        // piece of this step.
-        let start = self.done[piece.step.index()].max(piece.start);
+        let start = piece.start;
         let limit = self.limit(plan, piece.step);
         let mut end = limit.bytes.min(piece.end).min(start.saturating_add(room));
         if end < piece.end && matches!(plan.step(piece.step).work, Work::RecvReduce { .. }) {

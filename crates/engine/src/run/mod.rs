@@ -7,6 +7,7 @@
 mod limit;
 mod ready;
 mod receive;
+mod release;
 mod send;
 #[cfg(test)]
 mod tests;
@@ -52,14 +53,16 @@ pub(crate) enum Failure {
     Panicked(Panicked),
 }
 
-/// Where a direction of a link is: the next piece, and the position of its step in the list of the direction.
-#[derive(Clone, Copy, Debug, Default)]
+/// Where a direction of a link is: the next byte of a piece, and the position of its step in the list of the direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     piece: PieceIndex,
     position: u32,
+    /// The bytes of the piece that are behind the cursor.
+    passed: u64,
 }
 
-/// One piece of one step, as a cursor finds it.
+/// What is left of one piece of one step, as a cursor finds it.
 #[derive(Clone, Copy, Debug)]
 struct PieceOf {
     step: StepIndex,
@@ -79,7 +82,7 @@ impl Cursor {
                 if self.piece.is_within(bound.pieces) {
                     let start = self.piece.start(plan.piece_bytes);
                     let end = bound.bytes.min(start + plan.piece_bytes);
-                    return Some(PieceOf { step, start, end, at: *self });
+                    return Some(PieceOf { step, start: start + self.passed, end, at: *self });
                 }
                 self.position += 1;
             }
@@ -91,19 +94,31 @@ impl Cursor {
 
     fn step_over(&mut self) {
         self.position += 1;
+        self.passed = 0;
     }
 
     /// The cursor after `bytes` of a part have moved, and whether this finishes the piece, so that the next part may
     /// follow.
     fn behind(part: &Part, bytes: u64) -> (Cursor, bool) {
         let is_over = bytes == part.bytes && part.ends_piece;
-        (Cursor { position: part.at.position + u32::from(is_over), ..part.at }, is_over)
+        let mut cursor = part.at;
+        if is_over {
+            cursor.step_over();
+        } else {
+            cursor.passed += bytes;
+        }
+        (cursor, is_over)
     }
 }
 
 #[derive(Clone, Debug)]
 struct LinkState {
-    send: Cursor,
+    /// The bytes before it are posted: the link has taken them.
+    posted: Cursor,
+    /// The bytes before it are released: they may be overwritten.
+    released: Cursor,
+    /// The bytes between `released` and `posted`.
+    held_bytes: u64,
     recv: Cursor,
     header_sent: usize,
     header_received: usize,
@@ -122,8 +137,8 @@ pub(crate) struct Run {
 /// How far a call is.
 struct State {
     header: CallHeader,
-    /// The watermark of each step: how many bytes of its destination are final, or how many bytes a send has given to
-    /// its link. [`FINISHED`] once all of them are.
+    /// The watermark of each step: how many bytes of its destination are final, or how many bytes of a send are
+    /// released. [`FINISHED`] once all of them are.
     done: Vec<u64>,
     links: Vec<LinkState>,
     ready: Ready,
@@ -134,6 +149,9 @@ struct State {
 pub(crate) struct Staging {
     /// Bytes that have arrived and are not stored yet, or bytes that one call sends together.
     stage: Vec<u8>,
+    /// The largest message whose header and payload are copied into one buffer. Tests lower it, so that short calls go
+    /// the way of long ones.
+    staged_send_bytes_max: usize,
     /// The parts that the next system call moves.
     parts: GatherList,
     /// The record of the calls whose headers have arrived, by peer.
@@ -144,7 +162,8 @@ impl Staging {
     /// A staging area that fits any run.
     pub(crate) fn new(heard: Heard) -> Staging {
         let parts = GatherList { list: Vec::with_capacity(PARTS_MAX), bytes: 0 };
-        Staging { stage: vec![0; STAGE_BYTES], parts, heard }
+        let staged_send_bytes_max = send::STAGED_SEND_BYTES_MAX;
+        Staging { stage: vec![0; STAGE_BYTES], staged_send_bytes_max, parts, heard }
     }
 }
 
@@ -178,7 +197,9 @@ impl Run {
     /// A run of `plan`, not begun.
     pub(crate) fn new(plan: Arc<Plan>, header: CallHeader) -> Run {
         let fresh = LinkState {
-            send: Cursor::default(),
+            posted: Cursor::default(),
+            released: Cursor::default(),
+            held_bytes: 0,
             recv: Cursor::default(),
             header_sent: 0,
             header_received: 0,
@@ -201,7 +222,9 @@ impl Run {
         state.ready.reset();
         state.unfinished = state.done.len();
         for link in &mut state.links {
-            link.send = Cursor::default();
+            link.posted = Cursor::default();
+            link.released = Cursor::default();
+            link.held_bytes = 0;
             link.recv = Cursor::default();
             link.header_sent = 0;
             link.header_received = 0;
@@ -228,6 +251,11 @@ impl Run {
     pub(crate) fn advance<K: Links>(&mut self, turn: &mut Turn<'_, '_, '_, K>) -> Result<bool, Failure> {
         let Run { plan, state } = self;
         let mut moved = false;
+        for word in 0..state.ready.releases.words() {
+            for link in state.ready.releases.members(word) {
+                moved |= state.serve_release(plan, link, turn.links)?;
+            }
+        }
         for word in 0..state.ready.sends.words() {
             for link in state.ready.sends.members(word) {
                 moved |= state.serve_send(plan, link, turn)?;
@@ -253,20 +281,21 @@ impl Run {
     /// has left open.
     pub(crate) fn interest(&self, interest: &mut Vec<Interest>) {
         for (link, plan_link) in self.plan.links.iter().enumerate() {
-            let (readable, writable) =
-                (self.state.ready.receives.contains(link), self.state.ready.sends.contains(link));
-            if readable || writable {
-                interest.push(Interest { edge: plan_link.edge, readable, writable });
+            let ready = &self.state.ready;
+            let (readable, writable) = (ready.receives.contains(link), ready.sends.contains(link));
+            let releasable = ready.releases.contains(link);
+            if readable || writable || releasable {
+                interest.push(Interest { edge: plan_link.edge, readable, writable, releasable });
             }
         }
     }
 
-    /// The peers that this run waits for: first those that must send, then those that must take bytes.
+    /// The peers that this run waits for: first those that must send, then those that must take or release bytes.
     pub(crate) fn awaited(&self, awaited: &mut Vec<GroupRank>) {
-        let peer = |link: usize| self.plan.links[link].edge.peer;
+        let (peer, ready) = (|link: usize| self.plan.links[link].edge.peer, &self.state.ready);
         let links = 0..self.plan.links.len();
-        awaited.extend(links.clone().filter(|&link| self.state.ready.receives.contains(link)).map(peer));
-        for link in links.filter(|&link| self.state.ready.sends.contains(link)) {
+        awaited.extend(links.clone().filter(|&link| ready.receives.contains(link)).map(peer));
+        for link in links.filter(|&link| ready.sends.contains(link) || ready.releases.contains(link)) {
             if !awaited.contains(&peer(link)) {
                 awaited.push(peer(link));
             }
@@ -276,7 +305,7 @@ impl Run {
 
 impl State {
     /// Copies at most one piece of a local copy; true when something moved. While the links are busy, the copy does not
-    /// overtake the send of the same bytes, which brings them into the cache.
+    /// overtake the send of the same bytes: a link that copies them brings them into the cache, and releases them then.
     fn serve_copy(&mut self, plan: &Plan, copy: usize, is_busy: bool, memory: &mut Memory<'_, '_>) -> bool {
         let step = plan.copies[copy];
         let bound = plan.step(step);

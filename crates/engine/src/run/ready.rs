@@ -36,11 +36,11 @@ impl Set {
         set
     }
 
-    fn insert(&mut self, member: usize) {
+    pub(super) fn insert(&mut self, member: usize) {
         self.words[member / BITS] |= 1 << (member % BITS);
     }
 
-    fn remove(&mut self, member: usize) {
+    pub(super) fn remove(&mut self, member: usize) {
         self.words[member / BITS] &= !(1 << (member % BITS));
     }
 
@@ -82,6 +82,8 @@ pub(super) struct Ready {
     pub(super) sends: Set,
     pub(super) receives: Set,
     pub(super) copies: Set,
+    /// The links that have not released everything that was posted. They wait for no step.
+    pub(super) releases: Set,
     /// By step: the first mover that waits for it.
     first: Vec<u32>,
     /// By mover: the next one that waits for the same step.
@@ -102,6 +104,7 @@ impl Ready {
             next: vec![NONE; 2 * plan.links.len() + plan.copies.len()],
             links: plan.links.len(),
             fresh: [sends.clone(), receives.clone(), copies.clone()],
+            releases: Set::new(plan.links.iter().map(|_| false)),
             sends,
             receives,
             copies,
@@ -114,6 +117,7 @@ impl Ready {
         self.sends.words.copy_from_slice(&sends.words);
         self.receives.words.copy_from_slice(&receives.words);
         self.copies.words.copy_from_slice(&copies.words);
+        self.releases.words.fill(0);
         self.first.fill(NONE);
     }
 

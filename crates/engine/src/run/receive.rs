@@ -117,7 +117,7 @@ impl State {
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
     ) -> Result<bool, Failure> {
-        let Staging { stage, parts, heard } = &mut *turn.staging;
+        let Staging { stage, parts, heard, .. } = &mut *turn.staging;
         let state = &mut self.links[link];
         let header_left = HEADER_BYTES - state.header_received;
         let carried = state.carry_bytes;

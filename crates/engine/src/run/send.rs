@@ -2,7 +2,7 @@
 
 use std::io::{ErrorKind, IoSlice};
 
-use crate::links::{Link, Links};
+use crate::links::{COPY_ALL, Link, Links};
 use crate::memory::Memory;
 use crate::plan::header::HEADER_BYTES;
 use crate::plan::{Plan, Work};
@@ -15,7 +15,7 @@ use super::{Cursor, Failure, GatherList, PARTS_MAX, Staging, State, Turn};
 const SEND_BYTES_MAX: u64 = 512 * 1024;
 
 /// The largest message whose header and payload are copied into one buffer, which is cheaper than a gathering call.
-const STAGED_SEND_BYTES_MAX: usize = 4096;
+pub(super) const STAGED_SEND_BYTES_MAX: usize = 4096;
 
 /// The most slices of one gathering call. If so many slices hold no more than [`STAGED_RUNS_BYTES_MAX`] together, the
 /// bytes are copied into one buffer instead.
@@ -23,6 +23,13 @@ const SLICES_MAX: usize = 17;
 
 /// The most bytes that are copied into one buffer.
 const STAGED_RUNS_BYTES_MAX: usize = 64 * 1024;
+
+/// What a link answers to an offer of bytes.
+struct Taken {
+    bytes: usize,
+    /// As [`Link::unreleased_bytes`] says afterwards.
+    unreleased_bytes: u64,
+}
 
 impl State {
     /// Sends the bytes that may be sent on one link now; true when something moved.
@@ -35,8 +42,8 @@ impl State {
         if !self.gather_sends(plan, link, &mut turn.staging.parts) {
             return Ok(false);
         }
-        let sent = match self.send_parts(plan, link, turn) {
-            Ok(sent) => sent,
+        let taken = match self.send_parts(plan, link, turn) {
+            Ok(taken) => taken,
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
                 return Ok(false);
             }
@@ -45,7 +52,7 @@ impl State {
                 return Err(Failure::Broken { peer, broken: error.into() });
             }
         };
-        self.commit_send(plan, link, &turn.staging.parts, sent);
+        self.commit_send(plan, link, &turn.staging.parts, &taken);
         Ok(true)
     }
 
@@ -54,7 +61,7 @@ impl State {
         parts.clear();
         let direction = &plan.links[link].send;
         let header_is_sent = self.links[link].header_sent == HEADER_BYTES;
-        let mut cursor = self.links[link].send;
+        let mut cursor = self.links[link].posted;
         while parts.list.len() < PARTS_MAX && parts.bytes < SEND_BYTES_MAX {
             let Some(piece) = cursor.piece(plan, direction) else {
                 if parts.list.is_empty() {
@@ -83,55 +90,88 @@ impl State {
         !parts.list.is_empty()
     }
 
-    /// Calls the link once. Returns how many bytes it took.
+    /// Calls the link once.
     fn send_parts<K: Links>(
         &self,
         plan: &Plan,
         link: usize,
         turn: &mut Turn<'_, '_, '_, K>,
-    ) -> std::io::Result<usize> {
+    ) -> std::io::Result<Taken> {
         let plan_link = &plan.links[link];
         let header_sent = self.links[link].header_sent;
         let header = self.header.with_plan_hash(plan_link.send.plan_hash);
         let header = &header[header_sent..];
-        let Turn { memory, links, staging: Staging { stage, parts, .. }, .. } = turn;
+        let Turn { memory, links, staging: Staging { stage, staged_send_bytes_max, parts, .. }, .. } = turn;
         let total = header.len() + parts.bytes as usize;
         if total == 0 {
-            return Ok(0);
+            return Ok(Taken { bytes: 0, unreleased_bytes: self.links[link].held_bytes });
         }
+        let stream = links.link(plan_link.edge);
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        if total > STAGED_SEND_BYTES_MAX {
+        if total > *staged_send_bytes_max {
             let (count, bytes) = fill_slices(plan, parts, memory, header, &mut slices);
             if bytes == total || bytes > STAGED_RUNS_BYTES_MAX {
-                return links.link(plan_link.edge).try_send(&slices[..count]);
+                let copied_bytes = header.len() + bytes_to_buffer(plan, parts);
+                return offer(stream, &slices[..count], copied_bytes);
             }
         }
         let room = total.min(STAGED_RUNS_BYTES_MAX);
         fill_stage(plan, parts, memory, header, &mut stage[..room]);
-        links.link(plan_link.edge).try_send(&[IoSlice::new(&stage[..room])])
+        offer(stream, &[IoSlice::new(&stage[..room])], COPY_ALL)
     }
 
-    fn commit_send(&mut self, plan: &Plan, link: usize, parts: &GatherList, sent: usize) {
+    fn commit_send(&mut self, plan: &Plan, link: usize, parts: &GatherList, taken: &Taken) {
         let state = &mut self.links[link];
-        let header = sent.min(HEADER_BYTES - state.header_sent);
+        let header = taken.bytes.min(HEADER_BYTES - state.header_sent);
         state.header_sent += header;
         if state.header_sent < HEADER_BYTES {
             return;
         }
-        let mut left = (sent - header) as u64;
+        // Most links release at once; then this loop is all.
+        let is_released = taken.unreleased_bytes == 0 && state.held_bytes == 0;
+        let mut left = (taken.bytes - header) as u64;
         for part in &parts.list {
             let bytes = part.bytes.min(left);
-            left -= bytes;
-            if part.bytes == 0 || bytes > 0 {
-                self.pass(plan, part.step, part.start + bytes);
+            if bytes == 0 && part.bytes > 0 {
+                break;
             }
+            left -= bytes;
             let (cursor, is_over) = Cursor::behind(part, bytes);
-            self.links[link].send = cursor;
+            let state = &mut self.links[link];
+            state.posted = cursor;
+            if is_released {
+                state.released = cursor;
+                self.pass(plan, part.step, part.start + bytes);
+            } else {
+                state.held_bytes += bytes;
+            }
             if !is_over {
                 break;
             }
         }
+        if !is_released {
+            self.ready.releases.insert(link);
+            self.release(plan, link, taken.unreleased_bytes);
+        }
     }
+}
+
+/// Offers bytes to a link, of which it must copy the first `copied_bytes`.
+fn offer<L: Link>(stream: &mut L, slices: &[IoSlice<'_>], copied_bytes: usize) -> std::io::Result<Taken> {
+    let bytes = stream.try_send(slices, copied_bytes)?;
+    Ok(Taken { bytes, unreleased_bytes: stream.unreleased_bytes()? })
+}
+
+/// The bytes of the parts up to the last one that is to be buffered.
+fn bytes_to_buffer(plan: &Plan, parts: &GatherList) -> usize {
+    let (mut bytes, mut to_buffer) = (0, 0);
+    for part in &parts.list {
+        bytes += part.bytes;
+        if plan.schedule.is_buffered(part.step) {
+            to_buffer = bytes;
+        }
+    }
+    to_buffer as usize
 }
 
 /// Fills the slices with the header and as many runs as fit. Returns the number of slices used, and of their bytes.

@@ -82,6 +82,11 @@ impl<'a> Case<'a> {
         indices.iter().map(move |index| self.number(rank, *index))
     }
 
+    /// Whether `step` is a buffered send.
+    pub(super) fn is_buffered(&self, step: StepNumber) -> bool {
+        self.schedules[self.rank_of(step) as usize].is_buffered(self.index_of(step))
+    }
+
     pub(super) fn place(&self, step: StepNumber) -> StepPlace {
         StepPlace { rank: self.rank_of(step), index: self.index_of(step), step: *self.step(step) }
     }

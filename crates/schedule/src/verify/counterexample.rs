@@ -164,6 +164,12 @@ pub enum Fault {
         /// The cycle. A transfer is represented by its sending step.
         cycle: Vec<StepPlace>,
     },
+    /// Ranks receive into the bytes from which they send, around a cycle, and a link of it may keep these bytes until
+    /// the peer has received them. So each transfer waits for the next, and the last for the first.
+    Unbuffered {
+        /// The cycle. A transfer is represented by its sending step.
+        cycle: Vec<StepPlace>,
+    },
     /// A reduction adds contributions that its operands both contain.
     Twice {
         /// The step.
@@ -247,7 +253,14 @@ impl fmt::Display for Fault {
             Self::Race { first, second } => {
                 write!(formatter, "{second} touches the same bytes as {first} and does not wait for it")
             }
-            Self::Deadlock { cycle } => deadlock(formatter, cycle),
+            Self::Deadlock { cycle } => waits(formatter, "deadlock", cycle),
+            Self::Unbuffered { cycle } => {
+                waits(formatter, "deadlock if links do not buffer", cycle)?;
+                formatter.write_str(
+                    "; a send is buffered if a reduction of its extent waits for it, so receive into a scratch chunk \
+                     and copy from there",
+                )
+            }
             Self::Twice { place, ranks } => {
                 write!(formatter, "{place} adds the contribution of {} twice", list(ranks))
             }
@@ -299,8 +312,8 @@ impl Fault {
     }
 }
 
-fn deadlock(formatter: &mut fmt::Formatter<'_>, cycle: &[StepPlace]) -> fmt::Result {
-    formatter.write_str("deadlock:")?;
+fn waits(formatter: &mut fmt::Formatter<'_>, what: &str, cycle: &[StepPlace]) -> fmt::Result {
+    write!(formatter, "{what}:")?;
     for (nth, place) in cycle.iter().enumerate() {
         let link = if nth == 0 { "" } else { ", waits for" };
         write!(formatter, "{link} {place}")?;

@@ -10,6 +10,10 @@
 //! refused. All transfers of a soft group have one extent: the two ends of a transfer have the same extent, and so
 //! have the two steps of a soft wait.
 //!
+//! A link may keep the bytes of a send until the peer has received them. In a soft group, every receive would then
+//! wait for the receives of its peers. So the sends for which a soft group waits must be buffered
+//! ([`Schedule::is_buffered`](crate::Schedule::is_buffered)): links copy their bytes.
+//!
 //! # Why no event waits for ever
 //! Let an extent have any number of pieces, or none if it is empty. A step of an empty extent counts as having one
 //! piece, piece 0. The events of a call are the pieces of the nodes. Order them by (piece, position), where the
@@ -24,24 +28,28 @@
 //! * *Empty steps*: they wait for piece 0 of what they depend on, which is the previous case with k = 0.
 //! * *Windows*: a write to scratch waits for the pieces up to k - 2 of all other steps on the chunk. These are lower
 //!   pieces, whatever the positions of the steps are. So windows need no edges.
+//! * *Late releases*: a send has finished a piece when its link has released these bytes, at the latest when the peer
+//!   has received them. Links release bytes in order. So a release waits for the receiving half of its own event and
+//!   for earlier events of its link; in a soft group it waits for the latter only.
 //! * *Headers*: the first receive of a link waits for the header, which the first send of the link carries. Both are
 //!   in one event. In the engine an empty transfer has two halves: a send that ends with its header, and a receive
 //!   that needs the header. This wait stays inside the node, and each half waits for no more than the node does.
 //!
 //! Suppose nothing can move, and take the first event in this order that has not finished. Everything it waits for has
-//! finished. So its link carries nothing older, and it is the next event at both ends. If it is a copy or an empty
-//! transfer, it can go on. If it is any other transfer outside a soft group, it can send as long as its link takes
-//! bytes, and receive what has arrived. In a soft group every transfer may send. Take the transfer of the group whose
-//! receiver has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have
+//! finished. So its link carries nothing older that is unread or unreleased, and it is the next event at both ends. If
+//! it is a copy or an empty transfer, it can go on. If it is any other transfer outside a soft group, it can send as
+//! long as its link takes bytes, receive what has arrived, and release what was received. In a soft group every
+//! transfer may send, and its bytes are released as soon as the link has taken them. Take the transfer of the group
+//! whose receiver has stored the least. The sends on that receiver's rank are at least one element ahead of it, or have
 //! ended, and so is the send at the other end, because a link holds at least a header and an element. So the receiver
 //! may store that element, and something can move after all.
 //!
-//! The proof assumes that each direction of a link can hold a header and one element unread, and that an element is no
-//! longer than a piece and than what one receive may take; the engine checks both. `races` proves that the bytes are
-//! right as well.
+//! The proof assumes that each direction of a link can hold a header and one element unread, and that a link releases
+//! what the peer has received without further help from the peer. It also assumes that an element is no longer than a
+//! piece and than what one receive may take; the engine checks both. `races` proves that the bytes are right as well.
 
 use super::case::{Case, Checked, StepNumber};
-use super::counterexample::Fault;
+use super::counterexample::{Fault, StepPlace};
 use super::matching::Matching;
 use crate::Action;
 
@@ -153,21 +161,32 @@ impl<'a> Graph<'a> {
         Ok(Order { steps, groups: search.groups })
     }
 
-    /// Checks that all waits inside a strongly connected component are soft.
+    /// Checks that all waits inside a strongly connected component are soft, and for sends that are buffered.
     fn must_be_soft(&self, members: &[u32], component: &[u32]) -> Checked<()> {
         let inside = |node: u32| component[node as usize] == component[members[0] as usize];
-        for node in members {
-            for predecessor in self.predecessors(*node) {
-                if predecessor & SOFT == 0 && inside(*predecessor) {
-                    return Err(self.deadlock(*node, *predecessor, &inside));
+        let mut unbuffered = None;
+        for &node in members {
+            for &predecessor in self.predecessors(node) {
+                let earlier = predecessor & !SOFT;
+                if !inside(earlier) {
+                    continue;
+                }
+                if predecessor & SOFT == 0 {
+                    return Err(Fault::Deadlock { cycle: self.cycle(node, earlier, &inside) });
+                }
+                if !self.case.is_buffered(self.step_of[earlier as usize]) {
+                    unbuffered = unbuffered.or(Some((node, earlier)));
                 }
             }
         }
-        Ok(())
+        match unbuffered {
+            Some((node, earlier)) => Err(Fault::Unbuffered { cycle: self.cycle(node, earlier, &inside) }),
+            None => Ok(()),
+        }
     }
 
     /// The shortest cycle in which `node` waits for `predecessor`.
-    fn deadlock(&self, node: u32, predecessor: u32, inside: &dyn Fn(u32) -> bool) -> Fault {
+    fn cycle(&self, node: u32, predecessor: u32, inside: &dyn Fn(u32) -> bool) -> Vec<StepPlace> {
         let mut reached_from = vec![NONE; self.step_of.len()];
         let mut queue = std::collections::VecDeque::from([predecessor]);
         while let Some(from) = queue.pop_front() {
@@ -189,7 +208,7 @@ impl<'a> Graph<'a> {
         // the next.
         path.reverse();
         let place = |node: u32| self.case.place(self.step_of[node as usize]);
-        Fault::Deadlock { cycle: path.into_iter().map(place).collect() }
+        path.into_iter().map(place).collect()
     }
 }
 

@@ -109,12 +109,16 @@ impl TcpLink {
 }
 
 impl Link for TcpLink {
-    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         let socket = &mut self.sender;
         match &mut self.records {
             None => socket.send(bytes),
             Some(records) => records.sender.send(bytes, |slices| socket.send(slices)),
         }
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

@@ -13,7 +13,7 @@ use unisono_communicator::{
 };
 use unisono_schedule::{Choice, Registry, Shape};
 
-use crate::links::Link;
+use crate::links::{COPY_ALL, Link};
 use crate::memory::Memory;
 use crate::plan::header::{CallHeader, HEADER_BYTES, HeaderBytes};
 use crate::plan::{Identity, Plan, PlanKey};
@@ -34,8 +34,12 @@ struct WillingDouble {
 }
 
 impl Link for WillingDouble {
-    fn try_send(&mut self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, bytes: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         Ok(bytes.iter().map(|slice| slice.len()).sum())
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -132,7 +136,7 @@ fn measure_direct_coded_ring(ranks: u32) {
             stage[..first].copy_from_slice(&header[..first]);
             let end = first + sent.len();
             stage[first..end].copy_from_slice(&output[sent]);
-            let taken = next.try_send(&[IoSlice::new(&stage[..end])]).expect("a willing link");
+            let taken = next.try_send(&[IoSlice::new(&stage[..end])], COPY_ALL).expect("a willing link");
             assert_eq!(taken, end);
             let end = first + received.len();
             let given = previous.try_recv(&mut [IoSliceMut::new(&mut stage[..end])]).expect("a willing link");

@@ -1,6 +1,7 @@
 //! Runs all ranks of a call in one thread: each of them takes its turn.
 
 mod cost;
+mod late;
 mod pipes;
 mod random;
 
@@ -18,7 +19,7 @@ use crate::memory::Memory;
 use crate::plan::header::CallHeader;
 use crate::plan::{Identity, Plan, PlanKey};
 use crate::reduce::Reducer;
-use pipes::PipeDouble;
+use pipes::{Keeps, PipeDouble};
 use unisono_backend::Heard;
 
 /// The links of a rank, by peer.
@@ -43,6 +44,8 @@ struct TestRank {
     memory: TestMemory,
     scratch: Vec<u8>,
     staging: Staging,
+    /// How many bytes this rank has changed after a link had taken them and before it delivered them.
+    spoiled_bytes: usize,
 }
 
 impl TestRank {
@@ -65,6 +68,7 @@ impl TestRank {
             links,
             memory,
             staging: Staging::new(Heard::new(ranks)),
+            spoiled_bytes: 0,
         }
     }
 
@@ -77,7 +81,11 @@ impl TestRank {
         };
         let memory = Memory::new(&mut buffers, None, &mut self.scratch).expect("host memory");
         let mut turn = Turn { memory, links: &mut self.links, staging: &mut self.staging, reducer: &reducer };
-        self.run.advance(&mut turn).expect("no failure")
+        let moved = self.run.advance(&mut turn).expect("no failure");
+        let input = self.memory.input.as_deref().unwrap_or(&[]);
+        let memory = [bytemuck::cast_slice(input), bytemuck::cast_slice(&self.memory.output), &self.scratch];
+        self.spoiled_bytes += self.links.iter().map(|link| link.look(&memory)).sum::<usize>();
+        moved
     }
 }
 
@@ -92,7 +100,7 @@ fn check(algorithm: &Arc<Algorithm>, count: usize) {
     let descriptor = Descriptor { op: Some(ReduceOp::Sum), ..plain };
     let key = PlanKey { descriptor, counts: Counts::Even, segment_ends: None };
     let choice = Choice { algorithm: algorithm.clone(), shape: Shape::new(2) };
-    let links = PipeDouble::all(2, usize::MAX, None);
+    let links = PipeDouble::all(2, Keeps::Nothing, usize::MAX, None);
     let rank = |(rank, links)| {
         let input = (1..=count as u32).map(|value| value * (rank + 1)).collect();
         let memory = TestMemory { input: Some(input), output: vec![0; count] };

@@ -1,4 +1,4 @@
-//! A double of a link: a pipe in memory from every rank of a test to every other.
+//! A double of a link: a pipe in memory from every rank of a test to every other, which may release bytes late.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
@@ -8,9 +8,35 @@ use crate::links::Link;
 use crate::links::faulty::SplitMix;
 use crate::lock;
 
-/// The bytes that are on their way, by sender and receiver.
+/// Which bytes a pipe keeps where they lie, and delivers as they are when the peer receives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// None: it copies them all, and releases them at once.
+    Nothing,
+    /// Those that it need not copy, until the peer has received them or a little longer: a rendezvous.
+    Unreceived,
+    /// As [`Keeps::Unreceived`], and wrongly also those that it should copy.
+    Everything,
+    /// As [`Keeps::Unreceived`], but it says that it has released them: as if a byte were released when it is posted.
+    Secretly,
+}
+
+/// A byte on its way.
+#[derive(Clone, Copy)]
+struct Byte {
+    value: u8,
+    /// The address from which it is still to be read.
+    kept_at: Option<usize>,
+}
+
+/// All pipes of a test.
 struct Pipes {
-    bytes: Vec<VecDeque<u8>>,
+    /// The bytes that are on their way, by sender and receiver.
+    bytes: Vec<VecDeque<Byte>>,
+    /// By sender and receiver: how many bytes have been received, and the sender does not know yet that they are
+    /// released.
+    untold: Vec<usize>,
+    keeps: Keeps,
     /// How many bytes a pipe holds.
     capacity: usize,
     /// With a generator, about half of the calls move a random number of bytes. All other calls move all they can.
@@ -34,9 +60,14 @@ pub(super) struct PipeDouble {
 
 impl PipeDouble {
     /// The links of every rank, by rank and peer.
-    pub(super) fn all(ranks: usize, capacity: usize, random: Option<SplitMix>) -> Vec<Vec<PipeDouble>> {
-        let bytes = vec![VecDeque::new(); ranks * ranks];
-        let pipes = Arc::new(Mutex::new(Pipes { bytes, capacity, random }));
+    pub(super) fn all(
+        ranks: usize,
+        keeps: Keeps,
+        capacity: usize,
+        random: Option<SplitMix>,
+    ) -> Vec<Vec<PipeDouble>> {
+        let (bytes, untold) = (vec![VecDeque::new(); ranks * ranks], vec![0; ranks * ranks]);
+        let pipes = Arc::new(Mutex::new(Pipes { bytes, untold, keeps, capacity, random }));
         let link = |rank, peer| PipeDouble {
             pipes: pipes.clone(),
             out: rank * ranks + peer,
@@ -44,20 +75,67 @@ impl PipeDouble {
         };
         (0..ranks).map(|rank| (0..ranks).map(|peer| link(rank, peer)).collect()).collect()
     }
+
+    /// Reads the bytes again that are kept in the sender's `memory`. Returns how many of them have changed, or lie
+    /// elsewhere although the link need not copy them.
+    pub(super) fn look(&self, memory: &[&[u8]]) -> usize {
+        let now_at = |address: usize| {
+            memory.iter().find_map(|part| part.get(address.checked_sub(part.as_ptr().addr())?)).copied()
+        };
+        let mut changed = 0;
+        let pipes = &mut *lock(&self.pipes);
+        for byte in &mut pipes.bytes[self.out] {
+            let Some(address) = byte.kept_at else { continue };
+            match now_at(address) {
+                Some(now) => {
+                    changed += usize::from(now != byte.value);
+                    byte.value = now;
+                }
+                None => changed += usize::from(pipes.keeps != Keeps::Everything),
+            }
+        }
+        changed
+    }
+
+    /// Whether it keeps bytes of its sender.
+    pub(super) fn is_keeping(&self) -> bool {
+        lock(&self.pipes).bytes[self.out].iter().any(|byte| byte.kept_at.is_some())
+    }
 }
 
 impl Link for PipeDouble {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, slices: &[IoSlice<'_>], copied_bytes: usize) -> io::Result<usize> {
         let pipes = &mut *lock(&self.pipes);
         let before = pipes.bytes[self.out].len();
         if before == pipes.capacity {
             return Err(ErrorKind::WouldBlock.into());
         }
         let most = pipes.moved(pipes.capacity - before);
-        let offered = slices.iter().flat_map(|slice| slice.iter().copied());
+        let copied_bytes = match pipes.keeps {
+            Keeps::Nothing => usize::MAX,
+            Keeps::Unreceived | Keeps::Secretly => copied_bytes,
+            Keeps::Everything => 0,
+        };
+        let offered = slices.iter().flat_map(|slice| slice.iter()).enumerate().map(|(nth, byte)| {
+            let address = std::ptr::from_ref(byte).addr();
+            Byte { value: *byte, kept_at: (nth >= copied_bytes).then_some(address) }
+        });
         let pipe = &mut pipes.bytes[self.out];
         pipe.extend(offered.take(most));
         Ok(pipe.len() - before)
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        let pipes = &mut *lock(&self.pipes);
+        let untold = pipes.untold[self.out];
+        pipes.untold[self.out] -= if untold > 0 { pipes.moved(untold) } else { 0 };
+        let pipe = &pipes.bytes[self.out];
+        let first_kept = pipe.iter().position(|byte| byte.kept_at.is_some());
+        Ok(match (pipes.keeps, pipes.untold[self.out], first_kept) {
+            (Keeps::Nothing | Keeps::Secretly, ..) | (_, 0, None) => 0,
+            (_, 0, Some(first)) => (pipe.len() - first) as u64,
+            (_, untold, _) => (untold + pipe.len()) as u64,
+        })
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
@@ -68,8 +146,14 @@ impl Link for PipeDouble {
         }
         let most = pipes.moved(arrived);
         let places = into.iter_mut().flat_map(|slice| slice.iter_mut()).take(most);
-        let bytes = std::iter::from_fn(|| pipes.bytes[self.back].pop_front());
-        Ok(places.zip(bytes).map(|(place, byte)| *place = byte).count())
+        let (bytes, untold) = (&mut pipes.bytes[self.back], &mut pipes.untold[self.back]);
+        let mut received = 0;
+        for (place, byte) in places.zip(std::iter::from_fn(|| bytes.pop_front())) {
+            *place = byte.value;
+            *untold += usize::from(*untold > 0 || byte.kept_at.is_some());
+            received += 1;
+        }
+        Ok(received)
     }
 
     fn is_delivered(&mut self) -> bool {

@@ -88,12 +88,16 @@ struct SimulatedLink {
 }
 
 impl Link for SimulatedLink {
-    fn try_send(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    fn try_send(&mut self, slices: &[IoSlice<'_>], _copied_bytes: usize) -> io::Result<usize> {
         self.simulated_job.before_use(self.rank);
         let job = &mut *self.simulated_job.job();
         let (taken, kept) = job.pipes[self.outward].send(slices, &mut job.simulation.random)?;
         job.sent(self.outward, taken, kept);
         Ok(taken)
+    }
+
+    fn unreleased_bytes(&mut self) -> io::Result<u64> {
+        Ok(0)
     }
 
     fn try_recv(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
