@@ -34,6 +34,13 @@ pub struct CallInfo {
     pub parent: Option<Arc<ParentCall>>,
 }
 
+impl CallInfo {
+    /// A call of which nothing else is known.
+    pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
+        CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
+    }
+}
+
 impl fmt::Display for CallInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "call {} {}", self.number, self.descriptor)?;
@@ -325,6 +332,12 @@ impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
         Error::InvalidArgument { argument, problem: problem.into() }
+    }
+
+    /// The [`Error::Unsupported`] of a backend that reaches host memory only.
+    pub fn no_device(backend: &'static str) -> Error {
+        let instead = Some("a vendor's backend, or copy to the host".to_owned());
+        Error::Unsupported { what: "device memory and streams".to_owned(), backend, instead }
     }
 
     /// An [`Error::AlgorithmRefused`].
