@@ -11,6 +11,7 @@
 
 pub mod backend;
 pub mod case;
+pub mod double;
 pub mod sample;
 pub mod suite;
 pub mod watchdog;

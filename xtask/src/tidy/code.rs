@@ -17,7 +17,10 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/transport-tcp/src/links/acknowledgement.rs",
     "crates/transport-tcp/src/exit.rs",
     "tests/src/bin/forking.rs",
+    "tests/src/double/communicator.rs",
+    "tests/src/double/device.rs",
     "tests/src/suite/borrowed.rs",
+    "tests/tests/device.rs",
 ];
 
 /// The one table of settings.
