@@ -263,6 +263,58 @@ fn a_lost_rank_is_a_late_error() {
     });
 }
 
+/// The rank that has waited too long names the one that has not called, which learns it from its own call.
+#[test]
+fn a_passed_deadline_is_a_late_error() {
+    let is_seen = Barrier::new(2);
+    run("a_passed_deadline_is_a_late_error", 2, move |rank| {
+        let mut buffer = rank.array(vec![1; 10]).buffer_mut();
+        let descriptor = Descriptor { place: Place::InPlace, ..sum(10) };
+        let call = Call::new(descriptor, Buffers::InOut(BufferMut::Device(&mut buffer)));
+        let call = Call { stream: Some(rank.stream), ..call };
+        if rank.rank == 0 {
+            let impatient = rank.comm.with(CallOptions::new().timeout(Duration::from_millis(20)));
+            let ticket = impatient.issue(call).unwrap().ticket().unwrap();
+            let error = impatient.resolve(ticket).unwrap_err();
+            let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+            assert!(not_arrived.iter().any(|awaited| awaited.rank == JobRank::new(1)), "{error}");
+            is_seen.wait();
+        } else {
+            is_seen.wait();
+            let ended = rank.comm.issue(call).and_then(|call| rank.comm.resolve(call.ticket().unwrap()));
+            let error = ended.unwrap_err();
+            assert!(matches!(error.root_cause(), Error::Timeout { .. }), "{error}");
+        }
+    });
+}
+
+/// Handles keep what they need; a call without memory has one too, and so have parts of no bytes at no address.
+#[test]
+fn handles_outlive_their_communicator() {
+    watchdog(SECONDS_MAX, "handles_outlive_their_communicator", || {
+        let is_seen = Barrier::new(2);
+        in_process::run(2, |inner| {
+            let rank = Rank::new(inner.clone());
+            let values = rank.array(vec![rank.rank; 10]);
+            // SAFETY: there are no bytes.
+            let nothing = unsafe { DeviceBufferMut::from_raw(0, 0, rank.device.number()) }.unwrap();
+            let list = DeviceBufferMut::list([nothing, values.buffer_mut()], Division::Anywhere);
+            let descriptor = Descriptor { place: Place::InPlace, ..sum(10) };
+            let work = [
+                rank.start(descriptor, OwnedBuffers::InOut(list.into())),
+                rank.start(Descriptor::new(Collective::Barrier, DType::U8, 0), OwnedBuffers::None),
+            ];
+            let Rank { comm, device, stream, .. } = rank;
+            drop(comm);
+            for work in work.iter().rev() {
+                assert_eq!(work.wait().unwrap().completion, Completion::Done);
+            }
+            assert_eq!(values.copied(&device, stream), [1; 10]);
+            is_seen.wait();
+        });
+    });
+}
+
 /// Owned device memory comes back without a keeper; with one it is empty, and the keeper is dropped at the end.
 #[test]
 fn owned_calls_and_their_keepers() {

@@ -66,9 +66,10 @@ pub trait Communicator: Send + Sync {
     }
 
     /// Waits, for at most `timeout`, until the call of `ticket` has completed in the order of its stream. `None` when
-    /// it has not by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without waiting. Whoever asks
-    /// gets the same answer once there is one, on any thread, also after [`Communicator::close`] and after the failure
-    /// of another call. Backends remember at least the last 1,024 calls that have completed.
+    /// it has not by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without waiting.
+    ///
+    /// Whoever asks gets the same answer once there is one, on any thread, also after [`Communicator::close`] and after
+    /// the failure of another call. Backends remember at least the last 1,024 calls that have completed.
     ///
     /// # Errors
     /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, and for one that is

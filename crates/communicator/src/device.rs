@@ -145,6 +145,15 @@ impl DeviceBuffer {
 /// }
 /// # let _ = sum;
 /// ```
+///
+/// One memory is not two arguments:
+///
+/// ```compile_fail,E0502
+/// # use unisono_communicator::{Buffer, BufferMut, Buffers, DeviceBufferMut};
+/// fn alias(memory: &mut DeviceBufferMut) {
+///     let buffers = Buffers::Separate { input: Buffer::Device(memory), output: BufferMut::Device(memory) };
+/// }
+/// ```
 #[derive(Debug)]
 pub struct DeviceBufferMut(DeviceBuffer);
 

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_schedule::Refused;
+use unisono_schedule::{Collective, Refused};
 
 use crate::descriptor::Descriptor;
+use crate::dtype::DType;
 use crate::group::Process;
 use crate::rank::{GroupRank, JobRank};
 use crate::scope::ParentCall;
@@ -38,6 +39,12 @@ impl CallInfo {
     /// A call of which nothing else is known.
     pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
         CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
+    }
+
+    /// What is no collective but has its place among them, such as `close`: shown as a barrier by this name.
+    pub fn without_data(number: u64, name: &'static str) -> CallInfo {
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
     }
 }
 

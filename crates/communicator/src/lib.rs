@@ -11,6 +11,10 @@
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
 //!
+//! Typed calls take slices. Lists, uneven counts, memory of others and device memory ([`DeviceBufferMut`] has an
+//! example) go into a [`Call`] or an [`OwnedCall`] made by hand, which [`Collectives::issue`] and
+//! [`CollectivesAsync::start`] check.
+//!
 //! This crate starts no thread and opens no file.
 
 #![deny(unsafe_code)]

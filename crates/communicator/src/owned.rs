@@ -112,6 +112,7 @@ pub enum OwnedMemory {
         /// The memory. When the call has ended, it comes back whole without a keeper, and empty if there was one.
         buffer: DeviceBufferMut,
         /// What keeps the memory alive: dropped when the call has ended in the order of its stream, or was refused.
+        /// Whoever enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is resolved.
         keeper: Option<Keeper>,
     },
 }

@@ -122,9 +122,8 @@ impl Request {
 
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(self.site.into()), None);
         let parent = self.enclosing.as_ref().map(|enclosing| enclosing.parent.clone());
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes, parent }
+        CallInfo { site: Some(self.site.into()), parent, ..CallInfo::new(0, self.descriptor) }
     }
 }
 
