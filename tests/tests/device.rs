@@ -2,6 +2,7 @@
 //! vendor's backend.
 
 #![allow(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Barrier};
@@ -164,7 +165,7 @@ fn two_streams_share_one_order_of_calls() {
         let other = rank.device.stream();
         let arrays: Vec<_> = (0..20).map(|turn| rank.array(vec![turn; 50 + turn as usize])).collect();
         for (turn, array) in arrays.iter().enumerate() {
-            let stream = if (turn as u32 + rank.rank) % 2 == 0 { other } else { rank.stream };
+            let stream = if (turn as u32 + rank.rank).is_multiple_of(2) { other } else { rank.stream };
             let mut buffer = array.buffer_mut();
             let descriptor = Descriptor { place: Place::InPlace, ..sum(50 + turn) };
             let call = Call::new(descriptor, Buffers::InOut(BufferMut::Device(&mut buffer)));
