@@ -1,8 +1,8 @@
 //! One collective call of every form, as a value: its inputs, its call, and what must come of it.
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType, Descriptor,
-    Division, ParentCall, Place, ReduceOp, Result, Site, UserFunction, check,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType,
+    Descriptor, Division, ParentCall, Place, ReduceOp, Result, UserFunction,
 };
 use unisono_schedule::canonical_tree;
 
@@ -275,21 +275,18 @@ impl Case {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let combine: UserFunction = std::sync::Arc::new(combine_bytes::<T>);
         let call = Call {
-            descriptor: self.descriptor(rank, ranks),
-            buffers,
             counts: self.counts(rank, ranks),
             options: self.options,
             user_function: matches!(self.op, Some(ReduceOp::User(_))).then_some(combine),
-            site: Site::caller(),
+            ..Call::new(self.descriptor(rank, ranks), buffers)
         };
-        check(&call, comm.group())?;
         match self.part_of {
-            None => comm.execute(call).map(|_| ()),
+            None => comm.issue(call).map(|_| ()),
             Some(name) => {
                 // All ranks give the same parent, whatever they call in the scope.
                 let parent =
                     ParentCall::new(name, Descriptor::new(Collective::Barrier, DType::U8, self.seed));
-                comm.scope(parent, &CallOptions::new())?.execute(call).map(|_| ())
+                comm.scope(parent, &CallOptions::new())?.issue(call).map(|_| ())
             }
         }
     }

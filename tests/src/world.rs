@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall,
-    Result, Scope, Shrunk, Trust, Work,
+    Algorithm, Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall,
+    ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -118,8 +118,12 @@ impl Communicator for Watched {
         self.inner.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        self.inner.supports(descriptor, options)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.inner.supports(descriptor, options, memory)
+    }
+
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.noted(format!("resolve of {ticket}"), || self.inner.resolve_within(ticket, timeout))
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{
-    Awaited, CallInfo, Collective, Communicator, DType, Descriptor, Error, Group, GroupRank, JobRank, Result,
-};
+use unisono_communicator::{Awaited, CallInfo, Communicator, Error, Group, GroupRank, JobRank, Result};
 
 use crate::board::{CALLS_REMEMBERED, CallHistory, CallStatus};
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
@@ -174,14 +172,7 @@ pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRa
         Question::Flag => "agree",
         Question::Survivors => "shrink",
     };
-    let call = CallInfo {
-        number: ask.number,
-        descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
-        algorithm: Some(name.into()),
-        site: None,
-        sizes: None,
-        parent: None,
-    };
+    let call = CallInfo::without_data(ask.number, name);
     let status = || format!("has not called {name}");
     let awaits = |&rank: &GroupRank| Awaited { rank: group.job_rank(rank), status: status() };
     let not_arrived = awaited.iter().map(awaits).collect();
@@ -217,14 +208,7 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
     }
     let mut said = group.job_ranks().iter().zip(theirs).filter_map(|(rank, said)| Some((*rank, (*said)?)));
     let (rank, theirs) = said.find(|(_, theirs)| *theirs != ours)?;
-    let closing = |number| CallInfo {
-        number,
-        descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
-        algorithm: Some("close".into()),
-        site: None,
-        sizes: None,
-        parent: None,
-    };
+    let closing = |number| CallInfo::without_data(number, "close");
     let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
     let (our_call, difference) = if ours.calls == theirs.calls {
         let difference = format!("{EARLIER_CALLS} differ");
@@ -240,7 +224,7 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
 mod tests {
     use super::*;
     use crate::board::Board;
-    use unisono_communicator::{Counts, ReduceOp, Site, Sizes, UserOp};
+    use unisono_communicator::{Collective, Counts, DType, Descriptor, ReduceOp, Site, Sizes, UserOp};
 
     const OURS: JobRank = JobRank::new(2);
     const THEIRS: JobRank = JobRank::new(0);
@@ -259,7 +243,7 @@ mod tests {
         let call = |name, count| {
             let op = Some(ReduceOp::User(UserOp::ordered(name)));
             let descriptor = Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::U64, count) };
-            CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes: None, parent: None }
+            CallInfo::new(3, descriptor)
         };
         assert!(mismatch((OURS, call("affine", 5)), (THEIRS, call("affine", 5))).is_none());
         let error = mismatch((OURS, call("affine", 5)), (THEIRS, call("gcd", 6)));
@@ -269,14 +253,7 @@ mod tests {
 
     fn gather(algorithm: &'static str) -> CallInfo {
         let descriptor = Descriptor::new(Collective::AllGather, DType::U64, 4);
-        CallInfo {
-            number: 0,
-            descriptor,
-            algorithm: Some(algorithm.into()),
-            site: None,
-            sizes: None,
-            parent: None,
-        }
+        CallInfo { algorithm: Some(algorithm.into()), ..CallInfo::new(0, descriptor) }
     }
 
     /// They may share no message, so that no header shows it.

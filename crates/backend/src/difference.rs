@@ -203,7 +203,7 @@ mod tests {
         let uneven = *counts != Counts::Even;
         let descriptor = Descriptor { uneven, ..all_reduce(6) };
         let sizes = Sizes::of(descriptor.dtype, counts, ends).map(Arc::new);
-        CallInfo { number: 3, descriptor, algorithm: None, site: None, sizes, parent: None }
+        CallInfo { sizes, ..CallInfo::new(3, descriptor) }
     }
 
     #[test]

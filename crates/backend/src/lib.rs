@@ -13,6 +13,7 @@
 //! | `fork` | refusing a forked child |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
+//! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
 //! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
 
 #![deny(unsafe_code)]
@@ -29,6 +30,7 @@ mod group_keys;
 mod messages;
 mod peers;
 mod scope;
+mod tickets;
 mod turnstile;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,6 +47,7 @@ pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use peers::{Heard, Peers};
 pub use scope::{Enclosing, ScopeTurn};
+pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 
 /// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any

@@ -57,15 +57,7 @@ impl Messages {
 }
 
 fn info(entry: &MessageEntry) -> CallInfo {
-    let site = Some(entry.site.into());
-    CallInfo {
-        number: entry.number,
-        descriptor: entry.descriptor,
-        algorithm: None,
-        site,
-        sizes: None,
-        parent: None,
-    }
+    CallInfo { site: Some(entry.site.into()), ..CallInfo::new(entry.number, entry.descriptor) }
 }
 
 #[cfg(test)]

@@ -57,14 +57,7 @@ impl CallGate {
     pub fn open_scope(&self, parent: ParentCall, context: u32, options: &CallOptions) -> Result<ScopeTurn> {
         let deadline = deadline_after(Instant::now(), options.timeout.unwrap_or(self.timeout()));
         let patience = self.patience(parent.descriptor.label, options);
-        let info = || CallInfo {
-            number: 0,
-            descriptor: parent.descriptor,
-            algorithm: None,
-            site: None,
-            sizes: None,
-            parent: Some(Arc::new(parent)),
-        };
+        let info = || CallInfo { parent: Some(Arc::new(parent)), ..CallInfo::new(0, parent.descriptor) };
         let turn = self.take_turn(self.order().clone(), &parent, info, patience)?;
         Ok(ScopeTurn {
             order: Turnstile::new(),

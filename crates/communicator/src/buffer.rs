@@ -1,51 +1,16 @@
-//! The memory of a call: lists of segments on the host, raw pointers on a device.
+//! The memory of a call: lists of segments on the host, or lists of spans on a device.
 
-use std::num::NonZeroUsize;
-
+use crate::device::{DeviceBuffer, DeviceBufferMut};
 use crate::dtype::Element;
 use crate::segments::{Division, SegmentList, Segments, SegmentsMut};
 
-/// Memory on an accelerator: an address that only a vendor library uses. Made by an unsafe constructor, since
-/// nothing can be checked about the address.
-#[derive(Clone, Copy, Debug)]
-pub struct DeviceBuffer {
-    address: NonZeroUsize,
-    bytes: usize,
-    device: u32,
-    stream: usize,
-}
-
-impl DeviceBuffer {
-    /// Memory of `bytes` bytes at `address` on `device`, used in the order of `stream` (a vendor's handle, 0 for its
-    /// default stream).
-    ///
-    /// # Safety
-    /// The memory must stay valid, and untouched outside `stream`, until the call that uses it has completed in
-    /// stream order.
-    #[allow(unsafe_code, reason = "the caller vouches for an address that no check can judge")]
-    pub unsafe fn from_raw(address: NonZeroUsize, bytes: usize, device: u32, stream: usize) -> DeviceBuffer {
-        DeviceBuffer { address, bytes, device, stream }
-    }
-
-    /// The address on the device.
-    pub fn address(&self) -> NonZeroUsize {
-        self.address
-    }
-
-    /// Size in bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The device's number.
-    pub fn device(&self) -> u32 {
-        self.device
-    }
-
-    /// The vendor's stream handle.
-    pub fn stream(&self) -> usize {
-        self.stream
-    }
+/// Where the memory of a call lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryKind {
+    /// In the memory of the process.
+    Host,
+    /// On a device, used in the order of a stream.
+    Device,
 }
 
 /// Memory that is read.
@@ -54,7 +19,7 @@ pub enum Buffer<'a> {
     /// On the host.
     Host(Segments<'a>),
     /// On a device.
-    Device(DeviceBuffer),
+    Device(&'a DeviceBuffer),
 }
 
 /// Memory that is written.
@@ -63,7 +28,7 @@ pub enum BufferMut<'a> {
     /// On the host.
     Host(SegmentsMut<'a>),
     /// On a device.
-    Device(DeviceBuffer),
+    Device(&'a mut DeviceBufferMut),
 }
 
 impl<'a> Buffer<'a> {
@@ -78,11 +43,11 @@ impl<'a> Buffer<'a> {
         Buffer::Host(Segments::Many(SegmentList::from(slices).divided(division)))
     }
 
-    /// Where the slices of a coalesced list end.
-    pub(crate) fn coalesced_ends(&self) -> Option<&[usize]> {
+    /// How a list is divided, and where its segments end; `None` for one segment.
+    pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
-            Buffer::Host(segments) => coalesced(segments.divided()),
-            Buffer::Device(_) => None,
+            Buffer::Host(segments) => segments.divided(),
+            Buffer::Device(buffer) => buffer.divided(),
         }
     }
 
@@ -95,13 +60,9 @@ impl<'a> Buffer<'a> {
     pub fn bytes(&self) -> usize {
         match self {
             Buffer::Host(segments) => segments.bytes(),
-            Buffer::Device(device) => device.bytes(),
+            Buffer::Device(buffer) => buffer.bytes(),
         }
     }
-}
-
-fn coalesced(divided: Option<(Division, &[usize])>) -> Option<&[usize]> {
-    divided.filter(|(division, _)| *division == Division::Coalesced).map(|(_, ends)| ends)
 }
 
 impl<'a> BufferMut<'a> {
@@ -119,11 +80,11 @@ impl<'a> BufferMut<'a> {
         BufferMut::Host(SegmentsMut::Many(SegmentList::from(slices).divided(division)))
     }
 
-    /// Where the slices of a coalesced list end.
-    pub(crate) fn coalesced_ends(&self) -> Option<&[usize]> {
+    /// How a list is divided, and where its segments end; `None` for one segment.
+    pub(crate) fn divided(&self) -> Option<(Division, &[usize])> {
         match self {
-            BufferMut::Host(segments) => coalesced(segments.divided()),
-            BufferMut::Device(_) => None,
+            BufferMut::Host(segments) => segments.divided(),
+            BufferMut::Device(buffer) => buffer.divided(),
         }
     }
 
@@ -136,7 +97,7 @@ impl<'a> BufferMut<'a> {
     pub fn bytes(&self) -> usize {
         match self {
             BufferMut::Host(segments) => segments.bytes(),
-            BufferMut::Device(device) => device.bytes(),
+            BufferMut::Device(buffer) => buffer.bytes(),
         }
     }
 }
@@ -162,7 +123,7 @@ impl Buffers<'_> {
     }
 
     /// Whether any part lies on a device.
-    pub fn on_device(&self) -> bool {
+    pub(crate) fn on_device(&self) -> bool {
         match self {
             Buffers::InOut(buffer) => matches!(buffer, BufferMut::Device(_)),
             Buffers::Separate { input, output } => {

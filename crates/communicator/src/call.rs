@@ -3,12 +3,14 @@
 use std::time::{Duration, Instant};
 
 use crate::algorithm_name::AlgorithmName;
-use crate::buffer::Buffers;
+use crate::buffer::{Buffers, MemoryKind};
 use crate::descriptor::Descriptor;
+use crate::device::DeviceStream;
 use crate::owned::OwnedBuffers;
 use crate::reduce_op::UserFunction;
 use crate::short_text::ShortText;
 use crate::site::Site;
+use crate::ticket::Ticket;
 
 /// Default deadline of a call.
 pub const CALL_TIMEOUT_DEFAULT: Duration = Duration::from_secs(600);
@@ -148,12 +150,14 @@ pub enum Counts {
     },
 }
 
-/// A blocking call on borrowed memory.
+/// A call on borrowed memory: blocking on the host, enqueued on a device. [`crate::Collectives::issue`] makes it.
 pub struct Call<'a> {
     /// The operation and its arguments.
     pub descriptor: Descriptor,
     /// The memory that it reads and writes.
     pub buffers: Buffers<'a>,
+    /// The stream in whose order it runs; `None` on host memory, and never on device memory.
+    pub stream: Option<DeviceStream>,
     /// Uneven counts.
     pub counts: Counts,
     /// The caller's options.
@@ -164,12 +168,14 @@ pub struct Call<'a> {
     pub site: Site,
 }
 
-/// An asynchronous call on owned memory.
+/// An asynchronous call on owned memory. [`crate::CollectivesAsync::start`] makes it.
 pub struct OwnedCall {
     /// The operation and its arguments.
     pub descriptor: Descriptor,
     /// The memory that it reads and writes.
     pub buffers: OwnedBuffers,
+    /// The stream in whose order it runs; `None` on host memory, and never on device memory.
+    pub stream: Option<DeviceStream>,
     /// Uneven counts.
     pub counts: Counts,
     /// The caller's options.
@@ -180,12 +186,37 @@ pub struct OwnedCall {
     pub site: Site,
 }
 
+impl<'a> Call<'a> {
+    /// A call with even counts, no stream and no options, at the line that calls this.
+    #[track_caller]
+    pub fn new(descriptor: Descriptor, buffers: Buffers<'a>) -> Call<'a> {
+        let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
+        Call { descriptor, buffers, stream: None, counts, options, user_function: None, site }
+    }
+
+    /// Where its memory lies. What has no memory, such as a barrier, is a call on the device if it has a stream.
+    #[inline]
+    pub fn memory(&self) -> MemoryKind {
+        memory_kind(self.stream, self.buffers.on_device())
+    }
+}
+
+#[inline]
+fn memory_kind(stream: Option<DeviceStream>, on_device: bool) -> MemoryKind {
+    if stream.is_some() || on_device { MemoryKind::Device } else { MemoryKind::Host }
+}
+
 impl OwnedCall {
-    /// A call with even counts and no options, at the line that calls this.
+    /// A call with even counts, no stream and no options, at the line that calls this.
     #[track_caller]
     pub fn new(descriptor: Descriptor, buffers: OwnedBuffers) -> OwnedCall {
         let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        OwnedCall { descriptor, buffers, counts, options, user_function: None, site }
+        OwnedCall { descriptor, buffers, stream: None, counts, options, user_function: None, site }
+    }
+
+    /// Where its memory lies; see [`Call::memory`].
+    pub fn memory(&self) -> MemoryKind {
+        memory_kind(self.stream, self.buffers.on_device())
     }
 
     /// The same call on borrowed buffers.
@@ -193,6 +224,7 @@ impl OwnedCall {
         Call {
             descriptor: self.descriptor,
             buffers: self.buffers.borrow(),
+            stream: self.stream,
             counts: self.counts.clone(),
             options: self.options,
             user_function: self.user_function.clone(),
@@ -201,18 +233,19 @@ impl OwnedCall {
     }
 }
 
-/// How far a finished call got.
+/// How far a call got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completion {
     /// The result is in the buffer.
     Done,
     /// The operation is switched off; the buffers are untouched.
     Skipped,
-    /// Enqueued on the device's stream.
-    StreamOrdered,
+    /// Enqueued on the device's stream: the result will be in the buffer for what is enqueued there behind it. The
+    /// ticket tells when that is so, and a late error.
+    StreamOrdered(Ticket),
 }
 
-/// What is known of a finished call.
+/// What is known of a call that has ended, or of one that was enqueued on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// How far it got.
@@ -228,6 +261,19 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// A call that was enqueued on a stream, and moves `bytes` by `algorithm`.
+    pub const fn enqueued(ticket: Ticket, bytes: u64, algorithm: &'static str) -> Outcome {
+        Outcome { completion: Completion::StreamOrdered(ticket), ..Outcome::done(bytes, algorithm) }
+    }
+
+    /// The ticket of a call that was enqueued on a stream; `None` when the call has ended.
+    pub const fn ticket(&self) -> Option<Ticket> {
+        match self.completion {
+            Completion::StreamOrdered(ticket) => Some(ticket),
+            Completion::Done | Completion::Skipped => None,
+        }
+    }
+
     /// A finished call that moved `bytes` by `algorithm`.
     pub const fn done(bytes: u64, algorithm: &'static str) -> Outcome {
         Outcome { completion: Completion::Done, source: None, tag: 0, bytes, algorithm }

@@ -5,6 +5,7 @@ use unisono_schedule::Collective;
 use crate::algorithm_name::AlgorithmName;
 use crate::buffer::Buffers;
 use crate::call::{Call, CallOptions, Counts};
+use crate::check_memory::check_memory;
 use crate::check_segments::check_segments;
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::DType;
@@ -66,6 +67,7 @@ pub fn check(call: &Call<'_>, group: &Group) -> Result<()> {
     check_request(&call.descriptor, &call.options, group)?;
     check_function(call)?;
     check_counts(call, group)?;
+    check_memory(call)?;
     check_segments(call, group)?;
     check_lengths(call, group)
 }
@@ -279,6 +281,11 @@ fn check_lengths(call: &Call<'_>, group: &Group) -> Result<()> {
     let check = |argument, bytes: usize, elements: u64| {
         if bytes as u64 == elements * element {
             return Ok(());
+        }
+        if !(bytes as u64).is_multiple_of(element) {
+            let (dtype, operation) = (call.descriptor.dtype, call.descriptor.operation);
+            let problem = format!("{bytes} bytes, but {operation} of {dtype} has elements of {element}");
+            return Err(Error::invalid(argument, problem));
         }
         Err(Error::invalid(
             argument,

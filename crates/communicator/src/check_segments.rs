@@ -3,7 +3,7 @@
 
 use unisono_schedule::Collective;
 
-use crate::buffer::{Buffer, BufferMut, Buffers};
+use crate::buffer::Buffers;
 use crate::call::{Call, Counts};
 use crate::descriptor::Place;
 use crate::error::{Error, Result};
@@ -76,14 +76,8 @@ fn segmented<'a>(call: &'a Call<'_>) -> [Option<Segmented<'a>>; 2] {
         Buffers::InOut(buffer) => (None, buffer, "buffer"),
         Buffers::Separate { input, output } => (Some(input), output, "output"),
     };
-    let input = match input {
-        Some(Buffer::Host(segments)) => Segmented::new(segments.divided(), Side::Input, "input"),
-        Some(Buffer::Device(_)) | None => None,
-    };
-    let output = match output {
-        BufferMut::Host(segments) => Segmented::new(segments.divided(), Side::Output, name),
-        BufferMut::Device(_) => None,
-    };
+    let input = input.and_then(|input| Segmented::new(input.divided(), Side::Input, "input"));
+    let output = Segmented::new(output.divided(), Side::Output, name);
     [input, output]
 }
 
@@ -157,12 +151,11 @@ fn check_coalesced(call: &Call<'_>, buffer: &Segmented<'_>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::call::CallOptions;
+    use crate::buffer::{Buffer, BufferMut};
     use crate::check::check;
     use crate::descriptor::Descriptor;
     use crate::dtype::DType;
     use crate::reduce_op::ReduceOp;
-    use crate::site::Site;
 
     fn call<'a>(collective: Collective, count: u64, counts: Counts, buffers: Buffers<'a>) -> Call<'a> {
         let place = match buffers {
@@ -176,8 +169,7 @@ mod tests {
             uneven: counts != Counts::Even,
             ..Descriptor::new(collective, DType::U16, count)
         };
-        let (options, site) = (CallOptions::new(), Site::caller());
-        Call { descriptor, buffers, counts, options, user_function: None, site }
+        Call { counts, ..Call::new(descriptor, buffers) }
     }
 
     fn input<'a>(lengths: &[usize], division: Division) -> Buffer<'a> {

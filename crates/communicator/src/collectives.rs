@@ -113,6 +113,7 @@ pub trait Collectives: Communicator {
         let call = Call {
             descriptor: Descriptor { place: Place::InPlace, ..descriptor },
             buffers: Buffers::InOut(BufferMut::of(buffer)),
+            stream: None,
             counts: Counts::Even,
             options: CallOptions::default(),
             user_function: Some(typed_function(function)),
@@ -330,6 +331,25 @@ pub trait Collectives: Communicator {
         let count = outcome.bytes as usize / size_of::<T>();
         Ok(Received { source: outcome.source.unwrap_or_default(), tag: outcome.tag, count })
     }
+
+    /// Any call, made by hand: lists, uneven counts, device memory ([`crate::DeviceBufferMut`] has an example). Its
+    /// arguments are checked. [`crate::CollectivesAsync::start`] is the same for memory that moves in.
+    ///
+    /// ```
+    /// use unisono_communicator::{
+    ///     Buffer, BufferMut, Buffers, Call, Collective, Collectives, DType, Descriptor, Division, Solo,
+    /// };
+    /// let mut all = [0u16; 3];
+    /// let input = Buffer::of_list(&[&[1u16][..], &[2, 3]], Division::Anywhere);
+    /// let buffers = Buffers::Separate { input, output: BufferMut::of(&mut all) };
+    /// let descriptor = Descriptor::new(Collective::AllGather, DType::U16, 3);
+    /// assert_eq!(Solo::new().issue(Call::new(descriptor, buffers))?.bytes, 6);
+    /// assert_eq!(all, [1, 2, 3]);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    fn issue(&self, call: Call<'_>) -> Result<Outcome> {
+        checked(self, call)
+    }
 }
 
 impl<C: Communicator + ?Sized> Collectives for C {}
@@ -429,8 +449,8 @@ pub(crate) fn issue_with_counts<C: Communicator + ?Sized>(
     buffers: Buffers<'_>,
     counts: Counts,
 ) -> Result<Outcome> {
-    let options = CallOptions::default();
-    checked(comm, Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() })
+    let (options, site) = (CallOptions::default(), Site::caller());
+    checked(comm, Call { descriptor, buffers, stream: None, counts, options, user_function: None, site })
 }
 
 fn checked<C: Communicator + ?Sized>(comm: &C, call: Call<'_>) -> Result<Outcome> {

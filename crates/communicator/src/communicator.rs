@@ -1,15 +1,18 @@
 //! The one trait of every backend, decorator and test double.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_schedule::{Algorithm, Trust};
 
+use crate::buffer::MemoryKind;
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::check::{check_label, check_options, check_request};
 use crate::descriptor::Descriptor;
 use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::scope::{ParentCall, Scope};
+use crate::ticket::Ticket;
 use crate::work::{Finished, Work};
 
 /// A group of ranks that communicate.
@@ -21,34 +24,73 @@ pub trait Communicator: Send + Sync {
     /// Rank, size, members.
     fn group(&self) -> &Group;
 
-    /// Runs a call to its end on the calling thread; for device buffers, enqueues it.
+    /// Runs a call to its end on the calling thread. One on device memory is enqueued on its stream, and the outcome
+    /// has the ticket ([`Outcome::ticket`]) that [`Communicator::resolve`] takes.
     ///
     /// # Errors
-    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind.
+    /// Any [`Error`]; see [`Error::is_before_start`] for what it leaves behind. What goes wrong after a call was
+    /// enqueued is told by its ticket, and by every later call.
     fn execute(&self, call: Call<'_>) -> Result<Outcome>;
 
-    /// Starts a call; its buffers move in and come back through the handle.
+    /// Starts a call; its buffers move in and come back through the handle. One on device memory has ended when it has
+    /// completed in the order of its stream; the handle knows a late error.
     fn submit(&self, call: OwnedCall) -> Work;
 
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
 
-    /// Whether this communicator can do such a call on this rank, with these options besides those of
+    /// Whether this communicator can do such a call on such memory on this rank, with these options besides those of
     /// [`crate::Collectives::with`]. It refuses what the call itself would refuse before anything is sent, as far as
     /// that does not depend on buffers, counts that differ by rank, or other calls. Sends nothing, and waits for no
     /// call that another thread is in.
     ///
     /// ```
-    /// use unisono_communicator::{CallOptions, Collective, Communicator, DType, Descriptor, ReduceOp, Solo};
+    /// use unisono_communicator::{
+    ///     CallOptions, Collective, Communicator, DType, Descriptor, MemoryKind, ReduceOp, Solo,
+    /// };
     /// let sum = |dtype| Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, dtype, 8) };
-    /// assert!(Solo::new().supports(&sum(DType::F16), &CallOptions::new()).is_ok());
-    /// assert!(Solo::new().supports(&sum(DType::Bool), &CallOptions::new()).is_err());
+    /// let options = CallOptions::new();
+    /// assert!(Solo::new().supports(&sum(DType::F16), &options, MemoryKind::Host).is_ok());
+    /// assert!(Solo::new().supports(&sum(DType::Bool), &options, MemoryKind::Host).is_err());
+    /// assert!(Solo::new().supports(&sum(DType::F16), &options, MemoryKind::Device).is_err());
     /// ```
     ///
     /// # Errors
     /// Those of the call: [`Error::InvalidArgument`], or [`Error::Unsupported`] with what to do instead.
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        check_request(descriptor, options, self.group())
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        check_request(descriptor, options, self.group())?;
+        match memory {
+            MemoryKind::Host => Ok(()),
+            MemoryKind::Device => Err(Error::no_device(self.backend())),
+        }
+    }
+
+    /// Waits, for at most `timeout`, until the call of `ticket` has completed in the order of its stream. `None` when
+    /// it has not by then: it goes on, and can be asked for again. [`Duration::ZERO`] asks without waiting.
+    ///
+    /// Whoever asks gets the same answer once there is one, on any thread, also after [`Communicator::close`] and after
+    /// the failure of another call. Backends remember at least the last 1,024 calls that have completed.
+    ///
+    /// # Errors
+    /// The late error of the call. [`Error::InvalidArgument`] for a ticket of another communicator, and for one that is
+    /// forgotten. [`Error::Unsupported`] from a backend that issues none.
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        let _ = timeout;
+        let instead = Some("ask the communicator that has issued it".to_owned());
+        Err(Error::Unsupported { what: format!("{ticket}"), backend: self.backend(), instead })
+    }
+
+    /// Waits until the call of `ticket` has completed in the order of its stream. The deadline of the call bounds the
+    /// wait: an enqueued call that passes it ends with [`Error::Timeout`].
+    ///
+    /// # Errors
+    /// As [`Communicator::resolve_within`].
+    fn resolve(&self, ticket: Ticket) -> Result<Outcome> {
+        loop {
+            if let Some(outcome) = self.resolve_within(ticket, Duration::MAX)? {
+                return Ok(outcome);
+            }
+        }
     }
 
     /// Adds an algorithm to those of this communicator and of the ones that are derived from it later. From then on it
@@ -246,10 +288,14 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
         self.inner.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         let options = options.or(&self.options);
-        self.inner
-            .supports(&Descriptor { label: descriptor.label.or(options.label), ..*descriptor }, &options)
+        let descriptor = Descriptor { label: descriptor.label.or(options.label), ..*descriptor };
+        self.inner.supports(&descriptor, &options, memory)
+    }
+
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.inner.resolve_within(ticket, timeout)
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

@@ -5,9 +5,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_schedule::Refused;
+use unisono_schedule::{Collective, Refused};
 
 use crate::descriptor::Descriptor;
+use crate::dtype::DType;
 use crate::group::Process;
 use crate::rank::{GroupRank, JobRank};
 use crate::scope::ParentCall;
@@ -32,6 +33,19 @@ pub struct CallInfo {
     pub sizes: Option<Arc<Sizes>>,
     /// The call that this one is a part of, for a call within a scope.
     pub parent: Option<Arc<ParentCall>>,
+}
+
+impl CallInfo {
+    /// A call of which nothing else is known.
+    pub fn new(number: u64, descriptor: Descriptor) -> CallInfo {
+        CallInfo { number, descriptor, algorithm: None, site: None, sizes: None, parent: None }
+    }
+
+    /// What is no collective but has its place among them, such as `close`: shown as a barrier by this name.
+    pub fn without_data(number: u64, name: &'static str) -> CallInfo {
+        let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+        CallInfo { algorithm: Some(name.into()), ..CallInfo::new(number, barrier) }
+    }
 }
 
 impl fmt::Display for CallInfo {
@@ -325,6 +339,12 @@ impl Error {
     /// An [`Error::InvalidArgument`].
     pub fn invalid(argument: &'static str, problem: impl Into<String>) -> Error {
         Error::InvalidArgument { argument, problem: problem.into() }
+    }
+
+    /// The [`Error::Unsupported`] of a backend that reaches host memory only.
+    pub fn no_device(backend: &'static str) -> Error {
+        let instead = Some("a vendor's backend, or copy to the host".to_owned());
+        Error::Unsupported { what: "device memory and streams".to_owned(), backend, instead }
     }
 
     /// An [`Error::AlgorithmRefused`].

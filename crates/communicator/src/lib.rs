@@ -11,6 +11,10 @@
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
 //!
+//! Typed calls take slices. Lists, uneven counts, memory of others and device memory ([`DeviceBufferMut`] has an
+//! example) go into a [`Call`] or an [`OwnedCall`] made by hand, which [`Collectives::issue`] and
+//! [`CollectivesAsync::start`] check.
+//!
 //! This crate starts no thread and opens no file.
 
 #![deny(unsafe_code)]
@@ -20,12 +24,14 @@ mod allocation;
 mod buffer;
 mod call;
 mod check;
+mod check_memory;
 mod check_segments;
 mod collectives;
 mod collectives_async;
 mod collectives_uneven;
 mod communicator;
 mod descriptor;
+mod device;
 mod dtype;
 mod ending;
 mod error;
@@ -45,11 +51,12 @@ mod sizes;
 mod solo;
 mod solo_messages;
 mod solo_scope;
+mod ticket;
 mod work;
 
 pub use algorithm_name::AlgorithmName;
 pub use allocation::{reserve, zeroed};
-pub use buffer::{Buffer, BufferMut, Buffers, DeviceBuffer};
+pub use buffer::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use call::{
     CALL_TIMEOUT_DEFAULT, Call, CallOptions, Completion, Counts, Determinism, Outcome, OwnedCall, WhenBusy,
     deadline_after,
@@ -60,6 +67,7 @@ pub use collectives_async::CollectivesAsync;
 pub use collectives_uneven::CollectivesUneven;
 pub use communicator::{Communicator, Shrunk, With};
 pub use descriptor::{Descriptor, Peer, Place};
+pub use device::{DeviceBuffer, DeviceBufferMut, DeviceSpan, DeviceStream};
 pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
@@ -74,10 +82,11 @@ pub use rank::{GroupRank, JobRank};
 pub use raw_memory::Keeper;
 pub use reduce_op::{ReduceOp, UserFunction, UserOp};
 pub use scope::{ParentCall, Scope};
-pub use segments::{Division, SegmentList, Segments, SegmentsMut};
+pub use segments::{Division, Segment, SegmentList, Segments, SegmentsMut};
 pub use short_text::ShortText;
 pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
+pub use ticket::Ticket;
 pub use unisono_schedule::{Algorithm, Collective, Trust, UnknownCollective};
 pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};

@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::fmt;
 
-use crate::buffer::{Buffer, BufferMut, Buffers, DeviceBuffer};
+use crate::buffer::{Buffer, BufferMut, Buffers};
+use crate::device::DeviceBufferMut;
 use crate::dtype::{DType, Element};
 use crate::raw_memory::{Keeper, RawMemory};
 use crate::segments::{Division, SegmentList, Segments, SegmentsMut};
@@ -93,12 +94,6 @@ impl OwnedBuffer {
     }
 }
 
-impl AsRef<[u8]> for OwnedBuffer {
-    fn as_ref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
 impl fmt::Debug for OwnedBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "OwnedBuffer({} bytes of {})", self.bytes().len(), self.dtype)
@@ -113,12 +108,24 @@ pub enum OwnedMemory {
     /// A list, on the host. Where its parts end is computed once, so that a turn of the engine allocates nothing.
     Many(SegmentList<OwnedBuffer>),
     /// On a device.
-    Device(DeviceBuffer),
+    Device {
+        /// The memory. When the call has ended, it comes back whole without a keeper, and empty if there was one.
+        buffer: DeviceBufferMut,
+        /// What keeps the memory alive: dropped when the call has ended in the order of its stream, or was refused.
+        /// Whoever enqueues the borrowed call ([`crate::OwnedCall::borrow`]) keeps it until the ticket is resolved.
+        keeper: Option<Keeper>,
+    },
 }
 
 impl From<OwnedBuffer> for OwnedMemory {
     fn from(buffer: OwnedBuffer) -> OwnedMemory {
         OwnedMemory::One(buffer)
+    }
+}
+
+impl From<DeviceBufferMut> for OwnedMemory {
+    fn from(buffer: DeviceBufferMut) -> OwnedMemory {
+        OwnedMemory::Device { buffer, keeper: None }
     }
 }
 
@@ -139,7 +146,7 @@ impl OwnedMemory {
         match self {
             OwnedMemory::One(buffer) => Buffer::Host(Segments::One(buffer.bytes())),
             OwnedMemory::Many(list) => Buffer::Host(Segments::Owned(list)),
-            OwnedMemory::Device(buffer) => Buffer::Device(*buffer),
+            OwnedMemory::Device { buffer, .. } => Buffer::Device(buffer),
         }
     }
 
@@ -148,7 +155,7 @@ impl OwnedMemory {
         match self {
             OwnedMemory::One(buffer) => BufferMut::Host(SegmentsMut::One(buffer.bytes_mut())),
             OwnedMemory::Many(list) => BufferMut::Host(SegmentsMut::Owned(list)),
-            OwnedMemory::Device(buffer) => BufferMut::Device(*buffer),
+            OwnedMemory::Device { buffer, .. } => BufferMut::Device(buffer),
         }
     }
 
@@ -156,7 +163,7 @@ impl OwnedMemory {
     pub fn into_vec<T: Element>(self) -> Option<Vec<T>> {
         match self {
             OwnedMemory::One(buffer) => buffer.into_vec(),
-            OwnedMemory::Many(_) | OwnedMemory::Device(_) => None,
+            OwnedMemory::Many(_) | OwnedMemory::Device { .. } => None,
         }
     }
 
@@ -164,7 +171,7 @@ impl OwnedMemory {
     pub fn into_list<T: Element>(self) -> Option<Vec<Vec<T>>> {
         match self {
             OwnedMemory::Many(list) => list.into_slices().into_iter().map(OwnedBuffer::into_vec).collect(),
-            OwnedMemory::One(_) | OwnedMemory::Device(_) => None,
+            OwnedMemory::One(_) | OwnedMemory::Device { .. } => None,
         }
     }
 
@@ -173,7 +180,7 @@ impl OwnedMemory {
         let buffers = match self {
             OwnedMemory::One(buffer) => std::slice::from_ref(buffer),
             OwnedMemory::Many(list) => list.slices(),
-            OwnedMemory::Device(_) => &[],
+            OwnedMemory::Device { .. } => &[],
         };
         buffers.iter().map(OwnedBuffer::dtype).find(|other| *other != dtype)
     }
@@ -182,7 +189,7 @@ impl OwnedMemory {
         match self {
             OwnedMemory::One(buffer) => buffer.has_keeper(),
             OwnedMemory::Many(list) => list.slices().iter().any(OwnedBuffer::has_keeper),
-            OwnedMemory::Device(_) => false,
+            OwnedMemory::Device { keeper, .. } => keeper.is_some(),
         }
     }
 
@@ -193,7 +200,12 @@ impl OwnedMemory {
                 list.slices_mut().iter_mut().for_each(|buffer| buffer.release(keepers));
                 list.measure();
             }
-            OwnedMemory::Device(_) => {}
+            OwnedMemory::Device { buffer, keeper } => {
+                if let Some(keeper) = keeper.take() {
+                    buffer.release();
+                    keepers.push(keeper);
+                }
+            }
         }
     }
 }
@@ -241,8 +253,8 @@ impl OwnedBuffers {
     }
 
     /// Whether any part lies on a device.
-    pub fn on_device(&self) -> bool {
-        self.each().any(|memory| matches!(memory, OwnedMemory::Device(_)))
+    pub(crate) fn on_device(&self) -> bool {
+        self.each().any(|memory| matches!(memory, OwnedMemory::Device { .. }))
     }
 
     /// Whether a keeper must be dropped when the call has ended.

@@ -15,6 +15,13 @@ use crate::owned::{OwnedBuffer, OwnedElements};
 /// the log, and goes no further.
 pub struct Keeper(Option<Box<dyn Any + Send>>);
 
+impl Keeper {
+    /// Keeps `owner` until it is dropped itself.
+    pub fn new(owner: impl Any + Send) -> Keeper {
+        Keeper(Some(Box::new(owner)))
+    }
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
         let kept = self.0.take();

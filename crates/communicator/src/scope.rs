@@ -79,6 +79,8 @@ impl fmt::Display for ParentCall {
 /// every later call returns the first cause, as ever. An asynchronous call that is still running goes on, and the next
 /// call of the communicator comes behind it.
 ///
+/// A ticket of a call on device memory within it is one of the communicator's, and outlives it.
+///
 /// Scopes do not nest, and a scope is not closed: [`Communicator::scope`] and [`Communicator::close`] of a scope are
 /// [`Error::Unsupported`].
 pub trait Scope: Communicator {

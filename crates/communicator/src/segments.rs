@@ -1,4 +1,4 @@
-//! Host memory as a list of slices that follow each other.
+//! Memory as a list of segments that follow each other.
 
 use crate::allocation::reserve;
 use crate::error::Result;
@@ -15,7 +15,31 @@ pub enum Division {
     Coalesced,
 }
 
-/// Slices of bytes that follow each other, with the offset at which each ends: a byte is found by binary search.
+/// What a list is made of: a slice of bytes, or a span of memory on a device.
+pub trait Segment {
+    /// Size in bytes.
+    fn length(&self) -> usize;
+}
+
+impl Segment for &[u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Segment for &mut [u8] {
+    fn length(&self) -> usize {
+        self.len()
+    }
+}
+
+impl Segment for OwnedBuffer {
+    fn length(&self) -> usize {
+        self.bytes().len()
+    }
+}
+
+/// Segments that follow each other, with the offset at which each ends: a byte is found by binary search.
 #[derive(Clone, Debug)]
 pub struct SegmentList<S> {
     slices: Vec<S>,
@@ -23,7 +47,7 @@ pub struct SegmentList<S> {
     division: Division,
 }
 
-impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
+impl<S: Segment> From<Vec<S>> for SegmentList<S> {
     fn from(slices: Vec<S>) -> SegmentList<S> {
         let ends = Vec::with_capacity(slices.len());
         let mut list = SegmentList { slices, ends, division: Division::Anywhere };
@@ -32,11 +56,11 @@ impl<S: AsRef<[u8]>> From<Vec<S>> for SegmentList<S> {
     }
 }
 
-impl<S: AsRef<[u8]>> SegmentList<S> {
+impl<S: Segment> SegmentList<S> {
     /// Computes where the slices end.
     pub(crate) fn measure(&mut self) {
         let add = |end: &mut usize, slice: &S| {
-            *end += slice.as_ref().len();
+            *end += slice.length();
             Some(*end)
         };
         self.ends.clear();
@@ -88,8 +112,8 @@ impl<S: AsRef<[u8]>> SegmentList<S> {
     /// ```
     pub fn locate(&self, offset: usize) -> Option<(usize, usize)> {
         let index = self.ends.partition_point(|&end| end <= offset);
-        let slice = self.slices.get(index)?.as_ref();
-        Some((index, offset + slice.len() - self.ends[index]))
+        let slice = self.slices.get(index)?;
+        Some((index, offset + slice.length() - self.ends[index]))
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::buffer::Buffers;
 use crate::call::Counts;
 use crate::dtype::DType;
+use crate::segments::Division;
 
 /// How many lengths of a list are remembered.
 pub const LENGTHS_KNOWN_MAX: usize = 64;
@@ -84,9 +85,13 @@ impl Buffers<'_> {
             Buffers::InOut(buffer) => (None, buffer),
             Buffers::Separate { input, output } => (Some(input), output),
         };
-        let ends = input.and_then(|input| input.coalesced_ends()).or_else(|| output.coalesced_ends());
+        let ends = input.and_then(|input| coalesced(input.divided())).or_else(|| coalesced(output.divided()));
         ends.filter(|ends| ends.len() != 1)
     }
+}
+
+fn coalesced(divided: Option<(Division, &[usize])>) -> Option<&[usize]> {
+    divided.filter(|(division, _)| *division == Division::Coalesced).map(|(_, ends)| ends)
 }
 
 #[cfg(test)]

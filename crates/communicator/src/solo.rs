@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use unisono_schedule::{Algorithm, FIRST_USE_STEPS_MAX, Shape, Trust, prove};
 
-use crate::buffer::{Buffer, BufferMut, Buffers};
+use crate::buffer::{Buffer, BufferMut, Buffers, MemoryKind};
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
 use crate::communicator::{Communicator, Shrunk};
 use crate::dtype::{DType, Kind};
@@ -57,9 +57,7 @@ impl Communicator for Solo {
     }
 
     fn execute(&self, call: Call<'_>) -> Result<Outcome> {
-        if call.buffers.on_device() {
-            return Err(device_unsupported());
-        }
+        refuse_device(call.memory())?;
         self.queue.check()?;
         match call.descriptor.operation {
             Operation::Send => self.queue.send(call),
@@ -69,10 +67,10 @@ impl Communicator for Solo {
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
+        if let Err(error) = refuse_device(call.memory()) {
+            return Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) });
+        }
         match call.descriptor.operation {
-            Operation::Recv if call.buffers.on_device() => {
-                Work::finished(Finished { result: Err(device_unsupported()), buffers: Some(call.buffers) })
-            }
             Operation::Recv => self.queue.post(call),
             Operation::Collective(_) | Operation::Send => {
                 let mut call = call;
@@ -129,9 +127,12 @@ impl Communicator for Solo {
     }
 }
 
-fn device_unsupported() -> Error {
-    let instead = Some("a vendor's backend, or copy to the host".to_owned());
-    Error::Unsupported { what: "device memory".to_owned(), backend: BACKEND, instead }
+/// Refuses device memory, before a call counts.
+pub(crate) fn refuse_device(memory: MemoryKind) -> Result<()> {
+    match memory {
+        MemoryKind::Host => Ok(()),
+        MemoryKind::Device => Err(Error::no_device(BACKEND)),
+    }
 }
 
 fn collective(call: Call<'_>) -> Result<Outcome> {

@@ -174,8 +174,7 @@ fn deliver(call: Call<'_>, message: &Message) -> Result<Outcome> {
 }
 
 fn info(call: &Call<'_>) -> Box<CallInfo> {
-    let (site, sizes) = (Some(call.site.into()), None);
-    Box::new(CallInfo { number: 0, descriptor: call.descriptor, algorithm: None, site, sizes, parent: None })
+    Box::new(CallInfo { site: Some(call.site.into()), ..CallInfo::new(0, call.descriptor) })
 }
 
 fn timeout(call: &Call<'_>, waited: Duration) -> Error {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use crate::buffer::MemoryKind;
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, CallOptions, Outcome, OwnedCall, deadline_after};
 use crate::communicator::{Communicator, Shrunk};
 use crate::descriptor::Descriptor;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::group::Group;
 use crate::operation::Operation;
 use crate::scope::{ParentCall, Scope};
-use crate::solo::Solo;
+use crate::solo::{Solo, refuse_device};
 use crate::work::Work;
 
 /// A scope of [`Solo`].
@@ -67,12 +68,15 @@ impl Communicator for SoloScope {
     }
 
     fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        refuse_device(call.memory())?;
         call.options = self.enter(call.descriptor.operation, &call.options);
         self.solo.execute(call)
     }
 
     fn submit(&self, mut call: OwnedCall) -> Work {
-        call.options = self.enter(call.descriptor.operation, &call.options);
+        if call.memory() == MemoryKind::Host {
+            call.options = self.enter(call.descriptor.operation, &call.options);
+        }
         self.solo.submit(call)
     }
 
@@ -80,8 +84,8 @@ impl Communicator for SoloScope {
         self.solo.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        self.solo.supports(descriptor, options)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.solo.supports(descriptor, options, memory)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

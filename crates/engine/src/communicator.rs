@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Board, CallGate, Control};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
-    Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
+    Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, Trust};
 
@@ -85,8 +85,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.gate.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        self.shared.supports(descriptor, options)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.shared.supports(descriptor, options, memory)
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use unisono_backend::ScopeTurn;
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, Outcome, OwnedCall, ParentCall, Result, Scope,
-    Shrunk, Work,
+    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
+    Result, Scope, Shrunk, Work,
 };
 
 use crate::drive::Shared;
@@ -70,8 +70,8 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
         self.shared.gate.backend()
     }
 
-    fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
-        self.shared.supports(descriptor, options)
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.shared.supports(descriptor, options, memory)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error, Peer,
-    ReduceOp, UserOp,
+    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
+    MemoryKind, Peer, ReduceOp, UserOp,
 };
 use unisono_engine::in_process;
 
@@ -27,7 +27,8 @@ fn attempts() -> Vec<(&'static str, Attempt)> {
         }),
         ("asynchronous call", |comm| comm.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().map(drop)),
         ("supports", |comm| {
-            comm.supports(&Descriptor::new(Collective::Barrier, DType::U8, 0), &CallOptions::new())
+            let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+            comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)
         }),
         ("subgroup", |comm| comm.subgroup(&[0]).map(drop)),
         ("agree", |comm| comm.agree(true).map(drop)),

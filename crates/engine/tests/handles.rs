@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, CollectivesUneven,
-    Communicator, Counts, DType, Descriptor, Error, Finished, Group, Peer, Place, ReduceOp, SegmentsMut,
-    Site, Solo, TypedWork, check,
+    Communicator, DType, Descriptor, Error, Finished, Group, Peer, Place, ReduceOp, SegmentsMut, Solo,
+    TypedWork, check,
 };
 use unisono_engine::{EngineOptions, in_process};
 
@@ -164,22 +164,14 @@ fn detached_work_goes_on_when_its_communicator_is_dropped_at_once() {
 #[test]
 fn segments_hold_whole_elements_or_are_refused() {
     let (mut head, mut tail) = ([0u8; 3], [0u8; 5]);
-    let call = Call {
-        descriptor: Descriptor {
-            op: Some(ReduceOp::Sum),
-            place: Place::InPlace,
-            ..Descriptor::new(Collective::AllReduce, DType::F32, 2)
-        },
-        buffers: Buffers::InOut(BufferMut::Host(SegmentsMut::Many(
-            vec![&mut head[..], &mut tail[..]].into(),
-        ))),
-        counts: Counts::Even,
-        options: CallOptions::new(),
-        user_function: None,
-        site: Site::caller(),
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::F32, 2)
     };
-    let group = Group::world(0, 2);
-    assert!(check(&call, &group).is_err());
+    let segments = SegmentsMut::Many(vec![&mut head[..], &mut tail[..]].into());
+    let call = Call::new(descriptor, Buffers::InOut(BufferMut::Host(segments)));
+    assert!(check(&call, &Group::world(0, 2)).is_err());
 }
 
 #[test]

@@ -3,8 +3,7 @@
 use bytemuck::Zeroable;
 use unisono_communicator::{
     Bool, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync,
-    CollectivesUneven, Communicator, Complex, Counts, DType, Descriptor, Error, Peer, ReduceOp, Result, Site,
-    UserOp, check,
+    CollectivesUneven, Communicator, Complex, DType, Descriptor, Error, Peer, ReduceOp, Result, UserOp,
 };
 
 use crate::backend::Backend;
@@ -41,9 +40,7 @@ const WRONG: &[WrongCall] = &[
         let mut output = [0u8];
         let buffers = Buffers::Separate { input: Buffer::of(&[1u8]), output: BufferMut::of(&mut output) };
         let descriptor = Descriptor { root: Some(0), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
-        let (counts, options) = (Counts::Even, CallOptions::new());
-        let call = Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() };
-        check(&call, c.group())
+        c.issue(Call::new(descriptor, buffers)).map(drop)
     }),
     ("output", "gather without place at the root", |c| c.gather(&[1u8], None, 0)),
     ("input", "scatter of nothing at the root", |c| c.scatter(None, &mut [1u8], 0)),

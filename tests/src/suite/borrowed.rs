@@ -3,13 +3,13 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::num::NonZeroUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, DeviceBuffer, Error,
-    Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Peer, Place, ReduceOp, Work,
+    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, DeviceBufferMut,
+    DeviceStream, Error, Keeper, MemoryKind, Operation, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory,
+    ParentCall, Peer, Place, ReduceOp, Ticket, Work,
 };
 
 use crate::backend::Backend;
@@ -173,29 +173,66 @@ pub fn keepers_that_panic(backend: &dyn Backend) {
     });
 }
 
-/// No backend of this suite reaches device memory: blocking and asynchronous calls are refused, and nothing happens.
+/// No backend of this suite reaches device memory: blocking and asynchronous calls are refused, also within a scope,
+/// and nothing happens. Tickets are none of theirs.
 pub fn device_memory_is_refused(backend: &dyn Backend) {
     run_each(backend, &[1, 2], |comm| {
-        // SAFETY: the address is never used.
-        let buffer = || unsafe { DeviceBuffer::from_raw(NonZeroUsize::MIN, 40, 0, 0) };
-        let is_refused = |result: Result<(), Error>| {
-            assert!(matches!(&result, Err(Error::Unsupported { .. })), "{result:?}");
-        };
-        is_refused(all_reduce(comm, OwnedMemory::Device(buffer()), 10).wait().map(drop));
-        let receive =
-            Descriptor { peer: Some(Peer::Any), ..Descriptor::new(Operation::Recv, DType::U32, 10) };
-        let (input, output) = (OwnedMemory::of(Vec::<u32>::new()), OwnedMemory::Device(buffer()));
-        let call = OwnedCall::new(receive, OwnedBuffers::Separate { input, output });
-        is_refused(comm.start(call).wait().map(drop));
-        let mut call = OwnedCall::new(
-            Descriptor {
-                place: Place::InPlace,
-                root: Some(0),
-                ..Descriptor::new(Collective::Broadcast, DType::U32, 10)
-            },
-            OwnedBuffers::InOut(OwnedMemory::Device(buffer())),
-        );
-        is_refused(comm.execute(call.borrow()).map(drop));
+        for _ in 0..=comm.group().rank() {
+            device_calls_are_refused(comm);
+        }
+        let parent = ParentCall::new("parts", Descriptor::new(Collective::Barrier, DType::U8, 0));
+        let scope = comm.scope(parent, &CallOptions::new()).unwrap();
+        for _ in 0..=comm.group().rank() {
+            device_calls_are_refused(&*scope);
+        }
+        assert_eq!(scope.numbers().count(), 0, "a refused call takes no number");
+        scope.barrier().unwrap();
+        drop(scope);
         comm.barrier().unwrap();
     });
+}
+
+/// A communicator that reaches host memory only says so.
+pub fn device_calls_are_refused(comm: &dyn Communicator) {
+    // SAFETY: the address and the stream are never used.
+    let buffer = || unsafe { DeviceBufferMut::from_raw(64, 40, 0) }.unwrap();
+    // SAFETY: as above.
+    let stream = Some(unsafe { DeviceStream::from_raw(0, 0) });
+    let is_refused = |result: Result<(), Error>| {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        assert!(error.to_string().ends_with("; instead: a vendor's backend, or copy to the host"), "{error}");
+    };
+    let broadcast = Descriptor {
+        place: Place::InPlace,
+        root: Some(0),
+        ..Descriptor::new(Collective::Broadcast, DType::U32, 10)
+    };
+    let receive = Descriptor { peer: Some(Peer::Any), ..Descriptor::new(Operation::Recv, DType::U32, 10) };
+    let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+    let (input, output) = (OwnedMemory::of(Vec::<u32>::new()), buffer().into());
+    for (descriptor, buffers) in [
+        (broadcast, OwnedBuffers::InOut(buffer().into())),
+        (receive, OwnedBuffers::Separate { input, output }),
+        (barrier, OwnedBuffers::None),
+    ] {
+        let mut call = OwnedCall { stream, ..OwnedCall::new(descriptor, buffers) };
+        is_refused(comm.issue(call.borrow()).map(drop));
+        let (work, is_back) = (comm.start(call), descriptor.count == 10);
+        is_refused(work.wait().map(drop));
+        let bytes = match work.finish().buffers {
+            Some(OwnedBuffers::InOut(OwnedMemory::Device { buffer, .. })) => buffer.bytes(),
+            Some(OwnedBuffers::Separate { output: OwnedMemory::Device { buffer, .. }, .. }) => buffer.bytes(),
+            _ => 0,
+        };
+        assert_eq!(bytes == 40, is_back, "{descriptor}");
+        is_refused(comm.supports(&descriptor, &CallOptions::new(), MemoryKind::Device));
+    }
+    let (keeper, returned) = channel::<()>();
+    let kept = OwnedMemory::Device { buffer: buffer(), keeper: Some(Keeper::new(keeper)) };
+    let call = OwnedCall { stream, ..OwnedCall::new(broadcast, OwnedBuffers::InOut(kept)) };
+    is_refused(comm.start(call).wait().map(drop));
+    assert_eq!(returned.recv_timeout(LONG), Err(RecvTimeoutError::Disconnected));
+    let error = comm.resolve(Ticket::new(7, 3)).unwrap_err().to_string();
+    assert!(error.contains("ticket 3 of issuer 7; instead: "), "{error}");
 }

@@ -123,6 +123,7 @@ fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'static str, Er
     let outcome = comm.execute(Call {
         descriptor: Descriptor::new(Collective::AllGather, DType::U64, 1),
         buffers: Buffers::Separate { input: Buffer::of(&input), output: BufferMut::of(&mut output) },
+        stream: None,
         counts: Counts::Even,
         options,
         user_function: None,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Counts, DType, Descriptor, Element,
-    OPAQUE_BYTES_MAX, Place, ReduceOp, Site, UserFunction, UserOp, check,
+    BufferMut, Buffers, Call, Collective, Collectives, DType, Descriptor, Element, OPAQUE_BYTES_MAX, Place,
+    ReduceOp, UserFunction, UserOp,
 };
 
 use crate::backend::Backend;
@@ -172,16 +172,9 @@ pub fn opaque_bytes(backend: &dyn Backend) {
             let op = Some(ReduceOp::User(UserOp::ordered("halves")));
             let dtype = DType::opaque(size).unwrap();
             let descriptor = Descriptor::new(Collective::AllReduce, dtype, count as u64);
-            let call = Call {
-                descriptor: Descriptor { op, place: Place::InPlace, ..descriptor },
-                buffers: Buffers::InOut(BufferMut::of(&mut buffer)),
-                counts: Counts::Even,
-                options: CallOptions::new(),
-                user_function: Some(function),
-                site: Site::caller(),
-            };
-            check(&call, comm.group()).unwrap();
-            comm.execute(call).unwrap();
+            let descriptor = Descriptor { op, place: Place::InPlace, ..descriptor };
+            let call = Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut buffer)));
+            comm.issue(Call { user_function: Some(function), ..call }).unwrap();
             let mut expected = vec![0; count * size];
             halves(size, &input(0), &input(ranks - 1), &mut expected);
             assert!(buffer == expected, "elements of {size} bytes on rank {rank} of {ranks}");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType,
-    Descriptor, Determinism, Error, Operation, Peer, Place, ReduceOp, Result, Site, UserFunction, UserOp,
-    check, lengths,
+    Descriptor, Determinism, Error, MemoryKind, Operation, Peer, Place, ReduceOp, Result, UserFunction,
+    UserOp, lengths,
 };
 
 use crate::backend::Backend;
@@ -105,9 +105,7 @@ fn execute(comm: &dyn Communicator, descriptor: Descriptor, options: CallOptions
     };
     let first: UserFunction = Arc::new(|left: &[u8], _: &[u8], out: &mut [u8]| out.copy_from_slice(left));
     let user_function = matches!(descriptor.op, Some(ReduceOp::User(_))).then_some(first);
-    let call = Call { descriptor, buffers, counts, options, user_function, site: Site::caller() };
-    check(&call, comm.group())?;
-    comm.execute(call).map(drop)
+    comm.issue(Call { counts, options, user_function, ..Call::new(descriptor, buffers) }).map(drop)
 }
 
 /// A message that every other rank receives from, or sends to, the peer of the descriptor.
@@ -151,7 +149,9 @@ pub fn what_is_refused_is_what_the_call_refuses(backend: &dyn Backend) {
                 // Only the root of a reduce has one buffer.
                 descriptor.place = Place::Separate;
             }
-            let answer = comm.supports(&descriptor, &options);
+            let answer = comm.supports(&descriptor, &options, MemoryKind::Host);
+            let on_device = comm.supports(&descriptor, &options, MemoryKind::Device);
+            assert!(on_device.is_err_and(|error| error.is_before_start()), "{descriptor} on a device");
             let mut all_can = [u8::from(answer.is_ok())];
             comm.all_reduce(&mut all_can, ReduceOp::Min).unwrap();
             match answer {
@@ -206,8 +206,11 @@ pub fn a_running_call_keeps_nobody_waiting(backend: &dyn Backend) {
                     ..Descriptor::new(Collective::AllReduce, DType::F32, 1 << 20)
                 };
                 let with = comm.with(CallOptions::new().algorithm("by_pigeon"));
-                assert!(comm.supports(&sum, &CallOptions::new()).is_ok());
-                assert!(with.supports(&sum, &CallOptions::new()).is_err(), "options of `with` count");
+                let supports = |comm: &dyn Communicator| {
+                    comm.supports(&sum, &CallOptions::new(), MemoryKind::Host).is_ok()
+                };
+                assert!(supports(comm));
+                assert!(!supports(&with), "options of `with` count");
                 is_answered.store(true, Ordering::SeqCst);
             }
         });

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use unisono_backend::{Enclosing, ScopeTurn};
 use unisono_communicator::{
-    Call, CallInfo, CallOptions, Collective, Descriptor, Error, Finished, Operation, Outcome, OwnedCall,
-    Result, Shrunk, Site, Work, check_request,
+    Call, CallInfo, CallOptions, Collective, Descriptor, Error, Finished, MemoryKind, Operation, Outcome,
+    OwnedCall, Result, Shrunk, Site, Work, check_request,
 };
 
 use crate::drive::Shared;
@@ -29,9 +29,7 @@ impl<L: Links + 'static> Shared<L> {
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
         self.admit(&call.descriptor)?;
-        if call.buffers.on_device() {
-            return Err(self.device_unsupported());
-        }
+        self.refuse_device(call.memory())?;
         match call.descriptor.operation {
             Operation::Collective(collective) => self.run_collective(collective, &mut call, scope),
             Operation::Send | Operation::Recv => {
@@ -44,9 +42,7 @@ impl<L: Links + 'static> Shared<L> {
     /// Starts a call, within `scope` if there is one.
     pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
         let admitted = self.admit(&call.descriptor).and_then(|()| {
-            if call.buffers.on_device() {
-                return Err(self.device_unsupported());
-            }
+            self.refuse_device(call.memory())?;
             // It drops the keeper.
             if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) }
         });
@@ -143,18 +139,27 @@ impl<L: Links + 'static> Shared<L> {
         }
     }
 
-    fn device_unsupported(&self) -> Error {
-        let instead = Some("a vendor's backend, or copy to the host".to_owned());
-        Error::Unsupported { what: "device memory".to_owned(), backend: self.gate.backend(), instead }
+    #[inline]
+    fn refuse_device(&self, memory: MemoryKind) -> Result<()> {
+        match memory {
+            MemoryKind::Host => Ok(()),
+            MemoryKind::Device => Err(Error::no_device(self.gate.backend())),
+        }
     }
 
     /// Whether there is an algorithm for such a call.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::supports`].
-    pub(crate) fn supports(&self, descriptor: &Descriptor, options: &CallOptions) -> Result<()> {
+    pub(crate) fn supports(
+        &self,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
         self.gate.check_caller(descriptor)?;
         check_request(descriptor, options, self.gate.group())?;
+        self.refuse_device(memory)?;
         match descriptor.operation {
             Operation::Collective(collective) => self.selector().supports(collective, descriptor, options),
             Operation::Send | Operation::Recv => Ok(()),
@@ -212,8 +217,7 @@ impl<L: Links + 'static> Shared<L> {
 
 /// A call that has no number, as errors show it.
 fn uncounted(descriptor: &Descriptor, site: Site) -> CallInfo {
-    let (descriptor, site) = (*descriptor, Some(site.into()));
-    CallInfo { number: 0, descriptor, algorithm: None, site, sizes: None, parent: None }
+    CallInfo { site: Some(site.into()), ..CallInfo::new(0, *descriptor) }
 }
 
 /// The handle of a call that has not begun, with its memory.

@@ -122,15 +122,14 @@ impl Request {
 
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(self.site.into()), None);
         let parent = self.enclosing.as_ref().map(|enclosing| enclosing.parent.clone());
-        CallInfo { number: 0, descriptor: self.descriptor, algorithm: None, site, sizes, parent }
+        CallInfo { site: Some(self.site.into()), parent, ..CallInfo::new(0, self.descriptor) }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use unisono_communicator::{CallOptions, Collective, Counts, DType};
+    use unisono_communicator::{Collective, DType};
 
     use super::*;
 
@@ -138,10 +137,7 @@ mod tests {
     #[test]
     fn a_request_whose_call_was_lost_in_a_panic_ends_with_the_error() {
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-        let buffers = OwnedBuffers::None;
-        let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
-        let request = Request::new(call, Arc::default());
+        let request = Request::new(OwnedCall::new(descriptor, OwnedBuffers::None), Arc::default());
         drop(std::mem::replace(&mut *lock(&request.state), RequestState::Taken));
         request.fail(Error::Closed);
         assert!(request.is_done());

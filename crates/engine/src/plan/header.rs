@@ -319,7 +319,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         ..Descriptor::new(collective_of(bytes)?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
     let algorithm = algorithm_of(u32_at(bytes, 28));
-    Some(CallInfo { number: u64_at(bytes, 8), descriptor, algorithm, site: None, sizes: None, parent: None })
+    Some(CallInfo { algorithm, ..CallInfo::new(u64_at(bytes, 8), descriptor) })
 }
 
 #[cfg(test)]

@@ -233,6 +233,7 @@ fn owned_call(
     Ok(OwnedCall {
         descriptor,
         buffers: OwnedBuffers::Separate { input, output },
+        stream: None,
         counts: Counts::Even,
         options: CallOptions::default(),
         user_function: None,

@@ -3,10 +3,7 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use unisono_communicator::{
-    CallOptions, Counts, DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer,
-    Site,
-};
+use unisono_communicator::{DType, Descriptor, Group, Operation, OwnedBuffers, OwnedCall, OwnedMemory, Peer};
 
 use super::frame::{FRAME_BYTES, Frame, Message};
 use super::{Borrowed, EAGER_BYTES_MAX, PointToPoint};
@@ -108,9 +105,7 @@ fn post(messages: &mut PointToPoint, operation: Operation, input: &mut Input<'_>
         input: OwnedMemory::of(vec![1u8; message_bytes]),
         output: OwnedMemory::of(vec![0u8; room_bytes]),
     };
-    let (counts, options, site) = (Counts::Even, CallOptions::default(), Site::caller());
-    let call = OwnedCall { descriptor, buffers, counts, options, user_function: None, site };
-    let request = Request::new(call, Arc::new(Completions::default()));
+    let request = Request::new(OwnedCall::new(descriptor, buffers), Arc::new(Completions::default()));
     messages.post(request.clone(), TIMEOUT);
     request
 }

@@ -11,9 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use unisono_backend::Board;
-use unisono_communicator::{
-    Awaited, CallInfo, Collective, DType, Descriptor, Error, GroupRank, Result, deadline_after,
-};
+use unisono_communicator::{Awaited, CallInfo, Error, GroupRank, Result, deadline_after};
 
 use crate::drive::pending::Pending;
 use crate::drive::{LinksGuard, Shared};
@@ -178,14 +176,7 @@ impl<L: Links + 'static> Shared<L> {
             status: "has not taken what was sent to it".to_owned(),
         };
         Error::Timeout {
-            call: Box::new(CallInfo {
-                number: self.gate.board().entered(),
-                descriptor: Descriptor::new(Collective::Barrier, DType::U8, 0),
-                algorithm: Some("close".into()),
-                site: None,
-                sizes: None,
-                parent: None,
-            }),
+            call: Box::new(CallInfo::without_data(self.gate.board().entered(), "close")),
             reported_by: group.own_job_rank(),
             waited: guard.links.now().saturating_duration_since(started),
             not_arrived: ranks.into_iter().map(awaits).collect(),

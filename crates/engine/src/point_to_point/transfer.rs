@@ -182,8 +182,7 @@ impl WaitingTransfer<'_> {
 
     /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
-        let (site, sizes) = (Some(self.site.into()), None);
-        CallInfo { number: 0, descriptor: *self.descriptor, algorithm: None, site, sizes, parent: None }
+        CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, *self.descriptor) }
     }
 
     /// The error of its passed deadline, on this rank of `peers`.

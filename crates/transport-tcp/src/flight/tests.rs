@@ -159,14 +159,7 @@ fn what_is_compared_is_what_the_headers_compare() {
         Descriptor { root: Some(1), ..rooted },
         Descriptor::new(Collective::Barrier, DType::U8, 0),
     ];
-    let info = |descriptor| CallInfo {
-        number: 0,
-        descriptor,
-        algorithm: None,
-        site: None,
-        sizes: None,
-        parent: None,
-    };
+    let info = |descriptor| CallInfo::new(0, descriptor);
     for ours in calls {
         for theirs in calls {
             let is_mismatch =

@@ -380,7 +380,7 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
-        let call = CallInfo { number: 4, descriptor, algorithm: None, site: None, sizes: None, parent: None };
+        let call = CallInfo::new(4, descriptor);
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
         let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };

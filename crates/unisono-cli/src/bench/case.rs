@@ -1,8 +1,8 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
 use unisono::{
-    AlgorithmName, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Communicator, Counts, DType,
-    Descriptor, Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut, Site, check,
+    AlgorithmName, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator,
+    Counts, DType, Descriptor, Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut,
     lengths,
 };
 
@@ -202,10 +202,7 @@ impl Case {
     ) -> Result<Outcome> {
         let mut options = CallOptions::new();
         options.algorithm = self.algorithm;
-        let counts = Counts::Even;
-        let call = Call { descriptor, buffers, counts, options, user_function: None, site: Site::caller() };
-        check(&call, comm.group())?;
-        comm.execute(call)
+        comm.issue(Call { options, ..Call::new(descriptor, buffers) })
     }
 
     /// How many elements of the output are wrong, if every rank has called [`Case::fill`] with `seed`. It compares part

@@ -9,8 +9,8 @@ use super::{Kill, Note};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unisono::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
-    Error, Group, Outcome, Place, ReduceOp, Site, check,
+    BufferMut, Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Error, Group,
+    Outcome, Place, ReduceOp,
 };
 use unisono_schedule::{Action, Choice};
 
@@ -222,23 +222,14 @@ fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize])
     reduced
 }
 
-/// `all_reduce` by [`Communicator::execute`], whose outcome names the algorithm.
+/// `all_reduce` as a call made by hand, whose outcome names the algorithm.
 fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Result<Outcome> {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,
         ..Descriptor::new(Collective::AllReduce, DType::F32, buffer.len() as u64)
     };
-    let call = Call {
-        descriptor,
-        buffers: Buffers::InOut(BufferMut::of(buffer)),
-        counts: Counts::Even,
-        options: CallOptions::default(),
-        user_function: None,
-        site: Site::caller(),
-    };
-    check(&call, comm.group())?;
-    comm.execute(call)
+    comm.issue(Call::new(descriptor, Buffers::InOut(BufferMut::of(buffer))))
 }
 
 /// The bytes that all ranks send in one all-reduce of `elements` f32: the sum over the sends of its schedule, without

@@ -1,0 +1,207 @@
+//! The tickets of one communicator: which of its calls are under way on a device's stream, and how the others ended.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{Error, Outcome, Result, Ticket, deadline_after};
+
+use crate::board::CALLS_REMEMBERED;
+use crate::lock;
+
+/// Tells the communicators of this process apart.
+static ISSUERS: AtomicU64 = AtomicU64::new(0);
+
+/// The tickets of one communicator. Whoever learns that a call has completed, a vendor's callback or a thread that asks
+/// the vendor's events, ends its [`OpenTicket`]; any number of threads wait for that.
+pub struct Tickets {
+    issuer: u64,
+    state: Mutex<Calls>,
+    has_ended: Condvar,
+}
+
+#[derive(Default)]
+struct Calls {
+    issued: u64,
+    /// Those under way, and the last [`CALLS_REMEMBERED`] that have ended.
+    known: BTreeMap<u64, Arc<OnceLock<Result<Outcome>>>>,
+    /// Those that have ended, in the order in which they did.
+    ended: VecDeque<u64>,
+}
+
+impl Tickets {
+    /// None so far.
+    pub fn new() -> Arc<Tickets> {
+        let issuer = ISSUERS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Tickets { issuer, state: Mutex::default(), has_ended: Condvar::new() })
+    }
+
+    /// A ticket for a call that is about to be enqueued.
+    pub fn issue(self: &Arc<Self>) -> OpenTicket {
+        let mut state = lock(&self.state);
+        let number = state.issued;
+        state.issued += 1;
+        state.known.insert(number, Arc::default());
+        OpenTicket { tickets: self.clone(), number, is_over: false }
+    }
+
+    /// How the call of `ticket` ended; waits for that for at most `timeout`.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::resolve_within`].
+    pub fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        let until = deadline_after(Instant::now(), timeout);
+        let mut state = lock(&self.state);
+        // Held on to: it may be forgotten before this thread has woken.
+        let call = self.find(&state, ticket)?;
+        loop {
+            if let Some(result) = call.get() {
+                return result.clone().map(Some);
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let woken = self.has_ended.wait_timeout(state, left);
+            state = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn find(&self, state: &Calls, ticket: Ticket) -> Result<Arc<OnceLock<Result<Outcome>>>> {
+        if ticket.issuer() != self.issuer {
+            let problem = format!("{ticket}, but this communicator is issuer {}", self.issuer);
+            return Err(Error::invalid("ticket", problem));
+        }
+        if ticket.number() >= state.issued {
+            let problem = format!("{ticket}, which has issued {} so far", state.issued);
+            return Err(Error::invalid("ticket", problem));
+        }
+        state.known.get(&ticket.number()).cloned().ok_or_else(|| {
+            let problem = format!("{ticket} is forgotten: {CALLS_REMEMBERED} calls have completed since");
+            Error::invalid("ticket", problem)
+        })
+    }
+
+    fn end(&self, number: u64, result: Result<Outcome>) {
+        let mut state = lock(&self.state);
+        if let Some(call) = state.known.get(&number) {
+            // INVARIANT: an `OpenTicket` ends once, and there is one for each number.
+            assert!(call.set(result).is_ok(), "call {number} has ended before");
+        }
+        state.ended.push_back(number);
+        if state.ended.len() > CALLS_REMEMBERED
+            && let Some(oldest) = state.ended.pop_front()
+        {
+            state.known.remove(&oldest);
+        }
+        drop(state);
+        self.has_ended.notify_all();
+    }
+}
+
+/// A call that has been issued and has not completed.
+#[must_use]
+pub struct OpenTicket {
+    tickets: Arc<Tickets>,
+    number: u64,
+    is_over: bool,
+}
+
+impl OpenTicket {
+    /// The ticket.
+    pub fn ticket(&self) -> Ticket {
+        Ticket::new(self.tickets.issuer, self.number)
+    }
+
+    /// The call has completed in the order of its stream, or has failed; wakes whoever waits for it.
+    pub fn end(mut self, result: Result<Outcome>) {
+        self.is_over = true;
+        self.tickets.end(self.number, result);
+    }
+}
+
+impl Drop for OpenTicket {
+    /// Whoever waits must not wait for ever when the thread that would have ended the call has panicked.
+    fn drop(&mut self) {
+        if !self.is_over {
+            let (what, text) = (self.ticket().to_string(), "dropped before its call had ended".to_owned());
+            self.tickets.end(self.number, Err(Error::System { what, text }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(result: Result<Option<Outcome>>) -> String {
+        match result {
+            Err(Error::InvalidArgument { argument: "ticket", problem }) => problem,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn everybody_gets_the_answer_once_there_is_one() {
+        let tickets = Tickets::new();
+        let (first, second) = (tickets.issue(), tickets.issue());
+        let ask = |ticket| tickets.resolve_within(ticket, Duration::ZERO);
+        assert_eq!(ask(first.ticket()).unwrap(), None);
+        let waited = first.ticket();
+        std::thread::scope(|scope| {
+            let wait = || scope.spawn(|| tickets.resolve_within(waited, Duration::MAX));
+            let waiting = [wait(), wait(), wait()];
+            let (ticket, outcome) = (second.ticket(), Outcome::done(8, "test"));
+            second.end(Ok(outcome));
+            assert_eq!((ask(ticket).unwrap(), ask(ticket).unwrap()), (Some(outcome), Some(outcome)));
+            first.end(Err(Error::Closed));
+            for thread in waiting {
+                assert!(matches!(thread.join().unwrap(), Err(Error::Closed)));
+            }
+        });
+        assert!(matches!(ask(waited), Err(Error::Closed)));
+    }
+
+    #[test]
+    fn foreign_and_unknown_tickets_are_named() {
+        let (own, other) = (Tickets::new(), Tickets::new());
+        let (ticket, foreign) = (own.issue(), other.issue());
+        let ask = |ticket| problem(own.resolve_within(ticket, Duration::MAX));
+        let text = ask(foreign.ticket());
+        assert_eq!(text, format!("{}, but this communicator is issuer {}", foreign.ticket(), own.issuer));
+        let text = ask(Ticket::new(own.issuer, 5));
+        assert_eq!(text, format!("ticket 5 of issuer {}, which has issued 1 so far", own.issuer));
+        drop((ticket, foreign));
+    }
+
+    #[test]
+    fn the_oldest_that_have_ended_are_forgotten_and_those_under_way_are_not() {
+        let tickets = Tickets::new();
+        let under_way = tickets.issue();
+        let ended: Vec<_> = (0..=CALLS_REMEMBERED as u64)
+            .map(|bytes| {
+                let call = tickets.issue();
+                let ticket = call.ticket();
+                call.end(Ok(Outcome::done(bytes, "test")));
+                ticket
+            })
+            .collect();
+        let ask = |ticket| tickets.resolve_within(ticket, Duration::ZERO);
+        assert!(problem(ask(ended[0])).contains(" is forgotten"));
+        assert_eq!(ask(ended[1]).unwrap(), Some(Outcome::done(1, "test")));
+        assert_eq!(ask(under_way.ticket()).unwrap(), None);
+        assert_eq!(lock(&tickets.state).known.len(), CALLS_REMEMBERED + 1);
+        drop(under_way);
+    }
+
+    #[test]
+    fn a_call_that_nobody_ends_ends_with_its_ticket() {
+        let tickets = Tickets::new();
+        let call = tickets.issue();
+        let ticket = call.ticket();
+        drop(call);
+        let error = tickets.resolve_within(ticket, Duration::MAX).unwrap_err();
+        assert!(error.to_string().ends_with(": dropped before its call had ended"), "{error}");
+    }
+}
