@@ -73,8 +73,8 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         self.shared.gate.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, None)
+    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        self.shared.execute(&mut call, None)
     }
 
     fn submit(&self, call: OwnedCall) -> Work {

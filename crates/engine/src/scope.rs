@@ -58,8 +58,8 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
         self.shared.gate.group()
     }
 
-    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(call, Some(&self.turn))
+    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        self.shared.execute(&mut call, Some(&self.turn))
     }
 
     fn submit(&self, call: OwnedCall) -> Work {

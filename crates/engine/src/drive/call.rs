@@ -59,18 +59,26 @@ pub(crate) struct ActiveCall {
 }
 
 impl ActiveCall {
-    /// Plans a call and gives it its number. After an error nothing has changed.
-    pub(crate) fn start<L: Links>(
+    /// Plans a call. After an error nothing has changed.
+    pub(crate) fn plan<L: Links>(
         collective: Collective,
+        call: &Call<'_>,
+        engine: &mut Engine<L>,
+    ) -> Result<Box<Planned>> {
+        let segment_ends = call.buffers.segment_ends();
+        engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
+    }
+
+    /// Gives a planned call its number.
+    pub(crate) fn begin<L: Links>(
+        collective: Collective,
+        mut planned: Box<Planned>,
         call: &mut Call<'_>,
         engine: &mut Engine<L>,
         gate: &CallGate,
         enclosing: Option<&Enclosing>,
-    ) -> Result<ActiveCall> {
+    ) -> ActiveCall {
         let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
-        let segment_ends = call.buffers.segment_ends();
-        let mut planned =
-            engine.planner.take(collective, &descriptor, &call.counts, segment_ends, &call.options)?;
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -86,7 +94,7 @@ impl ActiveCall {
         let header = header.within(context).behind(board.history().digest);
         board.set_digest(header.digest());
         planned.run.reset(header);
-        Ok(ActiveCall {
+        ActiveCall {
             number,
             collective,
             wait: Wait::new(timeout_within(enclosing, &call.options, gate)),
@@ -97,7 +105,7 @@ impl ActiveCall {
             scaled,
             shortage,
             links_open: false,
-        })
+        }
     }
 
     /// Moves what can move; true when something did.

@@ -25,13 +25,13 @@ impl<L: Links + 'static> Shared<L> {
     /// As [`unisono_communicator::Communicator::execute`].
     pub(crate) fn execute(
         self: &Arc<Self>,
-        mut call: Call<'_>,
+        call: &mut Call<'_>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
         self.admit(&call.descriptor)?;
         self.refuse_device(call.memory())?;
         match call.descriptor.operation {
-            Operation::Collective(collective) => self.run_collective(collective, &mut call, scope),
+            Operation::Collective(collective) => self.run_collective(collective, call, scope),
             Operation::Send | Operation::Recv => {
                 self.bound_by(scope, &mut call.options);
                 self.run_point_to_point(call)
@@ -77,12 +77,12 @@ impl<L: Links + 'static> Shared<L> {
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
         let enclosing = scope.map(ScopeTurn::enclosing);
-        let active = ActiveCall::start(collective, call, &mut guard, gate, enclosing)?;
-        let mut task = OneCollective { shared, active, buffers: &mut call.buffers };
+        let planned = ActiveCall::plan(collective, call, &mut guard)?;
+        let mut active = ActiveCall::begin(collective, planned, call, &mut guard, gate, enclosing);
+        let mut task = OneCollective { shared, active: &mut active, buffers: &mut call.buffers };
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
-        let active = task.active;
         gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers);
         Ok(active.finish(&mut guard, bytes))

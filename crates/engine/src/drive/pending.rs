@@ -19,13 +19,13 @@ const LISTEN_MAX: Duration = Duration::from_millis(100);
 /// A blocking collective on borrowed memory.
 pub(crate) struct OneCollective<'c, 'b, L: Links + 'static> {
     pub(crate) shared: &'c Shared<L>,
-    pub(crate) active: ActiveCall,
+    pub(crate) active: &'c mut ActiveCall,
     pub(crate) buffers: &'c mut Buffers<'b>,
 }
 
 impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
     fn step(&mut self, engine: &mut Engine<L>) -> Result<Step> {
-        let step = self.shared.step_active(&mut self.active, engine, self.buffers)?;
+        let step = self.shared.step_active(self.active, engine, self.buffers)?;
         self.shared.with_messages(engine, step)
     }
 
@@ -159,8 +159,14 @@ impl<L: Links + 'static> Shared<L> {
                 return Ok(Step::Moved);
             };
             let enclosing = request.enclosing.as_ref();
-            match ActiveCall::start(*collective, &mut call.borrow(), engine, &self.gate, enclosing) {
-                Ok(active) => *state = RequestState::Active(Box::new(ActiveRequest { active, call })),
+            let mut borrowed = call.borrow();
+            match ActiveCall::plan(*collective, &borrowed, engine) {
+                Ok(planned) => {
+                    let (collective, gate) = (*collective, &self.gate);
+                    let active =
+                        ActiveCall::begin(collective, planned, &mut borrowed, engine, gate, enclosing);
+                    *state = RequestState::Active(Box::new(ActiveRequest { active, call }));
+                }
                 Err(error) => {
                     drop(state);
                     request.finish(Err(error), Some(call.buffers));

@@ -123,14 +123,14 @@ impl<L: Links + 'static> OneMessage<'_, '_, L> {
 
 impl<L: Links + 'static> Shared<L> {
     /// A blocking send or receive.
-    pub(crate) fn run_point_to_point(self: &Arc<Self>, call: Call<'_>) -> Result<Outcome> {
+    pub(crate) fn run_point_to_point(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
         let number = self.gate.board().enter_message(&call.descriptor, call.site);
         let outcome = self.exchange(call)?;
         self.gate.board().leave_message(number);
         Ok(outcome)
     }
 
-    fn exchange(self: &Arc<Self>, mut call: Call<'_>) -> Result<Outcome> {
+    fn exchange(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Outcome> {
         let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
         let Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } =
             &mut call.buffers
