@@ -209,7 +209,7 @@ fn a_rooted_algorithm_is_chosen_only_if_it_is_right_for_every_root() {
                 if rank == root {
                     builder.send(other, 0);
                 } else if rank == other {
-                    builder.push(0, Action::Recv { peer: root as u16, destination: Slot::Output });
+                    builder.push(0, Action::Recv { peer: Action::peer(root), destination: Slot::Output });
                 }
             }
         })
