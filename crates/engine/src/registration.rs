@@ -3,8 +3,8 @@
 //!
 //! 1. Rank 0 proves the algorithm for as many roots as the budget allows, and broadcasts how many, or why not.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.
-//! 3. Rank 0 compares, and broadcasts the facts of which plans are made, or whose schedules differ. Of an algorithm that
-//!    is not to be proved it compares that whatever one rank sends another receives.
+//! 3. Rank 0 compares, and broadcasts the facts of which plans are made, or whose schedules differ. Of an algorithm
+//!    that is not to be proved it compares that what one rank sends another receives.
 //!
 //! The roots that are left are proved by every rank at first use.
 

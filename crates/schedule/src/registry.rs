@@ -20,8 +20,8 @@ const NEAREST_MAX: usize = 3;
 pub enum Trust {
     /// It is proved for every group that uses it.
     Prove,
-    /// Nothing is proved but that what one rank sends another receives: a wrong algorithm gives wrong results, or hangs.
-    /// For one that was proved elsewhere, and that is too large to prove again.
+    /// Nothing is proved but that every send has its receive: a wrong algorithm gives wrong results, or hangs. For one
+    /// that was proved elsewhere, and that is too large to prove again.
     Trusted,
 }
 

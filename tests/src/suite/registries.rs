@@ -1,5 +1,5 @@
-//! Where the algorithms of a communicator come from, who inherits them, and what a wrong one gets that nobody has proved
-//! before its first use.
+//! Where the algorithms of a communicator come from, who inherits them, and what a wrong one gets that is proved only
+//! when it is first used.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
