@@ -5,7 +5,6 @@
 //! it prints the same everywhere. Started as ranks of a job, as by `unisono run -n 4 -- bidirectional-ring`, they are
 //! its processes, and choose by the figures of the machine.
 
-use std::panic::Location;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,8 +12,8 @@ use bidirectional_ring::{bidirectional_ring, deadlocks, forgets};
 use unisono::in_process::{self, EngineOptions};
 use unisono::schedule::{Algorithm, CostModel};
 use unisono::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType, Descriptor,
-    Error, Place, ReduceOp, Result, Trust,
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error,
+    Place, ReduceOp, Result, Trust,
 };
 
 const THREADS: u32 = 8;
@@ -80,18 +79,13 @@ fn ran(comm: &dyn Communicator, count: usize, options: CallOptions) -> Result<&'
     let (rank, ranks) = (u64::from(comm.group().rank()), u64::from(comm.group().size()));
     let mut values: Vec<u64> = (0..count as u64).map(|index| index * (rank + 1)).collect();
     // The typed call is `comm.with(options).all_reduce(&mut values, ReduceOp::Sum)`; this one says what it ran.
-    let outcome = comm.execute(Call {
-        descriptor: Descriptor {
-            op: Some(ReduceOp::Sum),
-            place: Place::InPlace,
-            ..Descriptor::new(Collective::AllReduce, DType::U64, count as u64)
-        },
-        buffers: Buffers::InOut(BufferMut::of(&mut values)),
-        counts: Counts::Even,
-        options,
-        user_function: None,
-        site: Location::caller().into(),
-    })?;
+    let descriptor = Descriptor {
+        op: Some(ReduceOp::Sum),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, DType::U64, count as u64)
+    };
+    let call = Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut values)));
+    let outcome = comm.execute(Call { options, ..call })?;
     let sum = ranks * (ranks + 1) / 2;
     assert!((0..).zip(&values).all(|(index, value)| index * sum == *value), "a wrong result");
     Ok(outcome.algorithm)
