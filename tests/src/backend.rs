@@ -35,7 +35,10 @@ pub trait Backend: Sync {
 /// One world in the making.
 pub trait Job: Sync {
     /// Joins as `rank`, on that rank's thread.
-    fn join(&self, rank: u32) -> Member;
+    ///
+    /// # Errors
+    /// For wrong options.
+    fn join(&self, rank: u32) -> Result<Member>;
 }
 
 /// A rank's communicator, and whatever else must live as long.
@@ -150,9 +153,9 @@ impl InProcessJob {
 }
 
 impl Job for InProcessJob {
-    fn join(&self, rank: u32) -> Member {
+    fn join(&self, rank: u32) -> Result<Member> {
         let (communicator, groups) = self.0[rank as usize].lock().unwrap().take().unwrap();
-        Member { communicator, groups: Box::new(groups), keep: Box::new(()) }
+        Ok(Member { communicator, groups: Box::new(groups), keep: Box::new(()) })
     }
 }
 
@@ -211,6 +214,7 @@ impl TcpJob {
         config.call_timeout = options.timeout;
         config.probe_delay = options.probe_after;
         config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
+        config = options.register.iter().cloned().fold(config, Config::with_algorithm);
         if let Some(piece_bytes) = options.piece_bytes {
             config.piece_bytes = piece_bytes as u32;
         }
@@ -233,11 +237,11 @@ impl TcpJob {
 }
 
 impl Job for TcpJob {
-    fn join(&self, rank: u32) -> Member {
+    fn join(&self, rank: u32) -> Result<Member> {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
         let world = World::start(membership, listener, &self.config).unwrap();
-        let communicator = world.communicator().unwrap();
-        Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) }
+        let communicator = world.communicator()?;
+        Ok(Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) })
     }
 }

@@ -46,7 +46,7 @@ pub fn run_with_groups<R: Send>(
     let (job, body, has_failed) = (&*job, &body, &AtomicBool::new(false));
     let rank_thread = move |rank: u32| {
         let seat = Seat::take(format!("{} rank {rank} of {ranks}", backend.name()));
-        let member = job.join(rank);
+        let member = job.join(rank).unwrap();
         let watched = Watched { inner: member.communicator.clone(), seat };
         let result = catch_unwind(AssertUnwindSafe(|| body(&watched, &*member.groups)));
         if result.is_err() {

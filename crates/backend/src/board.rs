@@ -5,7 +5,9 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use unisono_communicator::{CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Site, Sizes};
+use unisono_communicator::{
+    CallAlgorithm, CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Site, Sizes,
+};
 
 use crate::Waker;
 use crate::closings::Closings;
@@ -31,7 +33,8 @@ struct Details {
 struct CallEntry {
     number: u64,
     descriptor: Descriptor,
-    algorithm: Option<&'static str>,
+    /// Its name and the hash of its schedules; see [`CallAlgorithm`].
+    algorithm: Option<(&'static str, u32)>,
     site: Site,
 }
 
@@ -177,7 +180,7 @@ impl Board {
     pub fn enter(
         &self,
         descriptor: &Descriptor,
-        algorithm: Option<&'static str>,
+        algorithm: Option<(&'static str, u32)>,
         sizes: Option<&Arc<Sizes>>,
         site: Site,
         parent: Option<&Arc<ParentCall>>,
@@ -289,7 +292,8 @@ impl Board {
         let details = lock(&self.details);
         let found = details.binary_search_by_key(&number, |(call, _)| *call).ok();
         let Details { sizes, parent } = found.map(|index| details[index].1.clone()).unwrap_or_default();
-        let (algorithm, site) = (entry.algorithm.map(Into::into), Some(entry.site.into()));
+        let named = |(name, schedules): (&'static str, u32)| CallAlgorithm { name: name.into(), schedules };
+        let (algorithm, site) = (entry.algorithm.map(named), Some(entry.site.into()));
         Some(CallInfo { number, descriptor: entry.descriptor, algorithm, site, sizes, parent })
     }
 

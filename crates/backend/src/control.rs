@@ -224,7 +224,9 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
 mod tests {
     use super::*;
     use crate::board::Board;
-    use unisono_communicator::{Collective, Counts, DType, Descriptor, ReduceOp, Site, Sizes, UserOp};
+    use unisono_communicator::{
+        CallAlgorithm, Collective, Counts, DType, Descriptor, ReduceOp, Site, Sizes, UserOp,
+    };
 
     const OURS: JobRank = JobRank::new(2);
     const THEIRS: JobRank = JobRank::new(0);
@@ -263,6 +265,18 @@ mod tests {
         let error =
             mismatch((OURS, gather("ring")), (THEIRS, gather("direct"))).map(|error| error.to_string());
         assert!(error.is_some_and(|text| text.ends_with("(algorithm ring / direct)")));
+    }
+
+    /// Two ranks may have two algorithms of one name.
+    #[test]
+    fn two_schedules_of_one_name_are_a_mismatch() {
+        let own = |schedules| {
+            let algorithm = Some(CallAlgorithm { name: "own".into(), schedules });
+            CallInfo { algorithm, ..gather("own") }
+        };
+        assert!(mismatch((OURS, own(7)), (THEIRS, own(7))).is_none());
+        let error = mismatch((OURS, own(7)), (THEIRS, own(8))).map(|error| error.to_string());
+        assert!(error.is_some_and(|text| text.ends_with("(schedules of own differ)")));
     }
 
     #[test]

@@ -16,7 +16,12 @@ pub(crate) fn call_difference(ours: &CallInfo, theirs: &CallInfo) -> Option<Stri
     let fields = descriptor_difference(&ours.descriptor, &theirs.descriptor);
     let algorithm = match (&ours.algorithm, &theirs.algorithm) {
         // Two algorithms may share no message, so no header would ever be compared.
-        (Some(ours), Some(theirs)) if ours != theirs => Some(format!("algorithm {ours} / {theirs}")),
+        (Some(ours), Some(theirs)) if ours.name != theirs.name => {
+            Some(format!("algorithm {ours} / {theirs}"))
+        }
+        (Some(ours), Some(theirs)) if ours.schedules != theirs.schedules => {
+            Some(format!("schedules of {ours} differ"))
+        }
         _ => None,
     };
     let parts = part_difference(ours, theirs);

@@ -1,12 +1,12 @@
 //! The errors of a communicator. Each variant says what was expected, what came instead, and from which rank.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_schedule::{Collective, Refused};
 
+use crate::algorithm_name::CallAlgorithm;
 use crate::descriptor::Descriptor;
 use crate::dtype::DType;
 use crate::group::Process;
@@ -26,7 +26,7 @@ pub struct CallInfo {
     /// What was called.
     pub descriptor: Descriptor,
     /// The algorithm it ran, if one was chosen already.
-    pub algorithm: Option<Cow<'static, str>>,
+    pub algorithm: Option<CallAlgorithm>,
     /// The line that called; `None` when only a header of the call is known.
     pub site: Option<SiteText>,
     /// The lengths that the descriptor leaves out; `None` when there are none, or they are not known.

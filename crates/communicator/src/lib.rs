@@ -54,7 +54,7 @@ mod solo_scope;
 mod ticket;
 mod work;
 
-pub use algorithm_name::AlgorithmName;
+pub use algorithm_name::{AlgorithmName, CallAlgorithm};
 pub use allocation::{reserve, zeroed};
 pub use buffer::{Buffer, BufferMut, Buffers, MemoryKind};
 pub use call::{

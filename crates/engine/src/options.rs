@@ -27,7 +27,8 @@ pub struct EngineOptions {
     pub drop_timeout: Duration,
     /// Predicts the time of every algorithm, for the choice of the fastest.
     pub cost_model: CostModel,
-    /// Algorithms that the communicator of all ranks registers before its first call.
+    /// Algorithms that the communicator of all ranks registers before its first call. In a world of the caller's own
+    /// threads, and in a group that its members make, they are proved when they are first used.
     pub register: Vec<Arc<Algorithm>>,
     /// The algorithms of the communicator.
     pub registry: SharedRegistry,

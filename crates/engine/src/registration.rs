@@ -3,7 +3,8 @@
 //!
 //! 1. Rank 0 proves the algorithm for as many roots as the budget allows, and broadcasts how many, or why not.
 //! 2. Every rank builds its own schedules for these roots and sends their digest.
-//! 3. Rank 0 compares, and broadcasts the facts of which plans are made, or whose schedules differ.
+//! 3. Rank 0 compares, and broadcasts the facts of which plans are made, or whose schedules differ. Of an algorithm
+//!    that is not to be proved it compares that what one rank sends another receives.
 //!
 //! The roots that are left are proved by every rank at first use.
 
@@ -95,7 +96,7 @@ impl Candidate<'_> {
     fn offer(&self) -> Result<Offer, Refused> {
         let Candidate { algorithm, shape, trust } = self;
         if *trust == Trust::Trusted {
-            let cost = algorithm.cost_of(shape);
+            let cost = algorithm.try_cost_of(shape)?;
             return Ok(Offer { roots: self.roots_max(), cost, canonical: algorithm.canonical, steps: 0 });
         }
         let first = prove(algorithm, shape, PROOF_STEPS_MAX)?;
@@ -142,6 +143,9 @@ impl Candidate<'_> {
             };
             return Err(format!("{name}: rank {rank} {problem}"));
         }
+        if replies.iter().fold(0, |sum: u64, reply| sum.wrapping_add(reply.balance)) != 0 {
+            return Err(format!("{name}: what some rank sends is not what the other receives"));
+        }
         Ok(Facts {
             cost: offer.cost,
             scratch_chunks: replies.iter().map(|reply| reply.scratch_chunks).max().unwrap_or(0),
@@ -182,41 +186,44 @@ struct Reply {
     claims: u64,
     /// The digest of the rank's own schedules.
     digest: u64,
+    /// [`Digest::balance`] of its schedules.
+    balance: u64,
     scratch_chunks: u32,
 }
 
 impl Reply {
-    const NUMBERS: usize = 4;
+    const NUMBERS: usize = 5;
     const FINE: u64 = 0;
     const NOT_ADDED: u64 = 1;
     const NOT_BUILT: u64 = 2;
 
     fn of(candidate: &Candidate<'_>, rank: u32, roots: u32, added: &Result<(), Refused>) -> Reply {
         let Candidate { algorithm, shape, trust } = candidate;
-        let broken = |status| Reply { status, claims: 0, digest: 0, scratch_chunks: 0 };
+        let broken = |status| Reply { status, claims: 0, digest: 0, balance: 0, scratch_chunks: 0 };
         if added.is_err() {
             return broken(Reply::NOT_ADDED);
         }
         let Ok(claims) = algorithm.claims(shape) else { return broken(Reply::NOT_BUILT) };
-        let (mut digest, mut scratch_chunks) = (Digest::default(), 0);
+        let (mut digest, mut balance, mut scratch_chunks) = (Digest::default(), 0_u64, 0);
         for root in 0..roots {
             let Ok(schedule) = algorithm.try_schedule(&shape.with_root(root), rank) else {
                 return broken(Reply::NOT_BUILT);
             };
             digest = digest.number(Digest::of(&schedule).value());
+            balance = balance.wrapping_add(Digest::balance(&schedule, root.into()));
             scratch_chunks = scratch_chunks.max(schedule.scratch_chunks);
         }
         let claims = claims.number(u64::from(*trust == Trust::Trusted)).value();
-        Reply { status: Reply::FINE, claims, digest: digest.value(), scratch_chunks }
+        Reply { status: Reply::FINE, claims, digest: digest.value(), balance, scratch_chunks }
     }
 
     fn numbers(&self) -> [u64; Reply::NUMBERS] {
-        [self.status, self.claims, self.digest, self.scratch_chunks.into()]
+        [self.status, self.claims, self.digest, self.balance, self.scratch_chunks.into()]
     }
 
     fn parse(numbers: &[u64]) -> Reply {
-        let [status, claims, digest, scratch_chunks] = std::array::from_fn(|index| numbers[index]);
-        Reply { status, claims, digest, scratch_chunks: scratch_chunks as u32 }
+        let [status, claims, digest, balance, scratch_chunks] = std::array::from_fn(|index| numbers[index]);
+        Reply { status, claims, digest, balance, scratch_chunks: scratch_chunks as u32 }
     }
 }
 

@@ -6,6 +6,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::verify::check_structure;
 use crate::{
     Builder, Collective, Counterexample, Digest, Fault, Fraction, Layout, Refusal, Refused, Schedule, Shape,
 };
@@ -245,12 +246,23 @@ impl Algorithm {
         format!("{}/{}", self.collective, self.name)
     }
 
-    /// Whether this algorithm can be used for `shape`.
+    /// Whether this algorithm can be used for `shape`; [`Algorithm::check_fit`] says why not.
     pub fn supports(&self, shape: &Shape) -> bool {
-        let sound = (1..=Shape::RANKS_MAX).contains(&shape.ranks) && shape.root < shape.ranks;
-        sound
-            && (!self.requires.power_of_two || shape.ranks.is_power_of_two())
-            && self.fits.as_ref().is_none_or(|fits| fits(shape))
+        self.check_fit(shape).is_ok()
+    }
+
+    /// As [`Algorithm::supports`], with the reason.
+    ///
+    /// # Errors
+    /// [`Refusal::DoesNotFit`]; [`Refusal::Wrong`] with [`Fault::Panicked`] when [`Algorithm::fits`] panics.
+    pub fn check_fit(&self, shape: &Shape) -> Result<(), Refused> {
+        let is_sound = (1..=Shape::RANKS_MAX).contains(&shape.ranks) && shape.root < shape.ranks;
+        let has_power = !self.requires.power_of_two || shape.ranks.is_power_of_two();
+        let fits = || Ok(self.fits.as_ref().is_none_or(|fits| fits(shape)));
+        if is_sound && has_power && self.guarded(shape, fits)? {
+            return Ok(());
+        }
+        Err(self.refused(Refusal::DoesNotFit { ranks: shape.ranks, root: shape.root }))
     }
 
     /// The number of extents.
@@ -261,6 +273,14 @@ impl Algorithm {
     /// The claimed largest number of scratch chunks of any rank, if one is claimed.
     pub fn scratch_chunks_of(&self, shape: &Shape) -> Option<u32> {
         self.scratch_chunks.as_ref().map(|scratch_chunks| scratch_chunks(shape))
+    }
+
+    /// The claimed cost, if one is claimed; a panic becomes an error.
+    ///
+    /// # Errors
+    /// [`Refusal::Wrong`] with [`Fault::Panicked`].
+    pub fn try_cost_of(&self, shape: &Shape) -> Result<Option<Cost>, Refused> {
+        self.guarded(shape, || Ok(self.cost_of(shape)))
     }
 
     /// The claimed cost, if one is claimed.
@@ -284,14 +304,27 @@ impl Algorithm {
         (self.make)(self, shape, rank)
     }
 
-    /// As [`Algorithm::schedule`]; a panic becomes an error.
+    /// As [`Algorithm::schedule`], for an algorithm of which nothing is known: a panic becomes an error, and so does a
+    /// step that cannot be carried out.
     ///
     /// # Errors
-    /// [`Refusal::DoesNotFit`]; [`Refusal::Wrong`] with [`Fault::Panicked`].
+    /// [`Refusal::DoesNotFit`], [`Refusal::NoSuchRank`], [`Refusal::Wrong`].
     pub fn try_schedule(&self, shape: &Shape, rank: u32) -> Result<Schedule, Refused> {
-        let unfit = || self.refused(Refusal::DoesNotFit { ranks: shape.ranks, root: shape.root });
-        let build = || self.supports(shape).then(|| (self.make)(self, shape, rank)).ok_or_else(unfit);
-        self.caught(shape, Some(rank), build)
+        let schedule = self.built(shape, rank)?;
+        self.guarded(shape, || {
+            let wrong = |fault| self.refused(Refusal::Wrong(Counterexample::new(self, shape, "", fault)));
+            check_structure(self, shape, &schedule).map_err(wrong)
+        })?;
+        Ok(schedule)
+    }
+
+    /// As [`Algorithm::try_schedule`], for the verifier, which looks at every step itself.
+    pub(crate) fn built(&self, shape: &Shape, rank: u32) -> Result<Schedule, Refused> {
+        self.check_fit(shape)?;
+        if rank >= shape.ranks {
+            return Err(self.refused(Refusal::NoSuchRank { rank, ranks: shape.ranks }));
+        }
+        self.caught(shape, Some(rank), || Ok((self.make)(self, shape, rank)))
     }
 
     /// Runs what calls the functions of this algorithm; a panic becomes an error.

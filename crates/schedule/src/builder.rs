@@ -15,11 +15,6 @@ pub enum Own {
     Right,
 }
 
-/// A peer as a step names it. No group has a rank 65535, so the verifier refuses what does not fit.
-fn rank_in_step(peer: u32) -> u16 {
-    u16::try_from(peer).unwrap_or(u16::MAX)
-}
-
 /// Collects the steps of one rank.
 ///
 /// For each extent it remembers where this rank's newest value is ([`Builder::value`]) and where the next one belongs
@@ -151,13 +146,13 @@ impl Builder {
     /// Sends this rank's newest value of `extent`. Returns the index of the step, as all of these functions do.
     pub fn send(&mut self, peer: u32, extent: u32) -> StepIndex {
         let source = self.value(extent);
-        self.push(extent, Action::Send { peer: rank_in_step(peer), source })
+        self.push(extent, Action::Send { peer: Action::peer(peer), source })
     }
 
     /// Receives `extent` into its place.
     pub fn recv(&mut self, peer: u32, extent: u32) -> StepIndex {
         let destination = self.place(extent);
-        self.push(extent, Action::Recv { peer: rank_in_step(peer), destination })
+        self.push(extent, Action::Recv { peer: Action::peer(peer), destination })
     }
 
     /// Sends the newest values of several extents to one peer.
@@ -181,7 +176,7 @@ impl Builder {
         let (operand, destination) = (self.value(extent), self.place(extent));
         let operand_is_left = own == Own::Left;
         let action =
-            Action::RecvReduce { peer: rank_in_step(peer), operand, destination, operand_is_left, completes };
+            Action::RecvReduce { peer: Action::peer(peer), operand, destination, operand_is_left, completes };
         self.push(extent, action)
     }
 

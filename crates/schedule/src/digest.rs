@@ -1,5 +1,7 @@
 //! A digest of schedules: two ranks that have the same one have the same steps.
 
+use std::collections::HashMap;
+
 use crate::{Action, Schedule, Slot, StepIndex};
 
 /// Collects numbers into 64 bits. Against accidents, not against an attacker.
@@ -38,6 +40,26 @@ impl Digest {
     /// The digest of schedules with these digests.
     pub fn of_all(digests: impl Iterator<Item = u64>) -> Self {
         digests.fold(Self::default(), Self::number)
+    }
+
+    /// What the sends of a schedule add, and its receives subtract, for each link and the extents on it in order. Over
+    /// the schedules of all ranks this comes to 0 when every send has its receive. `seed` tells apart what is added up
+    /// together.
+    pub fn balance(schedule: &Schedule, seed: u64) -> u64 {
+        let mut links: HashMap<(u32, bool), Digest> = HashMap::new();
+        for step in &schedule.steps {
+            if let Some((peer, sends)) = step.action.link() {
+                let (rank, peer) = (schedule.rank, u32::from(peer));
+                let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
+                let new = || Digest::default().number(seed).number(from.into()).number(to.into());
+                let link = links.entry((peer, sends)).or_insert_with(new);
+                *link = link.number(step.extent.into());
+            }
+        }
+        links.into_iter().fold(0, |sum: u64, ((_, sends), link)| match sends {
+            true => sum.wrapping_add(link.value()),
+            false => sum.wrapping_sub(link.value()),
+        })
     }
 
     fn schedule(self, schedule: &Schedule) -> Self {

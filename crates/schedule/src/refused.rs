@@ -30,6 +30,13 @@ pub enum Refusal {
         /// The root; 0 if the collective has none.
         root: u32,
     },
+    /// The group has no such rank.
+    NoSuchRank {
+        /// The rank.
+        rank: u32,
+        /// The number of ranks.
+        ranks: u32,
+    },
     /// It is not right, or does not do what it claims.
     Wrong(Counterexample),
     /// The proof would take more than so many steps.
@@ -48,6 +55,9 @@ impl fmt::Display for Refused {
             Refusal::NotRegistered => write!(formatter, "{algorithm} is not registered"),
             Refusal::DoesNotFit { ranks, root } => {
                 write!(formatter, "{algorithm} does not support {ranks} ranks with root {root}")
+            }
+            Refusal::NoSuchRank { rank, ranks } => {
+                write!(formatter, "{algorithm} has no schedule for rank {rank} of {ranks}")
             }
             // It names the algorithm itself.
             Refusal::Wrong(counterexample) => counterexample.fmt(formatter),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use crate::verify::{prove, schedules};
+use crate::verify::{check_messages, prove, schedules};
 use crate::{Admit, Algorithm, Collective, Cost, Digest, Proof, Refusal, Refused, Shape, algorithms};
 
 /// The most steps, of all ranks and all roots, that are proved when an algorithm is registered.
@@ -20,8 +20,8 @@ const NEAREST_MAX: usize = 3;
 pub enum Trust {
     /// It is proved for every group that uses it.
     Prove,
-    /// Nothing is proved: a wrong algorithm gives wrong results, or hangs. For one that was proved elsewhere, and that
-    /// is too large to prove again.
+    /// Nothing is proved but that every send has its receive: a wrong algorithm gives wrong results, or hangs. For one
+    /// that was proved elsewhere, and that is too large to prove again.
     Trusted,
 }
 
@@ -249,9 +249,10 @@ impl Entry {
 /// What an algorithm that is not to be proved says of itself. Its schedules are built for their digest.
 fn believed(algorithm: &Algorithm, shape: &Shape) -> Result<Facts, Refused> {
     let schedules = schedules(algorithm, shape, FIRST_USE_STEPS_MAX)?;
+    check_messages(algorithm, shape, &schedules)?;
     let digest = Digest::of_all(schedules.iter().map(|schedule| Digest::of(schedule).value()));
     Ok(Facts {
-        cost: algorithm.cost_of(shape),
+        cost: algorithm.try_cost_of(shape)?,
         scratch_chunks: schedules.iter().map(|schedule| schedule.scratch_chunks).max().unwrap_or(0),
         canonical: algorithm.canonical,
         digest: Some(digest.value()),

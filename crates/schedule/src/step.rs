@@ -91,6 +91,12 @@ pub const STEP_BYTES_MAX: usize = 24;
 const _: () = assert!(size_of::<Step>() <= STEP_BYTES_MAX);
 
 impl Action {
+    /// A rank as the `peer` of a step. No group has a rank 65535, so what does not fit becomes that, and is refused
+    /// where the schedule is checked.
+    pub const fn peer(rank: u32) -> u16 {
+        if rank < u16::MAX as u32 { rank as u16 } else { u16::MAX }
+    }
+
     /// The rank at the other end, and whether this side sends; `None` for a copy.
     pub const fn link(&self) -> Option<(u16, bool)> {
         match *self {

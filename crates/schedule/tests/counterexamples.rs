@@ -39,8 +39,10 @@ fn everybody_receiving_first_is_a_deadlock() {
     let around = like("all_gather/ring", |builder| {
         for hop in 1..builder.ranks() {
             let (to, from) = (builder.ahead(1), builder.behind(1));
-            let received = builder
-                .push(builder.behind(hop), Action::Recv { peer: from as u16, destination: Slot::Output });
+            let received = builder.push(
+                builder.behind(hop),
+                Action::Recv { peer: Action::peer(from), destination: Slot::Output },
+            );
             let sent = builder.send(to, builder.behind(hop - 1));
             builder.after(sent, received);
         }
@@ -82,9 +84,9 @@ fn a_rotation_in_place_needs_room() {
 fn a_barrier_of_too_few_rounds_lets_ranks_leave() {
     let short = like("barrier/dissemination", |builder| {
         let (to, from) = (builder.ahead(1), builder.behind(1));
-        builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
+        builder.push(0, Action::Send { peer: Action::peer(to), source: Slot::Input });
         let destination = builder.scratch();
-        builder.push(0, Action::Recv { peer: from as u16, destination });
+        builder.push(0, Action::Recv { peer: Action::peer(from), destination });
     });
     let short = short.scratch_chunks(|_| 1);
     let (_, text) = fault(&short, 4);
@@ -121,7 +123,7 @@ fn ring_in_two_scratch_chunks(builder: &mut Builder) {
     let (next, previous, hops) = (builder.ahead(1), builder.behind(1), builder.ranks() - 1);
     let (mut scratch, mut value) = (Vec::new(), Slot::Input);
     for hop in 1..=hops {
-        builder.push(builder.behind(hop), Action::Send { peer: next as u16, source: value });
+        builder.push(builder.behind(hop), Action::Send { peer: Action::peer(next), source: value });
         let destination = match (hop == hops, scratch.len()) {
             (true, _) => Slot::Output,
             (false, 2) => scratch[(hop as usize + 1) % 2],

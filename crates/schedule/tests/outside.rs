@@ -129,6 +129,37 @@ fn what_is_wrong_with_it_is_an_error_and_no_panic() {
     assert_eq!(refusal(&for_twelve, 2), Refusal::DoesNotFit { ranks: 2, root: 0 });
 }
 
+/// What is run without a proof can at least be carried out, and is of a rank that there is.
+#[test]
+fn a_single_schedule_is_well_formed() {
+    let shape = Shape::new(2);
+    let named = |build: fn(&mut Builder)| Algorithm::new("wrong", Collective::AllReduce, build);
+    let refused = |algorithm: &Algorithm, rank| algorithm.try_schedule(&shape, rank).unwrap_err().reason;
+    for rank in [2, 65_535, 65_536, 65_537, u32::MAX] {
+        assert_eq!(refused(&named(|_| {}), rank), Refusal::NoSuchRank { rank, ranks: 2 });
+        assert_eq!(Action::peer(rank), rank.min(65_535) as u16, "and not rank 0 or 1");
+    }
+    for build in [
+        |builder: &mut Builder| builder.send_all(65_536, [0]),
+        |builder: &mut Builder| builder.send_all(builder.rank(), [0]),
+        |builder: &mut Builder| builder.send_all(1 - builder.rank(), [1]),
+    ] {
+        let Refusal::Wrong(wrong) = refused(&named(build), 0) else { panic!("no counterexample") };
+        assert!(matches!(*wrong.fault, Fault::Malformed { .. }), "{wrong}");
+    }
+    let too_many = Shape { ranks: Shape::RANKS_MAX + 1, ..shape };
+    assert!(matches!(
+        named(|_| {}).try_schedule(&too_many, 0).unwrap_err().reason,
+        Refusal::DoesNotFit { ranks: 65_536, root: 0 }
+    ));
+    // An unmatched send is refused where schedules of all ranks are at hand.
+    let mut registry = Registry::built_in();
+    let sends = Arc::new(named(|builder| builder.send_all(1 - builder.rank(), [0])));
+    registry.add(sends.clone(), Trust::Trusted).unwrap();
+    let refused = registry.facts(&sends, &shape).unwrap_err();
+    assert!(refused.to_string().contains("is never received"), "{refused}");
+}
+
 #[test]
 fn schedules_can_be_data() {
     let (shape, ring) = (Shape::new(4), find_by_name("all_reduce/ring").unwrap());
@@ -209,7 +240,7 @@ fn a_rooted_algorithm_is_chosen_only_if_it_is_right_for_every_root() {
                 if rank == root {
                     builder.send(other, 0);
                 } else if rank == other {
-                    builder.push(0, Action::Recv { peer: root as u16, destination: Slot::Output });
+                    builder.push(0, Action::Recv { peer: Action::peer(root), destination: Slot::Output });
                 }
             }
         })

@@ -127,3 +127,9 @@ pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
     }
     World::join(config)?.communicator()
 }
+
+/// The programs in the pages for users.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../../../docs/algorithms.md")]
+struct Pages;

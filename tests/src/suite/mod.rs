@@ -14,6 +14,7 @@ pub mod mismatch;
 pub mod outside;
 pub mod point_to_point;
 pub mod reductions;
+pub mod registries;
 pub mod scopes;
 pub mod subgroup_errors;
 pub mod supports;
@@ -30,6 +31,9 @@ macro_rules! conformance {
                 every_rank_gets_the_same_bits refused_algorithms;
             outside: shares_cut_further chosen_and_forced wrong_ones_change_nothing differing_ranks_are_named
                 derived_ones_inherit two_of_one_name_are_a_mismatch;
+            registries: settings_register wrong_settings_are_refused shrunk_ones_inherit
+                other_roots_are_proved_when_they_are_used wrong_at_first_use
+                two_of_one_name_that_share_no_message;
             asynchronous: every_typed_form order_of_issue progress_without_waiting awaited dropped_handles_detach
                 cancel_revokes buffers_come_back lists messages_in_lists;
             borrowed: calls_on_memory_that_stays keepers_are_dropped_at_the_end keepers_of_detached_work

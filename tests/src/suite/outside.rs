@@ -16,7 +16,7 @@ use crate::case::{Amount, Case};
 use crate::world::run_each;
 
 /// Each half of every share travels around the ring in a direction of its own.
-fn both_ways(builder: &mut Builder) {
+pub(super) fn both_ways(builder: &mut Builder) {
     let (next, previous) = (builder.ahead(1), builder.behind(1));
     for hop in 1..builder.ranks() {
         builder.send(next, 2 * builder.behind(hop - 1));
@@ -74,7 +74,7 @@ fn to_everybody(builder: &mut Builder) {
     halves(rank, rank).into_iter().for_each(|half| builder.deliver(half));
 }
 
-fn halves(collective: Collective, build: fn(&mut Builder)) -> Algorithm {
+pub(super) fn halves(collective: Collective, build: fn(&mut Builder)) -> Algorithm {
     Algorithm::new("halves", collective, build).chunks(move |shape| 2 * Layout::unit(collective, shape))
 }
 
@@ -117,7 +117,7 @@ pub fn shares_cut_further(backend: &dyn Backend) {
 }
 
 /// The name of the algorithm that an all_gather of one u64 runs.
-fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'static str, Error> {
+pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'static str, Error> {
     let (input, ranks) = ([u64::from(comm.group().rank())], comm.group().size());
     let mut output = vec![u64::MAX; ranks as usize];
     let outcome = comm.execute(Call {
@@ -181,6 +181,12 @@ pub fn wrong_ones_change_nothing(backend: &dyn Backend) {
             (ring(), "there is another all_gather/ring"),
             (priced, "rounds: claimed 0, counted "),
             (named(|_| {}).fits(|shape| shape.ranks > 100), "does not support "),
+            (named(|_| {}).fits(|_| panic!("fits?")), "the algorithm panicked: fits?"),
+            (named(|_| {}).chunks(|_| panic!("chunks?")), "panicked: chunks?"),
+            (named(|_| {}).scratch_chunks(|_| panic!("scratch?")), "panicked: scratch?"),
+            (halves(Collective::AllGather, both_ways).cost(|_| panic!("cost?")), "panicked: cost?"),
+            // Nothing is built of this many extents.
+            (named(|_| {}).chunks(|_| 20_000_000), "has more than 10000000 steps here, too many to prove"),
             (named(|_| {}).chunks(|_| 0), "it cuts the vector into 0 extents"),
         ];
         for (algorithm, expected) in all {
@@ -189,6 +195,17 @@ pub fn wrong_ones_change_nothing(backend: &dyn Backend) {
             let Error::AlgorithmRefused { algorithm, reason } = &error else { panic!("{error}") };
             assert!(*algorithm == name && reason.contains(&name) && reason.contains(expected), "{reason}");
             assert!(error.is_before_start());
+            comm.barrier().unwrap();
+        }
+        // What is not proved may not panic or be unreadable either.
+        let trusted = [
+            (named(|_| {}).cost(|_| panic!("cost?")), "panicked: cost?"),
+            (named(|builder| builder.send_all(u32::MAX, [0])), "cannot build its schedule"),
+            (named(exchange), "what some rank sends is not what the other receives"),
+        ];
+        for (algorithm, expected) in trusted {
+            let error = comm.register(Arc::new(algorithm), Trust::Trusted).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
             comm.barrier().unwrap();
         }
         let unknown = comm.with(CallOptions::new().algorithm("wrong")).all_reduce(&mut [1u32], ReduceOp::Sum);
@@ -231,10 +248,14 @@ pub fn differing_ranks_are_named(backend: &dyn Backend) {
         let mut renamed = one_way(|| false);
         renamed.name = name;
         differs(renamed, Trust::Trusted, "registers another algorithm");
-        let claims = one_way(|| false).chunks(move |shape| shape.ranks * if is_odd { 2 } else { 1 });
+        let mut claims = one_way(|| false);
+        claims.canonical = is_odd;
         differs(claims, Trust::Trusted, "registers another algorithm, or makes other claims");
         let broken = one_way(move || if is_odd { panic!("not here") } else { false });
         differs(broken, Trust::Prove, "cannot build its schedule");
+        // Nobody proves it, and nobody but the odd rank can say which rank is wrong.
+        let error = comm.register(Arc::new(one_way(move || is_odd)), Trust::Trusted).unwrap_err();
+        assert!(error.to_string().contains("what some rank sends is not what the other receives"), "{error}");
         comm.register(Arc::new(one_way(|| false)), Trust::Prove).unwrap();
         assert_eq!(ran(comm, CallOptions::new().algorithm("one_way")).unwrap(), "one_way");
     });

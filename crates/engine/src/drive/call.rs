@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{CallGate, Enclosing, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Collective, Descriptor, Error,
-    GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Descriptor,
+    Error, GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -88,7 +88,7 @@ impl ActiveCall {
             Err(error) => (None, Some(Box::new(error))),
         };
         let parent = enclosing.map(|enclosing| &enclosing.parent);
-        let number = board.enter(&descriptor, Some(plan.algorithm), plan.sizes.as_ref(), call.site, parent);
+        let number = board.enter(&descriptor, Some(plan.named()), plan.sizes.as_ref(), call.site, parent);
         let context = enclosing.map_or(0, |enclosing| enclosing.context);
         let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
         let header = header.within(context).behind(board.history().digest);
@@ -192,10 +192,11 @@ impl ActiveCall {
 
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
+        let (name, schedules) = self.planned.run.plan.named();
         CallInfo {
             number: self.number,
             descriptor: self.descriptor,
-            algorithm: Some(self.planned.run.plan.algorithm.into()),
+            algorithm: Some(CallAlgorithm { name: name.into(), schedules }),
             site: Some(self.site.into()),
             sizes: self.planned.run.plan.sizes.clone(),
             parent: self.parent.clone(),

@@ -92,13 +92,17 @@ pub fn world_with_groups(ranks: u32) -> Vec<(Arc<InProcessCommunicator>, Groups)
     world_of_groups(ranks, &options_for(ranks), |_, links| links)
 }
 
-/// [`world_of`], with what makes groups of some of the ranks, over links that are not wrapped.
+/// [`world_of`], with what makes groups of some of the ranks.
+///
+/// # Panics
+/// As [`world_of`].
 pub fn world_of_groups<L: Links + 'static>(
     ranks: u32,
     options: &EngineOptions,
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<(Arc<EngineCommunicator<L>>, Groups)> {
-    let (world, communicators) = world_and_communicators(ranks, options, wrap);
+    let options = configured(options);
+    let (world, communicators) = world_and_communicators(ranks, &options, wrap);
     let groups = |rank| Groups {
         world: world.clone(),
         job: Group::world(rank, ranks),
@@ -132,12 +136,21 @@ pub fn world(ranks: u32) -> Vec<Arc<InProcessCommunicator>> {
 }
 
 /// A world with settings, whose links are wrapped, for instance by [`crate::Faulty`].
+///
+/// # Panics
+/// When one of [`EngineOptions::register`] has a name that is none, or is taken.
 pub fn world_of<L: Links + 'static>(
     ranks: u32,
     options: &EngineOptions,
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<Arc<EngineCommunicator<L>>> {
-    world_and_communicators(ranks, options, wrap).1
+    world_and_communicators(ranks, &configured(options), wrap).1
+}
+
+/// The options of ranks that have no threads yet, so that they cannot prove algorithms together.
+fn configured(options: &EngineOptions) -> EngineOptions {
+    let registry = options.configured().unwrap_or_else(|error| panic!("{error}"));
+    EngineOptions { registry, register: Vec::new(), ..options.clone() }
 }
 
 /// Options that suit so many ranks on this machine.

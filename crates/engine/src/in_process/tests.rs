@@ -70,3 +70,36 @@ fn a_thousand_worlds_leave_nothing_behind() {
         }
     });
 }
+
+/// `run` registers them with a proof by all ranks; worlds for threads of the caller's have them unproved.
+#[test]
+fn algorithms_of_the_options_are_registered() {
+    use unisono_communicator::{CallOptions, Collective, Error};
+    use unisono_schedule::Algorithm;
+    watched(|| {
+        let star = Algorithm::new("star", Collective::Broadcast, |builder| {
+            if builder.rank() == builder.root() {
+                for hop in 1..builder.ranks() {
+                    builder.send(builder.ahead(hop), 0);
+                }
+            } else {
+                builder.recv(builder.root(), 0);
+            }
+        });
+        let silent = Algorithm::new("silent", Collective::Broadcast, |_| {});
+        let with = |algorithm: &Algorithm| EngineOptions {
+            register: vec![Arc::new(algorithm.clone())],
+            ..options_for(3)
+        };
+        let call = |comm: &dyn Communicator, name: &str| {
+            comm.with(CallOptions::new().algorithm(name)).broadcast(&mut [7], 1)
+        };
+        run_with(3, &with(&star), |comm| call(&*comm, "star").expect("it is right"));
+        let refused = catch_unwind(AssertUnwindSafe(|| run_with(3, &with(&silent), |_| ())));
+        let text = refused.expect_err("it is wrong").downcast::<String>().expect("a text");
+        assert!(text.contains("broadcast/silent with 3 ranks"), "{text}");
+        for comm in world_of(3, &with(&silent), |_, links| links) {
+            assert!(matches!(call(&*comm, "silent"), Err(Error::AlgorithmRefused { .. })));
+        }
+    });
+}

@@ -28,7 +28,8 @@ use std::borrow::Cow;
 
 use unisono_backend::{EARLIER_CALLS, mix_digest};
 use unisono_communicator::{
-    CallInfo, Collective, DType, Descriptor, Operation, ParentCall, Place, ReduceOp, ShortText, UserOp,
+    CallAlgorithm, CallInfo, Collective, DType, Descriptor, Operation, ParentCall, Place, ReduceOp,
+    ShortText, UserOp,
 };
 use unisono_schedule::algorithms;
 
@@ -318,7 +319,7 @@ pub(crate) fn decode(bytes: &HeaderBytes) -> Option<CallInfo> {
         uneven: bytes[7] & FLAG_UNEVEN != 0,
         ..Descriptor::new(collective_of(bytes)?, dtype_of(bytes)?, u64_at(bytes, 16))
     };
-    let algorithm = algorithm_of(u32_at(bytes, 28));
+    let algorithm = algorithm_of(u32_at(bytes, 28)).map(|name| CallAlgorithm { name, schedules: 0 });
     Some(CallInfo { algorithm, ..CallInfo::new(u64_at(bytes, 8), descriptor) })
 }
 
@@ -402,7 +403,7 @@ mod tests {
     fn algorithms_are_named() {
         for name in ["ring", "leaders:4"] {
             let bytes = CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
-            assert_eq!(decode(&bytes).unwrap().algorithm.as_deref(), Some(name));
+            assert_eq!(decode(&bytes).unwrap().algorithm.unwrap().name, *name);
         }
         let named = |name| CallHeader::new(&all_reduce(5), 9, hash_name(name), 4096).with_plan_hash(3);
         let difference = header_difference(&named("ring"), &named("leaders:1000"));

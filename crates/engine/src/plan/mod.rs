@@ -125,6 +125,8 @@ pub(crate) struct PlanKey {
 pub(crate) struct Identity {
     name: &'static str,
     hash: u32,
+    /// As [`CallAlgorithm::schedules`](unisono_communicator::CallAlgorithm::schedules).
+    schedules: u32,
 }
 
 impl Identity {
@@ -135,8 +137,9 @@ impl Identity {
     pub(crate) fn of(choice: &Choice, digest: Option<u64>) -> Result<Identity> {
         let name =
             choice.static_name().map_err(|problem| Error::invalid("algorithm", problem.to_string()))?;
-        let hash = digest.map_or_else(|| hash_name(name), |digest| (digest ^ digest >> 32) as u32);
-        Ok(Identity { name, hash })
+        let schedules = digest.map(|digest| (digest ^ digest >> 32) as u32);
+        let hash = schedules.unwrap_or_else(|| hash_name(name));
+        Ok(Identity { name, hash, schedules: schedules.unwrap_or(0) })
     }
 }
 
@@ -145,6 +148,7 @@ pub(crate) struct Plan {
     /// The name of the algorithm, for errors, records and outcomes.
     pub(crate) algorithm: &'static str,
     pub(crate) algorithm_hash: u32,
+    schedules_hash: u32,
     pub(crate) schedule: Arc<Schedule>,
     pub(crate) steps: Vec<BoundStep>,
     pub(crate) links: Vec<PlanLink>,
@@ -221,6 +225,7 @@ impl Plan {
         Plan {
             algorithm: identity.name,
             algorithm_hash: identity.hash,
+            schedules_hash: identity.schedules,
             edges: links.iter().map(|link| link.edge).collect(),
             sizes: Sizes::of(descriptor.dtype, &key.counts, segment_ends).map(Arc::new),
             scratch_bytes: schedule.scratch_chunks as usize * WINDOW_PIECES as usize * slot_bytes,
@@ -231,6 +236,11 @@ impl Plan {
             element_bytes,
             piece_bytes,
         }
+    }
+
+    /// The algorithm as the board keeps it: its name and the hash of its schedules.
+    pub(crate) fn named(&self) -> (&'static str, u32) {
+        (self.algorithm, self.schedules_hash)
     }
 
     /// The bound step at `index`.

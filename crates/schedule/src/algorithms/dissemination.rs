@@ -9,11 +9,11 @@ pub(super) fn barrier() -> Algorithm {
         let distances = (0..).map(|round| 1_u32 << round).take_while(|d| *d < builder.ranks());
         for distance in distances.collect::<Vec<_>>() {
             let (to, from) = (builder.ahead(distance), builder.behind(distance));
-            let told = builder.push(0, Action::Send { peer: to as u16, source: Slot::Input });
+            let told = builder.push(0, Action::Send { peer: Action::peer(to), source: Slot::Input });
             // This round passes on what the rounds before have brought.
             heard.iter().for_each(|earlier| builder.after(told, *earlier));
             let destination = builder.scratch();
-            heard.push(builder.push(0, Action::Recv { peer: from as u16, destination }));
+            heard.push(builder.push(0, Action::Recv { peer: Action::peer(from), destination }));
         }
     })
 .scratch_chunks(|shape| shape.ranks.next_power_of_two().ilog2())

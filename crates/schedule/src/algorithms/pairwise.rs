@@ -21,7 +21,7 @@ pub(super) fn all_to_all() -> Algorithm {
             let extent = from * ranks + rank;
             if (rank < from) == (rank + from).is_multiple_of(2) {
                 let destination = builder.scratch();
-                builder.push(extent, Action::Recv { peer: from as u16, destination });
+                builder.push(extent, Action::Recv { peer: Action::peer(from), destination });
                 parked.push((extent, destination));
             } else {
                 builder.recv(from, extent);

@@ -130,11 +130,11 @@ fn longest_path<const RADIX: u32>(shape: &Shape) -> u64 {
 /// Receives a token.
 fn hear(builder: &mut Builder, peer: u32) -> StepIndex {
     let destination = builder.scratch();
-    builder.push(0, Action::Recv { peer: peer as u16, destination })
+    builder.push(0, Action::Recv { peer: Action::peer(peer), destination })
 }
 
 /// Sends a token once the steps `heard` are done.
 fn tell(builder: &mut Builder, peer: u32, heard: impl IntoIterator<Item = StepIndex>) {
-    let told = builder.push(0, Action::Send { peer: peer as u16, source: Slot::Input });
+    let told = builder.push(0, Action::Send { peer: Action::peer(peer), source: Slot::Input });
     heard.into_iter().for_each(|earlier| builder.after(told, earlier));
 }

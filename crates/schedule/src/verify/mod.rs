@@ -29,6 +29,7 @@ use graph::{Graph, Order};
 use matching::Matching;
 pub use range::{Summary, roots, verify_range};
 use run::{Run, Sums};
+pub(crate) use structure::check_structure;
 use trees::TreeTable;
 
 use crate::{Algorithm, Collective, Cost, Digest, Refusal, Refused, Schedule, Shape};
@@ -102,7 +103,7 @@ pub(crate) fn schedules(
     let too_large = || algorithm.refused(Refusal::TooLarge { steps_max });
     let (mut steps, mut all) = (0, Vec::new());
     for rank in 0..shape.ranks {
-        let schedule = algorithm.try_schedule(shape, rank)?;
+        let schedule = algorithm.built(shape, rank)?;
         steps += schedule.steps.len() as u64;
         // The proof also looks at every chunk of every rank.
         if steps.max(u64::from(schedule.chunks)) > steps_max {
@@ -111,6 +112,20 @@ pub(crate) fn schedules(
         all.push(schedule);
     }
     Ok(all)
+}
+
+/// What is checked without a proof: that every step can be carried out, and that every send has its receive.
+pub(crate) fn check_messages(
+    algorithm: &Algorithm,
+    shape: &Shape,
+    schedules: &[Schedule],
+) -> Result<(), Refused> {
+    algorithm.guarded(shape, || {
+        let wrong =
+            |fault| algorithm.refused(Refusal::Wrong(Counterexample::new(algorithm, shape, "", fault)));
+        let case = Case::new(algorithm, shape, schedules);
+        structure::check(&case).and_then(|()| matching::check(&case)).map(drop).map_err(wrong)
+    })
 }
 
 /// Proves that schedules, one per rank, are right and do what `algorithm` claims. Does not compare the stated cost.

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::{Counterexample, Proof, verify};
-use crate::{Algorithm, Shape};
+use crate::{Algorithm, Refusal, Refused, Shape};
 
 /// Up to this number of ranks every root is tried.
 const ALL_ROOTS_RANKS_MAX: u32 = 16;
@@ -72,7 +72,8 @@ pub fn verify_range(
 
 /// The numbers of leaders that are tried: several where the cost of the algorithm depends on it.
 fn leaders(algorithm: &Algorithm, ranks: u32) -> Vec<u32> {
-    let cost = |leaders| algorithm.cost_of(&Shape::new(ranks).with_leaders(leaders));
+    // A claim that panics is reported by the proof.
+    let cost = |leaders| algorithm.try_cost_of(&Shape::new(ranks).with_leaders(leaders)).ok();
     let some =
         [1, 2, 3, 4, 5, 6, 7, 8, 11, 16, 27, 32, 48, 64].into_iter().filter(|leaders| 2 * leaders <= ranks);
     let mut all: Vec<u32> = some.collect();
@@ -89,5 +90,7 @@ fn shapes(algorithms: &[&Algorithm], ranks: u32) -> Vec<(usize, Shape)> {
             rooted.flat_map(move |shape| leaders.clone().into_iter().map(move |l| shape.with_leaders(l)));
         led.map(move |shape| (nth, shape))
     });
-    all.filter(|(nth, shape)| algorithms[*nth].supports(shape)).collect()
+    // Where the algorithm cannot even say whether it fits, the proof reports it.
+    let is_unfit = |refused: Refused| matches!(refused.reason, Refusal::DoesNotFit { .. });
+    all.filter(|(nth, shape)| !algorithms[*nth].check_fit(shape).is_err_and(is_unfit)).collect()
 }

@@ -1,25 +1,30 @@
 //! Checks that need no run: slots, extents and peers exist, and the claimed sizes are right.
 
 use super::case::{Case, Checked};
-use super::counterexample::Fault;
-use crate::{Action, Layout, Schedule, Slot, Step};
+use super::counterexample::{Fault, StepPlace};
+use crate::{Action, Algorithm, Collective, Layout, Schedule, Shape, Slot, Step};
 
 /// Checks that every step of every rank can be carried out.
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     sizes(case)?;
-    for number in case.steps() {
-        let (rank, step) = (case.rank_of(number), case.step(number));
-        let schedule = &case.schedules[rank as usize];
-        let problem = problem(case, schedule, step).or_else(|| {
-            let index = case.index_of(number);
-            let bad = schedule.dependencies(index).iter().find(|earlier| **earlier >= index)?;
-            Some(format!("waits for step {bad}, which is not before it"))
-        });
-        if let Some(problem) = problem {
-            return Err(Fault::Malformed { place: case.place(number), problem });
-        }
-    }
-    Ok(())
+    let of_rank = case.schedules.iter().zip(&case.layouts);
+    let rules = Rules { collective: case.algorithm.collective, ranks: case.shape.ranks, chunks: case.chunks };
+    of_rank.into_iter().try_for_each(|(schedule, layout)| rules.check(schedule, layout))
+}
+
+/// Checks the schedule of one rank, when those of the others are not at hand.
+pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &Schedule) -> Checked<()> {
+    let (collective, chunks) = (algorithm.collective, algorithm.chunks_of(shape));
+    extents(collective, shape, chunks)?;
+    let layout = Layout::new(collective, shape, schedule.rank, chunks);
+    Rules { collective, ranks: shape.ranks, chunks }.check(schedule, &layout)
+}
+
+/// What the steps of any rank must keep to.
+struct Rules {
+    collective: Collective,
+    ranks: u32,
+    chunks: u32,
 }
 
 fn claim(claim: &'static str, claimed: impl ToString, found: impl ToString) -> Fault {
@@ -38,10 +43,7 @@ fn sizes(case: &Case<'_>) -> Checked<()> {
             return Err(claim("extents", case.chunks, schedule.chunks));
         }
     }
-    let unit = Layout::unit(case.algorithm.collective, &case.shape);
-    if case.chunks == 0 || !case.chunks.is_multiple_of(unit) {
-        return Err(Fault::ExtentCount { claimed: case.chunks, unit });
-    }
+    extents(case.algorithm.collective, &case.shape, case.chunks)?;
     let most = case.schedules.iter().map(|schedule| schedule.scratch_chunks).max().unwrap_or(0);
     match case.algorithm.scratch_chunks_of(&case.shape) {
         Some(claimed) if claimed != most => Err(claim("scratch chunks", claimed, most)),
@@ -49,39 +51,63 @@ fn sizes(case: &Case<'_>) -> Checked<()> {
     }
 }
 
-fn problem(case: &Case<'_>, schedule: &Schedule, step: &Step) -> Option<String> {
-    if step.extent >= case.chunks {
-        return Some(format!("names an extent beyond the last, {}", case.chunks - 1));
+fn extents(collective: Collective, shape: &Shape, claimed: u32) -> Checked<()> {
+    let unit = Layout::unit(collective, shape);
+    if claimed == 0 || !claimed.is_multiple_of(unit) {
+        Err(Fault::ExtentCount { claimed, unit })
+    } else {
+        Ok(())
     }
-    if let Some((peer, _)) = step.action.link() {
-        if u32::from(peer) >= case.shape.ranks {
-            return Some(format!("names a rank beyond the last, {}", case.shape.ranks - 1));
+}
+
+impl Rules {
+    fn check(&self, schedule: &Schedule, layout: &Layout) -> Checked<()> {
+        for (index, step) in schedule.indexed() {
+            let early = || {
+                let bad = schedule.dependencies(index).iter().find(|earlier| **earlier >= index)?;
+                Some(format!("waits for step {bad}, which is not before it"))
+            };
+            if let Some(problem) = self.problem(schedule, layout, step).or_else(early) {
+                let place = StepPlace { rank: schedule.rank, index, step: *step };
+                return Err(Fault::Malformed { place, problem });
+            }
         }
-        if u32::from(peer) == schedule.rank {
-            return Some("sends to or receives from its own rank".to_owned());
-        }
+        Ok(())
     }
-    if matches!(step.action, Action::RecvReduce { .. }) && !case.algorithm.collective.reduces() {
-        return Some(format!("reduces, which {} does not", case.algorithm.collective));
-    }
-    if matches!(step.action, Action::Copy { source, destination } if source == destination) {
-        return Some("copies a chunk onto itself".to_owned());
-    }
-    if step.action.writes() == Some(Slot::Input) {
-        return Some("writes the input".to_owned());
-    }
-    let layout = &case.layouts[schedule.rank as usize];
-    let slots = [step.action.reads(), step.action.writes()];
-    slots.into_iter().flatten().find_map(|slot| match slot {
-        Slot::Input if layout.input(step.extent).is_none() => {
-            Some("reads an input that it does not hold".into())
+
+    fn problem(&self, schedule: &Schedule, layout: &Layout, step: &Step) -> Option<String> {
+        if step.extent >= self.chunks {
+            return Some(format!("names an extent beyond the last, {}", self.chunks - 1));
         }
-        Slot::Output if layout.output(step.extent).is_none() => {
-            Some("uses an output that it does not hold".into())
+        if let Some((peer, _)) = step.action.link() {
+            if u32::from(peer) >= self.ranks {
+                return Some(format!("names a rank beyond the last, {}", self.ranks - 1));
+            }
+            if u32::from(peer) == schedule.rank {
+                return Some("sends to or receives from its own rank".to_owned());
+            }
         }
-        Slot::Scratch(scratch) if scratch >= schedule.scratch_chunks => {
-            Some(format!("uses scratch chunk {scratch} of {}", schedule.scratch_chunks))
+        if matches!(step.action, Action::RecvReduce { .. }) && !self.collective.reduces() {
+            return Some(format!("reduces, which {} does not", self.collective));
         }
-        _ => None,
-    })
+        if matches!(step.action, Action::Copy { source, destination } if source == destination) {
+            return Some("copies a chunk onto itself".to_owned());
+        }
+        if step.action.writes() == Some(Slot::Input) {
+            return Some("writes the input".to_owned());
+        }
+        let slots = [step.action.reads(), step.action.writes()];
+        slots.into_iter().flatten().find_map(|slot| match slot {
+            Slot::Input if layout.input(step.extent).is_none() => {
+                Some("reads an input that it does not hold".into())
+            }
+            Slot::Output if layout.output(step.extent).is_none() => {
+                Some("uses an output that it does not hold".into())
+            }
+            Slot::Scratch(scratch) if scratch >= schedule.scratch_chunks => {
+                Some(format!("uses scratch chunk {scratch} of {}", schedule.scratch_chunks))
+            }
+            _ => None,
+        })
+    }
 }

@@ -1,9 +1,10 @@
 //! A call on the wire: number `u64`, operation `u8`, dtype 3 bytes ([`DType::code`]), count `u64`, op `u8` (0: none),
 //! for a factor `u64` (the bits of the f64), for a user operator commutative `u8` and name text, root `u32` (all ones:
 //! none), peer `u8` (0 none, 1 a rank, 2 any) and `u32`, tag `u32`, label text (empty: none), flags `u8` (1 in place,
-//! 2 uneven), algorithm text (empty: none), file text (empty: unknown), line `u32`, sizes `u8` (0 none, 1 of segments,
-//! 2 of ranks, 3 of pairs) and their lists: one, or for pairs what is sent and what is received. A list is the number
-//! of its lengths `u64`, and the first [`LENGTHS_KNOWN_MAX`] of them, or all, as `u64`.
+//! 2 uneven), algorithm text (empty: none) and hash of its schedules `u32`, file text (empty: unknown), line `u32`,
+//! sizes `u8` (0 none, 1 of segments, 2 of ranks, 3 of pairs) and their lists: one, or for pairs what is sent and what
+//! is received. A list is the number of its lengths `u64`, and the first [`LENGTHS_KNOWN_MAX`] of them, or all, as
+//! `u64`.
 //!
 //! At the end `u8` 0, or 1 for a call within a scope, and what it is a part of: the fields from operation to flags,
 //! name text.
@@ -12,13 +13,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use unisono_communicator::{
-    CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, ParentCall, Peer, Place, ReduceOp,
-    ShortText, SiteText, Sizes, UserOp,
+    CallAlgorithm, CallInfo, DType, Descriptor, LENGTHS_KNOWN_MAX, LengthList, Operation, ParentCall, Peer,
+    Place, ReduceOp, ShortText, SiteText, Sizes, UserOp,
 };
 
 use crate::codec::{Malformed, Reader, Writer};
 
-const NAME_BYTES_MAX: usize = 64;
 const FILE_BYTES_MAX: usize = 256;
 const NO_ROOT: u32 = u32::MAX;
 const FLAG_IN_PLACE: u8 = 1;
@@ -42,7 +42,8 @@ pub(super) fn read_optional(reader: &mut Reader<'_>) -> Result<Option<CallInfo>,
 pub(super) fn write(writer: &mut Writer, call: &CallInfo) {
     writer.u64(call.number);
     write_descriptor(writer, &call.descriptor);
-    writer.text(call.algorithm.as_deref().unwrap_or(""), NAME_BYTES_MAX);
+    let (name, schedules) = call.algorithm.as_ref().map_or(("", 0), |one| (&*one.name, one.schedules));
+    writer.text(name, CallAlgorithm::NAME_BYTES_MAX).u32(schedules);
     let (file, line) = call.site.as_ref().map_or(("", 0), |site| (&*site.file, site.line));
     writer.text(file, FILE_BYTES_MAX).u32(line);
     write_sizes(writer, call.sizes.as_deref());
@@ -70,13 +71,13 @@ fn read_parent(reader: &mut Reader<'_>) -> Result<Option<ParentCall>, Malformed>
 pub(super) fn read(reader: &mut Reader<'_>) -> Result<CallInfo, Malformed> {
     let number = reader.u64()?;
     let descriptor = read_descriptor(reader)?;
-    let algorithm = Some(reader.text(NAME_BYTES_MAX)?).filter(|name| !name.is_empty());
+    let (name, schedules) = (reader.text(CallAlgorithm::NAME_BYTES_MAX)?.to_owned(), reader.u32()?);
     let file = reader.text(FILE_BYTES_MAX)?.to_owned();
     let line = reader.u32()?;
     Ok(CallInfo {
         number,
         descriptor,
-        algorithm: algorithm.map(|name| Cow::Owned(name.to_owned())),
+        algorithm: (!name.is_empty()).then_some(CallAlgorithm { name: Cow::Owned(name), schedules }),
         site: (!file.is_empty()).then_some(SiteText { file: Cow::Owned(file), line }),
         sizes: read_sizes(reader)?.map(Arc::new),
         parent: read_parent(reader)?.map(Arc::new),
@@ -217,8 +218,10 @@ mod tests {
             let site = Some(SiteText { file: "train.rs".into(), line: 9 });
             let sizes = sizes.next().flatten();
             let parent = sizes.is_some().then(|| Arc::new(ParentCall::new("compressed", descriptor)));
-            let call =
-                CallInfo { number: 8, descriptor, algorithm: Some("ring".into()), site, sizes, parent };
+            // As long as a name can be.
+            let name = Cow::Owned("n".repeat(CallAlgorithm::NAME_BYTES_MAX));
+            let algorithm = Some(CallAlgorithm { name, schedules: 0xfeed });
+            let call = CallInfo { number: 8, descriptor, algorithm, site, sizes, parent };
             let mut writer = Writer::new();
             write(&mut writer, &call);
             let bytes = writer.finish();

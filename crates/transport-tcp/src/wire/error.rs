@@ -228,7 +228,8 @@ fn text(fields: &mut Reader<'_>) -> Result<String, Malformed> {
 #[cfg(test)]
 mod tests {
     use unisono_communicator::{
-        CallInfo, Certainty, Collective, Counts, DType, Descriptor, ParentCall, SiteText, Sizes,
+        CallAlgorithm, CallInfo, Certainty, Collective, Counts, DType, Descriptor, ParentCall, SiteText,
+        Sizes,
     };
 
     use super::*;
@@ -254,7 +255,7 @@ mod tests {
         Box::new(CallInfo {
             number,
             descriptor,
-            algorithm: Some(text.to_owned().into()),
+            algorithm: Some(CallAlgorithm { name: text.to_owned().into(), schedules: number as u32 }),
             site,
             sizes,
             parent: Some(Arc::new(ParentCall::new(text, descriptor))),

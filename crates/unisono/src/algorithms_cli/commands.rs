@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Choice, Cost, Counterexample, Refusal, Registry, Schedule, Shape, StepIndex, Summary,
-    verify_range,
+    Action, Algorithm, Choice, Cost, Counterexample, Refusal, Refused, Registry, Schedule, Shape, StepIndex,
+    Summary, verify_range,
 };
 
 use super::arguments::AlgoCommands;
@@ -51,8 +51,10 @@ pub(super) fn fitting(registry: &Registry, name: Option<&str>, shape: &Shape) ->
         Some((plain, number)) => (Some(plain), format!(":{number}")),
         None => (name, String::new()),
     };
-    let (fitting, others): (Vec<_>, Vec<_>) =
-        named(registry, plain)?.into_iter().partition(|algorithm| algorithm.supports(shape));
+    // One that cannot even say whether it fits is refused where it is used.
+    let is_unfit = |refused: Refused| matches!(refused.reason, Refusal::DoesNotFit { .. });
+    let (others, fitting): (Vec<_>, Vec<_>) =
+        named(registry, plain)?.into_iter().partition(|one| one.check_fit(shape).is_err_and(is_unfit));
     if let (true, Some(other)) = (fitting.is_empty(), others.first()) {
         return Err(Problem::usage(misfit(other, shape)));
     }

@@ -75,3 +75,35 @@ fn a_name_that_is_taken_or_none_and_a_bad_command_line_are_one_line() {
     let (status, help, _) = asked(&[], "bin/prog --help");
     assert!(status == 0 && help.contains("Usage: prog <COMMAND>"), "{help}");
 }
+
+/// Whichever of its functions panics, each command says so in a line, and the other algorithms are answered about.
+#[test]
+fn an_algorithm_that_panics_ends_no_command() {
+    let good = || (*pair("pair", true)).clone();
+    let built = Algorithm::new("pair", Collective::AllReduce, |_| panic!("no idea"));
+    let all = [
+        (built, "building the schedule of rank 0 panicked: no idea"),
+        (good().fits(|_| panic!("no idea")), "the algorithm panicked: no idea"),
+        (good().chunks(|_| panic!("no idea")), "building the schedule of rank 0 panicked: no idea"),
+        (good().scratch_chunks(|_| panic!("no idea")), "the algorithm panicked: no idea"),
+        (good().cost(|_| panic!("no idea")), "the algorithm panicked: no idea"),
+    ];
+    for (algorithm, text) in all {
+        let own = [Arc::new(algorithm)];
+        let (status, listed, _) = asked(&own, "prog list");
+        assert!(status == 0 && listed.contains("all_reduce/ring: "), "{listed}");
+        let (status, verified, _) = asked(&own, "prog verify pair --ranks 2");
+        assert!(status == 1 && verified.starts_with("wrong: ") && verified.contains(text), "{verified}");
+        let (status, verified, _) = asked(&own, "prog verify --all --ranks 2");
+        assert!(status == 1 && verified.contains("all_reduce/ring: proved"), "{verified}");
+        let (status, priced, errors) = asked(&own, "prog price --all --ranks 2 --bytes 1K");
+        assert!(status == 1 && priced.contains("all_reduce/ring "), "{priced}");
+        assert!(errors.starts_with("prog: no prediction: ") && errors.contains(text), "{errors}");
+    }
+    let fits = [Arc::new(good().fits(|_| panic!("no idea")))];
+    let (status, _, errors) = asked(&fits, "prog show pair -n 2");
+    assert!(
+        status == 1 && errors.starts_with("prog: the schedules: all_reduce/pair with 2 ranks: "),
+        "{errors}"
+    );
+}
