@@ -4,8 +4,8 @@
 /// Odd numbers with well-mixed bits: the fractions of the golden ratio and of pi.
 const FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0x243f_6a88_85a3_08d3];
 
-/// The digest of `words`, in order. This is in the path of every call: one multiplication for a word, and none waits for
-/// another.
+/// The digest of `words`, in order. This is in the path of every call: one multiplication for a word, and none waits
+/// for another.
 #[inline]
 pub fn mix_digest(words: impl IntoIterator<Item = u64>) -> u64 {
     let mut place = 0u64;
