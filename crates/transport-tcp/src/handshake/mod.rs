@@ -53,8 +53,9 @@ pub use verdict::{VERDICT_BYTES, Verdict};
 use crate::secret::{Secret, TAG_BYTES};
 use hello::{MAGIC, WireHello};
 
-/// Version of the protocol, frames included.
-pub const VERSION: u16 = 1;
+/// Version of the protocol, frames included. Whoever changes what is on the wire counts it up, so that two builds that
+/// do not understand each other say so.
+pub const VERSION: u16 = 2;
 
 /// Length of a hello.
 pub const HELLO_BYTES: usize = 88;
