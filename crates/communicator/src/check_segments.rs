@@ -51,6 +51,9 @@ impl<'a> Segmented<'a> {
 /// Checks the segments of a call's buffers. Its counts are known to be good.
 pub(crate) fn check_segments(call: &Call<'_>, group: &Group) -> Result<()> {
     let sides = segmented(call);
+    if let [None, None] = sides {
+        return Ok(());
+    }
     for buffer in sides.iter().flatten() {
         check_elements(call, buffer)?;
         match buffer.division {
