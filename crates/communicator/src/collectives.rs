@@ -302,7 +302,7 @@ pub trait Collectives: Communicator {
         issue(self, descriptor, Buffer::empty(), BufferMut::empty())
     }
 
-    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 64 KiB that is not before the
+    /// Sends `message` to `peer`, and returns when the buffer may be used again. Above 512 KiB that is not before the
     /// receive has been posted; a shorter message waits for it only while streams and queue are full. Messages of one
     /// pair and tag arrive in order.
     ///

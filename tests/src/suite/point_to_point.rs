@@ -8,8 +8,8 @@ use crate::backend::Backend;
 use crate::sample::{Parcel, Sample};
 use crate::world::run_each;
 
-/// Nothing, little, more than travels without asking, several buffers full.
-const LENGTHS: &[usize] = &[0, 1, 100, 20_000, 400_000];
+/// Nothing, little, all that travels without asking and one more, several buffers full.
+const LENGTHS: &[usize] = &[0, 1, 100, 20_000, 131_072, 131_073, 400_000];
 
 fn message(rank: u32, length: usize) -> Vec<u32> {
     (0..length as u32).map(|index| index.wrapping_mul(31).wrapping_add(rank)).collect()
