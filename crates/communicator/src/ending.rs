@@ -7,6 +7,7 @@ use std::task::Waker;
 
 use crate::call::Outcome;
 use crate::error::Result;
+use crate::log::{Severity, log};
 use crate::owned::OwnedBuffers;
 use crate::raw_memory::Keeper;
 
@@ -16,7 +17,7 @@ pub type DoneCallback = Box<dyn FnOnce(Result<Outcome>) + Send>;
 /// Calls `callback`. A panic of it is reported in the log, and goes no further.
 pub fn call_back(callback: DoneCallback, result: Result<Outcome>) {
     if catch_unwind(AssertUnwindSafe(|| callback(result))).is_err() {
-        tracing::error!("a function given to on_done has panicked");
+        log(Severity::Warn, None, format_args!("a function given to on_done has panicked"));
     }
 }
 

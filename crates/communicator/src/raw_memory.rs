@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::log::{Severity, log};
 use crate::owned::{OwnedBuffer, OwnedElements};
 
 /// What keeps borrowed memory alive: a value that the call drops when it has ended. A panic of its drop is reported in
@@ -26,7 +27,11 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         let kept = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(kept))).is_err() {
-            tracing::error!("the keeper of a call's memory has panicked when it was dropped");
+            log(
+                Severity::Warn,
+                None,
+                format_args!("the keeper of a call's memory has panicked when it was dropped"),
+            );
         }
     }
 }

@@ -8,6 +8,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use unisono_communicator::{Severity, log};
+
 use crate::world::World;
 
 /// The process that has the handler. A forked child inherits the handler and must not say goodbye for its parent.
@@ -21,7 +23,8 @@ pub(crate) fn leave_jobs_at_exit() {
         // SAFETY: the handler is a function of this program, takes nothing, and does not unwind.
         let result = unsafe { libc::atexit(on_exit) };
         if result != 0 {
-            tracing::warn!("no handler for the exit of the process: drop every world before it ends");
+            let problem = "no handler for the exit of the process: drop every world before it ends";
+            log(Severity::Warn, None, format_args!("{problem}"));
         }
     });
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use unisono_communicator::Notices;
+use unisono_communicator::{Notices, Severity, log};
 
 use crate::drive::callbacks::Callbacks;
 use crate::lock;
@@ -94,6 +94,7 @@ impl Completions {
 /// Calls a waker. If it panics, the thread goes on: it moves the calls of all.
 fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        tracing::error!("the waker of an asynchronous call has panicked; its task may never be polled again");
+        let problem = "the waker of an asynchronous call has panicked; its task may never be polled again";
+        log(Severity::Warn, None, format_args!("{problem}"));
     }
 }

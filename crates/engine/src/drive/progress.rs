@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::Error;
+use unisono_communicator::{Error, Severity, log};
 
 use crate::drive::Shared;
 use crate::links::Links;
@@ -72,7 +72,8 @@ impl<L: Links + 'static> Progress<L> {
             drop(order);
             self.signal.notify_one();
             if let Err(error) = self.start() {
-                tracing::warn!("the messages of a rank that closes stay in its stream: {error}");
+                let problem = "the messages of a rank that closes stay in its stream";
+                log(Severity::Warn, None, format_args!("{problem}: {error}"));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallGate;
-use unisono_communicator::{GroupRank, deadline_after};
+use unisono_communicator::{GroupRank, Severity, deadline_after, log};
 
 use crate::options::EngineOptions;
 
@@ -147,7 +147,7 @@ impl Attention {
         if self.warns {
             let status = board.note_of(next, number);
             let (rank, next) = (gate.group().own_job_rank().get(), gate.group().job_rank(next));
-            tracing::warn!(rank, "{call} makes no progress: rank {next} {status}");
+            log(Severity::Warn, Some(rank), format_args!("{call} makes no progress: rank {next} {status}"));
         }
         if self.asks {
             board.begin_round();

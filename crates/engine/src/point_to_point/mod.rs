@@ -19,7 +19,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments};
+use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments, Severity, log};
 
 use crate::drive::Pause;
 use crate::drive::request::Request;
@@ -53,7 +53,7 @@ fn pay(due: Attention, gate: &CallGate, waiting: &WaitingTransfer<'_>, number: u
         }
         None if due.warns => {
             let rank = gate.group().own_job_rank().get();
-            tracing::warn!(rank, "{waiting} makes no progress: no rank has sent");
+            log(Severity::Warn, Some(rank), format_args!("{waiting} makes no progress: no rank has sent"));
         }
         None => {}
     }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use unisono_backend::Board;
-use unisono_communicator::{Error, Group, Result};
+use unisono_communicator::{Error, Group, Result, Severity, log};
 
 use super::FlightRecord;
 use crate::handshake::JobId;
@@ -151,9 +151,10 @@ impl RecorderShared {
                 return;
             }
             drop(state);
+            let rank = Some(self.rank);
             match self.record().write(directory) {
-                Ok(path) => tracing::info!(rank = self.rank, "flight record: {}", path.display()),
-                Err(error) => tracing::error!(rank = self.rank, "{error}"),
+                Ok(path) => log(Severity::Info, rank, format_args!("flight record: {}", path.display())),
+                Err(error) => log(Severity::Warn, rank, format_args!("{error}")),
             }
         }
     }
