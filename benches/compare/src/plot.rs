@@ -18,8 +18,10 @@ const COLUMNS_MAX: usize = 3;
 const HEAD_HEIGHT: u32 = 80;
 const LEGEND_STEP: i32 = 150;
 const FONT: &str = "sans-serif";
+/// What the names of our own systems begin with.
+const OURS: &str = "unisono";
 
-/// Okabe and Ito: told apart also by eyes that see fewer colours. Ours come first and are drawn thicker.
+/// Okabe and Ito: told apart also by eyes that see fewer colours.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 0, 0),
@@ -84,7 +86,7 @@ pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path
             let panel = &panels[(2 * row + below) * columns + column];
             let of_it = measured.iter().filter(|one| one.cell.operation == operation);
             let lines = lines(&of_it.copied().collect::<Vec<_>>(), &systems, axis);
-            chart(panel, operation, axis, &lines).map_err(|error| undrawn(path, &error))?;
+            chart(panel, operation, axis, &systems, &lines).map_err(|error| undrawn(path, &error))?;
         }
     }
     root.present().map_err(|error| undrawn(path, &error))
@@ -97,7 +99,7 @@ fn undrawn(path: &Path, error: &dyn Display) -> Problem {
 /// Ours first, so that they keep their colours from picture to picture.
 fn systems<'a>(measured: &[&'a Judged]) -> Vec<&'a str> {
     let mut names: Vec<&str> = measured.iter().flat_map(|one| one.rounds.systems()).collect();
-    names.sort_unstable_by_key(|name| (!name.starts_with("unisono"), *name));
+    names.sort_unstable_by_key(|name| (!name.starts_with(OURS), *name));
     names.dedup();
     names
 }
@@ -114,8 +116,9 @@ fn lines(cells: &[&Judged], systems: &[&str], axis: Axis) -> Vec<Line> {
     systems.iter().map(line).collect()
 }
 
-fn style(index: usize) -> ShapeStyle {
-    let is_ours = index < 2;
+/// Ours are thicker.
+fn style(index: usize, name: &str) -> ShapeStyle {
+    let is_ours = name.starts_with(OURS);
     COLOURS[index % COLOURS.len()].stroke_width(if is_ours { 3 } else { 1 })
 }
 
@@ -134,7 +137,7 @@ fn legend<'a>(
     for (index, name) in systems.iter().enumerate() {
         let left = 16 + LEGEND_STEP * (index % per_row) as i32;
         let top = 40 + 18 * (index / per_row) as i32;
-        area.draw(&PathElement::new(vec![(left, top + 6), (left + 26, top + 6)], style(index)))?;
+        area.draw(&PathElement::new(vec![(left, top + 6), (left + 26, top + 6)], style(index, name)))?;
         area.draw(&Text::new((*name).to_owned(), (left + 32, top), (FONT, 13)))?;
     }
     Ok(())
@@ -144,6 +147,7 @@ fn chart<'a>(
     area: &DrawingArea<SVGBackend<'a>, Shift>,
     operation: ComparedOperation,
     axis: Axis,
+    systems: &[&str],
     lines: &[Line],
 ) -> Drawn<'a> {
     let points = || lines.iter().flatten();
@@ -164,8 +168,8 @@ fn chart<'a>(
         .x_desc("bytes")
         .y_desc(axis.title())
         .draw()?;
-    for (index, line) in lines.iter().enumerate() {
-        chart.draw_series(LineSeries::new(line.iter().copied(), style(index)))?;
+    for (index, (name, line)) in systems.iter().zip(lines).enumerate() {
+        chart.draw_series(LineSeries::new(line.iter().copied(), style(index, name)))?;
         let dot = |point: &(f64, f64)| Circle::new(*point, 3, COLOURS[index % COLOURS.len()].filled());
         chart.draw_series(line.iter().map(dot))?;
     }

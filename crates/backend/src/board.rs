@@ -422,16 +422,20 @@ impl Board {
     }
 
     /// The ranks for which call `number` waits if it waits for `direct`: these, and those for which they wait in turn,
-    /// as far as they have answered.
+    /// as far as they have answered. Those that wait for nobody come first: the others are their victims.
     pub fn awaited_in_turn(&self, direct: Vec<GroupRank>, number: u64) -> Vec<GroupRank> {
         let notes = lock(&self.notes);
+        let awaited_by = |rank: GroupRank| {
+            let note = notes.get(rank.index()).and_then(Option::as_ref);
+            note.filter(|note| note.number == number).and_then(|note| note.awaited)
+        };
         let (mut ranks, mut next) = (direct, 0);
         while let Some(&rank) = ranks.get(next) {
-            let note = notes.get(rank.index()).and_then(Option::as_ref);
-            let awaited = note.filter(|note| note.number == number).and_then(|note| note.awaited);
-            ranks.extend(awaited.filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
+            ranks
+                .extend(awaited_by(rank).filter(|awaited| *awaited != self.rank && !ranks.contains(awaited)));
             next += 1;
         }
+        ranks.sort_by_key(|rank| awaited_by(*rank).is_some());
         ranks
     }
 

@@ -105,3 +105,15 @@ fn the_sizes_of_a_call_are_remembered_with_it() {
     }
     assert!(lock(&board.details).len() <= CALLS_REMEMBERED / 2 + 2);
 }
+
+#[test]
+fn the_rank_that_waits_for_nobody_is_named_before_its_victims() {
+    let [own, one, two, three] = [0, 1, 2, 3].map(GroupRank::new);
+    let board = Board::new(own, 4);
+    board.note(one, 7, "waits for rank 0".into(), Some(own));
+    board.note(two, 7, "waits for rank 3".into(), Some(three));
+    assert_eq!(board.awaited_in_turn(vec![one, two], 7), [three, one, two]);
+    board.note(three, 7, "has not called".into(), None);
+    assert_eq!(board.awaited_in_turn(vec![two, one], 7), [three, two, one]);
+    assert_eq!(board.awaited_in_turn(vec![two, one], 8), [two, one], "nothing is known about another call");
+}

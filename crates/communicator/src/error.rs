@@ -225,7 +225,7 @@ pub enum Error {
     },
     /// The deadline passed.
     #[error(
-        "{call} timed out on rank {reported_by} after {waited:?}; still awaited: {}",
+        "{call} timed out on rank {reported_by} after {waited:.1?}; still awaited: {}",
         awaited_text(not_arrived)
     )]
     Timeout {
@@ -235,7 +235,8 @@ pub enum Error {
         reported_by: JobRank,
         /// How long it ran.
         waited: Duration,
-        /// The ranks that it waited for, and the ranks that those wait for in turn.
+        /// The ranks that it waited for, and the ranks that those wait for in turn. Those that wait for nobody come
+        /// first: the others are their victims.
         not_arrived: Vec<Awaited>,
     },
     /// A rank has revoked the communicator, by [`crate::Communicator::revoke`] or by cancelling its work.

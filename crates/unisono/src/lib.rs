@@ -1,8 +1,8 @@
 //! Collective communication between the ranks of a job: all-reduce, all-gather, all-to-all and their family, over TCP
 //! in pure Rust.
 //!
-//! A program is started once per rank, by `unisono run -n 4 ./program`, `torchrun`, `mpirun` or `srun`, and finds the
-//! others by itself:
+//! A program is started once per rank, by `unisono run -n 4`, `torchrun`, `mpirun` or `srun`; its ranks find each other
+//! by themselves. Started alone, with no launcher around it, it is a world of one:
 //!
 //! ```
 //! use unisono::{Collectives, ReduceOp};
@@ -11,55 +11,67 @@
 //!     let world = unisono::init()?;
 //!     let (rank, size) = (world.group().rank(), world.group().size());
 //!
-//!     // Every rank contributes its own gradients and gets the mean of all.
+//!     // Every rank contributes its own gradients and gets the mean of all, the same bits everywhere.
 //!     let mut gradients = vec![rank as f32; 1000];
 //!     world.all_reduce(&mut gradients, ReduceOp::Avg)?;
 //!     assert_eq!(gradients[0], (size - 1) as f32 / 2.0);
 //!
-//!     // Rank 0 has something for all.
-//!     let mut weights = if rank == 0 { vec![0.25f32; 10] } else { vec![0.0; 10] };
-//!     world.broadcast(&mut weights, 0)?;
-//!     assert_eq!(weights[9], 0.25);
-//!
+//!     println!("rank {rank} of {size}: mean {}", gradients[0]);
 //!     world.close()
 //! }
 //! ```
 //!
-//! Started alone, with no launcher around it, the same program is a world of one. The typed calls are in
-//! [`Collectives`], [`CollectivesAsync`] and [`CollectivesUneven`]; every setting is a row of [`config::KNOBS`]; a
-//! failure says which rank, in which call, and how it was noticed: see [`Error`]. With `UNISONO_FLIGHT_DIR` set, every
-//! survivor leaves its last calls for `unisono doctor`: see [`flight`]; [`World::joined`] gives them at any time.
-//!
-//! Tests can run many ranks as threads of one process without any network: see [`in_process`]. A panic of one rank ends
-//! the calls of the others at once, and reaches the test:
-//!
+//! ```text
+//! $ unisono run -n 4 -- target/release/mean
+//! [2] rank 2 of 4: mean 1.5
+//! [0] rank 0 of 4: mean 1.5
+//! [3] rank 3 of 4: mean 1.5
+//! [1] rank 1 of 4: mean 1.5
 //! ```
-//! use unisono::{Collectives, ReduceOp, in_process};
 //!
-//! let sums = in_process::run(4, |comm| {
-//!     let mut value = [comm.group().rank()];
-//!     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-//!     value[0]
-//! });
-//! assert_eq!(sums, [6; 4]);
-//! ```
+//! # Where things are
+//!
+//! | for | see |
+//! | --- | --- |
+//! | joining a job | [`init`], [`Config`]; every setting is a row of [`config::KNOBS`] |
+//! | calls | [`Collectives`]; asynchronous ones in [`CollectivesAsync`], with counts that differ by rank in [`CollectivesUneven`] |
+//! | how a call behaves: deadline, label, algorithm, same bits at any size | [`CallOptions`], given to [`Collectives::with`] |
+//! | groups, failures, registering algorithms | [`Communicator`]: [`subgroup`](Communicator::subgroup), [`shrink`](Communicator::shrink), [`register`](Communicator::register) |
+//! | what went wrong | [`Error`]: which rank, in which call, and how it was noticed; [`flight`] for afterwards |
+//! | element types and operators | [`DType`], [`Element`], [`ReduceOp`]; operators of your own are [`UserOp`]s |
+//! | tests with ranks as threads, without a network | [`in_process`] |
+//! | algorithms of your own | [`schedule`] |
+//! | lists, memory of others, device memory | [`call`] |
+//! | a backend of your own | [`backend`] |
+//!
+//! Programs to start from are in [`examples`].
 
 #![forbid(unsafe_code)]
+#![doc(test(attr(deny(warnings))))]
 
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod algorithms_cli;
+pub mod backend;
+pub mod call;
+#[cfg(doc)]
+pub mod examples;
+pub mod in_process;
 
 use std::sync::Arc;
 
 #[cfg(feature = "cli")]
 #[doc(inline)]
 pub use algorithms_cli::algorithms_main;
-pub use unisono_communicator::*;
-pub use unisono_engine::in_process;
+pub use unisono_communicator::{
+    Algorithm, Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,
+    CollectivesUneven, Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group,
+    JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
+    TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
+};
+pub use unisono_transport_tcp::World;
 pub use unisono_transport_tcp::config::{self, Config};
 pub use unisono_transport_tcp::flight;
-pub use unisono_transport_tcp::{TcpCommunicator, World};
 
 /// Algorithms: the builder, the verifier, the cost model and the printer. What [`Communicator::register`] takes is
 /// built and proved with these, also without a job.

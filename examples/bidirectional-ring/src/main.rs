@@ -9,12 +9,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use bidirectional_ring::{bidirectional_ring, deadlocks, forgets};
+use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
 use unisono::in_process::{self, EngineOptions};
 use unisono::schedule::{Algorithm, CostModel};
-use unisono::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, DType, Descriptor, Error,
-    Place, ReduceOp, Result, Trust,
-};
+use unisono::{CallOptions, Collective, Collectives, Communicator, DType, Error, ReduceOp, Result, Trust};
 
 const THREADS: u32 = 8;
 const CORES: u64 = 2;

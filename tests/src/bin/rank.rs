@@ -11,9 +11,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use unisono::call::Place;
 use unisono::{
-    Collective, Collectives, CollectivesAsync, Communicator, Culprit, DType, Error, Peer, Place, ReduceOp,
-    Result,
+    Collective, Collectives, CollectivesAsync, Communicator, Culprit, DType, Error, Peer, ReduceOp, Result,
 };
 use unisono_tests::case::Case;
 use unisono_tests::suite::SECONDS_MAX;

@@ -5,9 +5,10 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use unisono::call::{OwnedBuffers, Place};
 use unisono::{
-    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Determinism, OwnedBuffers,
-    Peer, Place, ReduceOp, Result, TypedWork,
+    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Determinism, Peer, ReduceOp,
+    Result, TypedWork,
 };
 use unisono_tests::case::{Amount, Case, Operands};
 use unisono_tests::sample::mix;

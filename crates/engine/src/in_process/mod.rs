@@ -45,7 +45,7 @@ use world::World;
 pub use crate::options::EngineOptions;
 pub use links::InProcessLinks;
 pub use pipe::PipeLink;
-pub use run::{run, run_with};
+pub use run::{run, run_of, run_with};
 
 /// What a rank of an in-process world makes groups with, besides its communicator.
 pub struct Groups {

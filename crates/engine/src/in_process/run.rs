@@ -9,7 +9,9 @@ use unisono_communicator::{Communicator, JobRank};
 use unisono_schedule::Algorithm;
 
 use super::world::World;
-use super::{InProcessCommunicator, options_for, world_and_communicators};
+use super::{InProcessLinks, options_for, world_and_communicators};
+use crate::communicator::EngineCommunicator;
+use crate::links::Links;
 use crate::options::EngineOptions;
 
 /// The payload of a panic.
@@ -78,7 +80,33 @@ pub fn run_with<R: Send>(
     options: &EngineOptions,
     body: impl Fn(Arc<dyn Communicator>) -> R + Sync,
 ) -> Vec<R> {
-    let (world, communicators) = world_and_communicators(ranks, options, |_, links| links);
+    run_of(ranks, options, |_, links| links, body)
+}
+
+/// [`run_with`] whose links are wrapped, for instance by [`crate::Faulty`], to test what a program does then.
+///
+/// ```
+/// use unisono_communicator::{Collectives, ReduceOp};
+/// use unisono_engine::in_process::{self, EngineOptions};
+/// use unisono_engine::{FaultPlan, Faulty};
+///
+/// // Every link of rank 1 breaks in the middle of the call.
+/// let plan = |rank| FaultPlan { cut_after_bytes: (rank == 1).then_some(100_000), ..FaultPlan::default() };
+/// let wrap = |rank, links| Faulty::new(links, plan(rank));
+/// in_process::run_of(3, &EngineOptions::default(), wrap, |comm| {
+///     comm.all_reduce(&mut vec![1u64; 100_000], ReduceOp::Sum).unwrap_err();
+/// });
+/// ```
+///
+/// # Panics
+/// As [`run_with`].
+pub fn run_of<R: Send, L: Links + 'static>(
+    ranks: u32,
+    options: &EngineOptions,
+    wrap: impl Fn(u32, InProcessLinks) -> L,
+    body: impl Fn(Arc<dyn Communicator>) -> R + Sync,
+) -> Vec<R> {
+    let (world, communicators) = world_and_communicators(ranks, options, wrap);
     let (world, body) = (&world, &body);
     let ended: Vec<Result<R, Panic>> = std::thread::scope(|scope| {
         let start = |(rank, communicator)| start(scope, world, rank, communicator, &options.register, body);
@@ -101,11 +129,11 @@ pub fn run_with<R: Send>(
 }
 
 /// Starts the thread of one rank.
-fn start<'scope, R: Send + 'scope>(
+fn start<'scope, R: Send + 'scope, L: Links + 'static>(
     scope: &'scope Scope<'scope, '_>,
     world: &'scope World,
     rank: JobRank,
-    communicator: Arc<InProcessCommunicator>,
+    communicator: Arc<EngineCommunicator<L>>,
     register: &'scope [Arc<Algorithm>],
     body: &'scope (impl Fn(Arc<dyn Communicator>) -> R + Sync),
 ) -> ScopedJoinHandle<'scope, Result<R, Panic>> {

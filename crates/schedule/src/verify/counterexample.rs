@@ -15,7 +15,7 @@ use crate::{Algorithm, Shape, Slot, Step, StepIndex};
 /// let wrong = verify_schedules(ring, &shape, &schedules).unwrap_err();
 /// assert!(wrong.to_string().starts_with("all_gather/ring with 3 ranks: "), "{wrong}");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Counterexample {
     /// The qualified name of the algorithm.
     pub algorithm: String,
@@ -25,6 +25,13 @@ pub struct Counterexample {
     pub setting: String,
     /// What is wrong.
     pub fault: Box<Fault>,
+}
+
+/// `unwrap` prints this.
+impl fmt::Debug for Counterexample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 impl Counterexample {

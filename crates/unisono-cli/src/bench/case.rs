@@ -1,11 +1,10 @@
 //! The call of one row: its buffers, how it is issued, and the output that is expected.
 
-use unisono::{
-    AlgorithmName, Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator,
-    Counts, DType, Descriptor, Operation, Outcome, Peer, Place, ReduceOp, Result, Segments, SegmentsMut,
-    lengths,
+use unisono::backend::{AlgorithmName, lengths};
+use unisono::call::{
+    Buffer, BufferMut, Buffers, Call, Counts, Descriptor, Operation, Place, Segments, SegmentsMut,
 };
-
+use unisono::{CallOptions, Collective, Collectives, Communicator, DType, Outcome, Peer, ReduceOp, Result};
 use unisono_schedule::Admit;
 
 use super::operations::MeasuredOperation;

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
-use unisono::{AlgorithmName, Collectives, Communicator, DType, ReduceOp};
+use unisono::backend::AlgorithmName;
+use unisono::{Collectives, Communicator, DType, ReduceOp};
 
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};

@@ -8,10 +8,8 @@ use std::time::Instant;
 use super::{Kill, Note};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use unisono::{
-    BufferMut, Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Error, Group,
-    Outcome, Place, ReduceOp,
-};
+use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
+use unisono::{Collective, Collectives, Communicator, DType, Error, Group, Outcome, ReduceOp};
 use unisono_schedule::{Action, Choice};
 
 use super::digits::{Digit, Digits, TRAINING_IMAGES};

@@ -1,0 +1,20 @@
+//! Whole programs, as they are in the folder `examples` of this crate. Each runs alone, and as ranks of a job:
+//! `unisono run -n 4 -- cargo run --example hello`.
+
+#[doc = concat!("```no_run\n", include_str!("../examples/hello.rs"), "```")]
+pub mod hello {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/test_with_threads.rs"), "```")]
+pub mod test_with_threads {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/survive.rs"), "```")]
+pub mod survive {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/own_algorithm.rs"), "```")]
+pub mod own_algorithm {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/overlap.rs"), "```")]
+pub mod overlap {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/two_groups.rs"), "```")]
+pub mod two_groups {}
