@@ -42,7 +42,7 @@ pub struct Case {
     pub amount: Amount,
     /// Of the rooted collectives.
     pub root: u32,
-    /// In place, on the ranks that can be; see [`Case::place_on`].
+    /// In place, on the ranks that can be; see `place_on`.
     pub place: Place,
     /// Cuts the buffers into lists at places that follow from this number.
     pub segments: Option<u64>,

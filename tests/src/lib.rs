@@ -2,7 +2,7 @@
 //!
 //! A suite function is run by all ranks of a world at once, each with its own [`Communicator`]; a backend is one
 //! [`Backend`] and one line, `unisono_tests::conformance!(InProcess)`. Results are compared with the plain reference
-//! in [`sample`] and [`case`], which shares no code with the engine. Every test runs under a [`watchdog`].
+//! in [`sample`] and [`case`], which shares no code with the engine. Every test runs under a [`mod@watchdog`].
 //!
 //! [`Communicator`]: unisono_communicator::Communicator
 

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  test   tidy, format, clippy without warnings, every test and documentation example, the same for the package under
-         examples; fails at the first that fails
+  test   tidy, format, clippy and documentation without warnings, every test and documentation example, the same for the
+         package under examples; fails at the first that fails, and prints the seconds of each part
   tidy   only the house rules
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options

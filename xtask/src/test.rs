@@ -10,6 +10,8 @@ use crate::tidy;
 const CARGO: &[&[&str]] = &[
     &["fmt", "--all", "--check"],
     &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
+    // The program has the library's name, and would write over its pages.
+    &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
     &["test", "--workspace", "--all-features"],
 ];
 
@@ -24,20 +26,36 @@ const CARGO_IN_EXAMPLE: &[&[&str]] = &[
     &["check", "--no-default-features", "--all-targets"],
 ];
 
-/// Runs all of it, up to the first that fails.
-pub(crate) fn run(repository: &Path) -> bool {
-    tidy::run(repository) && CARGO.iter().all(|arguments| cargo(repository, arguments)) && example(repository)
+/// A part of the work, and what it came to.
+struct Part {
+    command: String,
+    verdict: String,
+    passed: bool,
+    seconds: f64,
 }
 
-/// Checks the example with the versions and in the target folder of the workspace, so that what both use is compiled
-/// once.
-fn example(repository: &Path) -> bool {
-    let folder = repository.join(EXAMPLE);
-    if let Err(error) = std::fs::copy(repository.join("Cargo.lock"), folder.join("Cargo.lock")) {
-        println!("{EXAMPLE}/Cargo.lock: {error}");
-        return false;
+/// Runs all of it, up to the first that fails, and ends with the time of each part.
+pub(crate) fn run(repository: &Path) -> bool {
+    let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
+    let in_workspace = CARGO.iter().map(|arguments| (repository.to_owned(), *arguments));
+    let in_example = CARGO_IN_EXAMPLE.iter().map(|arguments| (repository.join(EXAMPLE), *arguments));
+    for (folder, arguments) in in_workspace.chain(in_example) {
+        if parts.iter().all(|part| part.passed) {
+            parts.push(cargo(&folder, arguments));
+        }
     }
-    CARGO_IN_EXAMPLE.iter().all(|arguments| cargo(&folder, arguments))
+    println!("\n  seconds");
+    parts.iter().for_each(|part| println!("{:9.0}  {}: {}", part.seconds, part.command, part.verdict));
+    parts.iter().all(|part| part.passed)
+}
+
+fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
+    let start = Instant::now();
+    let (passed, verdict) = match work() {
+        Ok(()) => (true, "passed".to_owned()),
+        Err(problem) => (false, problem),
+    };
+    Part { command: command.to_owned(), verdict, passed, seconds: start.elapsed().as_secs_f64() }
 }
 
 /// Where the workspace is compiled.
@@ -45,22 +63,29 @@ fn target_folder() -> PathBuf {
     crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-fn cargo(folder: &Path, arguments: &[&str]) -> bool {
+/// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so that
+/// what both use is compiled once.
+fn cargo(folder: &Path, arguments: &[&str]) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
-    let command = format!("{} {place}", arguments.join(" "));
+    let command = format!("cargo {} {place}", arguments.join(" "));
     let command = command.trim_end();
-    println!("\n== cargo {command}");
-    let start = Instant::now();
-    let mut started = Command::new(env!("CARGO"));
-    started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
-    let status = started.status();
-    let (passed, verdict) = match status {
-        Ok(status) if status.success() => (true, "passed".to_owned()),
-        Ok(status) => (false, format!("failed: {status}")),
-        Err(error) => (false, format!("did not start: {error}")),
-    };
-    println!("== cargo {command}: {verdict} after {} s", start.elapsed().as_secs());
-    passed
+    println!("\n== {command}");
+    let part = timed(command, || {
+        let lock = "Cargo.lock";
+        if folder != crate::repository() {
+            std::fs::copy(crate::repository().join(lock), folder.join(lock))
+                .map_err(|error| format!("{lock}: {error}"))?;
+        }
+        let mut started = Command::new(env!("CARGO"));
+        started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
+        match started.status() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("failed: {status}")),
+            Err(error) => Err(format!("did not start: {error}")),
+        }
+    });
+    println!("== {}: {} after {:.0} s", part.command, part.verdict, part.seconds);
+    part
 }
 
 #[cfg(test)]
@@ -70,7 +95,7 @@ mod tests {
     #[test]
     fn a_command_that_fails_is_a_failure() {
         let repository = crate::repository();
-        assert!(cargo(repository, &["--version"]));
-        assert!(!cargo(repository, &["no-such-command"]));
+        assert!(cargo(repository, &["--version"]).passed);
+        assert!(!cargo(repository, &["no-such-command"]).passed);
     }
 }

@@ -21,13 +21,15 @@ fn line() -> Algorithm {
         if rank < last {
             builder.send(rank + 1, 0);
         }
+        // A rank that is alone has its own value still to copy.
+        builder.deliver(0);
     })
 }
 
-fn main() -> unisono::Result<()> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let line = Arc::new(line());
     // A proof needs no job: no deadlock, no race, every contribution exactly once, for every count.
-    let proof = verify(&line, &Shape::new(16)).expect("a counterexample");
+    let proof = verify(&line, &Shape::new(16))?;
 
     let world = unisono::init()?;
     world.register(line, Trust::Prove)?;
@@ -35,5 +37,6 @@ fn main() -> unisono::Result<()> {
     world.with(CallOptions::new().algorithm("line")).all_reduce(&mut sum, ReduceOp::Sum)?;
     assert_eq!(sum, vec![world.group().size() as f32; 1000]);
     println!("rank {}: 16 ranks need {} rounds; ours is right", world.group().rank(), proof.cost.rounds);
-    world.close()
+    world.close()?;
+    Ok(())
 }

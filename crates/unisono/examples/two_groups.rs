@@ -21,7 +21,7 @@ fn main() -> unisono::Result<()> {
         let ranks: Vec<u32> = (first..size).step_by(columns as usize).collect();
         column = world.subgroup(&ranks)?.or(column);
     }
-    let (row, column) = (row.expect("each rank is in a row"), column.expect("each rank is in a column"));
+    let (Some(row), Some(column)) = (row, column) else { unreachable!("each rank is in a row and a column") };
 
     let mut sum = [rank];
     row.all_reduce(&mut sum, ReduceOp::Sum)?;

@@ -2,7 +2,7 @@
 //! passes, and the engine that runs schedules over links.
 //!
 //! A transport implements [`Links`] and [`Control`] and gets a whole communicator, [`EngineCommunicator`]. A library
-//! that does its own collectives implements [`Communicator`](crate::Communicator) with a [`CallGate`].
+//! that does its own collectives implements [`Communicator`] with a [`CallGate`].
 
 pub use unisono_backend::*;
 pub use unisono_communicator::*;

@@ -31,18 +31,18 @@
 //!
 //! # Where things are
 //!
-//! | for | see |
-//! | --- | --- |
-//! | joining a job | [`init`], [`Config`]; every setting is a row of [`config::KNOBS`] |
-//! | calls | [`Collectives`]; asynchronous ones in [`CollectivesAsync`], with counts that differ by rank in [`CollectivesUneven`] |
-//! | how a call behaves: deadline, label, algorithm, same bits at any size | [`CallOptions`], given to [`Collectives::with`] |
-//! | groups, failures, registering algorithms | [`Communicator`]: [`subgroup`](Communicator::subgroup), [`shrink`](Communicator::shrink), [`register`](Communicator::register) |
-//! | what went wrong | [`Error`]: which rank, in which call, and how it was noticed; [`flight`] for afterwards |
-//! | element types and operators | [`DType`], [`Element`], [`ReduceOp`]; operators of your own are [`UserOp`]s |
-//! | tests with ranks as threads, without a network | [`in_process`] |
-//! | algorithms of your own | [`schedule`] |
-//! | lists, memory of others, device memory | [`call`] |
-//! | a backend of your own | [`backend`] |
+//! * **Joining a job**: [`init`], [`Config`]; every setting is a row of [`config::KNOBS`].
+//! * **Calls**: [`Collectives`]; asynchronous ones in [`CollectivesAsync`], those with counts that differ by rank in
+//!   [`CollectivesUneven`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and whether it gives
+//!   the same bits for any number of ranks; [`Collectives::with`] takes them.
+//! * **Groups, failures, algorithms**: [`Communicator`] with [`subgroup`](Communicator::subgroup),
+//!   [`shrink`](Communicator::shrink) and [`register`](Communicator::register).
+//! * **What went wrong**: an [`Error`] says which rank, in which call, and how it was noticed; [`flight`] keeps the
+//!   last calls for `unisono doctor`.
+//! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
+//! * **Tests** with ranks as threads, without a network: [`in_process`].
+//! * **Algorithms** of your own, and the proofs of all: [`schedule`].
+//! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
 //!
 //! Programs to start from are in [`examples`].
 

@@ -107,6 +107,7 @@ fn own_algorithm() {
     for (rank, said) in job("own_algorithm", &[]).iter().enumerate() {
         assert_eq!(*said, format!("rank {rank}: 16 ranks need 30 rounds; ours is right\n"));
     }
+    assert_eq!(alone("own_algorithm"), "rank 0: 16 ranks need 30 rounds; ours is right\n");
 }
 
 #[test]
