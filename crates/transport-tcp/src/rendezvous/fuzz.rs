@@ -70,7 +70,7 @@ fn arrivals(input: &mut Input<'_>) -> Option<Arrival> {
     assert_eq!(Arrival::decode(&again).as_ref(), Ok(&arrival));
     let mut roster = Roster::new(1);
     let address = arrival.address;
-    let Arrived::Complete(Answer::Welcome { addresses, .. }) =
+    let Arrived::Ends(Answer::Welcome { addresses, .. }) =
         roster.arrive(0, arrival.clone(), (1, address), Instant::now(), JOB)
     else {
         panic!("a rank that is alone is welcome")
@@ -96,7 +96,7 @@ fn answer(input: &mut Input<'_>) {
             assert_eq!((membership.addresses, membership.hosts), (addresses, hosts));
         }
         (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
-        (Answer::Missing { ranks, .. }, Err(Setback::Final(Error::Rendezvous { missing, .. }))) => {
+        (Answer::Failed { missing: ranks, .. }, Err(Setback::Final(Error::Rendezvous { missing, .. }))) => {
             assert_eq!(missing.into_iter().map(JobRank::get).collect::<Vec<_>>(), ranks);
         }
         (answer, understood) => panic!("{answer:?} is understood as {understood:?}"),
@@ -124,32 +124,66 @@ fn config(world_size: u32) -> JoinConfig {
     }
 }
 
-/// The ranks that have come to a round: over which connection each, and until when it waits.
-type Present = Vec<Option<(ConnectionId, Instant, SocketAddr)>>;
+/// What a store's round should know.
+#[derive(Debug)]
+struct Round {
+    /// The ranks that have come: over which connection each, until when it waits, and where it listens.
+    present: Vec<Option<(ConnectionId, Instant, SocketAddr)>>,
+    /// The ranks whose process has ended, in the order of these ends.
+    ended: Vec<u32>,
+}
+
+impl Round {
+    /// The rank that will not come although others wait for it.
+    fn hopeless(&self) -> Option<u32> {
+        let absent = |rank: &&u32| self.present[**rank as usize].is_none();
+        self.ended.iter().find(absent).copied().filter(|_| self.present.iter().any(Option::is_some))
+    }
+
+    /// Checks whether the round has ended for lack of such a rank.
+    fn check_end(&mut self, answer: Option<&Answer>) {
+        match (self.hopeless(), answer) {
+            (None, None) => {}
+            (Some(rank), Some(failed @ Answer::Failed { missing, .. })) if *missing == [rank] => {
+                check_answer(failed);
+                self.present.fill(None);
+            }
+            (rank, answer) => panic!("{rank:?} cannot come, and the answer is {answer:?}"),
+        }
+    }
+}
 
 /// Ranks come, leave and time out in any order: the roster agrees with a plain list of the ranks that are there.
 fn rounds(input: &mut Input<'_>) {
     let world_size = 1 + u32::from(input.below(6));
     let (mut roster, mut now) = (Roster::new(world_size), Instant::now());
-    let mut present: Present = vec![None; world_size as usize];
+    let mut round = Round { present: vec![None; world_size as usize], ended: Vec::new() };
     let mut connection = 0;
     while !input.is_empty() {
         let rank = u32::from(input.below(8));
-        match input.below(4) {
+        match input.below(5) {
             0 | 1 => {
                 connection += 1;
-                arrive(&mut roster, &mut present, (rank, connection), input, now);
+                arrive(&mut roster, &mut round, (rank, connection), input, now);
             }
             2 => {
                 let left = ConnectionId::from(input.u8());
-                roster.leave(rank, left);
-                if let Some(slot) = present.get_mut(rank as usize) {
+                let answer = roster.leave(rank, left);
+                if let Some(slot) = round.present.get_mut(rank as usize) {
                     slot.take_if(|member| member.0 == left);
                 }
+                round.check_end(answer.as_ref());
+            }
+            3 => {
+                let answer = roster.rank_ended(rank, "exited with status 0");
+                if rank < world_size && !round.ended.contains(&rank) {
+                    round.ended.push(rank);
+                }
+                round.check_end(answer.as_ref());
             }
             _ => {
                 now += Duration::from_millis(u64::from(input.u16()));
-                expire(&mut roster, &mut present, now);
+                expire(&mut roster, &mut round.present, now);
             }
         }
     }
@@ -157,7 +191,7 @@ fn rounds(input: &mut Input<'_>) {
 
 fn arrive(
     roster: &mut Roster,
-    present: &mut Present,
+    round: &mut Round,
     (rank, connection): (u32, ConnectionId),
     input: &mut Input<'_>,
     now: Instant,
@@ -173,11 +207,11 @@ fn arrive(
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);
-    match present.get_mut(rank as usize) {
+    match round.present.get_mut(rank as usize) {
         Some(slot @ None) => {
             let until = match &arrived {
                 Arrived::Waits(until) => *until,
-                Arrived::Complete(_) => now,
+                Arrived::Ends(_) => now,
                 Arrived::Refused(answer) => panic!("{answer:?} to the first of its rank"),
             };
             assert!(until >= now && until - now <= Duration::from_millis(wait_ms));
@@ -188,17 +222,20 @@ fn arrive(
             return check_answer(&answer);
         }
     }
-    let is_complete = present.iter().all(Option::is_some);
-    assert_eq!(is_complete, matches!(arrived, Arrived::Complete(_)), "{present:?}");
-    if let Arrived::Complete(answer) = arrived {
-        check_answer(&answer);
-        let Answer::Welcome { addresses, hosts, .. } = answer else { panic!("all have come: {answer:?}") };
-        let came: Vec<SocketAddr> = present.iter_mut().filter_map(Option::take).map(|one| one.2).collect();
-        assert_eq!((addresses, hosts.len()), (came, present.len()));
+    let answer = match arrived {
+        Arrived::Ends(answer) => Some(answer),
+        _ => None,
+    };
+    if round.present.iter().any(Option::is_none) {
+        return round.check_end(answer.as_ref());
     }
+    let Some(Answer::Welcome { addresses, hosts, .. }) = &answer else { panic!("all have come: {answer:?}") };
+    let came: Vec<SocketAddr> = round.present.iter_mut().filter_map(Option::take).map(|one| one.2).collect();
+    assert_eq!((addresses, hosts.len()), (&came, came.len()));
+    answer.iter().for_each(check_answer);
 }
 
-fn expire(roster: &mut Roster, present: &mut Present, now: Instant) {
+fn expire(roster: &mut Roster, present: &mut [Option<(ConnectionId, Instant, SocketAddr)>], now: Instant) {
     let first = present.iter().position(|member| member.is_some_and(|member| now >= member.1));
     let absent: Vec<u32> =
         (0..present.len() as u32).filter(|rank| present[*rank as usize].is_none()).collect();
@@ -206,8 +243,9 @@ fn expire(roster: &mut Roster, present: &mut Present, now: Instant) {
         None => assert_eq!(first, None, "somebody's patience has ended"),
         Some(answer) => {
             check_answer(&answer);
-            let Answer::Missing { impatient, ranks } = answer else { panic!("{answer:?}") };
-            assert_eq!((Some(impatient as usize), ranks), (first, absent));
+            let Answer::Failed { missing, problem } = answer else { panic!("{answer:?}") };
+            let Some(first) = first else { panic!("nobody's patience has ended: {problem}") };
+            assert!(missing == absent && problem.contains(&format!("rank {first} has waited")), "{problem}");
             present.fill(None);
         }
     }

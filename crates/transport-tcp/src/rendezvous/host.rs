@@ -46,6 +46,7 @@ pub struct StoreConfig {
 #[derive(Debug)]
 pub struct StoreHost {
     address: SocketAddr,
+    store: Shared,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,23 +70,38 @@ impl StoreHost {
         let address = listener.local_addr().map_err(system)?;
         let runtime = runtime()?;
         let (stop, stopped) = oneshot::channel();
+        let roster = Roster::new(config.world_size);
+        let store = Arc::new(Mutex::new(Store { roster, round: watch::Sender::new(None) }));
+        let shared = store.clone();
         let serve = move || {
             runtime.block_on(async move {
                 // Registering a socket fails only when the runtime itself has failed; the ranks then see a closed
                 // connection.
                 if let Ok(listener) = tokio::net::TcpListener::from_std(listener) {
-                    serve(listener, config, stopped).await;
+                    serve(listener, config, shared, stopped).await;
                 }
             });
         };
         let thread = std::thread::Builder::new().name("unisono-store".into()).spawn(serve);
         let thread = thread.map_err(|error| Error::system("start the store's thread", &error))?;
-        Ok(StoreHost { address, stop: Some(stop), thread: Some(thread) })
+        Ok(StoreHost { address, store, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Says that the process of a rank has ended and that no other will take its place; `how` goes on after "it":
+    /// "exited with status 0".
+    ///
+    /// If the ranks have not met yet, the wait of all others ends in [`Error::Rendezvous`] at once, also that of ranks
+    /// that come later. A rank that is there all the same, by a process that the ended one left behind, is
+    /// waited with until its connection ends. Ranks that have met notice nothing.
+    pub fn rank_ended(&self, rank: u32, how: &str) {
+        let mut store = lock(&self.store);
+        let answer = store.roster.rank_ended(rank, how);
+        store.end_round_if(answer);
     }
 }
 
@@ -102,6 +118,7 @@ impl Drop for StoreHost {
 /// An answer as all ranks of a round get it.
 type Encoded = Option<Arc<[u8]>>;
 
+#[derive(Debug)]
 struct Store {
     roster: Roster,
     /// The ranks of the current round wait here for its answer.
@@ -111,6 +128,10 @@ struct Store {
 impl Store {
     fn end_round(&mut self, answer: &Answer) {
         self.next_round().send_replace(Some(answer.encode().into()));
+    }
+
+    fn end_round_if(&mut self, answer: Option<Answer>) {
+        answer.iter().for_each(|answer| self.end_round(answer));
     }
 
     /// Begins the next round and returns the sender of the round before. Dropping it without an answer disconnects the
@@ -126,13 +147,16 @@ fn lock(store: &Shared) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn serve(listener: tokio::net::TcpListener, config: StoreConfig, mut stopped: oneshot::Receiver<()>) {
+async fn serve(
+    listener: tokio::net::TcpListener,
+    config: StoreConfig,
+    store: Shared,
+    mut stopped: oneshot::Receiver<()>,
+) {
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
     let expected = Expected { purposes: &[Purpose::Store], job, world_size, rank: RANK_STORE };
     let pending_max = world_size as usize + UNAUTHENTICATED_MAX;
     let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
-    let store =
-        Arc::new(Mutex::new(Store { roster: Roster::new(world_size), round: watch::Sender::new(None) }));
     let mut guests = JoinSet::new();
     let mut connection: ConnectionId = 0;
     loop {
@@ -167,17 +191,21 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
             (Err(malformed), _) => Arrived::Refused(Answer::Refused { reason: malformed.to_string() }),
             (_, Err(error)) => Arrived::Refused(Answer::Refused { reason: error.to_string() }),
         };
-        if let Arrived::Complete(answer) = &arrived {
+        if let Arrived::Ends(answer) = &arrived {
             store.end_round(answer);
         }
         (arrived, answer)
     };
     match arrived {
         Arrived::Refused(refused) => deliver(stream, &refused.encode()).await,
-        Arrived::Complete(answer) => deliver(stream, &answer.encode()).await,
+        Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
         Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
             Some(answer) => deliver(stream, &answer).await,
-            None => lock(&store).roster.leave(hello.from, connection),
+            None => {
+                let mut store = lock(&store);
+                let answer = store.roster.leave(hello.from, connection);
+                store.end_round_if(answer);
+            }
         },
     }
 }
@@ -198,9 +226,8 @@ async fn wait(
             () = tokio::time::sleep_until(until.into()), if patient => {
                 patient = false;
                 let mut store = lock(store);
-                if let Some(answer) = store.roster.on_time(Instant::now()) {
-                    store.end_round(&answer);
-                }
+                let answer = store.roster.on_time(Instant::now());
+                store.end_round_if(answer);
             }
         }
     }

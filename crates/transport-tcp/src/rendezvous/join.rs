@@ -237,9 +237,8 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
                 format!("the store's lists do not have {ranks} ranks, or the cores of a host are missing");
             Err(Setback::Final(Error::Refused { problem }))
         }
-        Answer::Missing { impatient, ranks } => {
-            let problem = format!("rank {impatient} has waited for the others as long as it may");
-            let missing = ranks.into_iter().map(JobRank::new).collect();
+        Answer::Failed { missing, problem } => {
+            let missing = missing.into_iter().map(JobRank::new).collect();
             Err(Setback::Final(Error::Rendezvous { missing, problem }))
         }
         Answer::Refused { reason } => Err(Setback::Final(Error::Refused { problem: reason })),

@@ -30,9 +30,10 @@ pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + JOB_SETTING
 pub(super) const ANSWER_BYTES_MAX: usize =
     64 + JOB_SETTINGS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
 
+/// The most bytes of a text that says why.
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
-const MISSING: u8 = 2;
+const FAILED: u8 = 2;
 const REFUSED: u8 = 3;
 
 /// What identifies a host: equal for all processes of one, different for two.
@@ -133,12 +134,12 @@ pub(super) enum Answer {
         /// How many cores the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
     },
-    /// A rank has waited as long as it may.
-    Missing {
-        /// The rank whose time is up.
-        impatient: u32,
-        /// The ranks that have not come, ascending.
-        ranks: Vec<u32>,
+    /// The ranks cannot meet: the same for all that have come.
+    Failed {
+        /// The ranks without which the others cannot go on, ascending.
+        missing: Vec<u32>,
+        /// Why.
+        problem: String,
     },
     /// This rank is refused.
     Refused {
@@ -160,7 +161,9 @@ impl Answer {
                 processes.iter().for_each(|process| write_process(&mut writer, process));
                 writer.bytes(job_settings).u32_list(cores)
             }
-            Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
+            Answer::Failed { missing, problem } => {
+                writer.u8(FAILED).u32_list(missing).text(problem, REASON_BYTES_MAX)
+            }
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
         };
         writer.finish()
@@ -184,7 +187,10 @@ impl Answer {
                 job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
                 cores: reader.u32_list(ranks_max)?,
             },
-            MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
+            FAILED => Answer::Failed {
+                missing: reader.u32_list(ranks_max)?,
+                problem: reader.text(REASON_BYTES_MAX)?.to_owned(),
+            },
             REFUSED => Answer::Refused { reason: reader.text(REASON_BYTES_MAX)?.to_owned() },
             _ => return Err(Malformed { what: "an unknown answer of the store" }),
         };
@@ -229,7 +235,7 @@ mod tests {
                 job_settings: vec![9; 5],
                 cores: vec![8, 3],
             },
-            Answer::Missing { impatient: 0, ranks: vec![1, 3] },
+            Answer::Failed { missing: vec![1, 3], problem: "rank 0 has waited".into() },
             Answer::Refused { reason: "rank 2 has come already".into() },
         ]
     }
@@ -255,7 +261,8 @@ mod tests {
         assert!(widest.encode().len() <= ARRIVAL_BYTES_MAX);
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
-        let missing = Answer::Missing { impatient: 0, ranks: hosts.clone() };
+        let problem = "x".repeat(REASON_BYTES_MAX);
+        let missing = Answer::Failed { missing: hosts.clone(), problem };
         let processes = vec![process(); RANKS_MAX as usize];
         let cores = hosts.clone();
         let welcome =

@@ -125,6 +125,31 @@ fn missing_ranks_are_named_exactly_to_everyone_who_came() {
 }
 
 #[test]
+fn a_rank_that_ended_before_it_joined_is_waited_for_by_nobody() {
+    watched(|| {
+        let store = store(3, loopback(0));
+        let joining = |rank| joining(config(store.address(), rank, 3));
+        let without = |rank: u32, how: &str, waiting: Joining| match waiting.join().unwrap() {
+            Err(Error::Rendezvous { missing, problem }) => {
+                assert_eq!(missing, [JobRank::new(rank)]);
+                assert_eq!(problem, format!("rank {rank} ended before it had joined: it {how}"));
+            }
+            other => panic!("{other:?}"),
+        };
+        assert_ne!(all_met((0..3).map(joining)), all_met((0..3).map(joining)), "a job may meet again");
+        let early = joining(0);
+        store.rank_ended(1, "exited with status 0");
+        for waiting in [early, joining(2), joining(0)] {
+            without(1, "exited with status 0", waiting);
+        }
+        // What it has left behind joins for it.
+        let rest = joining(1);
+        store.rank_ended(2, "exited with status 7");
+        without(2, "exited with status 7", rest);
+    });
+}
+
+#[test]
 fn of_several_processes_with_one_rank_the_first_is_in_and_the_others_are_refused() {
     watched(|| {
         let store = store(3, loopback(0));
