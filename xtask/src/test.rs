@@ -63,8 +63,8 @@ fn target_folder() -> PathBuf {
     crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so that
-/// what both use is compiled once.
+/// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so
+/// that what both use is compiled once.
 fn cargo(folder: &Path, arguments: &[&str]) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
     let command = format!("cargo {} {place}", arguments.join(" "));

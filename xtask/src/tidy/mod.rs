@@ -2,6 +2,7 @@
 
 mod code;
 mod lines;
+mod links;
 mod tokens;
 mod types;
 mod workspace;
@@ -86,6 +87,7 @@ fn check(repository: &Path) -> Result<(usize, Vec<Violation>), String> {
 /// What breaks a rule in this file, and the types that it declares.
 fn check_source(source: &Source<'_>, repository: &Path) -> (Vec<Violation>, Vec<types::Declaration>) {
     let mut violations = lines::check(source, repository);
+    violations.extend(links::check(source, repository));
     let mut declarations = Vec::new();
     if source.is_rust() {
         match tokens::parse(source) {
