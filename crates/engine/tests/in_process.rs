@@ -231,7 +231,7 @@ fn a_rank_that_drops_or_closes_early_is_missed_only_by_who_needs_it() {
                 }
                 sum(&*others).unwrap();
                 let error = sum(&*comm).unwrap_err();
-                assert_eq!(loss(&error), (vec![3], "left after call 1".to_owned()), "{error}");
+                assert_eq!(loss(&error), (vec![3], "left with 1 calls finished".to_owned()), "{error}");
                 done.wait();
                 let next = comm.shrink().unwrap().communicator;
                 sum(&*next).unwrap()
@@ -248,7 +248,7 @@ fn a_receive_from_a_rank_that_has_left_without_a_word_ends() {
             (rank(&*comm) == 0).then(|| comm.recv(&mut [0u8], Peer::Rank(1), 7).unwrap_err())
         });
         let error = errors[0].as_ref().unwrap().as_ref().unwrap();
-        assert_eq!(loss(error), (vec![1], "left after call 0".to_owned()));
+        assert_eq!(loss(error), (vec![1], "left with 0 calls finished".to_owned()));
     });
 }
 

@@ -32,7 +32,8 @@ mod tests {
 
     #[test]
     fn links_that_lead_nowhere_are_found() {
-        let text = "[a](README.md) and ![b](docs/none.svg)\n[c](https://a.b/x) [d](#here) [e](docs/errors.md#x)";
+        let text =
+            "[a](README.md) and ![b](docs/none.svg)\n[c](https://a.b/x) [d](#here) [e](docs/errors.md#x)";
         let page = |path| Source { path, text };
         let found = check(&page("CHANGELOG.md"), crate::repository());
         assert_eq!(found.len(), 1, "{found:?}");

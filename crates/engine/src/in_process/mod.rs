@@ -4,8 +4,7 @@
 //! other's end as processes do:
 //!
 //! * A rank that closes its communicator, or drops its last handle, has left. Calls of the others go on; one that needs
-//!   more of its bytes fails with [`Error::PeerLost`] and `left after call n`, n
-//!   being the number of collectives that it had finished.
+//!   more of its bytes fails with [`Error::PeerLost`] and `left with n calls finished`.
 //! * A rank whose last handle is dropped while its thread panics has died: the others' calls fail within milliseconds
 //!   with `PeerLost`, which names the same rank on all of them; one whose bytes had all been sent still ends
 //!   well. Under [`run`] the error has the panic's text.

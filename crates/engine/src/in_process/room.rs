@@ -69,7 +69,7 @@ impl Exit {
     /// How errors describe it.
     pub(super) fn evidence(&self) -> String {
         match self {
-            Exit::Left { finished_calls } => format!("left after call {finished_calls}"),
+            Exit::Left { finished_calls } => format!("left with {finished_calls} calls finished"),
             Exit::Died { evidence } => evidence.clone(),
         }
     }

@@ -78,7 +78,8 @@ impl fmt::Display for Refusal {
                 f.write_str("the two sides have different secrets, or a byte was changed on the way")
             }
             Refusal::Version { initiator, responder } => {
-                write!(f, "protocol version {initiator} dialled version {responder}")
+                write!(f, "version {initiator} of the protocol dialled version {responder}: ")?;
+                f.write_str("the launcher and all ranks must be built with the same version of unisono")
             }
             Refusal::Purpose { asked: Some(asked) } => write!(f, "a {asked} connection is not served there"),
             Refusal::Purpose { asked: None } => {
