@@ -229,8 +229,7 @@ impl Config {
             secret: source.secret()?,
             user_secret_file: user_secret_file(&set),
             job_key: environment::job_key(&source, &placement, slurm_step.as_deref()),
-            master_address: source
-                .text("UNISONO_MASTER_ADDRESS")
+            master_address: environment::master_address(&source)
                 .or_else(|| environment::slurm_master(&source)),
             master_port: match source.number("UNISONO_MASTER_PORT", 1, u64::from(u16::MAX) - 1)? {
                 Some(port) => Some(port as u16),

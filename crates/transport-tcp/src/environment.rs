@@ -187,7 +187,7 @@ pub(crate) fn job_key(
     slurm_step: Option<&str>,
 ) -> Option<String> {
     if let Some(job) = source.text("UNISONO_JOB") {
-        return Some(format!("named {job}"));
+        return Some(format!("UNISONO_JOB={job}"));
     }
     let Placement::Ranked { launcher, .. } = placement else { return None };
     match launcher {
@@ -197,7 +197,8 @@ pub(crate) fn job_key(
                 let restart = source.foreign("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
                 return Some(format!("torchrun {run} {} {restart}", port.unwrap_or_default()));
             }
-            Some(format!("master {}:{}", source.text("UNISONO_MASTER_ADDRESS").unwrap_or_default(), port?))
+            let address = master_address(source).unwrap_or_default();
+            Some(format!("MASTER_ADDR={address} and MASTER_PORT={}", port?))
         }
         Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => {
             let namespace =
@@ -207,6 +208,13 @@ pub(crate) fn job_key(
         Launcher::Slurm => slurm_step.map(|step| format!("slurm {step}")),
         Launcher::Pmi => None,
     }
+}
+
+/// The host of rank 0 as a setting says it, an IPv6 address with or without brackets.
+pub(crate) fn master_address(source: &Source<'_>) -> Option<String> {
+    let address = source.text("UNISONO_MASTER_ADDRESS")?;
+    let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
+    Some(bare.map(str::to_owned).unwrap_or(address))
 }
 
 /// The first host of the Slurm step: where its rank 0 is.

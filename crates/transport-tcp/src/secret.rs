@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hmac::{Hmac, KeyInit, Mac};
-use rustix::fs::OFlags;
+use rustix::fs::{Access, OFlags, access};
 use sha2::Sha256;
 use unisono_communicator::{Error, Result};
 use zeroize::{Zeroize, Zeroizing};
@@ -84,7 +84,8 @@ impl Secret {
 
     /// Reads a secret: `path` must be a regular file of exactly [`SECRET_BYTES`] bytes, ours, and closed to others.
     pub fn from_file(path: &Path) -> Result<Secret> {
-        let mut file = open_private(path, OpenOptions::new().read(true))?;
+        let open = |error| Error::system(format!("open the secret file {}", path.display()), &error);
+        let mut file = open_private(path, OpenOptions::new().read(true), open)?;
         let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
         let length = read_up_to(&mut file, bytes.as_mut_slice())
             .map_err(|error| Error::system(format!("read the secret file {}", path.display()), &error))?;
@@ -160,12 +161,14 @@ pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<()> {
 }
 
 /// Opens a file with `options` and checks that it is a regular file, ours, and closed to others. A created file gets
-/// mode 0600; a pipe or device is not waited for.
-pub(crate) fn open_private(path: &Path, options: &mut OpenOptions) -> Result<File> {
+/// mode 0600; a pipe or device is not waited for. `unopened` makes an error of what the system says.
+pub(crate) fn open_private(
+    path: &Path,
+    options: &mut OpenOptions,
+    unopened: impl FnOnce(std::io::Error) -> Error,
+) -> Result<File> {
     let options = options.mode(FILE_MODE).custom_flags(OFlags::NONBLOCK.bits() as i32);
-    let file = options
-        .open(path)
-        .map_err(|error| Error::system(format!("open the private file {}", path.display()), &error))?;
+    let file = options.open(path).map_err(unopened)?;
     let metadata = file
         .metadata()
         .map_err(|error| Error::system(format!("examine the private file {}", path.display()), &error))?;
@@ -176,29 +179,45 @@ pub(crate) fn open_private(path: &Path, options: &mut OpenOptions) -> Result<Fil
     Ok(file)
 }
 
-/// The directory for files that processes of this user on this host share: `runtime` (XDG_RUNTIME_DIR) when it is
-/// there and private, else an own one under `temporary`.
-pub(crate) fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Result<PathBuf> {
-    let usable =
-        |path: &&Path| path.symlink_metadata().is_ok_and(|m| m.is_dir() && check_private(path, &m).is_ok());
+/// The directory for files that processes of this user on this host share: `unisono` in `runtime` (XDG_RUNTIME_DIR)
+/// when that is there, private and writable, else one named after the user under `temporary`. It is made if need be.
+///
+/// All ranks of a job must find the same one. So the choice depends only on what is the same for all processes of a
+/// user on a host as long as nobody changes it: owner, mode, and whether the file system is read-only. That a
+/// directory is full is a matter of the moment: one rank may find room where another has found none. It is an error,
+/// not a reason to go elsewhere.
+///
+/// # Errors
+/// [`Error::System`] with the directory and what to do about it.
+pub fn runtime_directory(runtime: Option<&Path>, temporary: &Path) -> Result<PathBuf> {
+    let is_private =
+        |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir() && check_private(path, &m).is_ok());
+    let is_writable = |path: &Path| access(path, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+    let usable = |path: &&Path| is_private(path) && is_writable(path);
     let path = match runtime.filter(usable) {
         Some(runtime) => runtime.join("unisono"),
         None => temporary.join(format!("unisono-{}", rustix::process::geteuid().as_raw())),
     };
-    let system =
-        |what: &str, error| Error::system(format!("{what} the directory {}", path.display()), &error);
+    let unusable = |what: &str, error| no_runtime_file(&format!("{what} the directory"), &path, &error);
     match DirBuilder::new().mode(DIRECTORY_MODE).create(&path) {
         Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            return Err(system("create", error));
+            return Err(unusable("create", error));
         }
         _ => {}
     }
-    let metadata = path.symlink_metadata().map_err(|error| system("examine", error))?;
+    let metadata = path.symlink_metadata().map_err(|error| unusable("examine", error))?;
     if !metadata.is_dir() {
         return Err(bad_file(&path, "it is not a directory".into()));
     }
     check_private(&path, &metadata)?;
     Ok(path)
+}
+
+/// The error of a file or directory that the ranks of this host need, with the remedies.
+pub(crate) fn no_runtime_file(what: &str, path: &Path, error: &std::io::Error) -> Error {
+    let remedy = "make room there, or set XDG_RUNTIME_DIR for all ranks to a directory of mode 0700 that can be \
+                  written to";
+    Error::System { what: format!("{what} {}", path.display()), text: format!("{error}; {remedy}") }
 }
 
 fn check_private(path: &Path, metadata: &Metadata) -> Result<()> {
@@ -357,6 +376,16 @@ pub(crate) mod tests {
         let open_to_all = runtime_directory(Some(&temporary), &temporary).unwrap();
         assert_eq!(open_to_all.parent(), Some(temporary.as_path()));
         assert!(open_to_all.ends_with(format!("unisono-{}", rustix::process::geteuid().as_raw())));
+
+        // Nobody can write there, so no rank does. Root can write wherever the mount lets it.
+        let read_only = directory.0.join("read-only");
+        fs::create_dir(&read_only).unwrap();
+        fs::set_permissions(&read_only, Permissions::from_mode(0o500)).unwrap();
+        let is_root = rustix::process::geteuid().is_root();
+        let elsewhere = runtime_directory(Some(&read_only), &temporary).unwrap();
+        assert_eq!(elsewhere, if is_root { read_only.join("unisono") } else { open_to_all.clone() });
+        let text = runtime_directory(None, &directory.0.join("none")).unwrap_err().to_string();
+        assert!(text.starts_with("create the directory ") && text.contains("set XDG_RUNTIME_DIR"), "{text}");
 
         fs::set_permissions(&open_to_all, Permissions::from_mode(0o755)).unwrap();
         assert!(runtime_directory(None, &temporary).unwrap_err().to_string().contains("mode 0755"));

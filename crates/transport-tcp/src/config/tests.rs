@@ -118,12 +118,12 @@ fn slurm_counts_only_within_a_step() {
 #[test]
 fn jobs_are_named_by_whoever_started_them() {
     let torch = [("RANK", "2"), ("WORLD_SIZE", "4"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29500")];
-    assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("master localhost:29500"));
+    assert_eq!(read(&torch).unwrap().job_key.as_deref(), Some("MASTER_ADDR=localhost and MASTER_PORT=29500"));
     let mut run = torch.to_vec();
     run.extend([("TORCHELASTIC_RUN_ID", "abc"), ("TORCHELASTIC_RESTART_COUNT", "1")]);
     assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("torchrun abc 29500 1"));
     run.push(("UNISONO_JOB", "mine"));
-    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("named mine"));
+    assert_eq!(read(&run).unwrap().job_key.as_deref(), Some("UNISONO_JOB=mine"));
     let mpi =
         [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4"), ("PMIX_NAMESPACE", "prterun-1@1")];
     assert_eq!(read(&mpi).unwrap().job_key.as_deref(), Some("pmix prterun-1@1"));

@@ -74,7 +74,7 @@ pub(super) async fn run(
     let expected = Expected {
         purposes: &[Purpose::Data, Purpose::Control],
         job: identity.job,
-        world_size,
+        world_size: Some(world_size),
         rank: rank.get(),
     };
     let (secret, timeout) = (identity.secret.clone(), settings.handshake_timeout);

@@ -49,7 +49,7 @@ fn hello() -> Hello {
 }
 
 fn expected() -> Expected {
-    Expected { purposes: SERVED, job: job(0), world_size: WORLD_SIZE, rank: 1 }
+    Expected { purposes: SERVED, job: job(0), world_size: Some(WORLD_SIZE), rank: 1 }
 }
 
 fn deadline() -> Instant {
@@ -139,7 +139,7 @@ fn relayed(input: &mut Input<'_>) {
 /// fit.
 fn members(input: &mut Input<'_>) {
     let (world_size, rank) = (u32::from(input.below(6)), u32::from(input.below(6)));
-    let expected = Expected { world_size, rank, ..expected() };
+    let expected = Expected { world_size: Some(world_size), rank, ..expected() };
     let mut dialling = initiator(&hello(), INITIATORS);
     // Everything after the magic may differ, as in another version of this protocol.
     let mut said = dialling.initiator;

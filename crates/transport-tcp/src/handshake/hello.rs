@@ -141,7 +141,7 @@ impl WireHello {
             version: VERSION,
             role: ROLE_RESPONDER,
             purpose: if served { self.purpose } else { expected.purposes.first().map_or(0, |p| *p as u8) },
-            world_size: expected.world_size,
+            world_size: expected.world_size.unwrap_or(self.world_size),
             from: expected.rank,
             to: self.from,
             job: expected.job,

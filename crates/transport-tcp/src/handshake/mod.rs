@@ -27,8 +27,8 @@
 //! The secret belongs to the job, so a handshake proves that the other side belongs to the job; its rank is a claim.
 //! The fields travel in clear and are compared after the tags verify, by both sides alike: a wrong world size is
 //! reported as such on both sides, not as a wrong secret. A responder accepts any lane, epoch and communicator: the
-//! layer above handles a connection for a communicator that does not exist here yet. Length, magic and the place of the
-//! version never change, so that versions can refuse each other by name.
+//! layer above handles a connection for a communicator that does not exist here yet. A store accepts any world size
+//! too. Length, magic and the place of the version never change, so that versions can refuse each other by name.
 
 mod acceptor;
 mod drive;
@@ -84,8 +84,8 @@ pub struct Expected {
     pub purposes: &'static [Purpose],
     /// The job.
     pub job: JobId,
-    /// The size of the job.
-    pub world_size: u32,
+    /// The size of the job; `None` accepts any, for a store, which tells all ranks that theirs differ.
+    pub world_size: Option<u32>,
     /// Our rank, or [`RANK_STORE`].
     pub rank: u32,
 }

@@ -32,7 +32,12 @@ fn hello() -> Hello {
 }
 
 fn expected() -> Expected {
-    Expected { purposes: &[Purpose::Data, Purpose::Control], job: job(), world_size: WORLD_SIZE, rank: 1 }
+    Expected {
+        purposes: &[Purpose::Data, Purpose::Control],
+        job: job(),
+        world_size: Some(WORLD_SIZE),
+        rank: 1,
+    }
 }
 
 fn pair(hello: &Hello, expected: Expected) -> (Handshake, Handshake) {

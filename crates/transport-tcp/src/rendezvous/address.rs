@@ -2,10 +2,14 @@
 //! other ranks; never the wildcard address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Instant;
 
 use unisono_communicator::{Error, Result};
 
+use super::join::Retry;
 use super::plan::{Meeting, is_literal_loopback, meeting};
+use super::waiting::{WaitConfig, Waiting};
 use crate::config::{Config, Interfaces, configuration};
 
 /// Chooses the address to listen on: `UNISONO_ADDRESS`, an address of an interface of `UNISONO_INTERFACE`, loopback
@@ -21,13 +25,36 @@ pub fn listen_address(config: &Config) -> Result<IpAddr> {
     if let Some(interfaces) = &config.interfaces {
         return of_interface(interfaces);
     }
-    match meeting(config)? {
-        Meeting::Solo | Meeting::SameHost => Ok(Ipv4Addr::LOCALHOST.into()),
-        Meeting::Launched { store, .. } => {
-            let host = store.rsplit_once(':').map_or(store.as_str(), |(host, _)| host);
-            towards(host.trim_matches(['[', ']']), resolve(&store)?)
-        }
-        Meeting::AtRankZero { host, port, .. } => towards(&host, resolve(&join_host(&host, port))?),
+    let meeting = meeting(config)?;
+    let store = match &meeting {
+        Meeting::Solo | Meeting::SameHost => return Ok(Ipv4Addr::LOCALHOST.into()),
+        Meeting::Launched { store, .. } => store.clone(),
+        Meeting::AtRankZero { host, port, .. } => join_host(host, *port),
+    };
+    let wait = WaitConfig::new(config, &meeting);
+    let mut waiting = Waiting::new(&wait, config.placement.rank(), config.placement.world_size());
+    let found = resolve(&store, &mut waiting)?;
+    let (host, _) = split_store(&store).map_err(|problem| configuration(wait.variable, &store, problem))?;
+    towards(host, found, wait.variable)
+}
+
+/// Host and port of a store that is given as `host:port`; an IPv6 address is in brackets.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn split_store(store: &str) -> Result<(&str, u16), String> {
+    let form =
+        "the form is host:port, with a port from 1 to 65535: node7:29500, 10.0.0.7:29500 or [::1]:29500";
+    let (host, port) = store.rsplit_once(':').ok_or_else(|| format!("the port is missing; {form}"))?;
+    let port: u16 = match port.parse() {
+        Ok(port @ 1..) => port,
+        _ => return Err(format!("{port:?} is no port; {form}")),
+    };
+    let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    match bare {
+        None if host.contains(':') => Err(format!("an IPv6 address needs brackets; {form}")),
+        None if host.is_empty() => Err(format!("the host is missing; {form}")),
+        _ => Ok((bare.unwrap_or(host), port)),
     }
 }
 
@@ -39,21 +66,64 @@ pub(super) fn join_host(host: &str, port: u16) -> String {
     }
 }
 
-/// The address of `store`, given as `host:port`; one that is not loopback if there is one.
-pub(super) fn resolve(store: &str) -> Result<SocketAddr> {
-    let refused = |problem: String| configuration("UNISONO_STORE", store, problem);
-    let found: Vec<SocketAddr> =
-        store.to_socket_addrs().map_err(|error| refused(error.to_string()))?.collect();
-    let elsewhere = found.iter().find(|address| !address.ip().is_loopback());
-    elsewhere.or(found.first()).copied().ok_or_else(|| refused("it has no address".into()))
+/// The address of `store`, given as `host:port`; one that is not loopback if there is one. A name that does not resolve
+/// is tried again for a while, see [`WaitConfig::resolve`].
+pub(super) fn resolve(store: &str, waiting: &mut Waiting<'_>) -> Result<SocketAddr> {
+    let until = Instant::now() + waiting.config.resolve;
+    let mut retry = Retry::new(until);
+    loop {
+        let problem = match look_up(store, waiting, until) {
+            Ok(found) => {
+                let elsewhere = found.iter().find(|address| !address.ip().is_loopback());
+                if let Some(address) = elsewhere.or(found.first()) {
+                    return Ok(*address);
+                }
+                "it has no address".to_owned()
+            }
+            Err(problem) => problem,
+        };
+        waiting.on_time(&format!("the name of the store's host does not resolve: {problem}"));
+        if !retry.pause() {
+            let tried = waiting.config.resolve;
+            let problem = format!("the host's name does not resolve, tried for {tried:?}: {problem}");
+            return Err(configuration(waiting.config.variable, store, problem));
+        }
+    }
+}
+
+/// Looks a name up, on a thread of its own: that may take longer than anybody wants to wait in silence.
+fn look_up(store: &str, waiting: &mut Waiting<'_>, until: Instant) -> Result<Vec<SocketAddr>, String> {
+    if let Ok(address) = store.parse() {
+        return Ok(vec![address]);
+    }
+    let (done, result) = mpsc::channel();
+    let name = store.to_owned();
+    let ask = move || {
+        let found = name.to_socket_addrs().map(Vec::from_iter).map_err(|error| error.to_string());
+        // Nobody waits any longer if it took too long.
+        let _ = done.send(found);
+    };
+    let thread = std::thread::Builder::new().name("unisono-resolve".into()).spawn(ask);
+    thread.map_err(|error| format!("no thread to ask: {error}"))?;
+    loop {
+        let wake = until.min(waiting.due());
+        match result.recv_timeout(wake.saturating_duration_since(Instant::now())) {
+            Ok(found) => return found,
+            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
+                waiting.on_time("the name of the store's host is being looked up");
+            }
+            Err(RecvTimeoutError::Timeout) => return Err("no answer to the question".into()),
+            Err(RecvTimeoutError::Disconnected) => return Err("the question was given up".into()),
+        }
+    }
 }
 
 /// The address from which packets to `store` leave.
-fn towards(host: &str, store: SocketAddr) -> Result<IpAddr> {
+fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<IpAddr> {
     if store.ip().is_loopback() && !is_literal_loopback(host) {
         let problem = "on this host the name means a loopback address, which others cannot reach: set \
                        UNISONO_INTERFACE or UNISONO_ADDRESS";
-        return Err(configuration("UNISONO_STORE", host, problem));
+        return Err(configuration(variable, host, problem));
     }
     let any: IpAddr =
         if store.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
@@ -123,14 +193,20 @@ mod tests {
     #[test]
     fn a_name_that_means_loopback_here_is_refused() {
         let store = SocketAddr::from(([127, 0, 1, 1], 4000));
-        assert!(towards("myhost", store).unwrap_err().to_string().contains("UNISONO_INTERFACE"));
-        assert_eq!(towards("127.0.1.1", store).unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
+        let text = towards("myhost", store, "MASTER_ADDR").unwrap_err().to_string();
+        assert!(text.starts_with("MASTER_ADDR=myhost: ") && text.contains("UNISONO_INTERFACE"), "{text}");
+        assert_eq!(towards("127.0.1.1", store, "MASTER_ADDR").unwrap(), IpAddr::from(Ipv4Addr::LOCALHOST));
     }
 
     #[test]
     fn addresses_of_stores_are_written_as_they_are_read() {
         assert_eq!(join_host("::1", 80), "[::1]:80");
-        assert_eq!(resolve(&join_host("::1", 80)).unwrap(), "[::1]:80".parse().unwrap());
+        assert_eq!(split_store(&join_host("::1", 80)), Ok(("::1", 80)));
         assert_eq!(join_host("node7", 80), "node7:80");
+        assert_eq!(split_store("node7:80"), Ok(("node7", 80)));
+        for bad in ["node7", "node7:", "node7:0", "node7:99999", "node7:x", "::1:80", ":80", "[::1]"] {
+            let text = split_store(bad).unwrap_err();
+            assert!(text.contains("the form is host:port"), "{bad}: {text}");
+        }
     }
 }

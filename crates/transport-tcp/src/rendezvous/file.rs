@@ -17,9 +17,10 @@ use zeroize::Zeroizing;
 
 use super::Membership;
 use super::host::{StoreConfig, StoreHost};
-use super::join::{JoinConfig, Retry, Setback, attempt, given_up};
+use super::join::{JoinConfig, Retry, Setback, attempt, given_up, no_store};
+use super::waiting::Waiting;
 use crate::codec::{ADDRESS_BYTES, Reader, Writer};
-use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, open_private};
+use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, no_runtime_file, open_private};
 
 const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;
 /// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
@@ -73,8 +74,9 @@ impl Hosting {
         })?;
         let notice = Notice { secret, address: store.address() };
         let written = file.set_len(0).and_then(|()| file.write_all(&notice.encode()));
-        written.map_err(|error| Error::system(format!("write {}", path.display()), &error))?;
-        Ok(Hosting { path: path.to_owned(), file, notice, _store: store })
+        let hosting = Hosting { path: path.to_owned(), file, notice, _store: store };
+        // On failure it goes, and takes the file away.
+        written.map_err(|error| no_runtime_file("write", path, &error)).map(|()| hosting)
     }
 }
 
@@ -103,7 +105,8 @@ enum Role {
 /// Finds out whether this rank hosts the store.
 fn role(path: &Path) -> Result<Role> {
     let mut options = OpenOptions::new();
-    let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false))?;
+    let unopened = |error| no_runtime_file("open", path, &error);
+    let mut file = open_private(path, options.read(true).write(true).create(true).truncate(false), unopened)?;
     let system = |error| Error::system(format!("use {}", path.display()), &error);
     match file.try_lock() {
         Ok(()) => {
@@ -126,7 +129,8 @@ fn role(path: &Path) -> Result<Role> {
 pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
     let deadline = Instant::now() + rank.timeout;
     let mut retry = Retry::new(deadline);
-    let mut last = Setback::Absent("nobody wrote the file".into());
+    let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
+    let mut last = Setback::Absent("the rank that has locked the file has written nothing".into());
     loop {
         // The store lives as long as this attempt.
         let (notice, _hosting) = match role(path)? {
@@ -137,20 +141,20 @@ pub(super) fn meet(path: &Path, rank: &JoinConfig) -> Result<Membership> {
             Role::Guest(notice) => (notice, None),
         };
         if let Some(Notice { secret, address }) = notice {
-            match attempt(&JoinConfig { store: address.to_string(), secret, ..rank.clone() }, deadline) {
+            let found = JoinConfig { store: address.to_string(), secret, ..rank.clone() };
+            match attempt(&found, &mut waiting, deadline) {
                 Ok(membership) => return Ok(membership),
                 Err(Setback::Final(error)) => return Err(error),
                 // The file may belong to a store that has ended: it is read again.
                 Err(setback) => last = setback,
             }
         }
+        waiting.on_time(&no_store(&last.to_string()));
         if !retry.pause() {
             return Err(match last {
                 Setback::Unauthenticated(error) | Setback::Final(error) => error,
-                Setback::Absent(text) => given_up(&path.display().to_string(), rank.timeout, None, &text),
-                Setback::Broken(text) => {
-                    given_up(&path.display().to_string(), rank.timeout, Some(&text), &text)
-                }
+                Setback::Absent(text) => given_up(rank, None, &text),
+                Setback::Broken(text) => given_up(rank, Some(&text), &text),
             });
         }
     }

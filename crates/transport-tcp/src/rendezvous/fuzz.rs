@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Error, JobRank, Process};
 
 use super::cpus::Cpus;
-use super::join::{JoinConfig, Setback, understand};
+use super::join::{JoinConfig, Setback, Understood, understand};
 use super::message::{
     ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, ProcessBirth, RankProcess,
 };
 use super::plan::{Meeting, meeting};
-use super::roster::{Arrived, ConnectionId, Roster};
+use super::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
 use super::stream::read_message;
+use super::waiting::{Voice, WaitConfig};
 use crate::config::{Config, KNOBS, RANKS_MAX};
 use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
@@ -71,7 +72,7 @@ fn arrivals(input: &mut Input<'_>) -> Option<Arrival> {
     let mut roster = Roster::new(1);
     let address = arrival.address;
     let Arrived::Ends(Answer::Welcome { addresses, .. }) =
-        roster.arrive(0, arrival.clone(), (1, address), Instant::now(), JOB)
+        roster.arrive(newcomer((0, 1, 1), arrival.clone()), Instant::now(), JOB)
     else {
         panic!("a rank that is alone is welcome")
     };
@@ -90,13 +91,17 @@ fn answer(input: &mut Input<'_>) {
     };
     check_answer(&answer);
     match (answer, understood) {
-        (Answer::Welcome { addresses, hosts, .. }, Ok(membership)) => {
+        (Answer::Welcome { addresses, hosts, .. }, Ok(Understood::Met(membership))) => {
             assert_eq!([addresses.len(), hosts.len()], [world_size as usize; 2]);
             assert!(hosts.iter().all(|host| (*host as usize) < membership.cores.len()));
             assert_eq!((membership.addresses, membership.hosts), (addresses, hosts));
         }
         (Answer::Welcome { .. } | Answer::Refused { .. }, Err(Setback::Final(Error::Refused { .. }))) => {}
-        (Answer::Failed { missing: ranks, .. }, Err(Setback::Final(Error::Rendezvous { missing, .. }))) => {
+        (Answer::Waiting(progress), Ok(Understood::Waiting(understood))) => assert_eq!(progress, understood),
+        (
+            Answer::Failed { missing: ranks, .. } | Answer::Missing { ranks, .. },
+            Err(Setback::Final(Error::Rendezvous { missing, .. })),
+        ) => {
             assert_eq!(missing.into_iter().map(JobRank::get).collect::<Vec<_>>(), ranks);
         }
         (answer, understood) => panic!("{answer:?} is understood as {understood:?}"),
@@ -121,7 +126,21 @@ fn config(world_size: u32) -> JoinConfig {
         job_settings: Vec::new(),
         timeout: Duration::ZERO,
         handshake_timeout: Duration::ZERO,
+        wait: WaitConfig {
+            first: Duration::ZERO,
+            every: Duration::ZERO,
+            resolve: Duration::ZERO,
+            voice: Voice::OneOfMany,
+            place: String::new(),
+            remedy: String::new(),
+            variable: "UNISONO_STORE",
+        },
     }
+}
+
+/// A process that comes as `(rank, world size, connection)`.
+fn newcomer((rank, world_size, connection): (u32, u32, ConnectionId), arrival: Arrival) -> Newcomer {
+    Newcomer { rank, world_size, connection, from: arrival.address, arrival }
 }
 
 /// What a store's round should know.
@@ -131,6 +150,8 @@ struct Round {
     present: Vec<Option<(ConnectionId, Instant, SocketAddr)>>,
     /// The ranks whose process has ended, in the order of these ends.
     ended: Vec<u32>,
+    /// Until when a conflict is told to all that come.
+    conflict: Option<Instant>,
 }
 
 impl Round {
@@ -157,10 +178,11 @@ impl Round {
 fn rounds(input: &mut Input<'_>) {
     let world_size = 1 + u32::from(input.below(6));
     let (mut roster, mut now) = (Roster::new(world_size), Instant::now());
-    let mut round = Round { present: vec![None; world_size as usize], ended: Vec::new() };
+    let mut round = Round { present: vec![None; world_size as usize], ended: Vec::new(), conflict: None };
     let mut connection = 0;
     while !input.is_empty() {
         let rank = u32::from(input.below(8));
+        check_answer(&Answer::Waiting(roster.progress()));
         match input.below(5) {
             0 | 1 => {
                 connection += 1;
@@ -206,22 +228,30 @@ fn arrive(
     let arrival = Arrival { address, host, process, wait_ms, job_settings, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
-    let arrived = roster.arrive(rank, arrival, (connection, address), now, JOB);
-    match round.present.get_mut(rank as usize) {
-        Some(slot @ None) => {
-            let until = match &arrived {
-                Arrived::Waits(until) => *until,
-                Arrived::Ends(_) => now,
-                Arrived::Refused(answer) => panic!("{answer:?} to the first of its rank"),
-            };
-            assert!(until >= now && until - now <= Duration::from_millis(wait_ms));
-            *slot = Some((connection, until, address));
-        }
-        Some(Some(_)) | None => {
-            let Arrived::Refused(answer) = arrived else { panic!("rank {rank} came twice, or is none") };
-            return check_answer(&answer);
-        }
+    let size = round.present.len() as u32 + u32::from(input.below(8) == 0);
+    let arrived = roster.arrive(newcomer((rank, size, connection), arrival), now, JOB);
+    if round.conflict.is_some_and(|until| now < until) {
+        assert!(matches!(arrived, Arrived::Late(Answer::Failed { .. })), "{arrived:?}");
+        return;
     }
+    // No two of these processes are the same.
+    let is_free = round.present.get(rank as usize).is_some_and(Option::is_none);
+    if size as usize != round.present.len() || !is_free {
+        let Arrived::Ends(answer @ Answer::Failed { .. }) = &arrived else {
+            panic!("no conflict: {arrived:?}")
+        };
+        check_answer(answer);
+        round.present.fill(None);
+        round.conflict = Some(now + CONFLICT_MEMORY);
+        return;
+    }
+    let until = match &arrived {
+        Arrived::Waits(until) => *until,
+        Arrived::Ends(_) => now,
+        Arrived::Late(answer) => panic!("{answer:?} to the first of its rank"),
+    };
+    assert!(until >= now && until - now <= Duration::from_millis(wait_ms));
+    round.present[rank as usize] = Some((connection, until, address));
     let answer = match arrived {
         Arrived::Ends(answer) => Some(answer),
         _ => None,
@@ -243,9 +273,8 @@ fn expire(roster: &mut Roster, present: &mut [Option<(ConnectionId, Instant, Soc
         None => assert_eq!(first, None, "somebody's patience has ended"),
         Some(answer) => {
             check_answer(&answer);
-            let Answer::Failed { missing, problem } = answer else { panic!("{answer:?}") };
-            let Some(first) = first else { panic!("nobody's patience has ended: {problem}") };
-            assert!(missing == absent && problem.contains(&format!("rank {first} has waited")), "{problem}");
+            let Answer::Missing { impatient, ranks } = answer else { panic!("{answer:?}") };
+            assert_eq!((Some(impatient as usize), ranks), (first, absent));
             present.fill(None);
         }
     }

@@ -11,9 +11,9 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use unisono_communicator::{Error, Result};
 
-use super::message::{ARRIVAL_BYTES_MAX, Answer, Arrival};
-use super::roster::{Arrived, ConnectionId, Roster};
-use super::stream::{read_message, runtime, write_message};
+use super::message::{ARRIVAL_BYTES_MAX, Answer, Arrival, QUESTION};
+use super::roster::{Arrived, ConnectionId, Newcomer, Roster};
+use super::stream::{read_message, runtime, watch_peer, write_message};
 use crate::config::RANKS_MAX;
 use crate::handshake::{Acceptor, Authenticated, Expected, JobId, Purpose, RANK_STORE};
 use crate::secret::Secret;
@@ -41,8 +41,8 @@ pub struct StoreConfig {
 
 /// A running store. Ranks of one job meet there, as often as they like; it is needed for nothing else.
 ///
-/// It costs one thread, and per rank one connection and two messages. Dropping it delivers the answers that are on
-/// their way and ends it.
+/// It costs one thread, and per rank one connection and two messages, with two small ones each 30 s that the rank
+/// waits. Dropping it delivers the answers that are on their way and ends it.
 #[derive(Debug)]
 pub struct StoreHost {
     address: SocketAddr,
@@ -154,7 +154,8 @@ async fn serve(
     mut stopped: oneshot::Receiver<()>,
 ) {
     let StoreConfig { world_size, secret, job, handshake_timeout, .. } = config;
-    let expected = Expected { purposes: &[Purpose::Store], job, world_size, rank: RANK_STORE };
+    // The roster compares the world sizes, so that all ranks are told.
+    let expected = Expected { purposes: &[Purpose::Store], job, world_size: None, rank: RANK_STORE };
     let pending_max = world_size as usize + UNAUTHENTICATED_MAX;
     let mut acceptor = Acceptor::new(listener, secret, expected, handshake_timeout, pending_max);
     let mut guests = JoinSet::new();
@@ -181,15 +182,18 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
     let Authenticated { mut stream, address, hello } = authenticated;
     let reading = read_message(&mut stream, ARRIVAL_BYTES_MAX);
     let Ok(Ok(message)) = tokio::time::timeout(timeout, reading).await else { return };
+    watch_peer(&stream);
     let (arrived, answer) = {
         let mut store = lock(&store);
         let answer = store.round.subscribe();
         let arrived = match (Arrival::decode(&message), JobId::random()) {
             (Ok(arrival), Ok(job)) => {
-                store.roster.arrive(hello.from, arrival, (connection, address), Instant::now(), job)
+                let (rank, world_size) = (hello.from, hello.world_size);
+                let newcomer = Newcomer { rank, world_size, connection, from: address, arrival };
+                store.roster.arrive(newcomer, Instant::now(), job)
             }
-            (Err(malformed), _) => Arrived::Refused(Answer::Refused { reason: malformed.to_string() }),
-            (_, Err(error)) => Arrived::Refused(Answer::Refused { reason: error.to_string() }),
+            (Err(malformed), _) => Arrived::Late(Answer::Refused { reason: malformed.to_string() }),
+            (_, Err(error)) => Arrived::Late(Answer::Refused { reason: error.to_string() }),
         };
         if let Arrived::Ends(answer) = &arrived {
             store.end_round(answer);
@@ -197,7 +201,7 @@ async fn attend(authenticated: Authenticated, connection: ConnectionId, store: S
         (arrived, answer)
     };
     match arrived {
-        Arrived::Refused(refused) => deliver(stream, &refused.encode()).await,
+        Arrived::Late(answer) => deliver(stream, &answer.encode()).await,
         Arrived::Ends(answer) => deliver(stream, &answer.encode()).await,
         Arrived::Waits(until) => match wait(&mut stream, answer, until, &store).await {
             Some(answer) => deliver(stream, &answer).await,
@@ -219,17 +223,22 @@ async fn wait(
 ) -> Encoded {
     let mut patient = true;
     loop {
-        tokio::select! {
+        let byte = tokio::select! {
             found = answer.wait_for(Option::is_some) => return found.ok()?.clone(),
-            // A waiting rank sends nothing. A byte that comes all the same ends its wait, like the end of the stream.
-            _ = stream.read_u8() => return None,
+            byte = stream.read_u8() => byte,
             () = tokio::time::sleep_until(until.into()), if patient => {
                 patient = false;
                 let mut store = lock(store);
                 let answer = store.roster.on_time(Instant::now());
                 store.end_round_if(answer);
+                continue;
             }
-        }
+        };
+        // Anything but a question ends the wait of this rank, like the end of the stream.
+        byte.ok().filter(|byte| *byte == QUESTION)?;
+        let progress = Answer::Waiting(lock(store).roster.progress()).encode();
+        let sent = tokio::time::timeout(ANSWER_TIMEOUT, write_message(stream, &progress)).await;
+        sent.ok()?.ok()?;
     }
 }
 

@@ -1,16 +1,21 @@
 //! A rank's way into the job: find the store, prove membership, wait for the others.
 
+use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use unisono_communicator::{Error, JobRank, Result};
 
 use super::Membership;
+use super::address::resolve;
 use super::cpus::Cpus;
 use super::key::own_process;
-use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, JOB_SETTINGS_BYTES_MAX};
-use super::stream::{read_message, runtime, write_message};
+use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION};
+use super::stream::{read_message, runtime, watch_peer, write_message};
+use super::waiting::{WaitConfig, Waiting};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
 use crate::links::is_shortage;
 use crate::secret::Secret;
@@ -47,6 +52,17 @@ pub struct JoinConfig {
     pub timeout: Duration,
     /// Deadline of one handshake.
     pub handshake_timeout: Duration,
+    /// What to say meanwhile.
+    pub wait: WaitConfig,
+}
+
+/// What the store has sent.
+#[derive(Debug)]
+pub(super) enum Understood {
+    /// All ranks have met.
+    Met(Membership),
+    /// How far the round is.
+    Waiting(Progress),
 }
 
 /// Why an attempt to join has failed.
@@ -62,6 +78,15 @@ pub(super) enum Setback {
     Final(Error),
 }
 
+impl fmt::Display for Setback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setback::Absent(text) | Setback::Broken(text) => f.write_str(text),
+            Setback::Unauthenticated(error) | Setback::Final(error) => error.fmt(f),
+        }
+    }
+}
+
 /// Joins the job at a store that the launcher or another rank hosts.
 ///
 /// # Errors
@@ -71,30 +96,51 @@ pub fn join(config: &JoinConfig) -> Result<Membership> {
     let deadline = Instant::now() + config.timeout;
     let mut retry = Retry::new(deadline);
     let mut met: Option<String> = None;
+    let mut waiting = Waiting::new(&config.wait, config.rank, config.world_size);
+    resolve(&config.store, &mut waiting)?;
     loop {
-        let text = match attempt(config, deadline) {
+        let text = match attempt(config, &mut waiting, deadline) {
             Ok(membership) => return Ok(membership),
-            Err(Setback::Unauthenticated(error) | Setback::Final(error)) => return Err(error),
+            Err(Setback::Unauthenticated(error)) => {
+                return Err(stranger(&config.store, &config.wait, &error));
+            }
+            Err(Setback::Final(error)) => return Err(error),
             Err(Setback::Absent(text)) => text,
             Err(Setback::Broken(text)) => {
                 met = Some(text.clone());
                 text
             }
         };
+        waiting.on_time(&no_store(&text));
         if !retry.pause() {
-            return Err(given_up(&config.store, config.timeout, met.as_deref(), &text));
+            return Err(given_up(config, met.as_deref(), &text));
         }
     }
 }
 
-pub(super) fn given_up(store: &str, timeout: Duration, met: Option<&str>, last: &str) -> Error {
+/// What a line says while no store answers.
+pub(super) fn no_store(reason: &str) -> String {
+    format!("no store answers: {reason}")
+}
+
+/// The error of a wait for a store that did not come, or that `met` took away.
+pub(super) fn given_up(config: &JoinConfig, met: Option<&str>, last: &str) -> Error {
+    let (timeout, end) = (config.timeout, config.wait.end_of());
     let problem = match met {
-        Some(met) => {
-            format!("the store at {store} broke off and did not come back within {timeout:?}: {met}")
-        }
-        None => format!("the store's host never came: nothing listened at {store} for {timeout:?}: {last}"),
+        Some(met) => format!("the store broke off and did not come back within {timeout:?}: {met}; {end}"),
+        None => format!("the store's host never came: nothing listened for {timeout:?}: {last}; {end}"),
     };
     Error::Rendezvous { missing: Vec::new(), problem }
+}
+
+/// The error of a rank that found another process where the store should be.
+fn stranger(store: &str, wait: &WaitConfig, error: &Error) -> Error {
+    let problem = match error {
+        Error::Refused { problem } => problem.clone(),
+        other => other.to_string(),
+    };
+    let remedy = "another job or program may have this port: set another, or give all ranks the same secret";
+    Error::Refused { problem: format!("{problem}, at {store} ({}); {remedy}", wait.variable) }
 }
 
 /// Growing pauses up to a deadline.
@@ -119,7 +165,11 @@ impl Retry {
 }
 
 /// One attempt, which waits for the other ranks once it has reached the store.
-pub(super) fn attempt(config: &JoinConfig, deadline: Instant) -> Result<Membership, Setback> {
+pub(super) fn attempt(
+    config: &JoinConfig,
+    waiting: &mut Waiting<'_>,
+    deadline: Instant,
+) -> Result<Membership, Setback> {
     if config.job_settings.len() > JOB_SETTINGS_BYTES_MAX {
         let problem = format!("{} bytes are more than {JOB_SETTINGS_BYTES_MAX}", config.job_settings.len());
         return Err(Setback::Final(Error::invalid("job_settings", problem)));
@@ -130,7 +180,10 @@ pub(super) fn attempt(config: &JoinConfig, deadline: Instant) -> Result<Membersh
     };
     // A thread of our own, because the caller may be within a runtime, and those do not nest.
     std::thread::scope(|scope| {
-        let work = || runtime().map_err(Setback::Final)?.block_on(attempt_at(config, &addresses, deadline));
+        let work = || {
+            let runtime = runtime().map_err(Setback::Final)?;
+            runtime.block_on(attempt_at(config, waiting, &addresses, deadline))
+        };
         let started = std::thread::Builder::new().name("unisono-join".into()).spawn_scoped(scope, work);
         let thread =
             started.map_err(|error| Setback::Final(Error::system("start a thread to join", &error)))?;
@@ -140,13 +193,14 @@ pub(super) fn attempt(config: &JoinConfig, deadline: Instant) -> Result<Membersh
 
 async fn attempt_at(
     config: &JoinConfig,
+    waiting: &mut Waiting<'_>,
     addresses: &[SocketAddr],
     deadline: Instant,
 ) -> Result<Membership, Setback> {
     let mut absent = format!("{} has no address", config.store);
     for address in addresses {
-        match connect(*address, deadline).await {
-            Ok(stream) => return enter(config, stream, deadline).await,
+        match connect(*address, waiting, deadline).await {
+            Ok(stream) => return enter(config, waiting, stream, deadline).await,
             Err(Setback::Absent(text)) => absent = text,
             Err(other) => return Err(other),
         }
@@ -154,9 +208,14 @@ async fn attempt_at(
     Err(Setback::Absent(absent))
 }
 
-async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Setback> {
+async fn connect(
+    address: SocketAddr,
+    waiting: &mut Waiting<'_>,
+    deadline: Instant,
+) -> Result<TcpStream, Setback> {
     let until = deadline.min(Instant::now() + CONNECT_TIMEOUT);
-    let stream = match tokio::time::timeout_at(until.into(), TcpStream::connect(address)).await {
+    let connected = tokio::time::timeout_at(until.into(), TcpStream::connect(address));
+    let stream = match waiting.beside(&no_store(&format!("{address} is silent")), connected).await {
         Ok(Ok(stream)) => stream,
         // This process has no descriptor left, and waiting for the store would free none.
         Ok(Err(error)) if is_shortage(&error) => {
@@ -173,7 +232,12 @@ async fn connect(address: SocketAddr, deadline: Instant) -> Result<TcpStream, Se
     Ok(stream)
 }
 
-async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) -> Result<Membership, Setback> {
+async fn enter(
+    config: &JoinConfig,
+    waiting: &mut Waiting<'_>,
+    mut stream: TcpStream,
+    deadline: Instant,
+) -> Result<Membership, Setback> {
     let hello = Hello {
         purpose: Purpose::Store,
         job: config.job,
@@ -184,13 +248,18 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
         from: config.rank,
         to: RANK_STORE,
     };
-    match initiate(&mut stream, &config.secret, &hello, config.handshake_timeout).await {
+    watch_peer(&stream);
+    let handshake = initiate(&mut stream, &config.secret, &hello, config.handshake_timeout);
+    match waiting.beside(&no_store("the process that listens says nothing"), handshake).await {
         Ok(_store) => {}
         Err(refusal) if refusal.is_transient() => return Err(Setback::Broken(refusal.to_string())),
         Err(refusal @ (Refusal::Secret | Refusal::Protocol)) => {
             return Err(Setback::Unauthenticated(refusal.into()));
         }
-        Err(refusal) => return Err(Setback::Final(refusal.into())),
+        Err(refusal) => {
+            let problem = format!("{refusal}; the store is the one {}", config.wait.end_of());
+            return Err(Setback::Final(Error::Refused { problem }));
+        }
     }
     let left = deadline.saturating_duration_since(Instant::now());
     let arrival = Arrival {
@@ -201,18 +270,55 @@ async fn enter(config: &JoinConfig, mut stream: TcpStream, deadline: Instant) ->
         job_settings: config.job_settings.clone(),
         cpus: Cpus::own(),
     };
-    let asked = async {
-        write_message(&mut stream, &arrival.encode()).await?;
-        read_message(&mut stream, ANSWER_BYTES_MAX).await
+    let stays = async {
+        write_message(&mut stream, &arrival.encode()).await.map_err(broken)?;
+        stay(config, waiting, stream).await
     };
-    match tokio::time::timeout_at((deadline + ANSWER_GRACE).into(), asked).await {
-        Ok(Ok(message)) => understand(config, &message),
-        Ok(Err(error)) => Err(Setback::Broken(error.to_string())),
+    match tokio::time::timeout_at((deadline + ANSWER_GRACE).into(), stays).await {
+        Ok(end) => end,
         Err(_elapsed) => Err(Setback::Broken("the store did not answer".into())),
     }
 }
 
-pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membership, Setback> {
+fn broken(error: std::io::Error) -> Setback {
+    Setback::Broken(error.to_string())
+}
+
+/// Waits at the store for the others, and asks it how far they are whenever a line is due.
+async fn stay(
+    config: &JoinConfig,
+    waiting: &mut Waiting<'_>,
+    mut stream: TcpStream,
+) -> Result<Membership, Setback> {
+    let (mut reader, mut writer) = stream.split();
+    let mut unanswered = false;
+    loop {
+        // A message that has begun to come is read to its end, whatever else happens.
+        let mut reading = pin!(read_message(&mut reader, ANSWER_BYTES_MAX));
+        let message = loop {
+            tokio::select! {
+                message = &mut reading => break message.map_err(broken)?,
+                () = tokio::time::sleep_until(waiting.due().into()) => {
+                    if unanswered {
+                        waiting.on_time("the store was reached, and answers no more");
+                    }
+                    waiting.put_off();
+                    writer.write_u8(QUESTION).await.map_err(broken)?;
+                    unanswered = true;
+                }
+            }
+        };
+        match understand(config, &message)? {
+            Understood::Met(membership) => return Ok(membership),
+            Understood::Waiting(progress) => {
+                unanswered = false;
+                waiting.on_progress(&progress);
+            }
+        }
+    }
+}
+
+pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Understood, Setback> {
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
@@ -220,7 +326,7 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
             if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
                 && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
-            Ok(Membership {
+            Ok(Understood::Met(Membership {
                 rank: config.rank,
                 world_size: config.world_size,
                 job,
@@ -230,17 +336,24 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Membersh
                 processes,
                 job_settings,
                 cores,
-            })
+            }))
         }
         Answer::Welcome { .. } => {
             let problem =
                 format!("the store's lists do not have {ranks} ranks, or the cores of a host are missing");
             Err(Setback::Final(Error::Refused { problem }))
         }
+        Answer::Missing { impatient, ranks } => {
+            let end = config.wait.end_of();
+            let problem = format!("rank {impatient} has waited for the others as long as it may, {end}");
+            let missing = ranks.into_iter().map(JobRank::new).collect();
+            Err(Setback::Final(Error::Rendezvous { missing, problem }))
+        }
         Answer::Failed { missing, problem } => {
             let missing = missing.into_iter().map(JobRank::new).collect();
             Err(Setback::Final(Error::Rendezvous { missing, problem }))
         }
+        Answer::Waiting(progress) => Ok(Understood::Waiting(progress)),
         Answer::Refused { reason } => Err(Setback::Final(Error::Refused { problem: reason })),
     }
 }

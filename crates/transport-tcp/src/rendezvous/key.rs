@@ -13,6 +13,9 @@ use crate::environment::{Launcher, Placement};
 /// How many ancestors are searched for a proxy.
 const ANCESTORS_MAX: usize = 64;
 
+/// How the key of a job begins whose ranks have nothing in common but the process that started them.
+pub(super) const PARENT: &str = "parent process";
+
 /// The key of this job among all jobs of this user on this host.
 ///
 /// A process is named by its pid and its start time, so that a recycled pid names another one.
@@ -63,7 +66,7 @@ fn is_proxy(name: &str) -> bool {
 
 fn parent() -> String {
     let pid = std::os::unix::process::parent_id();
-    format!("parent {pid} {}", ancestor(pid).map_or(0, |parent| parent.start))
+    format!("{PARENT} {pid}, started at tick {}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
 /// What identifies this host: the setting, else host name and boot. Containers with host names of their own count

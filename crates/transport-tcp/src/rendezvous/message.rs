@@ -1,6 +1,7 @@
-//! The two messages of the store: what a rank sends when it arrives, and what all ranks receive.
+//! The messages of the store: what a rank sends when it arrives, how far the round is, and what all ranks receive.
 //!
-//! Each follows its length of 4 bytes. Before that, the handshake has told both sides rank and world size.
+//! Each follows its length of 4 bytes. A rank that waits may send [`QUESTION`], a bare byte, at any time; how far the
+//! round is answers it. Before that, the handshake has told both sides rank and world size.
 
 use std::net::SocketAddr;
 
@@ -33,8 +34,16 @@ pub(super) const ANSWER_BYTES_MAX: usize =
 /// The most bytes of a text that says why.
 const REASON_BYTES_MAX: usize = 512;
 const WELCOME: u8 = 1;
-const FAILED: u8 = 2;
+const MISSING: u8 = 2;
 const REFUSED: u8 = 3;
+const FAILED: u8 = 4;
+const WAITING: u8 = 5;
+
+/// What a rank sends to be told how far the round is.
+pub(super) const QUESTION: u8 = 1;
+
+/// The most ranges of ranks in a message about a round.
+pub(super) const RANGES_MAX: usize = 8;
 
 /// What identifies a host: equal for all processes of one, different for two.
 pub type HostId = [u8; HOST_ID_BYTES];
@@ -134,6 +143,13 @@ pub(super) enum Answer {
         /// How many cores the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
     },
+    /// A rank has waited as long as it may.
+    Missing {
+        /// The rank whose time is up.
+        impatient: u32,
+        /// The ranks that have not come, ascending.
+        ranks: Vec<u32>,
+    },
     /// The ranks cannot meet: the same for all that have come.
     Failed {
         /// The ranks without which the others cannot go on, ascending.
@@ -146,6 +162,58 @@ pub(super) enum Answer {
         /// Why.
         reason: String,
     },
+    /// The round goes on: what a rank has asked for.
+    Waiting(Progress),
+}
+
+/// First and last rank of each of at most [`RANGES_MAX`] ranges, ascending. If there are more, the others are left out.
+pub(super) type RankRanges = Vec<(u32, u32)>;
+
+/// How far a round is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Progress {
+    /// How many ranks are there.
+    pub(super) present: u32,
+    /// The ranks that are not.
+    pub(super) missing: RankRanges,
+    /// Those of them that came, and left.
+    pub(super) left: RankRanges,
+    /// The lowest rank that is there: it speaks for all where one does.
+    pub(super) speaker: u32,
+    /// How often all ranks have met here before.
+    pub(super) meetings: u32,
+}
+
+/// `ranks`, ascending, as ranges.
+pub(super) fn ranges(ranks: impl IntoIterator<Item = u32>) -> RankRanges {
+    let mut ranges = RankRanges::new();
+    for rank in ranks {
+        let is_full = ranges.len() == RANGES_MAX;
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(rank) => *last = rank,
+            _ if is_full => return ranges,
+            _ => ranges.push((rank, rank)),
+        }
+    }
+    ranges
+}
+
+fn write_ranges(writer: &mut Writer, ranges: &RankRanges) {
+    writer.u32(ranges.len() as u32);
+    for (first, last) in ranges {
+        writer.u32(*first).u32(*last);
+    }
+}
+
+fn read_ranges(reader: &mut Reader<'_>) -> Result<RankRanges, Malformed> {
+    let count = reader.length(RANGES_MAX, 8)?;
+    let ranges: RankRanges =
+        (0..count).map(|_| Ok((reader.u32()?, reader.u32()?))).collect::<Result<_, _>>()?;
+    let is_ascending = ranges.is_sorted_by(|one, next| one.1 < next.0);
+    match is_ascending && ranges.iter().all(|(first, last)| first <= last) {
+        true => Ok(ranges),
+        false => Err(Malformed { what: "ranges of ranks that do not ascend" }),
+    }
 }
 
 impl Answer {
@@ -164,7 +232,14 @@ impl Answer {
             Answer::Failed { missing, problem } => {
                 writer.u8(FAILED).u32_list(missing).text(problem, REASON_BYTES_MAX)
             }
+            Answer::Missing { impatient, ranks } => writer.u8(MISSING).u32(*impatient).u32_list(ranks),
             Answer::Refused { reason } => writer.u8(REFUSED).text(reason, REASON_BYTES_MAX),
+            Answer::Waiting(Progress { present, missing, left, speaker, meetings }) => {
+                writer.u8(WAITING).u32(*present).u32(*speaker).u32(*meetings);
+                write_ranges(&mut writer, missing);
+                write_ranges(&mut writer, left);
+                &mut writer
+            }
         };
         writer.finish()
     }
@@ -192,6 +267,12 @@ impl Answer {
                 problem: reader.text(REASON_BYTES_MAX)?.to_owned(),
             },
             REFUSED => Answer::Refused { reason: reader.text(REASON_BYTES_MAX)?.to_owned() },
+            MISSING => Answer::Missing { impatient: reader.u32()?, ranks: reader.u32_list(ranks_max)? },
+            WAITING => {
+                let (present, speaker, meetings) = (reader.u32()?, reader.u32()?, reader.u32()?);
+                let (missing, left) = (read_ranges(&mut reader)?, read_ranges(&mut reader)?);
+                Answer::Waiting(Progress { present, missing, left, speaker, meetings })
+            }
             _ => return Err(Malformed { what: "an unknown answer of the store" }),
         };
         reader.finish()?;
@@ -224,7 +305,7 @@ mod tests {
         }
     }
 
-    fn answers() -> [Answer; 3] {
+    fn answers() -> [Answer; 5] {
         let addresses = vec!["127.0.0.1:1".parse().unwrap(), "[::1]:65535".parse().unwrap()];
         [
             Answer::Welcome {
@@ -236,7 +317,15 @@ mod tests {
                 cores: vec![8, 3],
             },
             Answer::Failed { missing: vec![1, 3], problem: "rank 0 has waited".into() },
+            Answer::Missing { impatient: 0, ranks: vec![1, 3] },
             Answer::Refused { reason: "rank 2 has come already".into() },
+            Answer::Waiting(Progress {
+                present: 3,
+                missing: vec![(0, 0), (2, 7)],
+                left: vec![(5, u32::MAX)],
+                speaker: 1,
+                meetings: 9,
+            }),
         ]
     }
 
@@ -251,6 +340,19 @@ mod tests {
             assert!((0..bytes.len()).all(|end| Answer::decode(&bytes[..end]).is_err()));
             bytes.push(0);
             assert!(Answer::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn ranges_ascend_and_are_few() {
+        assert_eq!(ranges([]), []);
+        assert_eq!(ranges([0, 1, 2, 5, 7, 8]), [(0, 2), (5, 5), (7, 8)]);
+        let many = ranges((0..100).map(|rank| 2 * rank));
+        assert_eq!((many.len(), many[7]), (RANGES_MAX, (14, 14)));
+        for ranges in [vec![(3, 2)], vec![(1, 4), (4, 5)]] {
+            let progress =
+                Progress { present: 0, missing: ranges, left: Vec::new(), speaker: 0, meetings: 0 };
+            assert!(Answer::decode(&Answer::Waiting(progress).encode()).is_err());
         }
     }
 
@@ -275,7 +377,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_is_refused_without_a_panic(kind in 0u8..5, mut junk: Vec<u8>) {
+        fn junk_is_refused_without_a_panic(kind in 0u8..7, mut junk: Vec<u8>) {
             junk.insert(0, kind);
             // Whatever decodes at all is a message: it encodes to the same bytes.
             if let Ok(answer) = Answer::decode(&junk) {

@@ -25,10 +25,13 @@ mod join;
 mod key;
 mod message;
 mod plan;
+#[cfg(test)]
+mod process_tests;
 mod roster;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use std::net::SocketAddr;
 
@@ -43,6 +46,7 @@ pub use message::{
     HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
 };
 pub use plan::store_job;
+pub use waiting::{Voice, WaitConfig};
 
 use crate::config::Config;
 use crate::handshake::JobId;
@@ -83,6 +87,8 @@ pub struct Membership {
 /// [`unisono_communicator::Error::Refused`] when this process does not belong to the job it found;
 /// [`unisono_communicator::Error::Configuration`] when the settings do not say how to meet.
 pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) -> Result<Membership> {
+    let meeting = meeting(config)?;
+    let wait = WaitConfig::new(config, &meeting);
     let rank = |store: String, secret: Secret, job: JobId| JoinConfig {
         store,
         secret,
@@ -94,8 +100,9 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
         job_settings: job_settings.clone(),
         timeout: config.join_timeout,
         handshake_timeout: config.handshake_timeout,
+        wait: wait.clone(),
     };
-    match meeting(config)? {
+    match meeting {
         Meeting::Solo => Ok(Membership {
             rank: 0,
             world_size: 1,
@@ -111,8 +118,11 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
             let directory =
                 runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
             let job = JobId::from_key(&key::job_key(config));
+            let path = directory.join(format!("{job}.store"));
             // The file holds the secret and the address.
-            file::meet(&directory.join(format!("{job}.store")), &rank(String::new(), Secret::random()?, job))
+            let mut rank = rank(String::new(), Secret::random()?, job);
+            rank.wait.place = format!("{} {}", rank.wait.place, path.display());
+            file::meet(&path, &rank)
         }
         Meeting::Launched { store, secret } => join(&rank(store.clone(), secret.read()?, store_job(&store))),
         Meeting::AtRankZero { host, port, secret } => {

@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use unisono_communicator::{Error, Result};
 
-use super::address::{join_host, resolve};
+use super::address::{join_host, resolve, split_store};
 use super::host::{StoreConfig, StoreHost};
 use super::join::JoinConfig;
+use super::waiting::Waiting;
 use crate::config::{Config, configuration};
 use crate::environment::Placement;
 use crate::handshake::JobId;
@@ -38,6 +39,7 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
         return Ok(Meeting::Solo);
     }
     if let Some(store) = config.store.clone() {
+        split_store(&store).map_err(|problem| configuration("UNISONO_STORE", &store, problem))?;
         let secret = secret(config).ok_or_else(|| {
             configuration("UNISONO_STORE", &store, format!("the secret is missing: {SECRET_REMEDY}"))
         })?;
@@ -82,16 +84,26 @@ pub(super) fn is_literal_loopback(host: &str) -> bool {
 /// Hosts the store as rank 0: on the address that `host` resolves to or, where that is not an address of this host or
 /// other hosts cannot reach it, on the address that this rank listens on.
 pub(super) fn host_at(host: &str, port: u16, ours: IpAddr, rank: &JoinConfig) -> Result<StoreHost> {
+    let remedy = |error: Error| match error {
+        Error::System { what, text } => {
+            let remedy =
+                "if another job has this port, set another MASTER_PORT, the same for all ranks of one job";
+            Error::System { what, text: format!("{text}; {remedy}") }
+        }
+        other => other,
+    };
     let start = |ip: IpAddr| {
-        StoreHost::start(StoreConfig {
+        let started = StoreHost::start(StoreConfig {
             listen: SocketAddr::new(ip, port),
             world_size: rank.world_size,
             secret: rank.secret.clone(),
             job: rank.job,
             handshake_timeout: rank.handshake_timeout,
-        })
+        });
+        started.map_err(remedy)
     };
-    let named = resolve(&join_host(host, port))?.ip();
+    let mut waiting = Waiting::new(&rank.wait, rank.rank, rank.world_size);
+    let named = resolve(&join_host(host, port), &mut waiting)?.ip();
     if named.is_loopback() && !is_literal_loopback(host) {
         return start(ours);
     }

@@ -1,22 +1,53 @@
 //! Which ranks have come: the store's whole logic, without sockets and clock.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cpus::Cpus;
-use super::message::{Answer, Arrival};
+use super::message::{Answer, Arrival, Progress, ranges};
 use crate::handshake::JobId;
+
+/// How long the ranks that come after a conflict are told of it. Those of a job come within seconds of each other.
+pub(super) const CONFLICT_MEMORY: Duration = Duration::from_secs(10);
 
 /// One connection to the store, as the roster sees it.
 pub(super) type ConnectionId = u64;
 
+/// A process that has come to the store.
+#[derive(Clone, Debug)]
+pub(super) struct Newcomer {
+    /// The rank that it says it is.
+    pub(super) rank: u32,
+    /// How many ranks it says there are.
+    pub(super) world_size: u32,
+    /// Over which connection it has come.
+    pub(super) connection: ConnectionId,
+    /// From where.
+    pub(super) from: SocketAddr,
+    /// What else it says.
+    pub(super) arrival: Arrival,
+}
+
+impl Newcomer {
+    /// Whether both are one process that has come twice: nobody else can listen where it does.
+    fn is_same_process(&self, other: &Newcomer) -> bool {
+        let identity = |one: &Newcomer| (one.arrival.address, one.arrival.host, one.arrival.process.clone());
+        identity(self) == identity(other)
+    }
+}
+
+impl fmt::Display for Newcomer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.arrival.process.process, self.from)
+    }
+}
+
 #[derive(Debug)]
 struct Member {
-    connection: ConnectionId,
-    from: SocketAddr,
+    newcomer: Newcomer,
     until: Instant,
-    arrival: Arrival,
 }
 
 /// The ranks that have come in this round. A round ends with one answer for all of them, and the next begins: a job
@@ -28,6 +59,13 @@ pub(super) struct Roster {
     /// The ranks whose process has ended, and how, in the order of these ends. One that is there all the same has
     /// another process, which it started before.
     ended: Vec<(u32, String)>,
+    /// The ranks that came to this round, and left.
+    left: BTreeSet<u32>,
+    /// How often all ranks have met.
+    meetings: u32,
+    /// The end of the last round in which two processes contradicted each other, and until when those that come late
+    /// are told.
+    conflict: Option<(Answer, Instant)>,
 }
 
 /// What follows from an arrival.
@@ -37,52 +75,91 @@ pub(super) enum Arrived {
     Waits(Instant),
     /// The round is over: the answer to all its ranks.
     Ends(Answer),
-    /// The rank is refused: the answer to this connection only.
-    Refused(Answer),
+    /// The process has come after the end of its round, or it cannot be understood: the answer to this connection only.
+    Late(Answer),
 }
 
 impl Roster {
     pub(super) fn new(world_size: u32) -> Roster {
-        Roster { members: (0..world_size).map(|_| None).collect(), present: 0, ended: Vec::new() }
+        Roster {
+            members: (0..world_size).map(|_| None).collect(),
+            present: 0,
+            ended: Vec::new(),
+            left: BTreeSet::new(),
+            meetings: 0,
+            conflict: None,
+        }
     }
 
-    /// Notes that `rank` has come over `connection`. `job` becomes the id of the job if the rank is the last one.
-    pub(super) fn arrive(
-        &mut self,
-        rank: u32,
-        arrival: Arrival,
-        (connection, from): (ConnectionId, SocketAddr),
-        now: Instant,
-        job: JobId,
-    ) -> Arrived {
-        let Some(slot) = self.members.get_mut(rank as usize) else {
-            return Arrived::Refused(Answer::Refused {
-                reason: format!("there is no rank {rank} in this job"),
-            });
-        };
-        if let Some(first) = slot {
-            let reason =
-                format!("rank {rank} has come already, from {}; this is another process", first.from);
-            return Arrived::Refused(Answer::Refused { reason });
+    /// Notes that a process has come. `job` becomes the id of the job if it is the last one.
+    pub(super) fn arrive(&mut self, newcomer: Newcomer, now: Instant, job: JobId) -> Arrived {
+        if let Some((answer, _)) = self.conflict.as_ref().filter(|(_, until)| now < *until) {
+            return Arrived::Late(answer.clone());
         }
-        let until = now + Duration::from_millis(arrival.wait_ms.min(WAIT_MS_MAX));
-        *slot = Some(Member { connection, from, until, arrival });
-        self.present += 1;
+        if let Some(problem) = self.contradiction(&newcomer) {
+            let answer = Answer::Failed { missing: Vec::new(), problem };
+            self.conflict = Some((answer.clone(), now + CONFLICT_MEMORY));
+            self.next_round();
+            return Arrived::Ends(answer);
+        }
+        let until = now + Duration::from_millis(newcomer.arrival.wait_ms.min(WAIT_MS_MAX));
+        let rank = newcomer.rank;
+        if self.members[rank as usize].replace(Member { newcomer, until }).is_none() {
+            self.present += 1;
+        }
+        self.left.remove(&rank);
         if let Some(answer) = self.end_without_the_ended() {
             return Arrived::Ends(answer);
         }
         if self.present < self.members.len() {
             return Arrived::Waits(until);
         }
-        let arrivals: Vec<Arrival> = self.next_round().into_iter().map(|member| member.arrival).collect();
+        self.meetings = self.meetings.saturating_add(1);
+        let arrivals: Vec<Arrival> =
+            self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
         Arrived::Ends(welcome(job, &arrivals))
+    }
+
+    /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
+    /// right, and the job cannot start with either.
+    fn contradiction(&self, newcomer: &Newcomer) -> Option<String> {
+        let (rank, size) = (newcomer.rank, self.members.len());
+        if newcomer.world_size as usize != size {
+            let first = self.members.iter().flatten().next();
+            let other = first.map_or("whoever hosts the store".to_owned(), |member| {
+                format!("rank {}, {},", member.newcomer.rank, member.newcomer)
+            });
+            let asked = newcomer.world_size;
+            return Some(format!(
+                "the world sizes differ: rank {rank}, {newcomer}, has {asked}; {other} has {size}; set the same \
+                 WORLD_SIZE on all ranks"
+            ));
+        }
+        match self.members.get(rank as usize) {
+            None => Some(format!("{newcomer} says that it is rank {rank} of {size}; ranks count from 0")),
+            Some(Some(first)) if !first.newcomer.is_same_process(newcomer) => Some(format!(
+                "two processes say that they are rank {rank}: {} and {newcomer}; set another RANK in one of them, or \
+                 if they belong to two jobs, another UNISONO_JOB or MASTER_PORT in one of the jobs",
+                first.newcomer
+            )),
+            Some(_) => None,
+        }
+    }
+
+    /// How far the round is.
+    pub(super) fn progress(&self) -> Progress {
+        let absent = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none()).map(|(rank, _)| rank);
+        let speaker = self.members.iter().position(Option::is_some).unwrap_or_default() as u32;
+        let (missing, left) = (ranges(absent), ranges(self.left.iter().copied()));
+        Progress { present: self.present as u32, missing, left, speaker, meetings: self.meetings }
     }
 
     /// Notes that a connection ended: its rank may come again over another, unless its process has ended. Then the
     /// answer to all other ranks follows.
     pub(super) fn leave(&mut self, rank: u32, connection: ConnectionId) -> Option<Answer> {
-        self.members.get_mut(rank as usize)?.take_if(|member| member.connection == connection)?;
+        self.members.get_mut(rank as usize)?.take_if(|member| member.newcomer.connection == connection)?;
         self.present -= 1;
+        self.left.insert(rank);
         self.end_without_the_ended()
     }
 
@@ -109,6 +186,7 @@ impl Roster {
     /// Begins the next round and returns the members of the one before, by their ranks.
     fn next_round(&mut self) -> Vec<Member> {
         self.present = 0;
+        self.left.clear();
         self.members.iter_mut().filter_map(Option::take).collect()
     }
 
@@ -118,10 +196,9 @@ impl Roster {
         let expired = |member: &Option<Member>| member.as_ref().is_some_and(|member| now >= member.until);
         let impatient = self.members.iter().position(expired)? as u32;
         let missing = (0u32..).zip(&self.members).filter(|(_, member)| member.is_none());
-        let missing = missing.map(|(rank, _)| rank).collect();
+        let ranks = missing.map(|(rank, _)| rank).collect();
         self.next_round();
-        let problem = format!("rank {impatient} has waited for the others as long as it may");
-        Some(Answer::Failed { missing, problem })
+        Some(Answer::Missing { impatient, ranks })
     }
 }
 
@@ -168,8 +245,14 @@ mod tests {
         Arrival { address, host: [host; 16], process: process(), wait_ms, job_settings, cpus }
     }
 
-    fn from(connection: ConnectionId) -> (ConnectionId, SocketAddr) {
-        (connection, SocketAddr::from(([127, 0, 0, 1], 1000 + connection as u16)))
+    /// Of a job of 2; from another place for each connection.
+    fn newcomer(rank: u32, connection: ConnectionId, arrival: Arrival) -> Newcomer {
+        let from = SocketAddr::from(([127, 0, 0, 1], 1000 + connection as u16));
+        Newcomer { rank, world_size: 2, connection, from, arrival }
+    }
+
+    fn of(world_size: u32, newcomer: Newcomer) -> Newcomer {
+        Newcomer { world_size, ..newcomer }
     }
 
     #[test]
@@ -178,10 +261,12 @@ mod tests {
         let mut roster = Roster::new(4);
         for round in 0..2 {
             for (rank, host) in [(3, 9), (0, 9), (2, 9)] {
-                let arrived = roster.arrive(rank, arrival(rank as u16, host, 1000), from(round), now, JOB);
+                let arrived =
+                    roster.arrive(of(4, newcomer(rank, round, arrival(rank as u16, host, 1000))), now, JOB);
                 assert_eq!(arrived, Arrived::Waits(now + SECOND));
             }
-            let Arrived::Ends(answer) = roster.arrive(1, arrival(1, 1, 1000), from(9), now, JOB) else {
+            let Arrived::Ends(answer) = roster.arrive(of(4, newcomer(1, 9, arrival(1, 1, 1000))), now, JOB)
+            else {
                 panic!("complete")
             };
             let addresses = (0..4).map(|port| SocketAddr::from(([127, 0, 0, 1], port))).collect();
@@ -195,36 +280,81 @@ mod tests {
         }
     }
 
+    /// The problem that an answer to all ranks names.
+    fn conflict(arrived: Arrived) -> String {
+        let Arrived::Ends(Answer::Failed { missing, problem }) = arrived else { panic!("{arrived:?}") };
+        assert!(missing.is_empty(), "{missing:?}");
+        problem
+    }
+
     #[test]
-    fn the_first_of_two_equal_ranks_stays() {
+    fn two_processes_of_one_rank_end_the_round_for_all_and_those_who_come_late() {
         let now = Instant::now();
         let mut roster = Roster::new(2);
-        assert_eq!(roster.arrive(1, arrival(7, 0, 1000), from(1), now, JOB), Arrived::Waits(now + SECOND));
-        let Arrived::Refused(Answer::Refused { reason }) =
-            roster.arrive(1, arrival(8, 0, 1000), from(2), now, JOB)
-        else {
-            panic!("refused")
-        };
-        assert!(reason.contains("rank 1 has come already, from 127.0.0.1:1001"), "{reason}");
-        roster.leave(1, 2);
-        let Arrived::Ends(Answer::Welcome { addresses, .. }) =
-            roster.arrive(0, arrival(6, 0, 1000), from(3), now, JOB)
-        else {
-            panic!("complete")
-        };
-        assert_eq!(addresses[1].port(), 7);
-        assert!(matches!(roster.arrive(2, arrival(9, 0, 1), from(4), now, JOB), Arrived::Refused(_)));
+        let mut first = newcomer(1, 1, arrival(7, 0, 1000));
+        assert_eq!(roster.arrive(first.clone(), now, JOB), Arrived::Waits(now + SECOND));
+        // The same process may come again, over a new connection; the end of the old one means nothing then.
+        first.connection = 2;
+        assert_eq!(roster.arrive(first, now, JOB), Arrived::Waits(now + SECOND));
+        assert_eq!((roster.leave(1, 1), roster.progress().present), (None, 1));
+        let problem = conflict(roster.arrive(newcomer(1, 3, arrival(8, 0, 1000)), now, JOB));
+        for part in
+            ["rank 1: pid 9 on here (127.0.0.1:1001) and pid 9 on here (127.0.0.1:1003)", "UNISONO_JOB"]
+        {
+            assert!(problem.contains(part), "{problem}");
+        }
+        assert_eq!(roster.progress().present, 0);
+        let told = Answer::Failed { missing: Vec::new(), problem };
+        let zero = || newcomer(0, 4, arrival(6, 0, 1000));
+        assert_eq!(roster.arrive(zero(), now + CONFLICT_MEMORY / 2, JOB), Arrived::Late(told));
+        assert!(matches!(roster.arrive(zero(), now + CONFLICT_MEMORY, JOB), Arrived::Waits(_)));
+    }
+
+    #[test]
+    fn another_world_size_ends_the_round_for_all() {
+        let now = Instant::now();
+        let four = || of(4, newcomer(3, 2, arrival(8, 0, 1000)));
+        let mut roster = Roster::new(2);
+        let problem = conflict(roster.arrive(four(), now, JOB));
+        assert!(
+            problem.contains("rank 3, pid 9 on here (127.0.0.1:1002), has 4; whoever hosts"),
+            "{problem}"
+        );
+        let mut roster = Roster::new(2);
+        roster.arrive(newcomer(1, 1, arrival(7, 0, 1000)), now, JOB);
+        let problem = conflict(roster.arrive(four(), now, JOB));
+        let both =
+            "has 4; rank 1, pid 9 on here (127.0.0.1:1001), has 2; set the same WORLD_SIZE on all ranks";
+        assert!(problem.ends_with(both), "{problem}");
+        assert!(problem.len() < 512, "it fits its message");
+    }
+
+    #[test]
+    fn progress_tells_who_is_there_and_who_has_left() {
+        let now = Instant::now();
+        let mut roster = Roster::new(5);
+        for rank in [1, 3, 4] {
+            roster.arrive(of(5, newcomer(rank, 1, arrival(rank as u16, 0, 1000))), now, JOB);
+        }
+        roster.leave(4, 1);
+        roster.leave(1, 1);
+        roster.arrive(of(5, newcomer(1, 2, arrival(1, 0, 1000))), now, JOB);
+        let (missing, left) = (vec![(0, 0), (2, 2), (4, 4)], vec![(4, 4)]);
+        assert_eq!(roster.progress(), Progress { present: 2, missing, left, speaker: 1, meetings: 0 });
     }
 
     #[test]
     fn who_leaves_may_come_again() {
         let now = Instant::now();
         let mut roster = Roster::new(2);
-        roster.arrive(1, arrival(7, 0, 1000), from(1), now, JOB);
+        roster.arrive(newcomer(1, 1, arrival(7, 0, 1000)), now, JOB);
         roster.leave(1, 1);
         roster.leave(1, 1);
-        assert_eq!(roster.arrive(1, arrival(8, 0, 1000), from(2), now, JOB), Arrived::Waits(now + SECOND));
-        assert!(matches!(roster.arrive(0, arrival(6, 0, 1000), from(3), now, JOB), Arrived::Ends(_)));
+        assert_eq!(
+            roster.arrive(newcomer(1, 2, arrival(8, 0, 1000)), now, JOB),
+            Arrived::Waits(now + SECOND)
+        );
+        assert!(matches!(roster.arrive(newcomer(0, 3, arrival(6, 0, 1000)), now, JOB), Arrived::Ends(_)));
     }
 
     /// The problem of a round that failed for lack of `rank`.
@@ -239,15 +369,13 @@ mod tests {
         let now = Instant::now();
         let mut roster = Roster::new(3);
         let arrive = |roster: &mut Roster, rank, connection| match roster.arrive(
-            rank,
-            arrival(7, 0, 1000),
-            from(connection),
+            of(3, newcomer(rank, connection, arrival(7, 0, 1000))),
             now,
             JOB,
         ) {
             Arrived::Ends(answer) => Some(answer),
             Arrived::Waits(_) => None,
-            Arrived::Refused(answer) => panic!("{answer:?}"),
+            Arrived::Late(answer) => panic!("{answer:?}"),
         };
         // All have met: a rank that ends then harms nobody.
         assert!((0..3).filter_map(|rank| arrive(&mut roster, rank, 1)).count() == 1);
@@ -273,16 +401,12 @@ mod tests {
         let now = Instant::now();
         let mut roster = Roster::new(5);
         assert_eq!(roster.on_time(now), None, "an empty store waits for ever");
-        roster.arrive(1, arrival(1, 0, 5000), from(1), now, JOB);
-        roster.arrive(3, arrival(3, 0, 2000), from(3), now, JOB);
-        roster.arrive(4, arrival(4, 0, u64::MAX), from(4), now, JOB);
+        roster.arrive(of(5, newcomer(1, 1, arrival(1, 0, 5000))), now, JOB);
+        roster.arrive(of(5, newcomer(3, 3, arrival(3, 0, 2000))), now, JOB);
+        roster.arrive(of(5, newcomer(4, 4, arrival(4, 0, u64::MAX))), now, JOB);
         assert_eq!(roster.on_time(now + Duration::from_millis(1999)), None);
-        let Some(Answer::Failed { missing, problem }) = roster.on_time(now + Duration::from_millis(2000))
-        else {
-            panic!("failed")
-        };
-        assert_eq!(missing, [0, 2]);
-        assert!(problem.contains("rank 3 has waited"), "{problem}");
+        let answer = roster.on_time(now + Duration::from_millis(2000));
+        assert_eq!(answer, Some(Answer::Missing { impatient: 3, ranks: vec![0, 2] }));
         assert_eq!(roster.on_time(now + Duration::from_secs(9)), None);
     }
 }

@@ -1,27 +1,25 @@
-//! Ranks that meet, or do not: threads and processes over loopback, each test under a watchdog.
+//! Ranks that meet, or do not: threads over loopback, each test under a watchdog.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Group, JobRank};
+use unisono_communicator::{Error, JobRank};
 
 use super::*;
-use crate::World;
 use crate::secret::SECRET_BYTES;
 use crate::secret::tests::TestDirectory;
 
 const WATCHDOG: Duration = Duration::from_secs(60);
-const PATIENT: Duration = Duration::from_secs(30);
+pub(super) const PATIENT: Duration = Duration::from_secs(30);
 const IMPATIENT: Duration = Duration::from_millis(400);
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
+pub(super) fn watched<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     let body = thread::spawn(move || {
         let _ = done.send(body());
@@ -63,7 +61,14 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
         job_settings: vec![rank as u8; 3],
         timeout: PATIENT,
         handshake_timeout: HANDSHAKE,
+        wait: wait(Voice::OneOfMany),
     }
+}
+
+fn wait(voice: Voice) -> WaitConfig {
+    let (first, every, resolve) = (PATIENT, PATIENT, IMPATIENT);
+    let (place, remedy) = ("at the tests' store".into(), "fetch the others".into());
+    WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE" }
 }
 
 type Joining = thread::JoinHandle<Result<Membership>>;
@@ -149,37 +154,51 @@ fn a_rank_that_ended_before_it_joined_is_waited_for_by_nobody() {
     });
 }
 
+/// Checks that all of these were told of one conflict, in the same words.
+fn told_of_conflict(waiting: impl IntoIterator<Item = Joining>, parts: &[&str]) {
+    let mut texts: Vec<String> = waiting
+        .into_iter()
+        .map(|one| match one.join().unwrap() {
+            Err(Error::Rendezvous { missing, problem }) if missing.is_empty() => problem,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert!(parts.iter().all(|part| texts[0].contains(part)), "{}", texts[0]);
+    texts.dedup();
+    assert_eq!(texts.len(), 1, "{texts:?}");
+}
+
 #[test]
-fn of_several_processes_with_one_rank_the_first_is_in_and_the_others_are_refused() {
+fn two_processes_with_one_rank_are_told_and_all_others_too() {
     watched(|| {
         let store = store(3, loopback(0));
-        let zero = joining(config(store.address(), 0, 3));
-        let (done, results) = mpsc::channel();
-        for _ in 0..3 {
-            let (done, config) = (done.clone(), config(store.address(), 1, 3));
-            thread::spawn(move || drop(done.send(join(&config))));
-        }
-        for _ in 0..2 {
-            let text = results.recv().unwrap().unwrap_err().to_string();
-            assert!(text.contains("rank 1 has come already, from 127.0.0.1:"), "{text}");
-        }
-        let two = joining(config(store.address(), 2, 3));
-        let one = thread::spawn(move || results.recv().unwrap());
-        all_met([zero, one, two]);
+        let one = |port| JoinConfig { listen: loopback(port), ..config(store.address(), 1, 3) };
+        let all = [config(store.address(), 0, 3), one(1001), one(2001)].map(joining);
+        let own = own_process().process.to_string();
+        told_of_conflict(all, &["two processes say that they are rank 1: ", &own, "UNISONO_JOB"]);
     });
 }
 
 #[test]
-fn who_does_not_belong_is_refused_with_the_reason_and_the_others_meet() {
+fn who_counts_differently_ends_the_wait_of_all() {
+    watched(|| {
+        let store = store(3, loopback(0));
+        let fine = |rank| config(store.address(), rank, 3);
+        let all = [fine(0), fine(1), JoinConfig { world_size: 4, ..fine(2) }].map(joining);
+        told_of_conflict(all, &["the world sizes differ: ", "set the same WORLD_SIZE on all ranks"]);
+    });
+}
+
+#[test]
+fn a_stranger_is_refused_with_the_reason_and_the_others_meet() {
     watched(|| {
         let store = store(3, loopback(0));
         let fine = |rank| config(store.address(), rank, 3);
         let waiting = [0, 1].map(|rank| joining(fine(rank)));
-        let other_size = "world sizes differ: rank 2 has 4, the store has 3";
-        refused(joining(JoinConfig { world_size: 4, ..fine(2) }), other_size);
         refused(joining(JoinConfig { job: JobId::from_key("other"), ..fine(2) }), "different jobs");
         let other_secret = Secret::take(&mut [2; SECRET_BYTES]);
-        refused(joining(JoinConfig { secret: other_secret, ..fine(2) }), "different secrets");
+        let stranger = joining(JoinConfig { secret: other_secret, ..fine(2) });
+        refused(stranger, &format!("at {} (UNISONO_STORE); another job or program may", store.address()));
         refused(joining(fine(3)), "rank 3 may not dial");
         let too_long = join(&JoinConfig { job_settings: vec![0; JOB_SETTINGS_BYTES_MAX + 1], ..fine(2) });
         assert!(matches!(too_long, Err(Error::InvalidArgument { argument: "job_settings", .. })));
@@ -304,7 +323,7 @@ fn ranks_of_one_host_meet_through_a_file_fresh_stale_or_broken() {
 }
 
 #[test]
-fn a_rank_that_counts_differently_is_refused_at_once_through_the_file_too() {
+fn a_rank_that_counts_differently_ends_the_wait_through_the_file_too() {
     watched(|| {
         let directory = TestDirectory::new();
         let path = directory.0.join("store");
@@ -316,8 +335,11 @@ fn a_rank_that_counts_differently_is_refused_at_once_through_the_file_too() {
         while !path.exists() || std::fs::metadata(&path).unwrap().len() == 0 {
             thread::sleep(Duration::from_millis(1));
         }
-        refused(meeting(1, 3), "world sizes differ: rank 1 has 3, the store has 2");
-        all_met([first, meeting(1, 2)]);
+        told_of_conflict(
+            [first, meeting(1, 3)],
+            &["the world sizes differ: rank 1, ", " has 3; ", " has 2; "],
+        );
+        all_met([meeting(0, 2), meeting(1, 2)]);
     });
 }
 
@@ -391,103 +413,11 @@ fn by_settings(variables: &[(&str, &str)]) -> Membership {
     meet_as_a_world_would(&Config::from_lookup(&lookup).unwrap())
 }
 
-fn meet_as_a_world_would(config: &Config) -> Membership {
+pub(super) fn meet_as_a_world_would(config: &Config) -> Membership {
     let listener = TcpListener::bind((listen_address(config).unwrap(), 0)).unwrap();
     let listen = listener.local_addr().unwrap();
     let job_settings = format!("of rank {}", config.placement.rank()).into_bytes();
     let membership = rendezvous(config, listen, job_settings).unwrap();
     assert_eq!(membership.addresses[membership.rank as usize], listen);
     membership
-}
-
-/// One rank, as a process of its own: what the test below starts, with its rank in the environment.
-#[test]
-#[ignore = "a rank of killed_hosts_are_replaced, which starts it"]
-fn one_rank_process() {
-    let config = Config::from_environment().unwrap();
-    let membership = watched(move || meet_as_a_world_would(&config));
-    assert_eq!((membership.world_size, membership.job_settings.as_slice()), (3, &b"of rank 0"[..]));
-    assert_eq!(membership.hosts, [0, 0, 0]);
-}
-
-fn start_process(directory: &Path, rank: u32) -> Child {
-    command("one_rank_process", directory, rank, 3).spawn().unwrap()
-}
-
-/// The test of that name as rank `rank` of `ranks`.
-fn command(test: &str, directory: &Path, rank: u32, ranks: u32) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", &format!("rendezvous::tests::{test}"), "--ignored"])
-        .env("XDG_RUNTIME_DIR", directory)
-        .env("UNISONO_RANK", rank.to_string())
-        .env("UNISONO_WORLD_SIZE", ranks.to_string())
-        .env("UNISONO_JOIN_TIMEOUT_S", PATIENT.as_secs().to_string())
-        .stdout(Stdio::null());
-    command
-}
-
-/// The first two CPUs that this thread may run on, or the only one.
-#[cfg(target_os = "linux")]
-fn two_cpus() -> Vec<usize> {
-    let allowed = rustix::thread::sched_getaffinity(None).unwrap();
-    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).take(2).collect()
-}
-
-/// One rank of two, as launchers bind them: to a CPU of its own.
-#[test]
-#[cfg(target_os = "linux")]
-#[ignore = "a rank of bound_ranks_count_the_cores_of_all, which starts it"]
-fn one_bound_process() {
-    let config = Config::from_environment().unwrap();
-    let cpus = two_cpus();
-    let mut own = rustix::thread::CpuSet::new();
-    own.set(cpus[config.placement.rank() as usize % cpus.len()]);
-    rustix::thread::sched_setaffinity(None, &own).unwrap();
-    assert_eq!(thread::available_parallelism().unwrap().get(), 1);
-    watched(move || {
-        let world = World::join(&config).unwrap();
-        let cores = cpus.len() as u64;
-        assert_eq!(world.cores(0), cores);
-        let crowd = |group: &Group| world.cost_model(group).ranks_per_core_thousandths;
-        assert_eq!(crowd(world.group()), 2000 / cores);
-        let alone = world.group().subgroup(&[world.group().own_rank()], 0).unwrap();
-        assert_eq!(crowd(&alone), 1000 / cores);
-        world.communicator().unwrap().close().unwrap();
-    });
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn bound_ranks_count_the_cores_of_all() {
-    watched(|| {
-        let directory = TestDirectory::new();
-        let ranks = [0, 1].map(|rank| command("one_bound_process", &directory.0, rank, 2).spawn().unwrap());
-        for mut one in ranks {
-            assert!(one.wait().unwrap().success());
-        }
-    });
-}
-
-#[test]
-fn killed_hosts_are_replaced() {
-    watched(|| {
-        let directory = TestDirectory::new();
-        let mut first = start_process(&directory.0, 1);
-        // No key is given: the processes identify the job by their parent. Its file appears once the host runs.
-        let notices = || std::fs::read_dir(directory.0.join("unisono")).ok().into_iter().flatten().flatten();
-        while !notices().any(|notice| notice.metadata().is_ok_and(|m| m.len() > 0)) {
-            assert!(first.try_wait().unwrap().is_none(), "the host waits for the others");
-            thread::sleep(Duration::from_millis(5));
-        }
-        let guest = start_process(&directory.0, 2);
-        thread::sleep(Duration::from_millis(100));
-        first.kill().unwrap();
-        first.wait().unwrap();
-        let all = [guest, start_process(&directory.0, 0), start_process(&directory.0, 1)];
-        for mut one in all {
-            assert!(one.wait().unwrap().success());
-        }
-        assert_eq!(notices().count(), 0, "nothing is left behind");
-    });
 }
