@@ -15,7 +15,7 @@
 
 use unisono_communicator::Result;
 
-use crate::config::{RANKS_MAX, Source, configuration, parse};
+use crate::config::{KNOBS, RANKS_MAX, Source, configuration, parse};
 use crate::handshake::JobId;
 
 /// Who told us our rank.
@@ -154,7 +154,9 @@ pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
     };
     let Some(world_size) = number(source, row.size, 1, RANKS_MAX)? else {
         let (name, value) = first(source, row.rank).unwrap_or_default();
-        return Err(configuration(&name, &value, format!("the world size is missing: set {}", row.size[0])));
+        let size = KNOBS.iter().find(|knob| knob.name == row.size[0]).map_or(&[][..], |knob| knob.also);
+        let names = [&row.size[..1], size].concat().join(" or ");
+        return Err(configuration(&name, &value, format!("the world size is missing: set {names}")));
     };
     let Some(rank) = number(source, row.rank, 0, world_size - 1)? else { return Ok(Placement::Solo) };
     let local_rank = number(source, row.local_rank, 0, world_size - 1)?;
@@ -197,8 +199,8 @@ pub(crate) fn job_key(
                 let restart = source.foreign("TORCHELASTIC_RESTART_COUNT").unwrap_or_default();
                 return Some(format!("torchrun {run} {} {restart}", port.unwrap_or_default()));
             }
-            let address = master_address(source).unwrap_or_default();
-            Some(format!("MASTER_ADDR={address} and MASTER_PORT={}", port?))
+            let address = master_address(source).map(|address| format!("MASTER_ADDR={address} and "));
+            Some(format!("{}MASTER_PORT={}", address.unwrap_or_default(), port?))
         }
         Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => {
             let namespace =

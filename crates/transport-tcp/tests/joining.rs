@@ -160,22 +160,25 @@ fn ranks_in_two_terminals_say_how_they_meet() {
     let line = alone.line(WAITING);
     contains(
         &line,
-        &["unisono: rank 0: waiting to join for ", "1 of 2 ranks has come, missing: rank 1; by the file of "],
+        &[
+            "unisono: rank 0: waiting to join for ",
+            "1 of 2 ranks has come, missing: rank 1; meeting by parent process ",
+        ],
     );
     contains(
         &line,
         &[
-            "parent process",
+            ", in the file ",
             ".store; ",
             "UNISONO_JOB=name, the same in each (or MASTER_ADDR and MASTER_PORT)",
         ],
     );
     let named = [("UNISONO_JOB", "x")];
     let (zero, other) = (user.start(0, 2, &named), user.start(1, 2, &[("UNISONO_JOB", "y")]));
-    contains(&zero.line(WAITING), &["missing: rank 1; by the file of UNISONO_JOB=x: "]);
+    contains(&zero.line(WAITING), &["missing: rank 1; meeting by UNISONO_JOB=x, in the file "]);
     contains(
         &other.line(WAITING),
-        &["missing: rank 0; by the file of UNISONO_JOB=y: ", "same UNISONO_JOB=y"],
+        &["missing: rank 0; meeting by UNISONO_JOB=y, in the file ", "same UNISONO_JOB=y"],
     );
     zero.line(WAITING);
     let one = user.start(1, 2, &named);
@@ -185,7 +188,12 @@ fn ranks_in_two_terminals_say_how_they_meet() {
     contains(&again.line(WAITING), &["1 of 2 ranks has come", "a job that has begun takes no new ranks"]);
     let late = user.start(1, 2, &[("UNISONO_JOB", "z"), ("UNISONO_JOIN_TIMEOUT_S", "0.3")]);
     let end = late.end().0;
-    contains(&end, &["rank 1 has waited for the others as long as it may, by the file of UNISONO_JOB=z: "]);
+    contains(
+        &end,
+        &[
+            "rank 1 has waited for the others as long as it may (UNISONO_JOIN_TIMEOUT_S); meeting by UNISONO_JOB=z, ",
+        ],
+    );
     assert!(end.ends_with("; missing: rank 0"), "{end}");
 }
 
@@ -197,7 +205,7 @@ fn under_a_launcher_one_rank_speaks_for_all() {
     let one = start(1);
     contains(
         &one.line(WAITING),
-        &["1 of 4 ranks has come, missing: ranks 0, 2-3; at UNISONO_STORE=127.0.0.1:"],
+        &["1 of 4 ranks has come, missing: ranks 0, 2-3; meeting at UNISONO_STORE=127.0.0.1:"],
     );
     let two = start(2);
     one.line("2 of 4 ranks have come, missing: ranks 0, 3; ");
@@ -234,7 +242,7 @@ fn a_store_that_is_nowhere_is_named_with_what_is_wrong() {
         &line,
         &["no store answers: ", "one port above MASTER_PORT, which rank 0 hosts", "takes no new ranks"],
     );
-    contains(&waiting.end().0, &["the store's host never came", "the same MASTER_ADDR and MASTER_PORT"]);
+    contains(&waiting.end().0, &["the store's host never came", "the same MASTER_ADDR, MASTER_PORT"]);
 
     let hurry = ("UNISONO_JOIN_TIMEOUT_S", "0.5");
     let unknown = user.start(1, 2, &[("UNISONO_STORE", "nosuchhost.invalid:1"), secret, hurry]);

@@ -139,7 +139,7 @@ fn bad_values_are_refused_by_variable_value_and_problem() {
         (&[("RANK", "x"), ("WORLD_SIZE", "4")], "RANK=x: a whole number"),
         (&[("RANK", "0"), ("WORLD_SIZE", "0")], "WORLD_SIZE=0: a whole number from 1 to 65535"),
         (&[("RANK", "0"), ("WORLD_SIZE", "65536")], "WORLD_SIZE=65536: a whole number from 1 to 65535"),
-        (&[("RANK", "1")], "RANK=1: the world size is missing: set UNISONO_WORLD_SIZE"),
+        (&[("RANK", "1")], "RANK=1: the world size is missing: set UNISONO_WORLD_SIZE or WORLD_SIZE"),
         (&[("PMIX_RANK", "1")], "PMIX_RANK=1: the world size is missing: set SLURM_STEP_NUM_TASKS"),
         (&[("WORLD_SIZE", "4")], "WORLD_SIZE=4: the rank is missing"),
         (&[("RANK", "0"), ("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "3")], "LOCAL_WORLD_SIZE=3: a whole"),

@@ -112,8 +112,8 @@ fn look_up(store: &str, waiting: &mut Waiting<'_>, until: Instant) -> Result<Vec
             Err(RecvTimeoutError::Timeout) if Instant::now() < until => {
                 waiting.on_time("the name of the store's host is being looked up");
             }
-            Err(RecvTimeoutError::Timeout) => return Err("no answer to the question".into()),
-            Err(RecvTimeoutError::Disconnected) => return Err("the question was given up".into()),
+            Err(RecvTimeoutError::Timeout) => return Err("the name service does not answer".into()),
+            Err(RecvTimeoutError::Disconnected) => return Err("the name service was given up".into()),
         }
     }
 }

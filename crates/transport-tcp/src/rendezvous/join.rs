@@ -160,7 +160,7 @@ impl Retry {
         let left = self.deadline.saturating_duration_since(Instant::now());
         std::thread::sleep(self.pause.min(left));
         self.pause = (self.pause * 2).min(RETRY_MAX);
-        !left.is_zero()
+        Instant::now() < self.deadline
     }
 }
 
@@ -257,7 +257,7 @@ async fn enter(
             return Err(Setback::Unauthenticated(refusal.into()));
         }
         Err(refusal) => {
-            let problem = format!("{refusal}; the store is the one {}", config.wait.end_of());
+            let problem = format!("{refusal}; {}", config.wait.end_of());
             return Err(Setback::Final(Error::Refused { problem }));
         }
     }
@@ -345,7 +345,9 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Understo
         }
         Answer::Missing { impatient, ranks } => {
             let end = config.wait.end_of();
-            let problem = format!("rank {impatient} has waited for the others as long as it may, {end}");
+            let problem = format!(
+                "rank {impatient} has waited for the others as long as it may (UNISONO_JOIN_TIMEOUT_S); {end}"
+            );
             let missing = ranks.into_iter().map(JobRank::new).collect();
             Err(Setback::Final(Error::Rendezvous { missing, problem }))
         }

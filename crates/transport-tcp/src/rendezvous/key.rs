@@ -16,6 +16,14 @@ const ANCESTORS_MAX: usize = 64;
 /// How the key of a job begins whose ranks have nothing in common but the process that started them.
 pub(super) const PARENT: &str = "parent process";
 
+/// Before the part of such a key that is for programs only: when that process has started.
+const START: &str = ", started at tick ";
+
+/// What a person needs of a key.
+pub(super) fn key_words(key: &str) -> &str {
+    key.split(START).next().unwrap_or(key)
+}
+
 /// The key of this job among all jobs of this user on this host.
 ///
 /// A process is named by its pid and its start time, so that a recycled pid names another one.
@@ -66,7 +74,7 @@ fn is_proxy(name: &str) -> bool {
 
 fn parent() -> String {
     let pid = std::os::unix::process::parent_id();
-    format!("{PARENT} {pid}, started at tick {}", ancestor(pid).map_or(0, |parent| parent.start))
+    format!("{PARENT} {pid}{START}{}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
 /// What identifies this host: the setting, else host name and boot. Containers with host names of their own count

@@ -14,6 +14,11 @@
 //! The private file belongs to this user, in the runtime directory, and is named after what the ranks of the job have
 //! in common, see [`crate::environment`]. A file with a secret is the one of `UNISONO_SECRET_FILE`, else the user's
 //! own; a pipe is the inherited descriptor of `UNISONO_SECRET_FD`.
+//!
+//! What ends a wait before its deadline, for every rank with the same error: two processes that contradict each other
+//! (one rank twice, two world sizes), and a rank whose launcher says that it has ended. A rank that leaves while it
+//! waits may come again: a launcher may have restarted it. Who does not have the secret is told so and disturbs nobody.
+//! Ranks say what they wait for, see [`WaitConfig`].
 
 mod address;
 mod cpus;

@@ -67,7 +67,7 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
 
 fn wait(voice: Voice) -> WaitConfig {
     let (first, every, resolve) = (PATIENT, PATIENT, IMPATIENT);
-    let (place, remedy) = ("at the tests' store".into(), "fetch the others".into());
+    let (place, remedy) = ("meeting at the tests' store".into(), "fetch the others".into());
     WaitConfig { first, every, resolve, voice, place, remedy, variable: "UNISONO_STORE" }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use unisono_communicator::{Severity, log};
 
 use super::address::join_host;
-use super::key::{PARENT, job_key};
+use super::key::{PARENT, job_key, key_words};
 use super::message::{Progress, RankRanges};
 use super::plan::Meeting;
 use crate::config::Config;
@@ -48,7 +48,7 @@ pub struct WaitConfig {
     pub resolve: Duration,
     /// Which lines it writes.
     pub voice: Voice,
-    /// Where the ranks meet: "at the store ...".
+    /// Where the ranks meet: "meeting at ...".
     pub place: String,
     /// What to do if the others do not come.
     pub remedy: String,
@@ -59,14 +59,15 @@ pub struct WaitConfig {
 impl WaitConfig {
     /// What the settings ask for.
     pub(super) fn new(config: &Config, meeting: &Meeting) -> WaitConfig {
-        let job = job_key(config);
+        let key = job_key(config);
+        let job = key_words(&key);
         WaitConfig {
             first: FIRST.min(config.warn_after),
             every: config.warn_after,
             resolve: RESOLVE_TIMEOUT.min(config.join_timeout),
             voice: voice(config),
-            place: place(meeting, &job),
-            remedy: remedy(meeting, &job, voice(config)),
+            place: place(meeting, job),
+            remedy: remedy(meeting, job, voice(config)),
             variable: variable(meeting),
         }
     }
@@ -98,11 +99,13 @@ fn variable(meeting: &Meeting) -> &'static str {
 
 fn place(meeting: &Meeting, job: &str) -> String {
     match meeting {
-        Meeting::Launched { store, .. } => format!("at UNISONO_STORE={store}, which the launcher hosts"),
-        Meeting::AtRankZero { host, port, .. } => {
-            format!("at {}, one port above MASTER_PORT, which rank 0 hosts", join_host(host, *port))
+        Meeting::Launched { store, .. } => {
+            format!("meeting at UNISONO_STORE={store}, which the launcher hosts")
         }
-        Meeting::SameHost | Meeting::Solo => format!("by the file of {job}:"),
+        Meeting::AtRankZero { host, port, .. } => {
+            format!("meeting at {}, one port above MASTER_PORT, which rank 0 hosts", join_host(host, *port))
+        }
+        Meeting::SameHost | Meeting::Solo => format!("meeting by {job}, in the file"),
     }
 }
 
@@ -110,9 +113,11 @@ fn remedy(meeting: &Meeting, job: &str, voice: Voice) -> String {
     const BEGUN: &str = "a job that has begun takes no new ranks";
     let same = || format!("the others need the same {job}; {BEGUN}");
     match (meeting, voice) {
-        (Meeting::Launched { .. }, _) => "every rank must join, and join once".to_owned(),
+        (Meeting::Launched { .. }, _) => {
+            "the launcher must be running, and every rank must call init".to_owned()
+        }
         (Meeting::AtRankZero { .. }, _) => {
-            format!("all ranks need the same MASTER_ADDR and MASTER_PORT; {BEGUN}")
+            format!("all ranks need the same MASTER_ADDR, MASTER_PORT, UNISONO_JOB and secret; {BEGUN}")
         }
         (Meeting::SameHost | Meeting::Solo, Voice::Own) if job.starts_with(PARENT) => format!(
             "ranks started in several terminals need UNISONO_JOB=name, the same in each (or MASTER_ADDR and \
