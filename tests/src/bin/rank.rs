@@ -28,7 +28,7 @@ fn main() -> ExitCode {
     }
     watchdog(SECONDS_MAX, &format!("rank doing {scenario:?}"), || match unisono::init() {
         Ok(comm) => act(&comm, &scenario),
-        Err(Error::Rendezvous { missing, .. }) => say(&format!("missing {missing:?}")),
+        Err(Error::Rendezvous { missing, .. }) if !missing.is_empty() => say(&format!("missing {missing:?}")),
         Err(Error::Refused { problem }) => say(&format!("refused {problem}")),
         Err(other) => say(&format!("not joined {other}")),
     })
