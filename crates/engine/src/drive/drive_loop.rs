@@ -16,7 +16,7 @@ use crate::drive::time_slice;
 use crate::links::Links;
 
 /// Longest sleep without looking at the queue, against a wake-up lost in a transport.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// The result of a turn under the lock on the links.
 pub(crate) enum Step {

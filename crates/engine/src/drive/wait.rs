@@ -1,5 +1,9 @@
 //! How long one call has waited, and what is done about it: the ranks that it waits for are asked, a line in the log
 //! names them, and at its deadline it ends. The same for collectives and messages, blocking and asynchronous.
+//!
+//! Whoever drives a call looks after it many times a second. A look that comes later than that was held up: the job was
+//! stopped, or the call was busy. That time is no part of the wait, or a job that was stopped for longer than a call's
+//! deadline would fail as soon as it goes on.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -7,6 +11,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::CallGate;
 use unisono_communicator::{GroupRank, Severity, deadline_after, log};
 
+use crate::drive::drive_loop::SLEEP_MAX;
 use crate::options::EngineOptions;
 
 /// Shortest pause before the second question about one call; the pauses double.
@@ -15,6 +20,9 @@ const ASK_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// Longest pause between two questions about one call.
 const ASK_PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Longest time between two looks that counts as waiting: twice the longest sleep, since sleeps end a little late.
+const LOOK_PAUSE_MAX: Duration = SLEEP_MAX.saturating_mul(2);
+
 /// Ranks asked about one call at one time.
 pub(crate) const ASKED_AT_ONCE_MAX: usize = 8;
 
@@ -22,8 +30,9 @@ pub(crate) const ASKED_AT_ONCE_MAX: usize = 8;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
     timeout: Duration,
-    /// When it first had to wait.
+    /// When it first had to wait; later by the time that does not count.
     started: Option<Instant>,
+    looked: Option<Instant>,
     /// Since when nothing of it has moved.
     still_since: Option<Instant>,
     /// Nothing is due before this time.
@@ -61,6 +70,7 @@ impl Wait {
         Wait {
             timeout,
             started: None,
+            looked: None,
             still_since: None,
             next: None,
             asked: None,
@@ -72,7 +82,7 @@ impl Wait {
 
     /// A call that has waited since `started`.
     pub(crate) fn since(started: Instant, timeout: Duration) -> Wait {
-        Wait { started: Some(started), ..Wait::new(timeout) }
+        Wait { started: Some(started), looked: Some(started), ..Wait::new(timeout) }
     }
 
     /// Something of the call has moved.
@@ -86,6 +96,10 @@ impl Wait {
     /// Notes that nothing of the call has moved at `now`, and says what is due.
     #[inline]
     pub(crate) fn look(&mut self, now: Instant, options: &EngineOptions) -> Due {
+        let pause = now.saturating_duration_since(self.looked.replace(now).unwrap_or(now));
+        if pause > LOOK_PAUSE_MAX {
+            self.shift(pause - LOOK_PAUSE_MAX);
+        }
         let started = *self.started.get_or_insert(now);
         let still_since = *self.still_since.get_or_insert(now);
         if self.next.is_some_and(|next| now < next) {
@@ -106,6 +120,14 @@ impl Wait {
         let next = deadline.min(self.ask_at(still_since, options.probe_after));
         self.next = Some(if self.has_warned { next } else { next.min(warn_at) });
         if warns || asks { Due::Attention(Attention { warns, asks }) } else { Due::Nothing }
+    }
+
+    /// The last `time` does not count.
+    #[cold]
+    fn shift(&mut self, time: Duration) {
+        for since in [&mut self.started, &mut self.still_since, &mut self.asked, &mut self.next] {
+            *since = since.map(|since| since + time);
+        }
     }
 
     /// When to ask: progress since the last question makes it a new wait.
@@ -201,5 +223,43 @@ mod tests {
         assert_eq!(wait.look(at(40), &options), Due::Nothing);
         assert_eq!(wait.look(at(60), &options), Due::Nothing, "it has moved 20 ms ago");
         assert_eq!(wait.look(at(80), &options), Due::End);
+    }
+
+    /// When a call with a deadline of 2 s ends that is looked after every 10 ms, but not between the two times of a stop.
+    fn end_with(mut wait: Wait, start: Instant, stops: &[(u64, u64)]) -> Option<u64> {
+        let options = options();
+        let is_stopped = |at: &u64| stops.iter().any(|&(from, to)| (from..to).contains(at));
+        let mut looks = (0..20_000).step_by(10).filter(|at| !is_stopped(at));
+        looks.find(|&at| wait.look(start + Duration::from_millis(at), &options) == Due::End)
+    }
+
+    #[test]
+    fn time_in_which_nobody_could_look_is_no_part_of_the_wait() {
+        let (start, timeout) = (Instant::now(), Duration::from_secs(2));
+        let end = |stops: &[(u64, u64)]| end_with(Wait::new(timeout), start, stops);
+        assert_eq!(end(&[]), Some(2000));
+        let held = LOOK_PAUSE_MAX.as_millis() as u64;
+        assert_eq!(end(&[(500, 500 + held)]), Some(2000 + 10), "a look that is a little late");
+        assert_eq!(end(&[(510, 4500)]), Some(2000 + 4000 - held), "stopped for 4 s");
+        assert_eq!(end(&[(510, 4500), (5010, 9000)]), Some(2000 + 2 * (4000 - held)), "twice");
+        let since = Wait::since(start, timeout);
+        assert_eq!(end_with(since, start, &[(0, 4000)]), Some(2000 + 4000 - held), "before the first look");
+    }
+
+    #[test]
+    fn a_call_that_was_stopped_asks_and_warns_later_by_that_time() {
+        let (start, options) =
+            (Instant::now(), EngineOptions { warn_after: Duration::from_secs(1), ..options() });
+        let mut wait = Wait::new(Duration::from_secs(60));
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        assert_eq!(wait.look(at(0), &options), Due::Nothing);
+        assert_eq!(wait.look(at(10), &options), Due::Nothing);
+        let asks = Due::Attention(Attention { warns: false, asks: true });
+        assert_eq!(
+            wait.look(at(5000), &options),
+            asks,
+            "the part that counts is longer than the pause before it"
+        );
+        assert_eq!(wait.waited(at(5000)), Duration::from_millis(10) + LOOK_PAUSE_MAX);
     }
 }
