@@ -2,8 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to};
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::{DType, ReduceOp};
@@ -11,7 +12,7 @@ use unisono::{DType, ReduceOp};
 use crate::bench::operations::MeasuredOperation;
 use crate::demo::Kill;
 use crate::problem::{Problem, Result};
-use crate::run::GRACE_SECONDS_DEFAULT;
+use crate::run::cores::Binding;
 
 /// The most ranks that are started on one host.
 pub(crate) const LOCAL_RANKS_MAX: u32 = 1024;
@@ -74,12 +75,26 @@ pub(crate) struct RunArguments {
     /// How many ranks to start.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
-    /// Let the other ranks go on when one fails; the exit status is still that of the first that failed.
+    /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names those
+    /// that did not, and if none succeeds, the status is that of the first that failed.
     #[arg(long)]
     pub(crate) keep_going: bool,
-    /// Seconds between asking a rank to end (SIGTERM) and killing it.
-    #[arg(long, value_name = "SECONDS", default_value_t = GRACE_SECONDS_DEFAULT)]
-    pub(crate) grace: u64,
+    /// End the job after so many seconds, with status 124. Time in which the job is stopped does not count.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_timeout, allow_hyphen_values = true)]
+    pub(crate) timeout: Option<Duration>,
+    /// Seconds between asking the ranks to end (SIGTERM, or the signal that the launcher got) and killing them.
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_grace)]
+    #[arg(allow_hyphen_values = true)]
+    pub(crate) grace: Duration,
+    /// Write what each rank prints also to DIR/rank-N.log.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Option<PathBuf>,
+    /// Whether each line has its rank in front, as in `[0] `.
+    #[arg(long, value_name = "on|off", default_value = "on", value_enum, hide_possible_values = true)]
+    pub(crate) tag_output: Switch,
+    /// core: bind each rank to its share of the cores that the launcher may use.
+    #[arg(long, value_name = "core|none", default_value = "none", value_enum, hide_possible_values = true)]
+    pub(crate) bind_to: Binding,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
@@ -136,6 +151,29 @@ pub(crate) struct DoctorArguments {
     pub(crate) json: bool,
 }
 
+/// An option that is on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Switch {
+    On,
+    Off,
+}
+
+/// The longest time in seconds that an option can name, some 30 years.
+const SECONDS_MAX: f64 = 1e9;
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    let seconds = parse_grace(text).ok().filter(|seconds| !seconds.is_zero());
+    seconds.ok_or_else(|| {
+        format!("unknown time {text:?}: seconds above 0, such as 90 or 0.5, up to {SECONDS_MAX}")
+    })
+}
+
+fn parse_grace(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=SECONDS_MAX).contains(seconds));
+    let seconds = seconds.map(Duration::from_secs_f64);
+    seconds.ok_or_else(|| format!("unknown time {text:?}: seconds from 0 to {SECONDS_MAX}, such as 5 or 0.5"))
+}
+
 const SIZES_DEFAULT: &str = "64,4K,64K,1M";
 /// No forced algorithm.
 pub(crate) const AUTO: &str = "auto";
@@ -182,6 +220,13 @@ mod tests {
             ("unisono run -n 2", "PROGRAM"),
             ("unisono run", "PROGRAM"),
             ("unisono run sh", "-n <RANKS>"),
+            ("unisono run -n 2 --timeout soon sh", "--timeout: unknown time \"soon\": seconds above 0"),
+            ("unisono run -n 2 --timeout 0 sh", "seconds above 0"),
+            ("unisono run -n 2 --timeout -1 sh", "seconds above 0"),
+            ("unisono run -n 2 --timeout inf sh", "up to 1000000000"),
+            ("unisono run -n 2 --grace -1 sh", "--grace: unknown time \"-1\": seconds from 0"),
+            ("unisono run -n 2 --tag-output maybe sh", "[possible values: on, off]"),
+            ("unisono run -n 2 --bind-to socket sh", "[possible values: core, none]"),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),

@@ -40,9 +40,6 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Algo { command } => algorithms_cli::execute(command, &[], &mut std::io::stdout().lock()),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
         Commands::DemoRank { kill } => demo::rank(kill),
-        Commands::Guard { folder } => {
-            run::guard::watch(&folder);
-            Ok(())
-        }
+        Commands::Guard { folder } => run::guard::watch(&folder),
     }
 }

@@ -11,7 +11,7 @@ use crate::arguments::DemoArguments;
 use crate::bench::report::{Row, header};
 use crate::print;
 use crate::problem::{Problem, Result};
-use crate::run::output::{Prefixed, Sink, Stream};
+use crate::run::output::{Sink, Stream, Terminal};
 use crate::run::{Job, launch};
 
 /// The least accuracy. One rank alone reaches more, so a lower one means that the gradients are wrong.
@@ -118,13 +118,13 @@ impl Listener {
 }
 
 impl Sink for Listener {
-    fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
         if stream == Stream::Err {
-            return self.bar.suspend(|| Prefixed.line(rank, Stream::Err, line));
+            return self.bar.suspend(|| Terminal { tags: true }.piece(rank, Stream::Err, piece));
         }
         let mut heard = self.heard();
         if heard.result.is_ok() {
-            heard.result = self.hear(&mut heard, line);
+            heard.result = self.hear(&mut heard, piece);
         }
     }
 }
@@ -270,9 +270,9 @@ mod tests {
     fn ranks_are_heard_and_nonsense_is_a_problem() {
         let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
         let note = Note::Row(row(3), "line".to_owned());
-        listener.line(0, Stream::Out, &serde_json::to_vec(&note).unwrap());
+        listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap());
         assert_eq!(listener.heard().rows, [row(3)]);
-        listener.line(0, Stream::Out, b"hello");
+        listener.piece(0, Stream::Out, b"hello");
         assert!(listener.heard().result.is_err());
     }
 

@@ -1,87 +1,201 @@
-//! Which rank failed first. When one dies, the others notice and fail too; on a busy machine the launcher may see these
-//! ends in any order.
+//! How ranks end, and which of them failed first. When one dies, the others notice and fail too.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::last_words::Words;
 
 /// A shell adds this to a signal's number.
 pub(crate) const SIGNAL_STATUS: i32 = 128;
 /// The status of a process whose own status is lost.
 const STATUS_LOST: u8 = 255;
+/// A line that a rank wrote longer than this before its end does not say why it ended.
+const WORDS_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The end of a rank that failed.
+/// The end of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub(crate) struct End {
     pub(crate) rank: u32,
+    /// When the launcher learned of it.
+    pub(crate) at: Instant,
     /// How it ended, in words.
     pub(crate) how: String,
     /// The status that a shell would report: its own, or 128 plus the signal that ended it.
     pub(crate) status: u8,
-    by_signal: bool,
+    /// Whether something from outside or a fault of its own struck the rank down: a signal, but not that of `abort`,
+    /// with which a program may end as well because of an error that another rank has caused.
+    is_struck: bool,
+    /// Whether the launcher had asked it to end before.
+    is_asked: bool,
 }
 
-impl Failure {
-    /// `None` when the rank succeeded.
-    pub(crate) fn of(rank: u32, ended: io::Result<ExitStatus>) -> Option<Failure> {
-        let status = match ended {
-            Ok(status) if status.success() => return None,
-            Ok(status) => status,
-            Err(error) => {
-                let how = format!("ended, its status is lost: {error}");
-                return Some(Failure { rank, how, status: STATUS_LOST, by_signal: false });
-            }
-        };
-        let (how, code) = match status.signal() {
-            Some(signal) => {
+impl End {
+    /// The end of a rank that may have been asked to end.
+    pub(crate) fn new(rank: u32, at: Instant, ended: io::Result<ExitStatus>, is_asked: bool) -> End {
+        let signal = ended.as_ref().ok().and_then(ExitStatus::signal);
+        let (how, status) = match (&ended, signal) {
+            (Err(error), _) => (format!("ended, its status is lost: {error}"), i32::from(STATUS_LOST)),
+            (Ok(_), Some(signal)) => {
                 let name = signal_hook::low_level::signal_name(signal).unwrap_or("unknown");
                 (format!("was ended by signal {signal} ({name})"), SIGNAL_STATUS + signal)
             }
-            None => {
+            (Ok(status), None) => {
                 let code = status.code().unwrap_or_default();
                 (format!("exited with status {code}"), code)
             }
         };
-        let code = u8::try_from(code).unwrap_or(STATUS_LOST);
-        Some(Failure { rank, how, status: code, by_signal: status.signal().is_some() })
+        let status = u8::try_from(status).unwrap_or(STATUS_LOST);
+        let is_struck = signal.is_some_and(|signal| signal != Signal::ABORT.as_raw());
+        End { rank, at, how, status, is_struck, is_asked }
+    }
+
+    pub(crate) fn is_success(&self) -> bool {
+        self.status == 0
+    }
+
+    /// The end in words, with what the rank wrote last.
+    pub(crate) fn told(&self, words: Option<&Words>) -> String {
+        let End { rank, how, .. } = self;
+        words.map_or_else(
+            || format!("rank {rank} {how}"),
+            |words| format!("rank {rank} {how}: {}", words.text),
+        )
     }
 }
 
-/// The failure that most likely caused the others. `signs` has the ranks in the order in which their output or their
-/// process ended: a process closes its output before its sockets, so before any other rank can notice. A rank that was
-/// ended by a signal counts as earlier than all that exited, since those may have reacted to it.
-pub(crate) fn first<'a>(failures: &'a [Failure], signs: &[u32]) -> Option<&'a Failure> {
-    let place = |rank| signs.iter().position(|&sign| sign == rank).unwrap_or(signs.len());
-    failures.iter().min_by_key(|failure| (!failure.by_signal, place(failure.rank)))
+/// The failure that most likely caused the others, which are given in the order of their ends.
+///
+/// A rank that was struck down did not react to another one. A rank that says that it has lost another one did, if
+/// that one failed too. Of the rest, the rank that ended first need not be the one that failed first: a rank that exits says
+/// goodbye before, and those who hear that may end more quickly. But what it has to say it writes before that. So if the
+/// first has said something, the one that spoke first failed first.
+pub(crate) fn first(failures: &[End], words: impl Fn(u32) -> Option<Words>) -> Option<&End> {
+    let last = |end: &End| {
+        words(end.rank).filter(|words| end.at.saturating_duration_since(words.at) <= WORDS_AGE_MAX)
+    };
+    let lost_by = |end: &End| last(end).and_then(|words| lost(&words.text));
+    let is_lost = |rank| failures.iter().any(|end| lost_by(end) == Some(rank));
+    // A rank that was asked to end fails because of that, but not when another one has lost it before.
+    let mut own = failures.iter().filter(|end| !end.is_asked || !end.is_struck && is_lost(end.rank));
+    if let Some(struck) = own.clone().find(|end| end.is_struck) {
+        return Some(struck);
+    }
+    let failed = |rank| own.clone().any(|end| end.rank == rank);
+    let causes: Vec<_> = own.clone().filter(|end| !lost_by(end).is_some_and(failed)).collect();
+    let first = causes.first().copied().or_else(|| own.next())?;
+    let spoke = |end: &&End| last(end).map(|words| words.at);
+    if spoke(&first).is_none() {
+        return Some(first);
+    }
+    causes.into_iter().filter(|end| spoke(end).is_some()).min_by_key(spoke).or(Some(first))
+}
+
+/// The rank that [`unisono::Error::PeerLost`] names, in a line that shows this error.
+fn lost(line: &str) -> Option<u32> {
+    let (_, rest) = line.split_once("lost rank ")?;
+    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..digits].parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use unisono::{Certainty, Culprit, Error, JobRank};
+
     use super::*;
 
     /// A wait status holds the exit code in its second byte, or the signal in its first.
-    fn failure(rank: u32, raw: i32) -> Failure {
-        Failure::of(rank, Ok(ExitStatus::from_raw(raw))).unwrap()
+    fn end(rank: u32, raw: i32, at: Instant) -> End {
+        End::new(rank, at, Ok(ExitStatus::from_raw(raw)), false)
     }
 
     #[test]
     fn statuses_are_those_of_a_shell() {
-        let exited = failure(0, 3 << 8);
+        let now = Instant::now();
+        let exited = end(0, 3 << 8, now);
         assert_eq!((exited.status, exited.how.as_str()), (3, "exited with status 3"));
-        let killed = failure(0, 9);
+        let killed = end(0, 9, now);
         assert_eq!((killed.status, killed.how.as_str()), (137, "was ended by signal 9 (SIGKILL)"));
-        assert_eq!(Failure::of(0, Ok(ExitStatus::from_raw(0))), None);
+        assert!(end(0, 0, now).is_success() && !killed.is_success());
+        assert!(!End::new(0, now, Err(io::Error::other("gone")), false).is_success());
     }
 
     #[test]
-    fn the_first_sign_counts_and_a_signal_before_it() {
-        let (one, two) = (failure(1, 1 << 8), failure(2, 1 << 8));
-        let both = [two.clone(), one.clone()];
-        assert_eq!(first(&both, &[1, 2]), Some(&one));
-        assert_eq!(first(&both, &[2, 1]), Some(&two));
-        let killed = failure(3, 9);
-        let all = [two, one, killed.clone()];
-        assert_eq!(first(&all, &[1, 2, 3]), Some(&killed));
-        assert_eq!(first(&[], &[1]), None);
+    fn the_end_is_told_with_the_last_words() {
+        let now = Instant::now();
+        let words = Words { text: "boom".into(), at: now };
+        assert_eq!(end(2, 1 << 8, now).told(None), "rank 2 exited with status 1");
+        assert_eq!(end(2, 1 << 8, now).told(Some(&words)), "rank 2 exited with status 1: boom");
+    }
+
+    #[test]
+    fn the_first_end_counts_before_it_the_first_words_and_before_these_a_signal() {
+        const EXITED: i32 = 1 << 8;
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let first = |ends: &[(u32, i32, u64)], words: &[(u32, u64)]| {
+            let ends: Vec<_> = ends.iter().map(|&(rank, raw, time)| end(rank, raw, at(time))).collect();
+            let said = |rank: u32| {
+                let words = words.iter().find(|words| words.0 == rank)?;
+                Some(Words { text: String::new(), at: at(words.1) })
+            };
+            first(&ends, said).map(|end| end.rank)
+        };
+        let both = [(2, EXITED, 5000), (1, EXITED, 5010)];
+        assert_eq!(first(&[], &[]), None);
+        assert_eq!(first(&both, &[]), Some(2));
+        assert_eq!(first(&both, &[(1, 4980), (2, 4990)]), Some(1), "it spoke first");
+        assert_eq!(first(&both, &[(1, 4980)]), Some(2), "nobody knows when a silent rank failed");
+        assert_eq!(
+            first(&both, &[(1, 20), (2, 4990)]),
+            Some(2),
+            "what was said long ago is not about the end"
+        );
+        let killed = [(2, EXITED, 5000), (1, Signal::ABORT.as_raw(), 5000), (3, 9, 5020)];
+        assert_eq!(first(&killed, &[(1, 4980), (2, 4990)]), Some(3));
+        assert_eq!(first(&killed[..2], &[(1, 4995), (2, 4990)]), Some(2), "who aborts may have noticed");
+    }
+
+    #[test]
+    fn the_error_of_the_library_says_who_is_lost() {
+        let culprit = Culprit { rank: JobRank::new(12), process: None, last_call: None };
+        let error = Error::PeerLost {
+            culprits: vec![culprit],
+            reported_by: JobRank::new(3),
+            certainty: Certainty::Confirmed,
+            evidence: "it left".into(),
+            call: None,
+        };
+        assert_eq!(lost(&format!("Error: step 7: {error}")), Some(12));
+        assert_eq!(lost("lost rank"), None);
+        assert_eq!(lost("I lost rank and honour"), None);
+    }
+
+    #[test]
+    fn who_has_lost_another_rank_that_failed_is_not_to_blame() {
+        let now = Instant::now();
+        let exited = |rank, is_asked| End::new(rank, now, Ok(ExitStatus::from_raw(1 << 8)), is_asked);
+        let ended = |rank| End::new(rank, now, Ok(ExitStatus::from_raw(15)), true);
+        let first = |ends: &[End], lost: &[(u32, u32)]| {
+            let said = |rank| {
+                let (_, other) = lost.iter().find(|said| said.0 == rank)?;
+                Some(Words { text: format!("lost rank {other} (pid 1)"), at: now })
+            };
+            first(ends, said).map(|end| end.rank)
+        };
+        let [zero, one, two] = [0, 1, 2].map(|rank| exited(rank, false));
+        let all = [zero.clone(), two.clone(), one];
+        assert_eq!(first(&all, &[(0, 1), (2, 1)]), Some(1));
+        assert_eq!(first(&all, &[(0, 1), (1, 2), (2, 0)]), Some(0), "somebody failed");
+        let early = [zero, two];
+        assert_eq!(first(&early, &[(0, 1), (2, 1)]), Some(0), "rank 1 has not failed");
+        let late = [&early[..], &[exited(1, true)]].concat();
+        assert_eq!(first(&late, &[(0, 1), (2, 1)]), Some(1), "it was leaving when it was asked to end");
+        assert_eq!(first(&late, &[]), Some(0), "it ended because it was asked to");
+        let by_us = [&early[..], &[ended(1)]].concat();
+        assert_eq!(first(&by_us, &[(0, 1), (2, 1)]), Some(0), "the launcher's own signal is no cause");
     }
 }

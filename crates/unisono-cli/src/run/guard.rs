@@ -2,7 +2,7 @@
 //!
 //! The launcher holds the other end of its standard input. However the launcher ends, SIGKILL included, the kernel
 //! closes that pipe; the guard then kills every process group that it still knows, and removes the folder with the
-//! secret.
+//! secret. Nothing else ends it: neither a signal to all processes of the user's session, nor one by a mistake.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
@@ -11,6 +11,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process_group};
+
+use super::signals::survive;
+use crate::problem::{Problem, Result};
 
 /// The hidden command that runs this program as the guard.
 pub(crate) const COMMAND: &str = "guard";
@@ -60,7 +63,8 @@ impl Drop for Guard {
 }
 
 /// Runs the guard until the launcher has ended.
-pub(crate) fn watch(folder: &Path) {
+pub(crate) fn watch(folder: &Path) -> Result<()> {
+    survive().map_err(|error| Problem::failed("catching signals", error))?;
     let mut groups = BTreeSet::new();
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let (sign, pid) = line.split_at_checked(1).unwrap_or_default();
@@ -75,4 +79,5 @@ pub(crate) fn watch(folder: &Path) {
     }
     // If it cannot be removed, there is nobody to tell.
     let _ = std::fs::remove_dir_all(folder);
+    Ok(())
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use tempfile::TempDir;
 use unisono_transport_tcp::config::{Config, KNOBS};
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
-use unisono_transport_tcp::secret::Secret;
+use unisono_transport_tcp::secret::{Secret, runtime_directory};
 
 use crate::problem::{Problem, Result};
 
@@ -32,11 +32,11 @@ impl Meeting {
     /// Hosts a store and writes a fresh secret.
     pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
         let config = Config::from_environment()?;
-        let parent = config.runtime_directory.as_ref().filter(|folder| folder.is_dir());
+        let parent = runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
         let folder = tempfile::Builder::new()
-            .prefix("unisono-")
+            .prefix("job-")
             .permissions(Permissions::from_mode(FOLDER_MODE))
-            .tempdir_in(parent.unwrap_or(&config.temporary_directory))
+            .tempdir_in(parent)
             .map_err(|error| Problem::failed("a folder for the secret", error))?;
         let secret = Secret::random()?;
         secret.create_file(&folder.path().join(SECRET_FILE))?;

@@ -1,31 +1,37 @@
-//! What the ranks print. One thread for each pipe reads whole lines and gives them to a sink.
+//! What the ranks print. One thread for each pipe reads it and gives it to a sink, line by line.
+//!
+//! A piece is a line with its end: a line feed, or a carriage return, with which a progress bar begins its line again.
+//! A line without an end waits for it, also a prompt, which nobody could answer: ranks have no standard input.
 
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, Read, Write};
+use std::sync::Once;
 
 /// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
-const LINE_BYTES_MAX: u64 = 64 << 10;
+const PIECE_BYTES_MAX: usize = 64 << 10;
 
-/// Which of a rank's two streams a line came from.
+/// Which of a rank's two streams a piece came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Out,
     Err,
 }
 
-/// Where lines go. Several threads call it; the lines of one stream come in order.
+/// Where pieces go. Several threads call it; the pieces of one stream come in order.
 pub(crate) trait Sink: Send + Sync {
-    /// One line, without its end.
-    fn line(&self, rank: u32, stream: Stream, line: &[u8]);
+    /// One line with its end. A part of a very long line has none, nor has a last line that the rank did not end.
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]);
 }
 
-/// Writes each line with its rank in front: standard output to standard output, standard error to standard error.
-pub(crate) struct Prefixed;
+/// Writes standard output to standard output, standard error to standard error.
+pub(crate) struct Terminal {
+    /// Whether each line has its rank in front.
+    pub(crate) tags: bool,
+}
 
-impl Sink for Prefixed {
-    fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
-        let mut whole = format!("[{rank}] ").into_bytes();
-        whole.extend_from_slice(line);
-        write_line(stream, whole);
+impl Sink for Terminal {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
+        let tag = if self.tags { format!("[{rank}] ") } else { String::new() };
+        write_piece(stream, [tag.as_bytes(), piece].concat());
     }
 }
 
@@ -34,40 +40,67 @@ impl Sink for Prefixed {
 pub(crate) struct Spokesman;
 
 impl Sink for Spokesman {
-    fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
         match (rank, stream) {
-            (0, Stream::Out) => write_line(Stream::Out, line.to_vec()),
-            _ => Prefixed.line(rank, Stream::Err, line),
+            (0, Stream::Out) => write_piece(Stream::Out, piece.to_vec()),
+            _ => Terminal { tags: true }.piece(rank, Stream::Err, piece),
         }
     }
 }
 
-/// Writes a line with one call, so that lines of different ranks do not mix. If the reader has closed the pipe (as
-/// `head` does), the job goes on, and its output is still read.
-fn write_line(stream: Stream, mut line: Vec<u8>) {
-    line.push(b'\n');
-    let _ = match stream {
+/// Writes a piece with one call, so that lines of different ranks do not mix.
+fn write_piece(stream: Stream, mut piece: Vec<u8>) {
+    static LOST: Once = Once::new();
+    if !piece.ends_with(b"\n") && !piece.ends_with(b"\r") {
+        piece.push(b'\n');
+    }
+    let written = match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
-            out.write_all(&line).and_then(|()| out.flush())
+            out.write_all(&piece).and_then(|()| out.flush())
         }
-        Stream::Err => io::stderr().lock().write_all(&line),
+        Stream::Err => io::stderr().lock().write_all(&piece),
     };
+    match written {
+        Ok(()) => {}
+        // A reader that has closed the pipe, as `head` does, wants no more. The job goes on, its output is still read.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        Err(error) => LOST.call_once(|| {
+            // If standard error is what fails, there is nobody to tell.
+            let _ = writeln!(io::stderr(), "unisono: output of the ranks is lost from here on: {error}");
+        }),
+    }
 }
 
-/// Gives every line of `source` to `sink`, also a last one without a line end, until no process has the pipe open.
-pub(crate) fn forward(source: impl Read, rank: u32, stream: Stream, sink: &dyn Sink) {
-    let mut source = BufReader::new(source);
-    let mut line = Vec::new();
+/// Gives every piece of `source` to `sink`, until no process has the pipe open.
+pub(crate) fn forward(mut source: impl Read, rank: u32, stream: Stream, sink: &dyn Sink) {
+    let mut room = vec![0; PIECE_BYTES_MAX];
+    // Bytes of a line whose end has not come, at the start of the room.
+    let mut held = 0;
     loop {
-        line.clear();
-        match source.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-            Ok(0) => return,
-            Ok(_) => sink.line(rank, stream, line.strip_suffix(b"\n").unwrap_or(&line)),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+        let filled = match source.read(&mut room[held..]) {
+            Ok(count @ 1..) => held + count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Ok(0) | Err(_) => break,
+        };
+        let mut rest = &room[..filled];
+        while let Some(bytes) = piece_bytes(rest) {
+            sink.piece(rank, stream, &rest[..bytes]);
+            rest = &rest[bytes..];
         }
+        held = rest.len();
+        room.copy_within(filled - held..filled, 0);
     }
+    if held > 0 {
+        sink.piece(rank, stream, &room[..held]);
+    }
+}
+
+/// The length of the first piece, if it is complete.
+fn piece_bytes(text: &[u8]) -> Option<usize> {
+    let end = text.iter().position(|&byte| byte == b'\n' || byte == b'\r');
+    let bytes = end.map(|at| if text[at..].starts_with(b"\r\n") { at + 2 } else { at + 1 });
+    bytes.or((text.len() == PIECE_BYTES_MAX).then_some(PIECE_BYTES_MAX))
 }
 
 #[cfg(test)]
@@ -80,29 +113,40 @@ mod tests {
     struct Kept(Mutex<Vec<Vec<u8>>>);
 
     impl Sink for Kept {
-        fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
+        fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
             assert_eq!((rank, stream), (3, Stream::Err));
-            self.0.lock().unwrap().push(line.to_vec());
+            self.0.lock().unwrap().push(piece.to_vec());
         }
     }
 
-    fn lines(text: &[u8]) -> Vec<Vec<u8>> {
+    fn pieces(source: impl Read) -> Vec<Vec<u8>> {
         let kept = Kept::default();
-        forward(text, 3, Stream::Err, &kept);
+        forward(source, 3, Stream::Err, &kept);
         kept.0.into_inner().unwrap()
     }
 
     #[test]
     fn lines_are_whole_and_the_last_needs_no_end() {
-        assert_eq!(lines(b"one\n\ntwo\nlast"), [&b"one"[..], b"", b"two", b"last"]);
-        assert_eq!(lines(b"\xff\xfe\n"), [b"\xff\xfe"]);
-        assert!(lines(b"").is_empty());
+        assert_eq!(pieces(&b"one\n\ntwo\nlast"[..]), [&b"one\n"[..], b"\n", b"two\n", b"last"]);
+        assert_eq!(pieces(&b"\xff\xfe\n"[..]), [b"\xff\xfe\n"]);
+        assert!(pieces(&b""[..]).is_empty());
+    }
+
+    #[test]
+    fn a_line_that_comes_in_parts_is_one_piece() {
+        let parts = (&b"o"[..]).chain(&b"n"[..]).chain(&b"e\ntw"[..]).chain(&b"o\n"[..]);
+        assert_eq!(pieces(parts), [b"one\n", b"two\n"]);
+    }
+
+    #[test]
+    fn a_carriage_return_ends_a_piece_but_not_within_the_end_of_a_line() {
+        assert_eq!(pieces(&b"1%\r2%\rdone\r\nnext\n"[..]), [&b"1%\r"[..], b"2%\r", b"done\r\n", b"next\n"]);
     }
 
     #[test]
     fn a_line_without_end_is_handed_on_in_parts() {
-        let long = vec![b'x'; LINE_BYTES_MAX as usize + 10];
-        let parts = lines(&long);
-        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [LINE_BYTES_MAX as usize, 10]);
+        let long = vec![b'x'; PIECE_BYTES_MAX + 10];
+        let parts = pieces(&long[..]);
+        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [PIECE_BYTES_MAX, 10]);
     }
 }

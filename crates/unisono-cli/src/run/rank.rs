@@ -1,4 +1,4 @@
-//! One rank: its process, which leads a process group of its own, and the threads that watch it.
+//! One rank: its process, which leads a process group of its own, and the threads that read what it prints.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -6,24 +6,27 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Instant;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::ends::{Ends, WatchedProcess};
 use super::output::{Sink, Stream, forward};
 
-/// What the threads report.
+/// What the launcher's threads report.
 pub(crate) enum Event {
     /// The rank's process has ended and must still be reaped.
-    Exited(u32),
-    /// One of a rank's two streams has ended.
-    StreamEnded(u32),
+    Exited { rank: u32, at: Instant },
+    /// One of the ranks' streams has ended.
+    StreamEnded,
     /// The launcher received this signal.
-    Signal(i32),
+    Signal(Signal),
 }
 
 pub(crate) struct Rank {
     child: Child,
     pid: Pid,
+    _watched: WatchedProcess,
 }
 
 impl Rank {
@@ -32,27 +35,25 @@ impl Rank {
     pub(crate) fn start(
         mut command: Command,
         rank: u32,
+        ends: &Ends,
         sink: &Arc<dyn Sink>,
         events: &Sender<Event>,
     ) -> io::Result<Rank> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
+        // Only the launcher reaps, and it alone sends signals. So no signal can reach another process that has got the
+        // same number.
+        let watched = ends.watch(pid, rank).inspect_err(|_| {
+            let _ = child.kill();
+        })?;
         if let Some(out) = child.stdout.take() {
             read(out, rank, Stream::Out, sink, events);
         }
         if let Some(err) = child.stderr.take() {
             read(err, rank, Stream::Err, sink, events);
         }
-        let events = events.clone();
-        thread::spawn(move || {
-            // This thread only notices the end; the launcher's thread reaps, and it alone sends signals. So no signal
-            // can reach another process that has got the same number.
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            let _ = rustix::io::retry_on_intr(|| waitid(WaitId::Pid(pid), options));
-            let _ = events.send(Event::Exited(rank));
-        });
-        Ok(Rank { child, pid })
+        Ok(Rank { child, pid, _watched: watched })
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -81,6 +82,6 @@ fn read(
     let (sink, events) = (sink.clone(), events.clone());
     thread::spawn(move || {
         forward(source, rank, stream, &*sink);
-        let _ = events.send(Event::StreamEnded(rank));
+        let _ = events.send(Event::StreamEnded);
     });
 }

@@ -9,4 +9,7 @@ mod demo;
 mod doctor;
 mod input;
 mod run;
+mod run_ends;
+mod run_jobs;
+mod run_signals;
 mod support;

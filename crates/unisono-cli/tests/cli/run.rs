@@ -1,21 +1,9 @@
-//! `unisono run`: what the ranks find, how their output is passed on, and that they end together.
+//! `unisono run`: what the ranks find, and how their output is passed on.
 
-use std::os::unix::process::ExitStatusExt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
-use crate::support::{Finished, Running, exists, start, unisono, wait_until, wait_until_gone};
-use rustix::process::{Pid, Signal, kill_process};
-
-/// Runs a shell line in `ranks` ranks.
-fn shell(ranks: &str, options: &[&str], line: &str) -> Finished {
-    let arguments = [&["run", "-n", ranks], options, &["--", "sh", "-c", line]].concat();
-    unisono(&arguments)
-}
-
-fn sorted_lines(text: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = text.lines().collect();
-    lines.sort_unstable();
-    lines
-}
+use crate::support::{shell, sorted_lines, start_by, unisono};
 
 #[test]
 fn c1_every_rank_finds_its_place_in_the_environment() {
@@ -76,115 +64,112 @@ fn c12_lines_of_many_ranks_do_not_mix() {
 }
 
 #[test]
-fn c12_a_failing_rank_is_named_and_ends_the_others() {
-    let done = shell("3", &[], "if [ $RANK = 1 ]; then exit 7; fi; sleep 600");
-    assert_eq!(done.status.code(), Some(7));
-    assert!(done.err.contains("rank 1 exited with status 7"), "{}", done.err);
-    assert_eq!(done.err.lines().count(), 1, "the ranks that were ended are not to blame: {}", done.err);
-}
-
-/// The others fail as soon as the connection to the first ends, as ranks of a job do: one reads from a pipe whose only
-/// writer is the rank that dies.
-#[test]
-fn c12_the_rank_that_failed_first_is_named_not_those_that_noticed() {
-    let folder = tempfile::tempdir().unwrap();
-    let pipe = folder.path().join("pipe").display().to_string();
-    let line = format!(
-        "mkfifo {pipe} 2>/dev/null; while [ ! -p {pipe} ]; do sleep 0.01; done
-         if [ $RANK = 1 ]; then exec 3>{pipe}; sleep 0.2; kill -KILL $$; else read line <{pipe}; exit 4; fi"
-    );
-    let done = shell("2", &[], &line);
-    assert_eq!(done.status.code(), Some(137), "{}", done.err);
-    assert!(done.err.contains("rank 1 was ended by signal 9 (SIGKILL)"), "{}", done.err);
-}
-
-#[test]
-fn c12_a_rank_ended_by_a_signal_gives_128_and_the_signal() {
-    let done = shell("2", &[], "if [ $RANK = 0 ]; then kill -SEGV $$; fi; sleep 600");
-    assert_eq!(done.status.code(), Some(139));
-    assert!(done.err.contains("rank 0 was ended by signal 11 (SIGSEGV)"), "{}", done.err);
-}
-
-#[test]
-fn c12_keep_going_lets_the_others_finish_and_still_fails() {
-    let done = shell("3", &["--keep-going"], "if [ $RANK = 2 ]; then exit 5; fi; sleep 0.3; echo survived");
-    assert_eq!(done.status.code(), Some(5));
-    assert_eq!(sorted_lines(&done.out), ["[0] survived", "[1] survived"]);
-    assert!(done.err.contains("rank 2 exited with status 5"), "{}", done.err);
-}
-
-#[test]
-fn c12_the_whole_tree_of_a_rank_ends_with_it_however_stubborn() {
-    // Each rank prints its own number and that of a child, and neither hears SIGTERM.
-    let line = r#"trap '' TERM; trap 'exit 3' USR1; sh -c 'while :; do sleep 0.1; done' & echo $RANK $$ $!
-                  while :; do sleep 0.1; done"#;
-    let mut running = start(&["run", "-n", "2", "--grace", "1", "--", "sh", "-c", line]);
-    let lines: Vec<String> = (0..2).map(|_| running.next_line()).collect();
-    let numbers = |line: &String| line.split_whitespace().skip(2).map(str::to_owned).collect::<Vec<_>>();
-    let pids: Vec<String> = lines.iter().flat_map(numbers).collect();
-    assert!(pids.len() == 4 && pids.iter().all(|pid| exists(pid)), "{lines:?}");
-    let of_rank_1 = lines.iter().find(|line| line.starts_with("[1]")).unwrap();
-    signal(&numbers(of_rank_1)[0], Signal::USR1);
-    assert_eq!(running.finish().status.code(), Some(3));
-    wait_until_gone(&pids);
-}
-
-fn signal(pid: &str, signal: Signal) {
-    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), signal).unwrap();
-}
-
-/// Starts two ranks that sleep, each with a child; gives the numbers of all four processes.
-fn sleepers() -> (Running, Vec<String>) {
-    let line = "sleep 600 & echo $!; echo $$; wait";
-    let mut running = start(&["run", "-n", "2", "--", "sh", "-c", line]);
-    let pids: Vec<String> = (0..4).map(|_| running.next_line()[4..].trim_end().to_owned()).collect();
-    assert!(pids.iter().all(|pid| exists(pid)), "{pids:?}");
-    (running, pids)
-}
-
-#[test]
-fn c12_signals_to_the_launcher_end_the_ranks() {
-    for (signal, status) in [(Signal::TERM, 143), (Signal::INT, 130)] {
-        let (running, pids) = sleepers();
-        running.signal(signal);
-        assert_eq!(running.finish().status.code(), Some(status));
-        wait_until_gone(&pids);
-    }
-}
-
-#[test]
-fn c12_no_rank_outlives_a_killed_launcher() {
-    let (running, pids) = sleepers();
-    let secret_file = |pid: &String| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap();
-        let mut variables = environment.split(|&byte| byte == 0);
-        let path = variables.find_map(|variable| variable.strip_prefix(b"UNISONO_SECRET_FILE="))?;
-        Some(std::path::PathBuf::from(String::from_utf8_lossy(path).into_owned()))
-    };
-    // A process that is just being replaced by another program has none; not all four are.
-    let secret = pids.iter().find_map(secret_file).unwrap();
-    assert!(secret.exists());
-    running.signal(Signal::KILL);
-    assert_eq!(running.finish().status.signal(), Some(9));
-    wait_until_gone(&pids);
-    wait_until("the secret is removed", || !secret.exists());
-}
-
-#[test]
-fn c12_output_held_open_by_a_runaway_does_not_hold_the_launcher() {
-    let folder = tempfile::tempdir().unwrap();
-    let flag = folder.path().join("away").display().to_string();
-    let line = format!(
-        "setsid sh -c 'touch {flag}; exec sleep 60' & while [ ! -e {flag} ]; do sleep 0.01; done; echo $!"
-    );
-    let done = shell("1", &[], &line);
-    assert!(done.status.success() && done.out.starts_with("[0] "), "{}", done.out);
-    signal(done.out[4..].trim_end(), Signal::KILL);
-}
-
-#[test]
 fn a_program_that_cannot_be_started_is_named() {
     let done = unisono(&["run", "-n", "2", "--", "no-such-program"]);
     assert_eq!((done.status.code(), done.err.lines().count()), (Some(127), 1), "{}", done.err);
     assert!(done.err.contains("no-such-program"), "{}", done.err);
+}
+
+#[test]
+fn lines_have_no_rank_in_front_when_that_is_switched_off() {
+    let done = shell("2", &["--tag-output=off"], "echo out; echo err >&2");
+    assert!(done.status.success());
+    assert_eq!((done.out.as_str(), done.err.as_str()), ("out\nout\n", "err\nerr\n"));
+}
+
+/// The rank waits until the piece before has been shown: only then does it print an end of line.
+#[test]
+fn a_line_that_ends_in_a_carriage_return_is_shown_as_it_comes() {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = folder.path().join("seen").display().to_string();
+    let line = format!(r"printf '50%%\r'; while [ ! -e {flag} ]; do sleep 0.01; done; printf '100%%\r\n'");
+    let mut running = start_by(&["env"], &["run", "-n", "1", "--", "sh", "-c", &line]);
+    assert_eq!(running.next_line(), "[0] 50%\r");
+    fs::write(&flag, "").unwrap();
+    assert_eq!(running.finish().out, "[0] 100%\r\n");
+}
+
+#[test]
+fn every_rank_has_a_log_of_both_its_streams() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = folder.path().join("new/logs");
+    let option = format!("--log-dir={}", logs.display());
+    let done = shell("2", &[&option], "echo out $RANK; exec 1>&2; sleep 0.1; printf 'err %s' $RANK");
+    assert!(done.status.success());
+    assert_eq!(sorted_lines(&done.out), ["[0] out 0", "[1] out 1"]);
+    assert_eq!(sorted_lines(&done.err), ["[0] err 0", "[1] err 1"]);
+    for rank in [0, 1] {
+        let log = fs::read_to_string(logs.join(format!("rank-{rank}.log"))).unwrap();
+        assert_eq!(log, format!("out {rank}\nerr {rank}"));
+    }
+}
+
+#[test]
+fn a_log_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_ends_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let done = shell("2", &[&format!("--log-dir={}", file.display())], "echo started");
+    assert_eq!((done.status.code(), done.out.as_str()), (Some(1), ""), "{}", done.err);
+    assert!(done.err.starts_with("unisono: --log-dir: ") && done.err.lines().count() == 1, "{}", done.err);
+    // A full disk.
+    std::os::unix::fs::symlink("/dev/full", folder.path().join("rank-0.log")).unwrap();
+    let option = format!("--log-dir={}", folder.path().display());
+    let done = shell("2", &[&option], "for line in 1 2 3; do echo $line; done");
+    assert!(done.status.success());
+    assert_eq!(done.out.lines().count(), 6, "{}", done.out);
+    assert!(done.err.contains("rank-0.log ends here: No space left"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    assert_eq!(fs::read_to_string(folder.path().join("rank-1.log")).unwrap(), "1\n2\n3\n");
+}
+
+#[test]
+fn ranks_are_bound_to_their_shares_of_the_cores() {
+    let line = "grep Cpus_allowed_list /proc/self/status";
+    let cores = |options: &[&str], ranks: &str| {
+        let done = shell(ranks, options, line);
+        assert!(done.status.success(), "{}", done.err);
+        let lines = sorted_lines(&done.out);
+        lines.iter().map(|line| line.rsplit('\t').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = cores(&[], "1").remove(0);
+    assert_eq!(cores(&["--bind-to=none"], "2"), [all.clone(), all.clone()]);
+    assert_eq!(cores(&["--bind-to=core"], "1"), std::slice::from_ref(&all), "the share of the only rank");
+    let many = std::thread::available_parallelism().unwrap().get().min(8) + 1;
+    let bound = cores(&["--bind-to", "core"], &many.to_string());
+    assert_eq!(bound.len(), many);
+    if many > 2 {
+        assert!(bound.iter().all(|own| *own != all) && bound.first() != bound.last(), "{bound:?} of {all}");
+    }
+}
+
+/// As after `su`, and on a machine where nobody made that folder.
+#[test]
+fn a_runtime_directory_that_cannot_be_used_is_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = folder.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let missing = folder.path().join("missing");
+    for runtime in [&open, &file, &missing] {
+        let variables =
+            [format!("XDG_RUNTIME_DIR={}", runtime.display()), format!("TMPDIR={}", folder.path().display())];
+        let by = ["env", &variables[0], &variables[1]];
+        let done = start_by(&by, &["run", "-n", "1", "--", "sh", "-c", "echo $UNISONO_SECRET_FILE"]).finish();
+        assert!(done.status.success(), "{runtime:?}: {}", done.err);
+        let own = format!("[0] {}/unisono-", folder.path().display());
+        assert!(done.out.starts_with(&own), "{runtime:?}: {}", done.out);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_reported_in_one_line() {
+    let done =
+        start_by(&["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"], &["run", "-n", "2", "--", "echo", "hi"]);
+    let done = done.finish();
+    assert!(done.status.success());
+    assert!(done.err.starts_with("unisono: output of the ranks is lost"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }

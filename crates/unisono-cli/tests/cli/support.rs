@@ -34,7 +34,14 @@ pub(crate) fn operations() -> Vec<&'static str> {
 
 /// Starts the program, its two outputs read by threads.
 pub(crate) fn start(arguments: &[&str]) -> Running {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_unisono"))
+    start_by(&["env"], arguments)
+}
+
+/// Starts the program through another one, as in `nohup unisono`.
+pub(crate) fn start_by(by: &[&str], arguments: &[&str]) -> Running {
+    let mut child = Command::new(by[0])
+        .args(&by[1..])
+        .arg(env!("CARGO_BIN_EXE_unisono"))
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -52,26 +59,47 @@ pub(crate) fn unisono(arguments: &[&str]) -> Finished {
     start(arguments).finish()
 }
 
-/// Hands on what can be read, line by line where it comes in lines.
+/// Runs a shell line in `ranks` ranks.
+pub(crate) fn shell(ranks: &str, options: &[&str], line: &str) -> Finished {
+    let arguments = [&["run", "-n", ranks], options, &["--", "sh", "-c", line]].concat();
+    unisono(&arguments)
+}
+
+/// The lines, in an order that does not depend on which rank was faster.
+pub(crate) fn sorted_lines(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+/// Hands on what can be read, by pieces that end as lines do, or as those of progress bars.
 fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        let mut source = std::io::BufReader::new(source);
-        loop {
-            let mut line = String::new();
-            match std::io::BufRead::read_line(&mut source, &mut line) {
-                Ok(1..) if sender.send(line).is_ok() => {}
-                _ => return,
+        let mut piece = Vec::new();
+        for byte in std::io::BufReader::new(source).bytes().map_while(Result::ok) {
+            piece.push(byte);
+            if byte == b'\n' || byte == b'\r' {
+                let text = String::from_utf8_lossy(&std::mem::take(&mut piece)).into_owned();
+                if sender.send(text).is_err() {
+                    return;
+                }
             }
         }
+        let _ = sender.send(String::from_utf8_lossy(&piece).into_owned());
     });
     receiver
 }
 
 impl Running {
-    /// Waits until a line of standard output is printed, and gives it.
+    /// Waits until a line of standard output is printed, and gives it with its end.
     pub(crate) fn next_line(&mut self) -> String {
         self.out.recv_timeout(WATCHDOG).expect("a line of standard output")
+    }
+
+    /// The launcher's number.
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
     }
 
     /// To the launcher only.
@@ -101,6 +129,23 @@ impl Running {
             }
         }
     }
+}
+
+/// Sends a signal to a process.
+pub(crate) fn signal(pid: &str, signal: Signal) {
+    kill_process(Pid::from_raw(pid.parse().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// What the kernel says about a process: its line `name`, as `State:`.
+pub(crate) fn status_line(pid: &str, name: &str) -> String {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(name));
+    line.unwrap_or_default().trim().to_owned()
+}
+
+/// Whether a process has been stopped.
+pub(crate) fn is_stopped(pid: &str) -> bool {
+    status_line(pid, "State:").starts_with('T')
 }
 
 /// Whether a process has that number.

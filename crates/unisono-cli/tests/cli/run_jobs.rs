@@ -1,0 +1,108 @@
+//! `unisono run` with ranks that talk to each other. The ranks are this test program again: each of them runs one of
+//! the ignored tests below.
+
+#![allow(clippy::print_stdout, reason = "the tests read what their ranks print")]
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use unisono::{Collectives, Communicator, ReduceOp};
+
+use crate::support::{Finished, Running, is_stopped, start_by, wait_until};
+
+/// The command of a rank that runs the ignored test `program`.
+fn rank_command(program: &str) -> String {
+    let this = std::env::current_exe().unwrap().display().to_string();
+    format!("exec {this} --exact run_jobs::{program} --ignored --nocapture")
+}
+
+/// Starts three ranks that run this shell line, with a variable.
+fn start(variable: &str, line: &str) -> Running {
+    start_by(&["env", variable], &["run", "-n", "3", "--", "sh", "-c", line])
+}
+
+fn run(line: &str) -> Finished {
+    start("LANG=C", line).finish()
+}
+
+fn sum(comm: &dyn Communicator) -> unisono::Result<()> {
+    comm.all_reduce(&mut [1u32; 100], ReduceOp::Sum)
+}
+
+/// Rank 1 leaves after some calls, the others call until that fails, and say why.
+fn rank_1_leaves(leave: impl FnOnce()) {
+    let comm = unisono::init().unwrap();
+    for call in 0.. {
+        if call == 10 && comm.group().rank() == 1 {
+            return leave();
+        }
+        if let Err(error) = sum(&*comm) {
+            eprintln!("{error}");
+            std::process::exit(4);
+        }
+    }
+}
+
+#[test]
+#[ignore = "a rank"]
+fn rank_1_says_why_it_exits() {
+    rank_1_leaves(|| {
+        eprintln!("no data");
+        std::process::exit(3);
+    });
+}
+
+#[test]
+#[ignore = "a rank"]
+fn rank_1_exits_silently() {
+    rank_1_leaves(|| std::process::exit(3));
+}
+
+#[test]
+#[ignore = "a rank"]
+fn rank_1_aborts() {
+    rank_1_leaves(|| std::process::abort());
+}
+
+#[test]
+#[ignore = "a rank"]
+fn twenty_slow_sums() {
+    let comm = unisono::init().unwrap();
+    for _ in 0..20 {
+        sum(&*comm).unwrap();
+        println!("summed");
+        if comm.group().rank() == 1 {
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+    comm.close().unwrap();
+}
+
+#[test]
+fn the_rank_that_leaves_is_named_not_those_that_lose_it() {
+    for (program, how, status) in [
+        ("rank_1_says_why_it_exits", "exited with status 3: no data", 3),
+        ("rank_1_exits_silently", "exited with status 3", 3),
+        ("rank_1_aborts", "was ended by signal 6 (SIGABRT)", 134),
+    ] {
+        let done = run(&rank_command(program));
+        let last = done.err.lines().last().unwrap();
+        assert_eq!(last, format!("unisono: first failure: rank 1 {how}"), "{}", done.err);
+        assert_eq!(done.status.code(), Some(status));
+    }
+}
+
+/// Stopped for longer than the deadline of a call and than the silence that heartbeats allow.
+#[test]
+fn a_job_that_was_stopped_goes_on() {
+    let mut running = start("UNISONO_CALL_TIMEOUT_S=0.8", &rank_command("twenty_slow_sums"));
+    while !running.next_line().contains("summed") {}
+    running.signal(Signal::TSTP);
+    let launcher = running.pid();
+    wait_until("the launcher has been stopped", || is_stopped(&launcher));
+    thread::sleep(Duration::from_millis(1600));
+    running.signal(Signal::CONT);
+    let done = running.finish();
+    assert!(done.status.success(), "{}", done.err);
+}
