@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to};
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::{DType, ReduceOp};
@@ -75,8 +75,8 @@ pub(crate) struct RunArguments {
     /// How many ranks to start.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
-    /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names those
-    /// that did not, and if none succeeds, the status is that of the first that failed.
+    /// Let the other ranks go on when one fails: the status is 0 if at least one rank succeeds, the last line names
+    /// those that did not, and if none succeeds, the status is that of the first that failed.
     #[arg(long)]
     pub(crate) keep_going: bool,
     /// End the job after so many seconds, with status 124. Time in which the job is stopped does not count.
@@ -90,10 +90,10 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "DIR")]
     pub(crate) log_dir: Option<PathBuf>,
     /// Whether each line has its rank in front, as in `[0] `.
-    #[arg(long, value_name = "on|off", default_value = "on", value_enum, hide_possible_values = true)]
-    pub(crate) tag_output: Switch,
-    /// core: bind each rank to its share of the cores that the launcher may use.
-    #[arg(long, value_name = "core|none", default_value = "none", value_enum, hide_possible_values = true)]
+    #[arg(long, value_name = "on|off", default_value = "on", value_parser = parse_switch, action = ArgAction::Set)]
+    pub(crate) tag_output: bool,
+    /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them.
+    #[arg(long, value_name = "core|none", default_value = "none", value_parser = Binding::parse)]
     pub(crate) bind_to: Binding,
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM ARGS")]
@@ -151,15 +151,16 @@ pub(crate) struct DoctorArguments {
     pub(crate) json: bool,
 }
 
-/// An option that is on or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    On,
-    Off,
-}
-
 /// The longest time in seconds that an option can name, some 30 years.
 const SECONDS_MAX: f64 = 1e9;
+
+fn parse_switch(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("unknown value {text:?}, one of: on, off")),
+    }
+}
 
 fn parse_timeout(text: &str) -> Result<Duration, String> {
     let seconds = parse_grace(text).ok().filter(|seconds| !seconds.is_zero());
@@ -225,8 +226,14 @@ mod tests {
             ("unisono run -n 2 --timeout -1 sh", "seconds above 0"),
             ("unisono run -n 2 --timeout inf sh", "up to 1000000000"),
             ("unisono run -n 2 --grace -1 sh", "--grace: unknown time \"-1\": seconds from 0"),
-            ("unisono run -n 2 --tag-output maybe sh", "[possible values: on, off]"),
-            ("unisono run -n 2 --bind-to socket sh", "[possible values: core, none]"),
+            (
+                "unisono run -n 2 --tag-output maybe sh",
+                "--tag-output: unknown value \"maybe\", one of: on, off",
+            ),
+            (
+                "unisono run -n 2 --bind-to socket sh",
+                "--bind-to: unknown binding \"socket\", one of: core, none",
+            ),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),

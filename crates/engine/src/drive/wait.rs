@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(wait.look(at(80), &options), Due::End);
     }
 
-    /// When a call with a deadline of 2 s ends that is looked after every 10 ms, but not between the two times of a stop.
+    /// When a call with a deadline of 2 s ends that is looked after every 10 ms, but not between the times of a stop.
     fn end_with(mut wait: Wait, start: Instant, stops: &[(u64, u64)]) -> Option<u64> {
         let options = options();
         let is_stopped = |at: &u64| stops.iter().any(|&(from, to)| (from..to).contains(at));

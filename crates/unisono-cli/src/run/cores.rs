@@ -3,11 +3,10 @@
 use std::io;
 use std::ops::Range;
 
-use clap::ValueEnum;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The cores that a rank may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Binding {
     /// Its share of those that the launcher may use; ranks share evenly when there are more ranks than cores.
     Core,
@@ -18,6 +17,15 @@ pub(crate) enum Binding {
 }
 
 impl Binding {
+    /// As `--bind-to` names it.
+    pub(crate) fn parse(text: &str) -> Result<Binding, String> {
+        match text {
+            "core" => Ok(Binding::Core),
+            "none" => Ok(Binding::None),
+            _ => Err(format!("unknown binding {text:?}, one of: core, none")),
+        }
+    }
+
     /// Calls `start`, which starts rank `rank` of `ranks`: a new process has the cores of the thread that starts it.
     pub(super) fn during<R>(
         self,

@@ -69,9 +69,9 @@ impl End {
 
 /// The failure that most likely caused the others, which are given in the order of their ends.
 ///
-/// A rank that was struck down did not react to another one. A rank that says that it has lost another one did, if
-/// that one failed too. Of the rest, the rank that ended first need not be the one that failed first: a rank that exits says
-/// goodbye before, and those who hear that may end more quickly. But what it has to say it writes before that. So if the
+/// A rank that was struck down did not react to another one. A rank that says that it has lost another one did, if that
+/// one failed too. Of the rest, the rank that ended first need not be the one that failed first: a rank that exits says
+/// goodbye before, and those who hear that may end sooner. But what it has to say it writes before that. So if the
 /// first has said something, the one that spoke first failed first.
 pub(crate) fn first(failures: &[End], words: impl Fn(u32) -> Option<Words>) -> Option<&End> {
     let last = |end: &End| {
@@ -103,8 +103,6 @@ fn lost(line: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use unisono::{Certainty, Culprit, Error, JobRank};
-
     use super::*;
 
     /// A wait status holds the exit code in its second byte, or the signal in its first.
@@ -159,17 +157,11 @@ mod tests {
         assert_eq!(first(&killed[..2], &[(1, 4995), (2, 4990)]), Some(2), "who aborts may have noticed");
     }
 
+    /// That this is how the error reads is what a test with real ranks checks.
     #[test]
     fn the_error_of_the_library_says_who_is_lost() {
-        let culprit = Culprit { rank: JobRank::new(12), process: None, last_call: None };
-        let error = Error::PeerLost {
-            culprits: vec![culprit],
-            reported_by: JobRank::new(3),
-            certainty: Certainty::Confirmed,
-            evidence: "it left".into(),
-            call: None,
-        };
-        assert_eq!(lost(&format!("Error: step 7: {error}")), Some(12));
+        let error = "Error: step 7: lost rank 12 (pid 17 on host), reported by rank 3 (Confirmed: it left)";
+        assert_eq!(lost(error), Some(12));
         assert_eq!(lost("lost rank"), None);
         assert_eq!(lost("I lost rank and honour"), None);
     }

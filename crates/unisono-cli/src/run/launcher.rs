@@ -156,6 +156,7 @@ impl<'j> Launcher<'j> {
         self.guard.forget(ended.pid());
         let is_asked = matches!(self.stage, Stage::Ending(_) | Stage::Killed);
         let end = End::new(rank, at, ended.reap(), is_asked);
+        self.meeting.leave(&end);
         if end.is_success() {
             self.succeeded += 1;
         } else if !self.was_to_die(&end) {

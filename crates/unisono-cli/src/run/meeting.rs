@@ -12,6 +12,7 @@ use unisono_transport_tcp::config::{Config, KNOBS};
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_transport_tcp::secret::{Secret, runtime_directory};
 
+use super::failure::End;
 use crate::problem::{Problem, Result};
 
 /// The store's address is part of the job's name, so its port is chosen before it listens: another process may take it
@@ -49,6 +50,11 @@ impl Meeting {
     /// The folder that holds the secret; it is removed at the end.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Ends the wait of ranks that have not met this one, since it will not come.
+    pub(crate) fn leave(&self, end: &End) {
+        self.store.rank_ended(end.rank, &end.how);
     }
 
     /// Sets the environment of rank `rank`.

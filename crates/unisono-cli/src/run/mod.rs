@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use crate::arguments::{RunArguments, Switch};
+use crate::arguments::RunArguments;
 use crate::problem::{Problem, Result};
 use cores::Binding;
 use launcher::Launcher;
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         grace,
         binding: bind_to,
     };
-    let terminal: Arc<dyn Sink> = Arc::new(Terminal { tags: tag_output == Switch::On });
+    let terminal: Arc<dyn Sink> = Arc::new(Terminal { tags: tag_output });
     match log_dir {
         Some(folder) => launch(&job, Arc::new(LogFiles::create(&folder, ranks, terminal)?)),
         None => launch(&job, terminal),

@@ -93,6 +93,20 @@ fn the_rank_that_leaves_is_named_not_those_that_lose_it() {
     }
 }
 
+/// Without the launcher's word, they would wait for it until the deadline of joining, which is minutes away.
+#[test]
+fn ranks_do_not_wait_for_one_that_has_ended_before_it_joined() {
+    for (end, status) in [("exit 0", 101), ("exit 9", 9)] {
+        let done = run(&format!("[ $RANK = 1 ] && {end}; {}", rank_command("twenty_slow_sums")));
+        assert_eq!(done.status.code(), Some(status), "{}", done.err);
+        let named = format!("rank 1 ended before it had joined: it exited with status {}", &end[5..]);
+        for rank in ["[0]", "[2]"] {
+            let is_told = |line: &str| line.starts_with(rank) && line.contains(&named);
+            assert!(done.err.lines().any(is_told), "{rank}: {}", done.err);
+        }
+    }
+}
+
 /// Stopped for longer than the deadline of a call and than the silence that heartbeats allow.
 #[test]
 fn a_job_that_was_stopped_goes_on() {
