@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use unisono_communicator::{
     CallAlgorithm, CallInfo, Descriptor, Error, GroupRank, JobRank, ParentCall, Site, Sizes,
@@ -114,6 +115,8 @@ pub struct Board {
     /// How many are finished: a call on a device returns when it is enqueued.
     finished: AtomicU64,
     awaited: AtomicU32,
+    /// Since when, in milliseconds of Unix time: records of several processes are compared by it. 0 for nobody.
+    awaited_since_ms: AtomicU64,
     first_cause: Arc<FirstCause>,
     eviction: OnceLock<Error>,
     closings: Closings,
@@ -164,6 +167,7 @@ impl Board {
             returned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
+            awaited_since_ms: AtomicU64::new(0),
             first_cause,
             eviction: OnceLock::new(),
             closings: Closings::new(rank, ranks),
@@ -269,7 +273,17 @@ impl Board {
 
     /// Records the rank that the running call waits for.
     pub fn await_rank(&self, rank: Option<GroupRank>) {
-        self.awaited.store(rank.map_or(NOBODY, GroupRank::get), Ordering::Relaxed);
+        let awaited = rank.map_or(NOBODY, GroupRank::get);
+        // The clock is read only by a call that waits, and once for each rank that it waits for.
+        if self.awaited.load(Ordering::Relaxed) != awaited {
+            self.awaited_since_ms.store(rank.map_or(0, |_| unix_ms()), Ordering::Relaxed);
+            self.awaited.store(awaited, Ordering::Relaxed);
+        }
+    }
+
+    /// Since when the running call waits for [`Board::awaited`], in milliseconds of Unix time.
+    pub fn awaited_since_ms(&self) -> Option<u64> {
+        Some(self.awaited_since_ms.load(Ordering::Relaxed)).filter(|&since| since > 0)
     }
 
     /// What this rank answers about its call `number`.
@@ -454,6 +468,10 @@ impl Board {
     fn slot(&self, number: u64) -> &Mutex<Option<CallEntry>> {
         &self.entries[(number % CALLS_REMEMBERED as u64) as usize]
     }
+}
+
+fn unix_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 #[cfg(test)]

@@ -61,5 +61,6 @@ pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step, StepIndex};
 pub use verify::{
-    Counterexample, Fault, Proof, StepPlace, Summary, prove, roots, verify, verify_range, verify_schedules,
+    Counterexample, Fault, Proof, StepPlace, Summary, WrongFigure, prove, roots, verify, verify_range,
+    verify_schedules,
 };

@@ -1,6 +1,8 @@
 //! Every registered algorithm is proved right, with its claims and its stated cost, for many shapes.
 
-use unisono_schedule::{Algorithm, Collective, Cost, Shape, algorithms, find_by_name, verify, verify_range};
+use unisono_schedule::{
+    Algorithm, Collective, Cost, Fraction, Shape, algorithms, find_by_name, verify, verify_range,
+};
 
 #[test]
 fn every_algorithm_is_right_for_small_groups() {
@@ -65,7 +67,9 @@ fn false_claims_are_found() {
     assert!(scratch.ends_with(": scratch chunks: claimed 1, counted 0"), "{scratch}");
     let true_cost = ring().cost_of(&shape).unwrap();
     let cost = text(ring().cost(move |_| Cost { messages: 8, ..true_cost }));
-    assert!(cost.ends_with(": messages: claimed 8, counted 20"), "{cost}");
+    assert!(cost.ends_with("with 6 ranks: messages: claimed 8, counted 20"), "{cost}");
+    let cost = text(ring().cost(move |_| Cost { rounds: 3, sent: Fraction::ONE, ..true_cost }));
+    assert!(cost.ends_with(": rounds: claimed 3, counted 10; sent: claimed 1, counted 5/3"), "{cost}");
 }
 
 #[test]

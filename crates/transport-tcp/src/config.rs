@@ -385,5 +385,32 @@ fn without_value(name: &str) -> Error {
     configuration(name, "", "it has neither a value nor a default")
 }
 
+/// A variable of this process's environment that says something to us.
+#[derive(Clone, Debug)]
+pub struct SetVariable {
+    /// Its name: a setting's own, or that of another tool.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The setting; `None` for a name that begins with `UNISONO_` and is none.
+    pub knob: Option<&'static Knob>,
+}
+
+/// The variables of this process's environment that are settings or are named like ours, by name.
+pub fn set_variables() -> Vec<SetVariable> {
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
+    let mut set: Vec<SetVariable> = variables
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| {
+            let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
+            SetVariable { knob: KNOBS.iter().find(is_it), name, value }
+        })
+        .filter(|one| one.knob.is_some() || one.name.starts_with("UNISONO_"))
+        .collect();
+    set.sort_by(|one, other| one.name.cmp(&other.name));
+    set
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,8 @@
 //!   has to wait. `frames` holds the one line that called.
 //! * Element types have our names. Of an uneven call only the side that this rank's count stands for has sizes.
 //!
-//! Ours alone are `job`, `rank`, `pg_id` beside a group's name, `awaited_rank`, `revoked_by` and `first_cause` in its
-//! status, and of each call `call`, as our errors print it, and `compared`, which is equal exactly when the calls of
+//! Ours alone are `job`, `rank`, `host`, `pid`, `written_ms`, `pg_id` beside a group's name, `awaited_rank`,
+//! `awaited_since_ms`, `revoked_by` and `first_cause` in its status, and of each call `call`, as our errors print it, and `compared`, which is equal exactly when the calls of
 //! two ranks belong together.
 //!
 //! `unisono doctor --flight` reads the records of all ranks. PyTorch's `torchfrtrace` (tried: 2.15) does too, once each
@@ -25,14 +25,16 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use unisono_backend::{Board, CALLS_REMEMBERED, CallStatus};
 use unisono_communicator::{
-    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, ReduceOp,
-    Result, SiteText, lengths,
+    CallInfo, Collective, Counts, Descriptor, Error, Group, Operation, ParentCall, Peer, Place, Process,
+    ReduceOp, Result, SiteText, lengths,
 };
 
+use crate::rendezvous::own_process;
 use crate::wire::CommunicatorKey;
 pub(crate) use recorder::Recorder;
 
@@ -53,6 +55,12 @@ pub struct FlightRecord {
     pub job: String,
     /// The rank in the job.
     pub rank: u32,
+    /// The name of its host.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+    /// When this was taken, in milliseconds of Unix time.
+    pub written_ms: u64,
     /// Its communicators, by name.
     pub pg_config: BTreeMap<String, GroupConfig>,
     /// How far each of them is, by `pg_id`.
@@ -84,8 +92,10 @@ pub struct GroupStatus {
     pub last_started_collective: i64,
     /// The last call that ended well.
     pub last_completed_collective: i64,
-    /// The rank of the job that the running call waits for, if it waits.
+    /// The rank of the job that the running call or message waits for, if it waits.
     pub awaited_rank: Option<u32>,
+    /// Since when it waits for that rank, in milliseconds of Unix time.
+    pub awaited_since_ms: Option<u64>,
     /// The rank of the job that saw the first cause, once the communicator is revoked.
     pub revoked_by: Option<u32>,
     /// That cause; on a rank without which the others go on, that they do.
@@ -165,11 +175,17 @@ pub struct Frame {
 impl FlightRecord {
     /// A record of no communicator yet.
     fn new(job: String, rank: u32) -> FlightRecord {
+        let Process { host, pid } = own_process().process;
         FlightRecord {
             version: VERSION.to_owned(),
             comm_lib_version: format!("{LIBRARY} {}", env!("CARGO_PKG_VERSION")),
             job,
             rank,
+            host: host.to_string(),
+            pid,
+            written_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64),
             pg_config: BTreeMap::new(),
             pg_status: BTreeMap::new(),
             entries: Vec::new(),
@@ -180,14 +196,10 @@ impl FlightRecord {
     fn add(&mut self, pg_id: u32, key: CommunicatorKey, group: &Group, board: &Board) {
         let (name, desc) = group_names(key, group);
         let entered = board.entered();
-        let mut awaited_rank = None;
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
                 CallStatus::Done { call } => (call, CallState::Completed),
-                CallStatus::Running { call, awaited } => {
-                    awaited_rank = awaited.map(|awaited| group.job_rank(awaited).get());
-                    (call, CallState::Started)
-                }
+                CallStatus::Running { call, awaited: _ } => (call, CallState::Started),
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
             };
@@ -207,7 +219,8 @@ impl FlightRecord {
             last_enqueued_collective: position(entered.checked_sub(1)),
             last_started_collective: position(entered.checked_sub(1)),
             last_completed_collective: position(board.finished().checked_sub(1)),
-            awaited_rank,
+            awaited_rank: board.awaited().map(|awaited| group.job_rank(awaited).get()),
+            awaited_since_ms: board.awaited_since_ms(),
             revoked_by,
             first_cause,
         };

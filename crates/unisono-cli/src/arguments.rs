@@ -40,7 +40,7 @@ pub(crate) enum Commands {
         #[command(subcommand)]
         command: AlgoCommands,
     },
-    /// Says which rank is at which call, from the records that ranks write to UNISONO_FLIGHT_DIR when a job fails.
+    /// Says what this machine is and what will be slow on it; with --flight, which rank of a failed job is where.
     Doctor(DoctorArguments),
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
@@ -143,9 +143,14 @@ pub(crate) struct CalibrateArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
-    /// The folder with a rank-N.json of each rank.
+    /// Say which rank is at which call and who waits for whom, from the records in this folder: ranks write them to
+    /// UNISONO_FLIGHT_DIR when a job fails.
     #[arg(long, value_name = "DIR")]
-    pub(crate) flight: PathBuf,
+    pub(crate) flight: Option<PathBuf>,
+    /// Judge this machine for so many ranks on it [default: those of the job that this process is a rank of, else one
+    /// for each core, at least 2].
+    #[arg(short = 'n', value_name = "RANKS", conflicts_with = "flight", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
+    pub(crate) ranks: Option<u32>,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
@@ -237,7 +242,7 @@ mod tests {
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),
-            ("unisono doctor", "--flight <DIR>"),
+            ("unisono doctor -n 2 --flight x", "cannot be used with"),
             ("unisono doctor --flight", "--flight"),
             ("unisono algo price ring --ranks 4", "--bytes"),
             ("unisono algo price --ranks 4 --bytes 1K", "--all"),

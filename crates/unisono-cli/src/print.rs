@@ -1,5 +1,6 @@
 //! Standard output: it is flushed after each line, so that a reader sees lines at once.
 
+use std::fmt;
 use std::io;
 
 use serde::Serialize;
@@ -15,4 +16,36 @@ pub(crate) fn line(text: &str) -> Result<()> {
 /// Prints a JSON document with line breaks, for people.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     print::document(&mut io::stdout().lock(), document)
+}
+
+/// Rows of cells, printed in columns as wide as their widest cell.
+pub(crate) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(crate) fn new(header: &[&str]) -> Table {
+        Table { rows: vec![header.iter().map(|&name| name.to_owned()).collect()] }
+    }
+
+    /// Adds a row with a cell for each column.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut widths = vec![0; self.rows[0].len()];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        for row in &self.rows {
+            let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:<width$}"));
+            writeln!(f, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+        }
+        Ok(())
+    }
 }

@@ -1,7 +1,7 @@
 //! Counts what schedules cost, and checks that every rank of a barrier has heard of every other.
 
 use super::case::{Case, Checked, StepNumber};
-use super::counterexample::Fault;
+use super::counterexample::{Fault, WrongFigure};
 use super::graph::Order;
 use super::matching::Matching;
 use crate::{Action, Cost, Fraction, Totals};
@@ -39,7 +39,7 @@ pub(super) fn cost(case: &Case<'_>, matching: &Matching, order: &Order) -> Cost 
     Cost { rounds: rounds(case, matching, order), messages, peers, sent, received, reduced, all }
 }
 
-/// The first figure of the cost in which claim and count differ.
+/// The figures of the cost in which claim and count differ.
 pub(super) fn difference(claimed: &Cost, counted: &Cost) -> Option<Fault> {
     let figures = |cost: &Cost| {
         let Cost { rounds, messages, peers, sent, received, reduced, all } = cost;
@@ -55,9 +55,12 @@ pub(super) fn difference(claimed: &Cost, counted: &Cost) -> Option<Fault> {
             ("reduced by all ranks", all.reduced.to_string()),
         ]
     };
-    let mut pairs = figures(claimed).into_iter().zip(figures(counted));
-    let (claimed, counted) = pairs.find(|(claimed, counted)| claimed != counted)?;
-    Some(Fault::Claim { claim: claimed.0, claimed: claimed.1, found: counted.1 })
+    let pairs = figures(claimed).into_iter().zip(figures(counted));
+    let wrong: Vec<WrongFigure> = pairs
+        .filter(|(claimed, counted)| claimed != counted)
+        .map(|((figure, claimed), (_, counted))| WrongFigure { figure, claimed, counted })
+        .collect();
+    (!wrong.is_empty()).then_some(Fault::Claim { figures: wrong })
 }
 
 /// Visits the steps and their partners in an order in which they can run; within a group, sends before receives.

@@ -78,18 +78,32 @@ impl fmt::Display for StepPlace {
     }
 }
 
+/// A figure that an algorithm claims, and what was counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WrongFigure {
+    /// What is claimed: a field of [`crate::Cost`] in words, or a size.
+    pub figure: &'static str,
+    /// The claimed value.
+    pub claimed: String,
+    /// The value that was counted.
+    pub counted: String,
+}
+
+impl fmt::Display for WrongFigure {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { figure, claimed, counted } = self;
+        write!(formatter, "{figure}: claimed {claimed}, counted {counted}")
+    }
+}
+
 /// One kind of fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// The algorithm claims a figure that its schedules do not have.
+    /// The algorithm claims figures that its schedules do not have: those that differ, at least one.
     Claim {
-        /// What is claimed.
-        claim: &'static str,
-        /// The claimed value.
-        claimed: String,
-        /// The value found.
-        found: String,
+        /// The figures.
+        figures: Vec<WrongFigure>,
     },
     /// A function of the algorithm panicked.
     Panicked {
@@ -223,8 +237,9 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim { claim, claimed, found } => {
-                write!(formatter, "{claim}: claimed {claimed}, counted {found}")
+            Self::Claim { figures } => {
+                let figures: Vec<String> = figures.iter().map(WrongFigure::to_string).collect();
+                formatter.write_str(&figures.join("; "))
             }
             Self::Panicked { rank: Some(rank), text } => {
                 write!(formatter, "building the schedule of rank {rank} panicked: {text}")

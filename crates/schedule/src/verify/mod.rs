@@ -24,7 +24,7 @@ mod structure;
 mod trees;
 
 use case::{Case, Checked};
-pub use counterexample::{Counterexample, Fault, StepPlace};
+pub use counterexample::{Counterexample, Fault, StepPlace, WrongFigure};
 use graph::{Graph, Order};
 use matching::Matching;
 pub use range::{Summary, roots, verify_range};

@@ -1,7 +1,7 @@
 //! Checks that need no run: slots, extents and peers exist, and the claimed sizes are right.
 
 use super::case::{Case, Checked};
-use super::counterexample::{Fault, StepPlace};
+use super::counterexample::{Fault, StepPlace, WrongFigure};
 use crate::{Action, Algorithm, Collective, Layout, Schedule, Shape, Slot, Step};
 
 /// Checks that every step of every rank can be carried out.
@@ -27,8 +27,9 @@ struct Rules {
     chunks: u32,
 }
 
-fn claim(claim: &'static str, claimed: impl ToString, found: impl ToString) -> Fault {
-    Fault::Claim { claim, claimed: claimed.to_string(), found: found.to_string() }
+fn claim(figure: &'static str, claimed: impl ToString, counted: impl ToString) -> Fault {
+    let (claimed, counted) = (claimed.to_string(), counted.to_string());
+    Fault::Claim { figures: vec![WrongFigure { figure, claimed, counted }] }
 }
 
 fn sizes(case: &Case<'_>) -> Checked<()> {

@@ -58,7 +58,8 @@ fn keys(value: &Value) -> Vec<&str> {
 fn the_names_are_pytorchs() {
     let board = board();
     board.revoke(JobRank::new(6), Arc::new(Error::Closed));
-    let value = serde_json::to_value(record_of(&board)).unwrap();
+    let record = record_of(&board);
+    let mut value = serde_json::to_value(&record).unwrap();
     assert_eq!(value["version"], "2.10");
     let name = "0000000000000abc-2";
     let config = json!({"name": name, "desc": "3 ranks, epoch 2", "ranks": "[2, 4, 6]", "pg_id": 7});
@@ -67,7 +68,12 @@ fn the_names_are_pytorchs() {
         "last_enqueued_collective": 1, "last_started_collective": 1, "last_completed_collective": 0,
         "awaited_rank": 6, "revoked_by": 6, "first_cause": "the communicator is closed",
     });
+    assert_eq!(serde_json::from_value::<FlightRecord>(value.clone()).unwrap(), record);
+    let since = value["pg_status"]["7"].as_object_mut().unwrap().remove("awaited_since_ms").unwrap();
     assert_eq!(value["pg_status"]["7"], status);
+    assert!(since.as_u64() > Some(0) && since.as_u64() <= value["written_ms"].as_u64(), "{since}");
+    assert_eq!(value["pid"], std::process::id());
+    assert!(!value["host"].as_str().unwrap().is_empty());
     let (done, running) = (&value["entries"][0], &value["entries"][1]);
     #[rustfmt::skip]
     let names = [
@@ -85,7 +91,6 @@ fn the_names_are_pytorchs() {
     assert_eq!((&running["input_dtypes"], &running["collective_seq_id"]), (&json!(["u8"]), &json!(1)));
     let frame = &running["frames"][0];
     assert!(frame["filename"].as_str().unwrap().ends_with("tests.rs") && frame["name"].is_null(), "{frame}");
-    assert_eq!(serde_json::from_value::<FlightRecord>(value).unwrap(), record_of(&board));
 }
 
 #[test]

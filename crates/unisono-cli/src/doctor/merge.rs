@@ -33,13 +33,42 @@ impl Standing {
 }
 
 /// One rank of the job.
-#[derive(Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(super) struct Placed {
     pub(super) rank: u32,
     #[serde(flatten)]
     pub(super) standing: Standing,
     /// The rank that its call waits for.
     pub(super) awaited_rank: Option<u32>,
+    /// Since when, in milliseconds of Unix time.
+    pub(super) awaited_since_ms: Option<u64>,
+    /// How long it had waited when it wrote its record.
+    pub(super) waited_s: Option<f64>,
+    /// Its host and its process; `None` without a record.
+    pub(super) host: Option<String>,
+    pub(super) pid: Option<u32>,
+    /// Its last call, or the message that it has not ended.
+    pub(super) doing: Option<String>,
+    /// The line that called.
+    pub(super) site: Option<String>,
+    pub(super) state: State,
+}
+
+/// A standing in one word, with what is known beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum State {
+    /// In a call, or in a send or receive.
+    Inside,
+    /// As [`State::Inside`], and the communicator is revoked.
+    Failed,
+    /// It has finished all that it called.
+    Finished,
+    /// It has called nothing.
+    Nothing,
+    /// The communicator is closed there, or not created yet.
+    Absent,
+    NoRecord,
 }
 
 /// A first cause that a rank of the job has seen.
@@ -63,17 +92,13 @@ pub(super) struct Verdict {
     pub(super) text: String,
 }
 
-/// Judges every communicator that the records name.
+/// Judges every communicator that the records of one run of a job name.
 ///
 /// # Errors
-/// When the records cannot be of one job.
+/// When the records contradict each other.
 pub(super) fn merge(records: &[FlightRecord]) -> Result<Vec<Verdict>, String> {
     let mut groups: BTreeMap<&str, Group<'_>> = BTreeMap::new();
     for record in records {
-        if record.job != records[0].job {
-            let (one, other) = (records[0].rank, record.rank);
-            return Err(format!("ranks {one} and {other} have left records of different jobs or runs"));
-        }
         for config in record.pg_config.values() {
             let group = groups.entry(&config.name).or_insert_with(|| Group::new(config, records));
             group.add(record, config)?;
@@ -92,6 +117,7 @@ struct Group<'a> {
     ranks: &'a [u32],
     standings: BTreeMap<u32, Standing>,
     statuses: BTreeMap<u32, &'a GroupStatus>,
+    records: BTreeMap<u32, &'a FlightRecord>,
     /// By number, then by rank.
     calls: BTreeMap<u64, BTreeMap<u32, &'a Entry>>,
     /// For each rank, the sends and receives that have not succeeded.
@@ -99,15 +125,17 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn new(config: &'a GroupConfig, records: &[FlightRecord]) -> Group<'a> {
-        let has_record = |rank: u32| records.iter().any(|record| record.rank == rank);
-        let standing = |rank| if has_record(rank) { Standing::Absent } else { Standing::NoRecord };
+    fn new(config: &'a GroupConfig, records: &'a [FlightRecord]) -> Group<'a> {
+        let records: BTreeMap<u32, &FlightRecord> =
+            records.iter().map(|record| (record.rank, record)).collect();
+        let standing = |rank| if records.contains_key(&rank) { Standing::Absent } else { Standing::NoRecord };
         Group {
             name: &config.name,
             desc: &config.desc,
             ranks: &config.ranks,
             standings: config.ranks.iter().map(|&rank| (rank, standing(rank))).collect(),
             statuses: BTreeMap::new(),
+            records,
             calls: BTreeMap::new(),
             messages: BTreeMap::new(),
         }
@@ -164,19 +192,53 @@ impl<'a> Group<'a> {
             "world" => "world".to_owned(),
             name => format!("group {name} ({}: {})", self.desc, ranks_text(self.ranks)),
         };
-        let awaited = |rank: &u32| self.statuses.get(rank).and_then(|status| status.awaited_rank);
-        let place = |(rank, &standing): (&u32, &Standing)| Placed {
-            rank: *rank,
-            standing,
-            awaited_rank: awaited(rank),
-        };
         Verdict {
             group: self.name.to_owned(),
             is_well,
             mismatch,
-            ranks: self.standings.iter().map(place).collect(),
+            ranks: self.standings.iter().map(|(&rank, &standing)| self.place(rank, standing)).collect(),
             causes,
             text: format!("{title}: {}", phrases.join("; ")),
+        }
+    }
+
+    fn place(&self, rank: u32, standing: Standing) -> Placed {
+        let (record, status) = (self.records.get(&rank), self.statuses.get(&rank));
+        let message = self.messages.get(&rank).and_then(|open| open.first()).copied();
+        let collective = standing.call().map(|(number, is_inside)| {
+            let entry = self.calls.get(&number).and_then(|entries| entries.get(&rank)).copied();
+            (number, is_inside, entry)
+        });
+        let (doing, entry, is_inside) = match (collective, message) {
+            (Some((number, true, entry)), _) => (Some(numbered(number, entry)), entry, true),
+            (_, Some(message)) => (Some(message.call.clone()), Some(message), true),
+            (Some((number, false, entry)), None) => (Some(numbered(number, entry)), entry, false),
+            (None, None) => (None, None, false),
+        };
+        let state = match standing {
+            Standing::NoRecord => State::NoRecord,
+            Standing::Absent => State::Absent,
+            _ if is_inside && status.is_some_and(|status| status.first_cause.is_some()) => State::Failed,
+            _ if is_inside => State::Inside,
+            Standing::Nothing => State::Nothing,
+            Standing::Finished(_) | Standing::Inside(_) => State::Finished,
+        };
+        let since = status.and_then(|status| status.awaited_since_ms).filter(|_| is_inside);
+        let waited =
+            |(record, since): (&&FlightRecord, u64)| record.written_ms.saturating_sub(since) as f64 / 1e3;
+        Placed {
+            rank,
+            standing,
+            awaited_rank: status.and_then(|status| status.awaited_rank),
+            awaited_since_ms: since,
+            waited_s: record.zip(since).map(waited),
+            host: record.map(|record| record.host.clone()),
+            pid: record.map(|record| record.pid),
+            doing,
+            site: entry
+                .and_then(|entry| entry.frames.first())
+                .map(|frame| format!("{}:{}", frame.filename, frame.line)),
+            state,
         }
     }
 
@@ -299,6 +361,11 @@ impl<'a> Group<'a> {
     }
 }
 
+/// "call 2 barrier", as far as the record remembers it.
+fn numbered(number: u64, entry: Option<&Entry>) -> String {
+    entry.map_or_else(|| format!("call {number}"), |entry| format!("call {number} {}", entry.call))
+}
+
 /// A text from the user's program, such as that of a panic, may have several lines.
 fn in_one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
@@ -311,7 +378,7 @@ fn site_text(entry: &Entry) -> String {
 }
 
 /// "rank 2", "ranks 0,1,3", "ranks 0-5,9"; the order of the list is kept.
-fn ranks_text(ranks: &[u32]) -> String {
+pub(super) fn ranks_text(ranks: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &rank in ranks {
         match runs.last_mut() {

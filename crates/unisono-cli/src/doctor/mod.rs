@@ -1,87 +1,64 @@
-//! `unisono doctor`: reads the flight records of a job, and says which rank is at which call.
+//! `unisono doctor`: what a failed job's records say, or what this machine is and what will be slow on it.
 
+mod folder;
+mod machine;
 mod merge;
+mod table;
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use unisono::flight::{FlightRecord, LIBRARY, VERSION};
+use unisono::flight::FlightRecord;
 
 use crate::arguments::DoctorArguments;
 use crate::print;
 use crate::problem::{Problem, Result};
-use merge::merge;
+use folder::{Left, read_folder};
+use merge::{merge, ranks_text};
 
 /// `unisono doctor`.
 pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<()> {
-    let folder = &arguments.flight;
-    let records = read_folder(folder)?;
-    let verdicts = merge(&records).map_err(|problem| Problem::failed(folder.display(), problem))?;
-    if arguments.json {
-        return print::document(&verdicts);
+    match &arguments.flight {
+        Some(folder) => job(folder, arguments.json),
+        None => machine::machine(arguments.ranks, arguments.json),
     }
-    verdicts.iter().try_for_each(|verdict| print::line(&verdict.text))
 }
 
-/// Every record of the folder, in the order of ranks.
-fn read_folder(folder: &Path) -> Result<Vec<FlightRecord>> {
-    let failed = |error| Problem::failed(folder.display(), error);
-    let mut records = Vec::new();
-    for file in std::fs::read_dir(folder).map_err(failed)? {
-        let file = file.map_err(failed)?;
-        if let Some(rank) = file.file_name().to_str().and_then(rank_of) {
-            let path = file.path();
-            records.push(read(&path, rank).map_err(|problem| Problem::failed(path.display(), problem))?);
-        }
+/// Says which rank is where. What cannot be read is named on standard error, and makes the status 1.
+fn job(folder: &Path, json: bool) -> Result<()> {
+    let Left { records, unreadable, earlier } = read_folder(folder)?;
+    for line in unreadable.iter().chain(&earlier) {
+        eprintln!("unisono: {line}");
     }
     if records.is_empty() {
-        let problem = "there is no rank-N.json; ranks write them with UNISONO_FLIGHT_DIR";
-        return Err(Problem::failed(folder.display(), problem));
+        return Err(Problem::reported());
     }
-    records.sort_by_key(|record| record.rank);
-    Ok(records)
-}
-
-/// The rank in the name of a record; `None` for other files.
-fn rank_of(name: &str) -> Option<u32> {
-    let rank = name.strip_prefix("rank-")?.strip_suffix(".json")?.parse().ok()?;
-    (FlightRecord::file_name(rank) == name).then_some(rank)
-}
-
-fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
-    let bytes = std::fs::read(path).map_err(|error| error.to_string())?;
-    // Checked first: a record of another version may lack any field.
-    let Origin { version, comm_lib_version: library } = parse(&bytes)?;
-    if version != VERSION || !library.starts_with(LIBRARY) {
-        return Err(format!("version {version:?} by {library:?}, not {VERSION:?} by {LIBRARY:?}"));
+    let verdicts = merge(&records).map_err(|problem| Problem::failed(folder.display(), problem))?;
+    if json {
+        print::document(&verdicts)?;
+    } else {
+        print::line(&format!("{}\n{}", summary(&records), table::table(&verdicts)))?;
+        verdicts.iter().try_for_each(|verdict| print::line(&verdict.text))?;
     }
-    let record: FlightRecord = parse(&bytes)?;
-    if record.rank == rank { Ok(record) } else { Err(format!("the record of rank {}", record.rank)) }
+    if unreadable.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }
 
-/// Which library wrote a file, and in which version.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Origin {
-    version: String,
-    comm_lib_version: String,
-}
-
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
-    serde_json::from_slice(bytes).map_err(|error| error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_whole_records_are_read() {
-        assert_eq!((rank_of("rank-0.json"), rank_of("rank-17.json")), (Some(0), Some(17)));
-        for name in ["rank-.json", "rank-+1.json", "rank-01.json", "rank-1.77-0.partial", "rank-1", "1.json"]
-        {
-            assert_eq!(rank_of(name), None, "{name}");
-        }
-    }
+/// Whose records there are, and how old they are.
+fn summary(records: &[FlightRecord]) -> String {
+    let ranks: Vec<u32> = records.iter().map(|record| record.rank).collect();
+    let written_ms = records.iter().map(|record| record.written_ms).max().unwrap_or_default();
+    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let ago_s = now_ms.saturating_sub(written_ms) / 1_000;
+    let ago = match ago_s {
+        0..120 => format!("{ago_s} s"),
+        120..7_200 => format!("{} min", ago_s / 60),
+        7_200..172_800 => format!("{} h", ago_s / 3_600),
+        _ => format!("{} days", ago_s / 86_400),
+    };
+    let time = table::time_of_day(written_ms);
+    format!(
+        "job {}: records of {}, the last written {ago} ago, at {time} UTC",
+        records[0].job,
+        ranks_text(&ranks)
+    )
 }

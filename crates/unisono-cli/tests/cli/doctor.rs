@@ -82,7 +82,14 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
     job(3, Some(folder.path()), one_forgets);
     let done = doctor(folder.path(), &[]);
     assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
-    let [world] = done.out.lines().collect::<Vec<_>>()[..] else { panic!("{}", done.out) };
+    let lines: Vec<&str> = done.out.lines().collect();
+    let [summary, header, rank0, _, rank2, "", world] = lines[..] else { panic!("{}", done.out) };
+    assert!(summary.contains(": records of ranks 0-2, the last written "), "{summary}");
+    assert!(header.starts_with("communicator  rank  host") && header.ends_with("waits for"), "{header}");
+    let pid = format!(" {} ", std::process::id());
+    assert!(rank0.contains("call 2 all_reduce(1000 x f32, sum, in place), doctor.rs:"), "{rank0}");
+    assert!(rank0.contains(&pid) && rank0.contains("failed in it") && rank0.contains(" rank "), "{rank0}");
+    assert!(rank2.contains("call 1 barrier(0 x u8)") && rank2.contains("finished it"), "{rank2}");
     let start = "world: ranks 0,1 are in call 2 all_reduce(1000 x f32, sum, in place) at ";
     assert!(world.starts_with(start), "{world}");
     assert!(world.contains("; rank 2 has not called it, its last is call 1 barrier(0 x u8) at "), "{world}");
@@ -97,6 +104,9 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
         (&verdicts[0]["ranks"][0]["at"], &verdicts[0]["ranks"][0]["call"]),
         (&"inside".into(), &2.into())
     );
+    assert_eq!(verdicts[0]["ranks"][0]["pid"], std::process::id());
+    let waited = verdicts[0]["ranks"].as_array().unwrap().iter().filter_map(|one| one["waited_s"].as_f64());
+    assert!(waited.into_iter().any(|waited_s| waited_s >= 0.2), "{verdicts}");
     assert_eq!(verdicts[0]["ranks"][2]["at"], "no_record");
     assert!(verdicts[0]["text"].as_str().unwrap().contains("; rank 2 left no record"), "{verdicts}");
 }
@@ -111,7 +121,10 @@ fn a_killed_process_leaves_no_record_and_the_others_say_who_it_was() {
     assert!(done.status.success(), "{}", done.err);
     let done = doctor(folder.path(), &[]);
     assert!(done.status.success(), "{}", done.err);
-    let world = done.out.lines().next().unwrap_or_default();
+    let mut rows = done.out.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let lost = ["world", "1", "-", "-", "-", "no", "record", "-", "-"];
+    assert!(rows.any(|row| row == lost), "{}", done.out);
+    let world = done.out.lines().find(|line| line.starts_with("world: ")).unwrap_or_default();
     assert!(world.starts_with("world: ") && world.contains("; rank 1 left no record; "), "{world}");
     assert!(world.contains(" saw: lost rank 1 (pid ") && world.contains(", reported by rank "), "{world}");
 }
@@ -123,7 +136,11 @@ fn a_job_that_is_well_writes_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let done = doctor(folder.path(), &[]);
     assert_eq!(done.status.code(), Some(1));
-    assert!(done.err.contains("there is no rank-N.json"), "{}", done.err);
+    assert!(
+        done.err.contains("no rank has left a rank-N.json here")
+            && done.err.contains("UNISONO_FLIGHT_DIR=DIR")
+    );
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }
 
 #[test]
@@ -140,7 +157,11 @@ fn records_on_request_say_that_nothing_is_wrong() {
     let done = doctor(folder.path(), &[]);
     assert!(done.status.success(), "{}", done.err);
     let lines: Vec<&str> = done.out.lines().collect();
-    assert!(lines.len() == 2 && lines[0].starts_with("world: nothing is wrong; all 2 ranks"), "{}", done.out);
+    // A summary, a header, a row for each communicator.
+    assert!(lines.len() == 7 && lines[2].starts_with("world ") && lines[4].is_empty(), "{}", done.out);
+    assert!(lines[2].contains("  0,1  ") && lines[2].contains("finished it"), "{}", done.out);
+    let lines = &lines[5..];
+    assert!(lines[0].starts_with("world: nothing is wrong; all 2 ranks"), "{}", done.out);
     let half =
         "(2 ranks, epoch 0: ranks 1,0): nothing is wrong; all 2 ranks have finished call 0 barrier(0 x u8)";
     assert!(lines[1].starts_with("group ") && lines[1].contains(half), "{}", done.out);
@@ -171,4 +192,92 @@ fn a_record_that_cannot_be_read_is_named() {
     }
     let nowhere = tempfile::tempdir().unwrap().path().join("none");
     assert_eq!(doctor(&nowhere, &[]).status.code(), Some(1));
+}
+
+/// Files of another job, another library and a rank that died while it wrote do not hide the rest.
+#[test]
+fn what_can_be_read_is_shown_beside_what_cannot() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_owned();
+    let leave = move |world: &World, communicator: &dyn Communicator| {
+        communicator.barrier().unwrap();
+        world.dump_flight(&path).unwrap();
+    };
+    job(3, None, leave.clone());
+    job(2, None, leave);
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    let done = doctor(folder.path(), &[]);
+    assert!(done.status.success(), "the last run is whole: {}", done.err);
+    assert_eq!(done.err, "unisono: left out, of an earlier run: rank-2.json\n");
+    assert!(
+        done.out.contains("records of ranks 0,1, ") && done.out.contains("all 2 ranks have finished call 0")
+    );
+    write("rank-2.json", "{\"version\": \"2.10\", \"comm");
+    write("rank-3.77-0.partial", "{");
+    write("rank-4.json", r#"{"version": "2.10", "comm_lib_version": "2.27", "pg_config": {}}"#);
+    write("train.log", "epoch 1");
+    let done = doctor(folder.path(), &[]);
+    assert_eq!(done.status.code(), Some(1));
+    assert!(done.out.contains("all 2 ranks have finished call 0"), "{}", done.out);
+    let told =
+        ["rank-2.json: no flight record: EOF", "rank-3.77-0.partial: half-written", "rank-4.json: version"];
+    assert_eq!(done.err.lines().count(), told.len(), "{}", done.err);
+    assert!(told.iter().all(|one| done.err.contains(one)), "{}", done.err);
+}
+
+/// What is said of this machine is what this process can see of it too.
+#[test]
+fn without_records_it_tells_the_machine_and_what_will_be_slow() {
+    let done = unisono(&["doctor", "-n", "900", "--json"]);
+    assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
+    let machine: Value = serde_json::from_str(&done.out).unwrap();
+    let usable = std::thread::available_parallelism().unwrap().get();
+    assert_eq!((&machine["ranks"], &machine["cores"]["usable"]), (&900.into(), &usable.into()));
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok();
+    assert_eq!(machine["kernel"].as_str(), kernel.as_deref().map(str::trim));
+    let interfaces = machine["network"]["interfaces"].as_array().unwrap();
+    assert!(interfaces.iter().any(|one| one["address"] == "127.0.0.1"), "{machine}");
+    assert_eq!(machine["network"]["listens_on"]["usable"], "127.0.0.1");
+    assert!(machine["limits"]["open_files_of_rank"].as_u64() > Some(899), "{machine}");
+    let backends: Vec<_> = machine["backends"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(backends, unisono::BACKENDS);
+    let findings = machine["findings"].as_array().unwrap();
+    let what = |text: &str| findings.iter().any(|one| one["what"].as_str().unwrap().contains(text));
+    assert!(what("for 900 ranks: they take turns") || usable >= 900, "{machine}");
+    assert!(findings.iter().all(|one| !one["remedy"].as_str().unwrap().is_empty()), "{machine}");
+
+    let done = unisono(&["doctor"]);
+    assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
+    for section in
+        ["machine\n", "\ncores\n", "\nnetwork\n", "\nlimits\n", "\nTCP\n", "\nunisono\n", "\nsettings"]
+    {
+        assert!(done.out.contains(section), "{section} in {}", done.out);
+    }
+    assert!(done.out.lines().count() <= 60, "a screen: {}", done.out);
+}
+
+#[test]
+fn settings_in_effect_are_listed_and_wrong_ones_marked() {
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let with = |settings: &[(&str, &str)]| {
+        let done = std::process::Command::new(program)
+            .arg("doctor")
+            .envs(settings.iter().copied())
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let out =
+        with(&[("UNISONO_SPIN_US", "70"), ("UNISONO_SPIN", "70"), ("UNISONO_CONGESTION_CONTROL", "system")]);
+    let row = |name: &str| {
+        out.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default().to_owned()
+    };
+    assert!(row("UNISONO_SPIN_US ").ends_with(" 70"), "{out}");
+    assert!(row("UNISONO_SPIN ").contains("unknown") && out.contains("UNISONO_SPIN is no setting"), "{out}");
+    assert!(row("within a host").ends_with("the system's"), "{out}");
+    let out = with(&[("UNISONO_SPIN_US", "soon")]);
+    assert!(out.contains("no job starts: UNISONO_SPIN_US=soon: "), "{out}");
+    let out = with(&[("XDG_RUNTIME_DIR", "/nowhere"), ("TMPDIR", "/dev/null")]);
+    assert!(out.contains("runtime directory      not usable: ") && out.contains("cannot meet"), "{out}");
 }

@@ -19,7 +19,7 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
         (&["algo", "show", "magic", "-n", "4"], "all_reduce/ring"),
-        (&["doctor", "--json"], "--flight <DIR>"),
+        (&["doctor", "-n", "2", "--flight", "x"], "cannot be used with"),
         (&["calibrate", "-n", "1"], "2..=1024"),
         (&["algo", "price", "magic", "--ranks", "4", "--bytes", "1K"], "all_reduce/ring"),
         (&["algo", "price", "ring", "--ranks", "0", "--bytes", "1K"], "1..=32768"),

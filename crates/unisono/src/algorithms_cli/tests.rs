@@ -1,8 +1,9 @@
 //! `algorithms_main` of programs with an algorithm of their own, good and wrong.
 
-use unisono_schedule::{Collective, Own};
+use unisono_schedule::{Collective, Cost, Own, Shape, verify};
 
 use super::*;
+use crate::in_process;
 
 /// An all-reduce between two ranks. The wrong one leaves out the sum.
 fn pair(name: &'static str, right: bool) -> Arc<Algorithm> {
@@ -56,6 +57,27 @@ fn a_wrong_algorithm_gets_its_counterexample() {
     assert!(errors.starts_with("prog: no prediction: ") && errors.contains("all_reduce/pair"), "{errors}");
     // Others are not stopped by it.
     assert_eq!(asked(&own, "prog verify all_reduce/ring --ranks 2").0, 0);
+}
+
+/// The command line and `register` say the same of a wrong claim: the figures that differ.
+#[test]
+fn a_wrong_claim_is_told_by_the_figures_that_differ() {
+    let true_cost = verify(&pair("pair", true), &Shape::new(2)).unwrap().cost;
+    let wrong = move |_: &Shape| Cost { messages: 8, peers: 3, ..true_cost };
+    let own = [Arc::new((*pair("pair", true)).clone().cost(wrong))];
+    let expected =
+        "all_reduce/pair with 2 ranks: messages: claimed 8, counted 2; peers: claimed 3, counted 1";
+    let (_, verified, _) = asked(&own, "prog verify pair --ranks 2");
+    assert_eq!(verified, format!("wrong: all_reduce/pair with 2 ranks: {expected}\n"));
+    let (_, _, priced) = asked(&own, "prog price pair --ranks 2 --bytes 1K");
+    assert!(
+        priced.starts_with("prog: no prediction: ") && priced.ends_with(&format!(": {expected}\n")),
+        "{priced}"
+    );
+    in_process::run(2, move |comm| {
+        let refused = comm.register(own[0].clone(), Trust::Prove).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    });
 }
 
 #[test]

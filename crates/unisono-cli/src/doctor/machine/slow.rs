@@ -1,0 +1,288 @@
+//! What will be slow on this machine or fail, why, and what to do about it: a pure function of the facts.
+
+use serde::Serialize;
+
+use super::facts::{Cores, Limits, Machine, Network, Tcp};
+
+/// Clock sources that a process reads without asking the kernel.
+const FAST_CLOCKS: [&str; 6] =
+    ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter", "timebase", "riscv_clocksource"];
+/// A rank has its own thread, and those of the control plane, of asynchronous calls and of records.
+const THREADS_PER_RANK: u64 = 5;
+/// A window that lets one connection on 10 Gbit/s and 1 ms go at full rate.
+const SOCKET_BUFFER_BYTES_MIN: u64 = 1 << 20;
+const SLOW_NETWORK_MEGABITS_PER_S: u32 = 1_000;
+
+/// Something that will be slow, or fail.
+#[derive(Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) what: String,
+    pub(super) remedy: String,
+}
+
+fn finding(what: impl Into<String>, remedy: impl Into<String>) -> Option<Finding> {
+    Some(Finding { what: what.into(), remedy: remedy.into() })
+}
+
+/// All of it, what is worst first.
+pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
+    let broken = [
+        machine
+            .settings_problem
+            .as_ref()
+            .and_then(|problem| finding(format!("no job starts: {problem}"), "set it right")),
+        machine.runtime_directory.as_ref().err().and_then(|problem| {
+            finding(
+                format!("ranks of one host cannot meet without a launcher: {problem}"),
+                "set XDG_RUNTIME_DIR or TMPDIR to a folder that is yours alone, or start with unisono run",
+            )
+        }),
+    ];
+    let mut all: Vec<Finding> = broken.into_iter().flatten().collect();
+    all.extend(of_settings(machine));
+    all.extend(of_cores(&machine.cores, machine.ranks));
+    all.extend(of_limits(&machine.limits, machine.ranks));
+    all.extend(of_tcp(&machine.tcp));
+    all.extend(of_network(&machine.network));
+    all.extend(of_build(machine));
+    all
+}
+
+fn of_settings(machine: &Machine) -> Vec<Finding> {
+    let unknown = machine.settings.iter().filter(|one| !one.is_known);
+    let told = |one: &super::facts::Setting| {
+        finding(
+            format!("{} is no setting, it changes nothing", one.name),
+            "compare its name with docs or unset it",
+        )
+    };
+    unknown.filter_map(told).collect()
+}
+
+fn of_cores(cores: &Cores, ranks: u32) -> Vec<Finding> {
+    let usable = cores.usable;
+    let crowded = || {
+        let noun = if usable == 1 { "core" } else { "cores" };
+        finding(
+            format!(
+                "{usable} {noun} for {ranks} ranks: they take turns, with a context switch in every round"
+            ),
+            format!(
+                "start {usable} here, or give the job more cores: taskset, cpuset, --cpus of the container"
+            ),
+        )
+    };
+    let all = [
+        (usable < ranks).then(crowded).flatten(),
+        cores.quota.filter(|&quota| quota < 1.0).and_then(|quota| {
+            finding(
+                format!("a quota of {quota:.2} cores: every rank is stopped for part of each 100 ms"),
+                "raise the quota of the container or service to a core for each rank: --cpus, CPUQuota=",
+            )
+        }),
+        cores.allowed.zip(cores.online).filter(|(allowed, online)| *allowed == 1 && *online > 1).and_then(
+            |(_, online)| {
+                finding(
+                    format!("bound to 1 of {online} CPUs, and so is every rank that is started from here"),
+                    "widen it: taskset -c, mpirun --bind-to none, srun --cpu-bind=none",
+                )
+            },
+        ),
+        cores.policy.filter(|policy| ["batch", "idle"].contains(policy)).and_then(|policy| {
+            finding(
+                format!("scheduling policy {policy}: a rank that waits wakes up late"),
+                "start with the usual policy: chrt --other 0 COMMAND",
+            )
+        }),
+        cores.nice.filter(|&nice| nice > 0).and_then(|nice| {
+            finding(
+                format!("nice {nice}: other programs go first on the same cores"),
+                "start without nice, or on cores of its own",
+            )
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn of_limits(limits: &Limits, ranks: u32) -> Vec<Finding> {
+    let needed = limits.open_files_of_rank;
+    let (files, processes) = (limits.open_files, limits.processes);
+    let threads = THREADS_PER_RANK * u64::from(ranks);
+    let all = [
+        files.filter(|(soft, _)| *soft < needed).and_then(|(soft, hard)| {
+            let remedy = match hard >= needed {
+                true => format!("ulimit -n {needed}"),
+                false => format!(
+                    "let the administrator raise the hard limit of {hard} (limits.conf, LimitNOFILE=)"
+                ),
+            };
+            finding(
+                format!("{soft} open files, and a rank among {ranks} needs up to {needed}: joining fails"),
+                remedy,
+            )
+        }),
+        processes.filter(|(soft, _)| *soft < threads).and_then(|(soft, _)| {
+            finding(
+                format!(
+                    "{soft} processes and threads, and {ranks} ranks have about {threads}: some cannot start"
+                ),
+                format!("ulimit -u {}", threads * 2),
+            )
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn of_tcp(tcp: &Tcp) -> Vec<Finding> {
+    let between = tcp.congestion_control.as_deref();
+    let most = |triple: Option<[u64; 3]>| {
+        triple.map(|[_, _, most]| most).filter(|&most| most < SOCKET_BUFFER_BYTES_MIN)
+    };
+    let all = [
+        tcp.within_host.as_ref().zip(tcp.within_host_problem.as_ref()).and_then(|(name, problem)| {
+            let system = between.unwrap_or("the system's");
+            finding(
+                format!("within this host {name} cannot be set ({problem}), so it stays {system}"),
+                format!("sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{name} {system}\", or modprobe tcp_{name}"),
+            )
+        }),
+        between.filter(|name| *name == "bbr").and_then(|_| {
+            finding(
+                "bbr between hosts: it sends at a pace that it measures, and falls behind where many ranks share a link",
+                "sysctl -w net.ipv4.tcp_congestion_control=dctcp with switches that mark, else reno or cubic; measure both",
+            )
+        }),
+        between.filter(|name| *name == "cubic").and_then(|_| {
+            finding(
+                "cubic between hosts: made for long ways, it fills the buffers of switches and then loses packets",
+                "with switches that mark, sysctl -w net.ipv4.tcp_congestion_control=dctcp; measure both",
+            )
+        }),
+        most(tcp.tcp_rmem).and_then(|most| {
+            finding(
+                format!("a receive buffer grows to {most} bytes only, too little for a fast network"),
+                "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"",
+            )
+        }),
+        most(tcp.tcp_wmem).and_then(|most| {
+            finding(
+                format!("a send buffer grows to {most} bytes only, too little for a fast network"),
+                "sysctl -w net.ipv4.tcp_wmem=\"4096 16384 33554432\"",
+            )
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn of_network(network: &Network) -> Vec<Finding> {
+    let address = network.towards_others;
+    let interface = address.and_then(|address| network.interface_of(address));
+    let slow = interface.and_then(|one| Some((one, one.megabits_per_s?)));
+    let all = [
+        network.listens_on.as_ref().err().and_then(|problem| {
+            finding(format!("no rank can listen: {problem}"), "set UNISONO_INTERFACE or UNISONO_ADDRESS")
+        }),
+        slow.filter(|(_, speed)| *speed <= SLOW_NETWORK_MEGABITS_PER_S).and_then(|(one, speed)| {
+            finding(
+                format!("{} leads to other hosts with {speed} Mbit/s", one.name),
+                "name a faster interface with UNISONO_INTERFACE, if there is one",
+            )
+        }),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+fn of_build(machine: &Machine) -> Vec<Finding> {
+    let slow_clock = machine.clock_source.as_deref().filter(|name| !FAST_CLOCKS.contains(name));
+    let all = [
+        slow_clock.and_then(|name| {
+            finding(
+                format!("clock source {name}: each look at the clock goes through the kernel"),
+                "boot with clocksource=tsc, if the machine's tsc is stable",
+            )
+        }),
+        machine
+            .has_debug_assertions
+            .then(|| finding("this program was built with debug assertions", "build with --release"))
+            .flatten(),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cores() -> Cores {
+        Cores {
+            model: None,
+            online: Some(8),
+            affinity: None,
+            allowed: Some(8),
+            quota: None,
+            usable: 8,
+            policy: Some("other"),
+            nice: Some(0),
+        }
+    }
+
+    fn said(findings: &[Finding]) -> String {
+        findings.iter().map(|one| format!("{} -> {}\n", one.what, one.remedy)).collect()
+    }
+
+    #[test]
+    fn a_core_for_each_rank_is_well_and_less_is_not() {
+        assert_eq!(said(&of_cores(&cores(), 8)), "");
+        assert!(said(&of_cores(&cores(), 9)).contains("8 cores for 9 ranks"));
+        let one = Cores { usable: 1, allowed: Some(1), ..cores() };
+        let said_of_one = said(&of_cores(&one, 4));
+        assert!(
+            said_of_one.contains("1 core for 4 ranks") && said_of_one.contains("bound to 1 of 8"),
+            "{said_of_one}"
+        );
+        assert!(said(&of_cores(&Cores { quota: Some(0.5), ..cores() }, 2)).contains("0.50 cores"));
+        assert!(
+            said(&of_cores(&Cores { policy: Some("batch"), nice: Some(5), ..cores() }, 2)).contains("nice 5")
+        );
+    }
+
+    #[test]
+    fn limits_are_held_against_what_a_job_needs() {
+        let limits = |soft, hard| Limits {
+            open_files: Some((soft, hard)),
+            open_files_of_rank: 500,
+            locked_memory_bytes: None,
+            processes: Some((100, 100)),
+        };
+        assert_eq!(said(&of_limits(&limits(500, 500), 8)), "");
+        assert!(said(&of_limits(&limits(499, 4096), 8)).contains("ulimit -n 500"));
+        assert!(said(&of_limits(&limits(499, 499), 8)).contains("administrator"));
+        assert!(said(&of_limits(&limits(500, 500), 64)).contains("100 processes"));
+    }
+
+    #[test]
+    fn congestion_controls_and_buffers_are_judged() {
+        let tcp = |between: &str, problem: Option<&str>, most| Tcp {
+            congestion_control: Some(between.to_owned()),
+            available: None,
+            within_host: Some("reno".to_owned()),
+            within_host_problem: problem.map(str::to_owned),
+            core_rmem_default: None,
+            core_rmem_max: None,
+            core_wmem_default: None,
+            core_wmem_max: None,
+            tcp_rmem: Some([1, 2, most]),
+            tcp_wmem: None,
+            tcp_mem_pages: None,
+        };
+        assert_eq!(said(&of_tcp(&tcp("reno", None, 1 << 24))), "");
+        for name in ["bbr", "cubic"] {
+            assert!(
+                said(&of_tcp(&tcp(name, None, 1 << 24))).starts_with(&format!("{name} between hosts")),
+                "{name}"
+            );
+        }
+        assert!(said(&of_tcp(&tcp("reno", Some("EPERM"), 1 << 24))).contains("reno cannot be set (EPERM)"));
+        assert!(said(&of_tcp(&tcp("reno", None, 65_536))).contains("grows to 65536 bytes"));
+    }
+}
