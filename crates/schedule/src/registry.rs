@@ -156,6 +156,11 @@ impl Registry {
         nearest(self.algorithms().map(|one| one.name), name)
     }
 
+    /// As [`Registry::nearest`], among the qualified names, such as `all_reduce/ring`.
+    pub fn nearest_qualified(&self, name: &str) -> Vec<String> {
+        nearest(self.algorithms().map(|one| one.qualified_name()), name)
+    }
+
     /// What is known of an algorithm for `shape`. For one from outside this proves it the first time.
     ///
     /// # Errors
@@ -274,11 +279,12 @@ fn problem_of(name: &str) -> Option<&'static str> {
     }
 }
 
-fn nearest(names: impl Iterator<Item = &'static str>, name: &str) -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = names.collect();
+fn nearest<T: AsRef<str> + Ord>(names: impl Iterator<Item = T>, name: &str) -> Vec<T> {
+    let mut names: Vec<T> = names.collect();
     names.sort_unstable();
     names.dedup();
-    names.sort_by(|one, other| strsim::jaro_winkler(other, name).total_cmp(&strsim::jaro_winkler(one, name)));
+    let likeness = |one: &T| strsim::jaro_winkler(one.as_ref(), name);
+    names.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)));
     names.truncate(NEAREST_MAX);
     names
 }

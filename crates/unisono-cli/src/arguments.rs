@@ -118,10 +118,10 @@ pub(crate) struct BenchArguments {
     /// How all_reduce, reduce_scatter and reduce combine elements [default: sum].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
-    /// The algorithm, by its name in `unisono algo list`; auto: the one with the lowest predicted cost; all: every one
-    /// that fits, measured in turns.
-    #[arg(long, default_value = AUTO, value_name = "NAME")]
-    pub(crate) algorithm: String,
+    /// The algorithm, by its name in `unisono algo list`; several names with commas are measured in turns; auto: the
+    /// one with the lowest predicted cost; all: every one that fits, in turns.
+    #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) algorithm: Vec<String>,
     /// Write the input and output of the last call of each row to DIR/<row>.
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,

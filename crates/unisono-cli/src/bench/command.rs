@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use unisono::{Communicator, ReduceOp};
+use unisono::{Collective, Communicator, ReduceOp};
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
@@ -31,9 +31,8 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
         }
         None => RANKS_DEFAULT,
     };
-    for &operation in &plan.operations {
-        algorithm_fits(operation, &plan, ranks)?;
-    }
+    algorithms_fit(&plan, ranks)?;
+    memory_is_enough(&plan, ranks)?;
     launch(&Job::of_this_program(ranks, rank_arguments(&arguments))?, Arc::new(Spokesman))
 }
 
@@ -49,7 +48,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
         "--dtype".into(),
         dtype.name().into(),
         "--algorithm".into(),
-        algorithm.into(),
+        list(algorithm.clone()).into(),
     ];
     if let Some(op) = op {
         words.extend(["--op".into(), op.name().into()]);
@@ -81,63 +80,140 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         let names: Vec<_> = fitting.map(|op| op.name()).collect();
         return Err(Problem::usage(format!("{op} is not defined on {dtype}, only {}", names.join(", "))));
     }
+    let algorithms = match &algorithm.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [AUTO] => Algorithms::Cheapest,
+        [ALL] => Algorithms::All,
+        names if names.contains(&AUTO) || names.contains(&ALL) => {
+            return Err(Problem::usage(format!("--algorithm {}: auto and all stand alone", names.join(","))));
+        }
+        names => Algorithms::Named(without_repeats(names)),
+    };
     let plan = Plan {
         operations: operations.clone(),
         sizes: sizes.clone(),
         dtype: *dtype,
         op,
-        algorithms: match algorithm.as_str() {
-            AUTO => Algorithms::Cheapest,
-            ALL => Algorithms::All,
-            name => Algorithms::Named(name.into()),
-        },
+        effort: if algorithms.are_compared() { Effort::COMPARING } else { Effort::THOROUGH },
+        algorithms,
         dump: dump.clone(),
-        effort: if algorithm == ALL { Effort::COMPARING } else { Effort::THOROUGH },
     };
-    operations.iter().try_for_each(|&operation| algorithm_exists(operation, &plan))?;
+    for (&operation, name) in plan.named() {
+        algorithm_exists(operation, name)?;
+    }
     Ok(plan)
 }
 
-fn algorithm_exists(operation: MeasuredOperation, plan: &Plan) -> Result<()> {
-    let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
-    let collective = operation.collective();
-    let (registry, widest) = (Registry::built_in(), Shape::new(Shape::RANKS_MAX));
-    match collective.map(|collective| Choice::named(&registry, collective, name, &widest)) {
-        Some(Ok(_)) => return Ok(()),
-        None | Some(Err(UnknownChoice::Name { .. })) => {}
-        Some(Err(unknown)) => return Err(Problem::usage(unknown.to_string())),
+fn without_repeats(names: &[&str]) -> Vec<Arc<str>> {
+    let mut once: Vec<Arc<str>> = Vec::new();
+    for &name in names {
+        if !once.iter().any(|one| **one == *name) {
+            once.push(name.into());
+        }
     }
-    let fitting = algorithms().iter().filter(|algorithm| Some(algorithm.collective) == collective);
-    let names: Vec<_> = [AUTO, ALL].into_iter().chain(fitting.map(|algorithm| algorithm.name)).collect();
-    let problem = format!("unknown algorithm {name:?} for {operation}, one of: {}", names.join(", "));
-    Err(Problem::usage(problem))
+    once
 }
 
-fn algorithm_fits(operation: MeasuredOperation, plan: &Plan, ranks: u32) -> Result<()> {
-    let Algorithms::Named(name) = &plan.algorithms else { return Ok(()) };
-    let Some(collective) = operation.collective() else { return Ok(()) };
-    let shape = Shape::new(ranks);
-    let choice = Choice::named(&Registry::built_in(), collective, name, &shape);
-    let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;
-    if algorithm.supports(&shape) {
+impl Plan {
+    /// Every operation with every algorithm that is asked for by name.
+    fn named(&self) -> impl Iterator<Item = (&MeasuredOperation, &str)> {
+        let names = match &self.algorithms {
+            Algorithms::Named(names) => &names[..],
+            Algorithms::Cheapest | Algorithms::All => &[],
+        };
+        self.operations.iter().flat_map(move |operation| names.iter().map(move |name| (operation, &**name)))
+    }
+}
+
+fn algorithm_exists(operation: MeasuredOperation, name: &str) -> Result<()> {
+    let collective = operation.collective();
+    let (registry, widest) = (Registry::built_in(), Shape::new(Shape::RANKS_MAX));
+    let nearest = match collective.map(|collective| Choice::named(&registry, collective, name, &widest)) {
+        Some(Ok(_)) => return Ok(()),
+        None => String::new(),
+        Some(Err(UnknownChoice::Name { nearest, .. })) => format!(", the nearest are {}", nearest.join(", ")),
+        Some(Err(unknown)) => return Err(Problem::usage(unknown.to_string())),
+    };
+    let fitting = algorithms().iter().filter(|algorithm| Some(algorithm.collective) == collective);
+    let names: Vec<_> = [AUTO, ALL].into_iter().chain(fitting.map(|algorithm| algorithm.name)).collect();
+    let names = names.join(", ");
+    Err(Problem::usage(format!("unknown algorithm {name:?} for {operation}{nearest}; one of: {names}")))
+}
+
+fn algorithms_fit(plan: &Plan, ranks: u32) -> Result<()> {
+    for (operation, name) in plan.named() {
+        let Some(collective) = operation.collective() else { continue };
+        let choice = Choice::named(&Registry::built_in(), collective, name, &Shape::new(ranks));
+        let Choice { algorithm, shape } = choice.map_err(|unknown| Problem::usage(unknown.to_string()))?;
+        if !algorithm.supports(&shape) {
+            return Err(Problem::usage(unisono::algorithms_cli::misfit(&algorithm, &shape)));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses what would end with a killed process instead of an error: all buffers are touched.
+fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
+    let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
+    let Some((size, available)) = plan.sizes.iter().max().zip(available) else { return Ok(()) };
+    let buffers = |operation: &MeasuredOperation| match operation.collective() {
+        Some(Collective::AllReduce | Collective::Broadcast) => 1,
+        _ if operation.has_size() => 2,
+        _ => 0,
+    };
+    let buffers: u64 = plan.operations.iter().map(buffers).max().unwrap_or(0);
+    let needed = size.saturating_mul(buffers).saturating_mul(ranks.into());
+    if needed <= available {
         return Ok(());
     }
-    let requires = unisono::algorithms_cli::requirements(&algorithm).join(", ");
+    let gib = |bytes: u64| bytes as f64 / f64::from(1 << 30);
     Err(Problem::usage(format!(
-        "{} does not fit {ranks} ranks, it requires: {requires}",
-        algorithm.qualified_name()
+        "--sizes {size}: {ranks} ranks here need {:.1} GiB for their buffers, and {:.1} GiB are free",
+        gib(needed),
+        gib(available)
     )))
+}
+
+/// The memory that processes can have, by /proc/meminfo.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What a row does not say by itself.
+fn remarks(plan: &Plan, ranks: u32) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if ranks == 1 {
+        remarks.push(
+            "# one rank: nothing is sent, and no algorithm runs; -n 2 measures between ranks".to_owned(),
+        );
+    }
+    for operation in plan.operations.iter().filter(|operation| operation.has_size()) {
+        let least = operation.shares(ranks) * plan.dtype.bytes() as u64;
+        let small: Vec<String> =
+            plan.sizes.iter().filter(|&&size| size > 0 && size < least).map(u64::to_string).collect();
+        if !small.is_empty() {
+            let small = small.join(", ");
+            remarks.push(format!(
+                "# {operation}: {small} B is measured as 0 B; its least size here is {least} B"
+            ));
+        }
+    }
+    remarks
 }
 
 /// One rank's part; rank 0 prints.
 fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result<()> {
-    let speaks = comm.group().rank() == 0;
+    let (speaks, ranks) = (comm.group().rank() == 0, comm.group().size());
+    // Every rank finds the same.
+    algorithms_fit(plan, ranks)
+        .map_err(|problem| if speaks { problem } else { Problem::silent(problem.status) })?;
     let mut printed = Ok(());
     let mut say = |text: &str| {
         if speaks && !json && printed.is_ok() {
             printed = print::line(text);
         }
     };
+    remarks(plan, ranks).iter().for_each(|remark| say(remark));
     say(&header());
     let rows = measure(comm, plan, |_, line| say(line))?;
     if plan.algorithms == Algorithms::All {
@@ -181,6 +257,17 @@ mod tests {
         assert_eq!((asked.ranks, told.ranks), (Some(7), None));
         let without_ranks = BenchArguments { ranks: None, ..asked };
         assert_eq!(format!("{told:?}"), format!("{without_ranks:?}"));
+    }
+
+    #[test]
+    fn memory_that_is_not_there_is_refused_before_anything_starts() {
+        assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
+        let refused =
+            |line: &str| memory_is_enough(&plan(&arguments(line)).unwrap(), 4).map_err(|one| one.text);
+        assert_eq!(refused("unisono bench all_reduce,all_gather --sizes 64"), Ok(()));
+        let text = refused("unisono bench all_reduce,all_gather --sizes 64,1024G").unwrap_err();
+        assert!(text.contains("4 ranks here need 8192.0 GiB"), "{text}");
+        assert_eq!(refused("unisono bench barrier --sizes 1024G"), Ok(()));
     }
 
     #[test]

@@ -33,8 +33,8 @@ use timing::{Effort, time};
 pub(crate) enum Algorithms {
     /// The one that the library chooses.
     Cheapest,
-    /// The one of this name.
-    Named(Arc<str>),
+    /// Those of these names; several in turns.
+    Named(Vec<Arc<str>>),
     /// Every one that fits the call, in turns.
     All,
 }
@@ -76,10 +76,19 @@ impl Plan {
 }
 
 impl Algorithms {
+    /// Whether there are several for one call.
+    pub(crate) fn are_compared(&self) -> bool {
+        match self {
+            Algorithms::Cheapest => false,
+            Algorithms::Named(names) => names.len() > 1,
+            Algorithms::All => true,
+        }
+    }
+
     fn apply(&self, case: Case, forecast: &Forecast) -> Vec<Case> {
         let with = |name: &str| Case { algorithm: Some(AlgorithmName::new(name)), ..case.clone() };
         match (self, case.operation.collective()) {
-            (Algorithms::Named(name), _) => vec![with(name)],
+            (Algorithms::Named(names), _) => names.iter().map(|name| with(name)).collect(),
             // On one rank all algorithms are the same.
             (Algorithms::All, Some(collective)) if case.ranks > 1 => {
                 let admitted = forecast.admitted(collective, &case.admit());
@@ -104,7 +113,7 @@ pub(crate) fn measure(
     for cases in &cells {
         let cell = Cell { comm, cases, effort: plan.effort, row: rows.len(), dump: plan.dump.as_deref() };
         let mut measured = cell.measure(&forecast, &mut memory)?;
-        if plan.algorithms == Algorithms::All {
+        if plan.algorithms.are_compared() {
             let best = measured.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
             // A call on one rank can be shorter than a tick of the clock.
             let times_best = |row: &Row| if best > 0.0 { row.median_us / best } else { 1.0 };

@@ -79,6 +79,45 @@ fn a_forced_algorithm_is_the_one_that_runs() {
 }
 
 #[test]
+fn a_list_of_algorithms_is_measured_in_turns() {
+    let arguments = [
+        "bench",
+        "all_reduce,broadcast",
+        "-n",
+        "2",
+        "--sizes",
+        "4K",
+        "--algorithm",
+        "binomial,binomial,k_nomial_4",
+    ];
+    let rows = rows(&unisono(&[&arguments[..], &["--json"]].concat()));
+    let measured: Vec<_> =
+        rows.iter().map(|row| (row["op"].as_str().unwrap(), row["algorithm"].as_str().unwrap())).collect();
+    let [one, other] = ["binomial", "k_nomial_4"];
+    let expected = [("all_reduce", one), ("all_reduce", other), ("broadcast", one), ("broadcast", other)];
+    assert_eq!(measured, expected);
+    for pair in rows.chunks(2) {
+        let best = number(&pair[0], "median_us").min(number(&pair[1], "median_us"));
+        assert!(
+            pair.iter().all(|row| close(number(row, "times_best"), number(row, "median_us") / best)),
+            "{pair:?}"
+        );
+    }
+}
+
+#[test]
+fn what_a_size_or_one_rank_means_is_said_above_the_table() {
+    let done = unisono(&["bench", "all_gather", "-n", "2", "--sizes", "0,7"]);
+    assert!(
+        done.out.starts_with("# all_gather: 7 B is measured as 0 B; its least size here is 8 B\n"),
+        "{}",
+        done.out
+    );
+    let done = unisono(&["bench", "all_reduce", "-n", "1", "--sizes", "64"]);
+    assert!(done.out.starts_with("# one rank: nothing is sent"), "{}", done.out);
+}
+
+#[test]
 fn a_name_fixes_how_many_ranks_lead() {
     let mut predicted = Vec::new();
     for name in ["leaders:1", "leaders:3"] {

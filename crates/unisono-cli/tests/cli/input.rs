@@ -4,7 +4,7 @@ use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 21] = [
+    let cases: [(&[&str], &str); 26] = [
         (&[], "demo, run, bench, calibrate, algo, doctor"),
         (&["fly"], "demo, run, bench, calibrate, algo, doctor"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -12,16 +12,24 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_sum"], "all_reduce, reduce_scatter"),
         (&["bench", "all_reduce", "--algorithm", "magic"], "auto, all, recursive_doubling"),
         (&["bench", "sendrecv", "--algorithm", "ring"], "auto"),
+        (&["bench", "all_reduce", "--algorithm", "ring,lederas"], "the nearest are leaders, "),
+        (&["bench", "all_reduce", "--algorithm", "ring,all"], "auto and all stand alone"),
+        (&["bench", "all_gather", "-n", "3", "--algorithm", "ring,recursive_doubling"], "all_gather"),
+        (&["bench", "all_reduce", "--sizes", "1024G"], "GiB are free"),
+        (&["algo", "verify", "leaders:2"], "ask for leaders"),
         (&["bench", "all_reduce", "--dtype", "f33"], "f64, f32"),
         (&["bench", "all_gather", "--dtype", "opaque"], "need a program that defines them"),
         (&["bench", "all_reduce", "--dtype", "complex64", "--op", "min"], "only sum, prod, avg"),
         (&["bench", "all_reduce", "--sizes", "1Q"], "K, M or G"),
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
-        (&["algo", "show", "magic", "-n", "4"], "all_reduce/ring"),
+        (&["algo", "show", "rings", "-n", "4"], "the nearest are ring, "),
         (&["doctor", "-n", "2", "--flight", "x"], "cannot be used with"),
         (&["calibrate", "-n", "1"], "2..=1024"),
-        (&["algo", "price", "magic", "--ranks", "4", "--bytes", "1K"], "all_reduce/ring"),
+        (
+            &["algo", "price", "all_reduce/rnig", "--ranks", "4", "--bytes", "1K"],
+            "nearest are all_reduce/ring, ",
+        ),
         (&["algo", "price", "ring", "--ranks", "0", "--bytes", "1K"], "1..=32768"),
         (&["algo", "price", "ring", "--ranks", "4", "--bytes", "much"], "K, M or G"),
         (&["algo", "price", "ring", "--ranks", "4", "--bytes", "1K", "--beta-gb-per-s", "-1"], "GB/s from"),

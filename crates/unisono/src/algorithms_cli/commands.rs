@@ -39,8 +39,14 @@ fn named<'a>(registry: &'a Registry, name: Option<&str>) -> Result<Vec<&'a Arc<A
         .filter(|algorithm| algorithm.name == name || algorithm.qualified_name() == name)
         .collect();
     if found.is_empty() {
-        let names: Vec<_> = registry.algorithms().map(|one| one.qualified_name()).collect();
-        return Err(Problem::usage(format!("unknown algorithm {name:?}, one of: {}", names.join(", "))));
+        let nearest = match name.contains('/') {
+            true => registry.nearest_qualified(name).join(", "),
+            false => registry.nearest_of_all(name).join(", "),
+        };
+        let problem = format!(
+            "unknown algorithm {name:?}, the nearest are {nearest}; the command list has all of them"
+        );
+        return Err(Problem::usage(problem));
     }
     Ok(found)
 }
@@ -67,7 +73,7 @@ pub(super) fn fitting(registry: &Registry, name: Option<&str>, shape: &Shape) ->
 }
 
 /// That `algorithm` does not support `shape`. Only its own function knows why, if it requires nothing.
-fn misfit(algorithm: &Algorithm, shape: &Shape) -> String {
+pub fn misfit(algorithm: &Algorithm, shape: &Shape) -> String {
     let (name, requires, ranks) =
         (algorithm.qualified_name(), requirements(algorithm).join(", "), shape.ranks);
     if requires.is_empty() {
@@ -78,7 +84,7 @@ fn misfit(algorithm: &Algorithm, shape: &Shape) -> String {
 }
 
 /// What must hold for an algorithm to be used, in words.
-pub fn requirements(algorithm: &Algorithm) -> Vec<&'static str> {
+fn requirements(algorithm: &Algorithm) -> Vec<&'static str> {
     let requires = algorithm.requires;
     [
         (requires.commutative, "a commutative operator"),
@@ -289,6 +295,10 @@ fn verify(
     json: bool,
     out: &mut dyn Write,
 ) -> Result<()> {
+    if let Some((plain, number)) = name.and_then(|name| name.split_once(':')) {
+        let problem = format!("{plain}:{number}: verify proves every number of leaders, ask for {plain}");
+        return Err(Problem::usage(problem));
+    }
     let algorithms: Vec<&Algorithm> = named(registry, name)?.into_iter().map(|one| &**one).collect();
     let results = verify_range(&algorithms, ranks.clone());
     let results: Vec<_> = algorithms.into_iter().zip(results).collect();
@@ -391,6 +401,8 @@ mod tests {
         assert_eq!(named(&registry, Some("all_reduce/ring")).unwrap().len(), 1);
         assert!(named(&registry, Some("ring")).unwrap().len() > 1);
         assert_eq!(named(&registry, None).unwrap().len(), algorithms().len());
-        assert!(named(&registry, Some("rings")).unwrap_err().text.contains("all_reduce/ring"));
+        let unknown = |name| named(&registry, Some(name)).unwrap_err().text;
+        assert!(unknown("rings").starts_with("unknown algorithm \"rings\", the nearest are ring, "));
+        assert!(unknown("allreduce/ring").contains("the nearest are all_reduce/ring, "));
     }
 }

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use arguments::{AlgoCommands, AlgorithmsArguments, Asked, ask, program_name};
-pub use commands::requirements;
+pub use commands::misfit;
 use problem::{Problem, Result};
 use unisono_schedule::{Algorithm, Registry, Trust};
 
