@@ -6,32 +6,25 @@ use std::path::Path;
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
+use unisono::algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
 use unisono_compare::ComparedOperation;
 
 use crate::plan::Configuration;
 use crate::problem::{Problem, Result};
-use crate::report::{Judged, size_label};
+use crate::report::Judged;
 
 const PANEL_WIDTH: u32 = 460;
 const PANEL_HEIGHT: u32 = 320;
 const COLUMNS_MAX: usize = 3;
 const HEAD_HEIGHT: u32 = 80;
 const LEGEND_STEP: i32 = 150;
-const FONT: &str = "sans-serif";
 /// What the names of our own systems begin with.
 const OURS: &str = "unisono";
 
-/// Okabe and Ito: told apart also by eyes that see fewer colours.
-const COLOURS: [RGBColor; 8] = [
-    RGBColor(213, 94, 0),
-    RGBColor(0, 0, 0),
-    RGBColor(0, 114, 178),
-    RGBColor(0, 158, 115),
-    RGBColor(204, 121, 167),
-    RGBColor(86, 180, 233),
-    RGBColor(230, 159, 0),
-    RGBColor(150, 140, 20),
-];
+fn colour(index: usize) -> RGBColor {
+    let (red, green, blue) = COLOURS[index % COLOURS.len()];
+    RGBColor(red, green, blue)
+}
 
 /// What a panel's vertical axis is.
 #[derive(Clone, Copy)]
@@ -119,7 +112,7 @@ fn lines(cells: &[&Judged], systems: &[&str], axis: Axis) -> Vec<Line> {
 /// Ours are thicker.
 fn style(index: usize, name: &str) -> ShapeStyle {
     let is_ours = name.starts_with(OURS);
-    COLOURS[index % COLOURS.len()].stroke_width(if is_ours { 3 } else { 1 })
+    colour(index).stroke_width(if is_ours { 3 } else { 1 })
 }
 
 type Drawn<'a> = std::result::Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
@@ -170,28 +163,10 @@ fn chart<'a>(
         .draw()?;
     for (index, (name, line)) in systems.iter().zip(lines).enumerate() {
         chart.draw_series(LineSeries::new(line.iter().copied(), style(index, name)))?;
-        let dot = |point: &(f64, f64)| Circle::new(*point, 3, COLOURS[index % COLOURS.len()].filled());
+        let dot = |point: &(f64, f64)| Circle::new(*point, 3, colour(index).filled());
         chart.draw_series(line.iter().map(dot))?;
     }
     Ok(())
-}
-
-fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
-}
-
-/// What lies between powers of two is left without a label.
-fn power_of_two(exponent: f64) -> String {
-    if exponent.fract() == 0.0 { size_label(exponent.exp2()) } else { String::new() }
-}
-
-/// Without zeros that say nothing.
-fn plain(value: f64) -> String {
-    if value >= 10.0 { format!("{value:.0}") } else { format!("{:.1$}", value, digits_after_point(value)) }
-}
-
-fn digits_after_point(value: f64) -> usize {
-    (1.0 - value.log10()).ceil().clamp(0.0, 4.0) as usize
 }
 
 #[cfg(test)]
@@ -236,12 +211,5 @@ mod tests {
         let path = folder.path().join("x.svg");
         draw(record.rows[0].configuration, &judged.iter().collect::<Vec<_>>(), &path).unwrap();
         assert!(!path.exists());
-    }
-
-    #[test]
-    fn axes_are_written_plainly() {
-        let written = [0.01, 0.1, 1.0, 10.0, 100.0, 100_000.0].map(plain);
-        assert_eq!(written, ["0.010", "0.10", "1.0", "10", "100", "100000"]);
-        assert_eq!([10.0, 10.5, 26.0].map(power_of_two), ["1 K", "", "64 M"]);
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::bar::{Bar, Ratio, Verdict, bar};
 use crate::bootstrap::{CONFIDENCE, interval};
 use crate::judge::{PROBE_TOLERANCE, Reference, Rounds, median};
-use crate::plan::{Cell, Configuration, Size};
+use crate::plan::{Cell, Configuration};
 use crate::plot;
 use crate::problem::{Result, While};
 use crate::raw::{Note, Record};
@@ -260,11 +260,6 @@ fn summary_row(record: &Record, one: &Judged, ours: &str, other: &str, is_best: 
         u8::from(is_best),
         bar_text(wanted)
     )
-}
-
-/// As axes write it.
-pub(crate) fn size_label(bytes: f64) -> String {
-    Size(bytes.round() as u64).to_string().replace("iB", "")
 }
 
 #[cfg(test)]

@@ -122,6 +122,9 @@ pub(crate) struct BenchArguments {
     /// one with the lowest predicted cost; all: every one that fits, in turns.
     #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
     pub(crate) algorithm: Vec<String>,
+    /// Draw time against size to FILE, an SVG picture: a line for each algorithm, dashed what was predicted.
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
     /// Write the input and output of the last call of each row to DIR/<row>.
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,

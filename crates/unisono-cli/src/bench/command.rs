@@ -11,7 +11,7 @@ use unisono_transport_tcp::environment::Placement;
 use super::operations::MeasuredOperation;
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
-use super::{Algorithms, Plan, measure};
+use super::{Algorithms, Plan, measure, plot};
 use crate::arguments::{ALL, AUTO, BenchArguments};
 use crate::print;
 use crate::problem::{Problem, Result};
@@ -33,12 +33,13 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
     };
     algorithms_fit(&plan, ranks)?;
     memory_is_enough(&plan, ranks)?;
+    plan.plot.as_deref().map_or(Ok(()), plot::check)?;
     launch(&Job::of_this_program(ranks, rank_arguments(&arguments))?, Arc::new(Spokesman))
 }
 
 /// The arguments of a rank: the same bench without the number of ranks, so that it joins the job it is started in.
 fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
-    let BenchArguments { operations, ranks: _, sizes, dtype, op, algorithm, dump, json } = arguments;
+    let BenchArguments { operations, ranks: _, sizes, dtype, op, algorithm, plot, dump, json } = arguments;
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<OsString> = vec![
         "bench".into(),
@@ -53,6 +54,9 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     if let Some(op) = op {
         words.extend(["--op".into(), op.name().into()]);
     }
+    if let Some(plot) = plot {
+        words.extend(["--plot".into(), plot.into()]);
+    }
     if let Some(dump) = dump {
         words.extend(["--dump".into(), dump.into()]);
     }
@@ -63,7 +67,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
 }
 
 fn plan(arguments: &BenchArguments) -> Result<Plan> {
-    let BenchArguments { operations, sizes, dtype, op, algorithm, dump, .. } = arguments;
+    let BenchArguments { operations, sizes, dtype, op, algorithm, plot, dump, .. } = arguments;
     let reduces = operations.iter().any(|operation| operation.reduces());
     match op {
         Some(op) if !reduces => {
@@ -95,8 +99,15 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         op,
         effort: if algorithms.are_compared() { Effort::COMPARING } else { Effort::THOROUGH },
         algorithms,
+        plot: plot.clone(),
         dump: dump.clone(),
     };
+    if let (Some(plot), false) =
+        (plot, operations.iter().any(|one| one.has_size()) && sizes.iter().any(|&size| size > 0))
+    {
+        let problem = format!("--plot {}: nothing that has a size is measured", plot.display());
+        return Err(Problem::usage(problem));
+    }
     for (&operation, name) in plan.named() {
         algorithm_exists(operation, name)?;
     }
@@ -225,7 +236,12 @@ fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result
     comm.close()?;
     printed?;
     // Only rank 0 fails: if another rank failed, the launcher might end rank 0 before it has printed.
-    if speaks { judge(&rows) } else { Ok(()) }
+    if !speaks {
+        return Ok(());
+    }
+    let drawn = plan.plot.as_deref().map_or(Ok(()), |path| plot::write(&rows, path));
+    judge(&rows)?;
+    drawn
 }
 
 fn judge(rows: &[Row]) -> Result<()> {
@@ -250,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_told_all_but_the_number_of_ranks() {
-        let line = "unisono bench all_reduce,barrier -n 7 --sizes 3K,64 --dtype i8 --op max --dump d --json";
+        let line = "unisono bench all_reduce,barrier -n 7 --sizes 3K,64 --dtype i8 --op max --plot p --dump d --json";
         let asked = arguments(line);
         let told = rank_arguments(&asked).join(" ".as_ref()).into_string().unwrap();
         let told = arguments(&format!("unisono {told}"));

@@ -4,6 +4,7 @@ mod case;
 pub(crate) mod command;
 mod dump;
 pub(crate) mod operations;
+mod plot;
 #[cfg(test)]
 mod prediction_tests;
 pub(crate) mod report;
@@ -47,6 +48,8 @@ pub(crate) struct Plan {
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
     pub(crate) algorithms: Algorithms,
+    /// The file for a picture of the rows.
+    pub(crate) plot: Option<PathBuf>,
     /// The folder for the input and output of the last call of each row.
     pub(crate) dump: Option<PathBuf>,
     pub(crate) effort: Effort,
@@ -283,6 +286,7 @@ mod tests {
             dtype: DType::I16,
             op: ReduceOp::Max,
             algorithms: Algorithms::All,
+            plot: None,
             dump: None,
             effort: Effort { blocks_max: 3, time: Duration::from_millis(20) },
         }

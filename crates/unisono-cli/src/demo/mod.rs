@@ -54,6 +54,7 @@ pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
         dtype: DType::F32,
         op: ReduceOp::Sum,
         algorithms: Algorithms::Cheapest,
+        plot: None,
         dump: None,
         effort: EFFORT,
     };

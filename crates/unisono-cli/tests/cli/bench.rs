@@ -118,6 +118,28 @@ fn what_a_size_or_one_rank_means_is_said_above_the_table() {
 }
 
 #[test]
+fn a_picture_has_a_line_for_every_algorithm() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.svg");
+    let path = path.to_str().unwrap();
+    let bench = ["bench", "all_reduce", "-n", "2", "--sizes", "64,4K"];
+    let done = unisono(&[&bench[..], &["--algorithm", "ring,direct", "--plot", path]].concat());
+    assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
+    let picture = std::fs::read_to_string(path).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.trim_end().ends_with("</svg>"), "{picture}");
+    for word in ["2 ranks, f32 sum", "all_reduce", "ring", "direct", "time, us", "size, bytes", "64 B", "4 K"]
+    {
+        assert!(picture.contains(word), "{word} in {picture}");
+    }
+    for (file, operation) in
+        [("/dev/null/x.svg", "all_reduce"), ("/dev/full", "all_reduce"), (path, "barrier")]
+    {
+        let done = unisono(&["bench", operation, "-n", "2", "--sizes", "64", "--plot", file]);
+        assert!(!done.status.success() && done.err.contains(&format!("--plot {file}: ")), "{}", done.err);
+    }
+}
+
+#[test]
 fn a_name_fixes_how_many_ranks_lead() {
     let mut predicted = Vec::new();
     for name in ["leaders:1", "leaders:3"] {

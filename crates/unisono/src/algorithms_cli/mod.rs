@@ -3,6 +3,7 @@
 //! Hidden, except for [`algorithms_main`]: the rest is for the program `unisono`.
 
 pub mod arguments;
+pub mod axis;
 mod commands;
 pub mod forecast;
 mod price;
