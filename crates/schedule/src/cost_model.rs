@@ -54,6 +54,9 @@ impl CostModel {
         piece_bytes: 512 << 10,
     };
 
+    /// Whose figures [`CostModel::LOOPBACK`] are, for people.
+    pub const LOOPBACK_MACHINE: &str = "TCP over loopback on two idle cores of an Intel Xeon with AVX-512";
+
     /// The same link with `ranks` ranks on a host of `cores` cores.
     ///
     /// ```

@@ -33,7 +33,8 @@ pub(crate) enum Commands {
     Run(RunArguments),
     /// Measures operations and checks every element of their results.
     Bench(BenchArguments),
-    /// Measures the parameters of the cost model, and prints them for UNISONO_COST_MODEL.
+    /// Measures the parameters of the cost model, and prints them for UNISONO_COST_MODEL. Takes about 1.5 s for each
+    /// rank but the first.
     Calibrate(CalibrateArguments),
     /// Lists, shows and proves the algorithms, and predicts their times.
     Algo {

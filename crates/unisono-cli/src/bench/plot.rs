@@ -10,7 +10,10 @@ use unisono::algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
 use super::report::Row;
 use crate::problem::{Problem, Result};
 
-const PANEL_WIDTH: u32 = 520;
+const PANEL_WIDTH: u32 = 660;
+/// At the right of a panel.
+const LEGEND_WIDTH: u32 = 150;
+const LEGEND_STEP: i32 = 17;
 const PANEL_HEIGHT: u32 = 380;
 const COLUMNS_MAX: usize = 3;
 const HEAD_HEIGHT: u32 = 44;
@@ -95,11 +98,28 @@ fn series<'a>(rows: &[&'a Row]) -> Vec<Series<'a>> {
     all
 }
 
+/// The colours are used again, then with thin lines.
+fn style(index: usize) -> ShapeStyle {
+    let (red, green, blue) = COLOURS[index % COLOURS.len()];
+    RGBColor(red, green, blue).stroke_width(if index < COLOURS.len() { 2 } else { 1 })
+}
+
+fn legend<'a>(area: &DrawingArea<SVGBackend<'a>, Shift>, all: &[Series<'_>]) -> Drawn<'a> {
+    for (index, one) in all.iter().enumerate() {
+        let top = 40 + LEGEND_STEP * index as i32;
+        area.draw(&PathElement::new(vec![(0, top + 6), (20, top + 6)], style(index)))?;
+        area.draw(&Text::new(one.name.to_owned(), (26, top), (FONT, 12)))?;
+    }
+    Ok(())
+}
+
 fn chart<'a>(panel: &DrawingArea<SVGBackend<'a>, Shift>, operation: &str, all: &[Series<'_>]) -> Drawn<'a> {
     let points = || all.iter().flat_map(|one| one.measured.iter().chain(&one.predicted));
     let (left, right) = range(points().map(|point| point.0));
     let (low, high) = range(points().map(|point| point.1));
-    let mut chart = ChartBuilder::on(panel)
+    let (area, right_of_it) = panel.split_horizontally(PANEL_WIDTH - LEGEND_WIDTH);
+    legend(&right_of_it, all)?;
+    let mut chart = ChartBuilder::on(&area)
         .caption(operation, (FONT, 15))
         .margin(10)
         .x_label_area_size(38)
@@ -115,28 +135,19 @@ fn chart<'a>(panel: &DrawingArea<SVGBackend<'a>, Shift>, operation: &str, all: &
         .y_desc("time, us")
         .draw()?;
     for (index, one) in all.iter().enumerate() {
-        let (red, green, blue) = COLOURS[index % COLOURS.len()];
-        let colour = RGBColor(red, green, blue);
-        let line = LineSeries::new(one.measured.iter().copied(), colour.stroke_width(2));
-        chart
-            .draw_series(line)?
-            .label(one.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-        chart.draw_series(one.measured.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
+        let style = style(index);
+        chart.draw_series(LineSeries::new(one.measured.iter().copied(), style))?;
+        let dot = |point: &(f64, f64)| Circle::new(*point, 3, style.filled());
+        chart.draw_series(one.measured.iter().map(dot))?;
         let predicted = one.predicted.iter().copied();
         chart.draw_series(DashedLineSeries::new(
             predicted,
             DASH_PIXELS,
             DASH_PIXELS,
-            colour.stroke_width(1),
+            style.stroke_width(1),
         ))?;
     }
-    let mut legend = chart.configure_series_labels();
-    legend
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3));
-    legend.label_font((FONT, 12)).draw()
+    Ok(())
 }
 
 #[cfg(test)]

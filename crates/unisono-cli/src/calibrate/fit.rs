@@ -108,13 +108,15 @@ impl Calibration {
     pub(crate) fn table(&self) -> String {
         let gamma =
             self.gamma_gb_per_s.map_or("too fast to measure".to_owned(), |gamma| format!("{gamma:.2} GB/s"));
+        let pairs = if self.pairs == 1 { "1 pair".to_owned() } else { format!("{} pairs", self.pairs) };
         let mut text = format!(
-            "# {} pair(s) of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
-            self.pairs, self.alpha_us, self.beta_gb_per_s, "parameter", "median", "p10", "p90", "how"
+            "# {} of ranks: alpha {:.2} us, beta {:.2} GB/s, gamma {gamma}\n#{:<21} {:>10} {:>10} {:>10}  {}\n",
+            pairs, self.alpha_us, self.beta_gb_per_s, "parameter", "median", "p10", "p90", "how"
         );
         for Parameter { name, median, p10, p90, how } in &self.parameters {
             text += &format!("{name:<22} {median:>10} {p10:>10} {p90:>10}  {how}\n");
         }
+        text += "# to use these figures, set this for all ranks; those of rank 0 count:\n";
         text + &format!("UNISONO_COST_MODEL={}", self.line)
     }
 }

@@ -5,6 +5,7 @@
 
 mod fit;
 mod probe;
+mod progress;
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use unisono_transport_tcp::job_settings::JobSettings;
 use crate::arguments::CalibrateArguments;
 use crate::print;
 use crate::problem::{Problem, Result};
-use crate::run::output::Spokesman;
 use crate::run::{Job, launch};
 use fit::{Calibration, Samples};
 use probe::{measure, measure_on_one_core};
+use progress::Progress;
 
 /// How many ranks to start by default.
 const RANKS_DEFAULT: u32 = 2;
@@ -39,7 +40,7 @@ pub(crate) fn calibrate(arguments: &CalibrateArguments) -> Result<()> {
     if arguments.json {
         words.push("--json".into());
     }
-    launch(&Job::of_this_program(ranks, words)?, Arc::new(Spokesman))
+    launch(&Job::of_this_program(ranks, words)?, Arc::new(Progress::start(ranks)))
 }
 
 /// One rank's part; rank 0 prints.

@@ -98,3 +98,26 @@ fn a_person_reads_a_table_of_predictions() {
     assert!(done.out.contains("predicted (us)") && done.out.contains("alpha"), "{}", done.out);
     assert!(done.out.lines().any(|line| line.starts_with("barrier/") && line.ends_with("chosen")));
 }
+
+/// Whose figures they are, and how to get one's own.
+#[test]
+fn a_prediction_says_whose_figures_it_uses() {
+    let last = |options: &[&str], cost_model: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_unisono"));
+        command.args(["algo", "price", "all_reduce/ring", "--ranks", "4", "--bytes", "1M"]).args(options);
+        let done = command.env("UNISONO_COST_MODEL", cost_model).output().unwrap();
+        let out = String::from_utf8(done.stdout).unwrap();
+        out.lines().last().unwrap_or_default().to_owned()
+    };
+    let built_in = last(&[], "");
+    assert!(
+        built_in.starts_with("# figures: built in, TCP over loopback on two idle cores of "),
+        "{built_in}"
+    );
+    assert!(built_in.ends_with("export $(unisono calibrate -n 2 | tail -1)"), "{built_in}");
+    assert_eq!(last(&[], "latency_ns=9"), "# figures: UNISONO_COST_MODEL");
+    let alpha = last(&["--alpha-us", "2"], "latency_ns=9");
+    assert_eq!(alpha, "# figures: --alpha-us; the others: UNISONO_COST_MODEL");
+    let all = last(&["--alpha-us", "2", "--beta-gb-per-s", "1", "--gamma-gb-per-s", "1"], "");
+    assert_eq!(all, "# figures: --alpha-us, --beta-gb-per-s, --gamma-gb-per-s");
+}

@@ -42,6 +42,7 @@ fn what_is_measured_has_its_spread_and_becomes_the_cost_model() {
 #[test]
 fn the_last_line_is_for_the_shell() {
     let done = unisono(&["calibrate"]);
+    assert!(done.err.is_empty(), "no bar without a terminal: {}", done.err);
     assert!(done.status.success() && done.out.contains("alpha") && done.out.contains("p90"), "{}", done.err);
     let cost_model = done.out.lines().last().unwrap().strip_prefix("UNISONO_COST_MODEL=").unwrap();
     assert!(predicted_us(cost_model, "all_reduce/ring", "1M") > 0.0);

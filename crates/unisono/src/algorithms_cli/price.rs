@@ -28,12 +28,14 @@ struct Prediction {
     received_bytes: u64,
     reduced_bytes: u64,
     predicted_us: f64,
+    /// Whose figures these are computed from.
+    figures: String,
     /// Whether a call that names no algorithm runs this one.
     chosen: bool,
 }
 
 impl Prediction {
-    fn new(choice: &Choice, cost: &Cost, bytes: u64, forecast: &Forecast) -> Prediction {
+    fn new(choice: &Choice, cost: &Cost, bytes: u64, forecast: &Forecast, figures: &Figures) -> Prediction {
         let algorithm = &choice.algorithm;
         let pick = forecast.pick(algorithm.collective, bytes, &Admit::ANY);
         Prediction {
@@ -47,6 +49,7 @@ impl Prediction {
             received_bytes: cost.received.of(bytes),
             reduced_bytes: cost.reduced.of(bytes),
             predicted_us: forecast.microseconds_of(cost, choice, bytes),
+            figures: figures.whose.clone(),
             chosen: pick.as_ref() == Some(choice),
         }
     }
@@ -64,14 +67,16 @@ impl Prediction {
 /// Prints the predictions. Algorithms that may not be used are named at the end.
 pub(super) fn price(arguments: &PriceArguments, registry: &Registry, out: &mut dyn Write) -> Result<()> {
     let &PriceArguments { ranks, bytes, json, .. } = arguments;
-    let model = cost_model(arguments)?;
+    let figures = Figures::asked_for(arguments)?;
+    let model = figures.model;
     let hosts = vec![0; ranks as usize];
     let forecast = Forecast::new(registry.clone(), model.shape(&hosts), model);
     let (mut predictions, mut refused) = (Vec::new(), Vec::new());
     for choice in fitting(registry, arguments.name.as_deref(), &forecast.shape)? {
         match registry.facts(&choice.algorithm, &choice.shape) {
             Ok(facts) => {
-                predictions.extend(facts.cost.map(|cost| Prediction::new(&choice, &cost, bytes, &forecast)));
+                let prediction = |cost| Prediction::new(&choice, &cost, bytes, &forecast, &figures);
+                predictions.extend(facts.cost.map(prediction));
             }
             Err(refusal) => refused.push(refusal.to_string()),
         }
@@ -80,6 +85,7 @@ pub(super) fn price(arguments: &PriceArguments, registry: &Registry, out: &mut d
         print::document(out, &predictions)?;
     } else {
         table(&predictions, &assumptions(&model, ranks), out)?;
+        print::line(out, &figures.line())?;
     }
     if refused.is_empty() { Ok(()) } else { Err(Problem::failed("no prediction", refused.join("; "))) }
 }
@@ -94,22 +100,60 @@ fn table(predictions: &[Prediction], assumptions: &str, out: &mut dyn Write) -> 
     predictions.iter().try_for_each(|one| print::line(out, &one.line()))
 }
 
-/// The cost model of this machine, or of the network that the arguments describe.
-fn cost_model(arguments: &PriceArguments) -> Result<CostModel> {
-    let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
-    let here =
-        JobSettings::from_config(&Config::from_environment()?)?.cost_model(&Group::world(0, ranks), &[]);
-    if alpha_us.is_none() && beta_gb_per_s.is_none() && gamma_gb_per_s.is_none() {
-        return Ok(here);
+/// Of `unisono calibrate -n 2`, rounded up; measured: 1.5 s.
+const CALIBRATE_SECONDS: u32 = 2;
+
+/// The figures of the cost model, and where they are from.
+struct Figures {
+    model: CostModel,
+    whose: String,
+    /// Whether nobody has measured or named any.
+    are_built_in: bool,
+}
+
+impl Figures {
+    /// Those of the network that the arguments describe, else of `UNISONO_COST_MODEL`, else the built-in ones.
+    fn asked_for(arguments: &PriceArguments) -> Result<Figures> {
+        let &PriceArguments { ranks, alpha_us, beta_gb_per_s, gamma_gb_per_s, .. } = arguments;
+        let config = Config::from_environment()?;
+        let here = JobSettings::from_config(&config)?.cost_model(&Group::world(0, ranks), &[]);
+        let (whose, are_built_in) = match config.cost_model {
+            Some(_) => ("UNISONO_COST_MODEL".to_owned(), false),
+            None => (format!("built in, {}", CostModel::LOOPBACK_MACHINE), true),
+        };
+        let options = [
+            ("--alpha-us", alpha_us),
+            ("--beta-gb-per-s", beta_gb_per_s),
+            ("--gamma-gb-per-s", gamma_gb_per_s),
+        ];
+        let (given, left): (Vec<_>, Vec<_>) = options.into_iter().partition(|(_, value)| value.is_some());
+        if given.is_empty() {
+            return Ok(Figures { model: here, whose, are_built_in });
+        }
+        let given: Vec<&str> = given.into_iter().map(|(name, _)| name).collect();
+        let others = if left.is_empty() { String::new() } else { format!("; the others: {whose}") };
+        // A GB/s is 1,000,000 fs per byte.
+        let fs_per_byte = |gb_per_s: f64| (1e6 / gb_per_s).round() as u64;
+        let model = CostModel {
+            latency_ns: alpha_us.map_or(here.latency_ns, |alpha| (alpha * 1e3).round() as u64),
+            wire_fs_per_byte: beta_gb_per_s.map_or(here.wire_fs_per_byte, fs_per_byte),
+            reduce_fs_per_byte: gamma_gb_per_s.map_or(here.reduce_fs_per_byte, fs_per_byte),
+            ..here.textbook()
+        };
+        Ok(Figures { model, whose: format!("{}{others}", given.join(", ")), are_built_in: false })
     }
-    // A GB/s is 1,000,000 fs per byte.
-    let fs_per_byte = |gb_per_s: f64| (1e6 / gb_per_s).round() as u64;
-    Ok(CostModel {
-        latency_ns: alpha_us.map_or(here.latency_ns, |alpha| (alpha * 1e3).round() as u64),
-        wire_fs_per_byte: beta_gb_per_s.map_or(here.wire_fs_per_byte, fs_per_byte),
-        reduce_fs_per_byte: gamma_gb_per_s.map_or(here.reduce_fs_per_byte, fs_per_byte),
-        ..here.textbook()
-    })
+
+    /// The last line of the table.
+    fn line(&self) -> String {
+        let own = match self.are_built_in {
+            true => format!(
+                "; for those of this machine, in about {CALIBRATE_SECONDS} s: \
+                 export $(unisono calibrate -n 2 | tail -1)"
+            ),
+            false => String::new(),
+        };
+        format!("# figures: {}{own}", self.whose)
+    }
 }
 
 fn assumptions(model: &CostModel, ranks: u32) -> String {
@@ -126,8 +170,9 @@ fn assumptions(model: &CostModel, ranks: u32) -> String {
             model.ranks_per_core_thousandths.max(1_000) as f64 / 1e3
         ),
     };
+    let noun = if ranks == 1 { "rank" } else { "ranks" };
     format!(
-        "# {ranks} ranks; alpha {alpha:.2} us, beta {beta:.2} GB/s, gamma {gamma:.2} GB/s, {processor}; \
+        "# {ranks} {noun}; alpha {alpha:.2} us, beta {beta:.2} GB/s, gamma {gamma:.2} GB/s, {processor}; \
          messages and bytes of the busiest rank"
     )
 }
