@@ -3,6 +3,8 @@
 //! No other file reads the environment. A value that cannot be obeyed is an error that names variable, value and
 //! problem; an empty variable counts as absent.
 
+mod in_effect;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -14,6 +16,7 @@ use unisono_communicator::{Algorithm, Error, Result};
 use crate::environment::{self, Placement};
 use crate::job_settings::Checksum;
 use crate::secret::SecretSource;
+pub use in_effect::SetVariable;
 
 /// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
 /// sends.
@@ -385,31 +388,10 @@ fn without_value(name: &str) -> Error {
     configuration(name, "", "it has neither a value nor a default")
 }
 
-/// A variable of this process's environment that says something to us.
-#[derive(Clone, Debug)]
-pub struct SetVariable {
-    /// Its name: a setting's own, or that of another tool.
-    pub name: String,
-    /// Its value.
-    pub value: String,
-    /// The setting; `None` for a name that begins with `UNISONO_` and is none.
-    pub knob: Option<&'static Knob>,
-}
-
 /// The variables of this process's environment that are settings or are named like ours, by name.
 pub fn set_variables() -> Vec<SetVariable> {
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
-    let variables = std::env::vars_os().map(|(name, value)| (text(name), text(value)));
-    let mut set: Vec<SetVariable> = variables
-        .filter(|(_, value)| !value.is_empty())
-        .map(|(name, value)| {
-            let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
-            SetVariable { knob: KNOBS.iter().find(is_it), name, value }
-        })
-        .filter(|one| one.knob.is_some() || one.name.starts_with("UNISONO_"))
-        .collect();
-    set.sort_by(|one, other| one.name.cmp(&other.name));
-    set
+    in_effect::in_effect(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
 }
 
 #[cfg(test)]

@@ -1,0 +1,53 @@
+//! Which variables of this process's environment say something to us, for `unisono doctor`.
+
+use super::{KNOBS, Knob};
+
+/// A variable that is set.
+#[derive(Clone, Debug)]
+pub struct SetVariable {
+    /// Its name: a setting's own, or that of another tool.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The setting; `None` for a name that begins with `UNISONO_` and is none.
+    pub knob: Option<&'static Knob>,
+}
+
+/// Those of `variables` that are settings or are named like ours, by name.
+pub(super) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
+    let mut set: Vec<SetVariable> = variables
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| {
+            let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
+            SetVariable { knob: KNOBS.iter().find(is_it), name, value }
+        })
+        .filter(|one| one.knob.is_some() || one.name.starts_with("UNISONO_"))
+        .collect();
+    set.sort_by(|one, other| one.name.cmp(&other.name));
+    set
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_and_what_looks_like_one_are_found() {
+        let set = [
+            ("UNISONO_SPIN", "3"),
+            ("PATH", "/bin"),
+            ("WORLD_SIZE", "2"),
+            ("RANK", ""),
+            ("UNISONO_JOB", "a"),
+        ];
+        let found = in_effect(set.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter());
+        let found: Vec<_> =
+            found.iter().map(|one| (one.name.as_str(), one.knob.map(|knob| knob.name))).collect();
+        let expected = [
+            ("UNISONO_JOB", Some("UNISONO_JOB")),
+            ("UNISONO_SPIN", None),
+            ("WORLD_SIZE", Some("UNISONO_WORLD_SIZE")),
+        ];
+        assert_eq!(found, expected);
+    }
+}
