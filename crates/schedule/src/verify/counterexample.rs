@@ -237,10 +237,8 @@ pub enum Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim { figures } => {
-                let figures: Vec<String> = figures.iter().map(WrongFigure::to_string).collect();
-                formatter.write_str(&figures.join("; "))
-            }
+            Self::Claim { figures } => formatter
+                .write_str(&figures.iter().map(WrongFigure::to_string).collect::<Vec<_>>().join("; ")),
             Self::Panicked { rank: Some(rank), text } => {
                 write!(formatter, "building the schedule of rank {rank} panicked: {text}")
             }

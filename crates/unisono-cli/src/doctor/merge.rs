@@ -51,16 +51,16 @@ pub(super) struct Placed {
     pub(super) doing: Option<String>,
     /// The line that called.
     pub(super) site: Option<String>,
-    pub(super) state: State,
+    pub(super) state: RankState,
 }
 
 /// A standing in one word, with what is known beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum State {
+pub(super) enum RankState {
     /// In a call, or in a send or receive.
     Inside,
-    /// As [`State::Inside`], and the communicator is revoked.
+    /// As [`RankState::Inside`], and the communicator is revoked.
     Failed,
     /// It has finished all that it called.
     Finished,
@@ -216,12 +216,12 @@ impl<'a> Group<'a> {
             (None, None) => (None, None, false),
         };
         let state = match standing {
-            Standing::NoRecord => State::NoRecord,
-            Standing::Absent => State::Absent,
-            _ if is_inside && status.is_some_and(|status| status.first_cause.is_some()) => State::Failed,
-            _ if is_inside => State::Inside,
-            Standing::Nothing => State::Nothing,
-            Standing::Finished(_) | Standing::Inside(_) => State::Finished,
+            Standing::NoRecord => RankState::NoRecord,
+            Standing::Absent => RankState::Absent,
+            _ if is_inside && status.is_some_and(|status| status.first_cause.is_some()) => RankState::Failed,
+            _ if is_inside => RankState::Inside,
+            Standing::Nothing => RankState::Nothing,
+            Standing::Finished(_) | Standing::Inside(_) => RankState::Finished,
         };
         let since = status.and_then(|status| status.awaited_since_ms).filter(|_| is_inside);
         let waited =

@@ -1,6 +1,6 @@
 //! Who is where, as a table that stays a screen: where there are many ranks, those that are alike share a row.
 
-use super::merge::{Placed, State, Verdict, ranks_text};
+use super::merge::{Placed, RankState, Verdict, ranks_text};
 use crate::print::Table;
 
 /// The most rows of one communicator. If there would be more, ranks share them.
@@ -79,12 +79,12 @@ fn cells(row: &[&Placed]) -> Vec<String> {
     let waits = if awaited.is_empty() { "-".to_owned() } else { ranks_text(&awaited) };
     let pids: Vec<String> = row.iter().filter_map(|one| Some(one.pid?.to_string())).collect();
     let state = match row[0].state {
-        State::Inside => "inside",
-        State::Failed => "failed in it",
-        State::Finished => "finished it",
-        State::Nothing => "no call yet",
-        State::Absent => "not open here",
-        State::NoRecord => "no record",
+        RankState::Inside => "inside",
+        RankState::Failed => "failed in it",
+        RankState::Finished => "finished it",
+        RankState::Nothing => "no call yet",
+        RankState::Absent => "not open here",
+        RankState::NoRecord => "no record",
     };
     vec![
         numbers(&ranks),
@@ -155,7 +155,7 @@ mod tests {
             pid: Some(1000 + rank),
             doing: Some(format!("call {call} barrier(0 x u8)")),
             site: Some("src/deep/train.rs:7".to_owned()),
-            state: State::Inside,
+            state: RankState::Inside,
         }
     }
 

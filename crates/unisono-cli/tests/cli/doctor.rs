@@ -276,8 +276,18 @@ fn settings_in_effect_are_listed_and_wrong_ones_marked() {
     assert!(row("UNISONO_SPIN_US ").ends_with(" 70"), "{out}");
     assert!(row("UNISONO_SPIN ").contains("unknown") && out.contains("UNISONO_SPIN is no setting"), "{out}");
     assert!(row("within a host").ends_with("the system's"), "{out}");
-    let out = with(&[("UNISONO_SPIN_US", "soon")]);
-    assert!(out.contains("no job starts: UNISONO_SPIN_US=soon: "), "{out}");
+    for (name, value) in [
+        ("UNISONO_SPIN_US", "soon"),
+        ("UNISONO_COST_MODEL", "latency=3"),
+        ("UNISONO_BACKEND", "nccl"),
+        ("UNISONO_ALGORITHM", "rnig"),
+    ] {
+        let out = with(&[(name, value)]);
+        assert!(out.contains(&format!("no job starts: {name}={value}: ")), "{out}");
+    }
     let out = with(&[("XDG_RUNTIME_DIR", "/nowhere"), ("TMPDIR", "/dev/null")]);
-    assert!(out.contains("runtime directory      not usable: ") && out.contains("cannot meet"), "{out}");
+    assert!(
+        out.contains("runtime directory            not usable: ") && out.contains("cannot meet"),
+        "{out}"
+    );
 }

@@ -7,8 +7,10 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unisono::{BACKENDS, World};
+use unisono_schedule::{Choice, Registry};
 use unisono_transport_tcp::BACKEND;
 use unisono_transport_tcp::config::{Config, set_variables};
+use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::listen_address;
 use unisono_transport_tcp::secret::runtime_directory;
 
@@ -26,13 +28,13 @@ pub(super) struct Machine {
     pub(super) container: Option<&'static str>,
     pub(super) clock_source: Option<String>,
     pub(super) cores: Cores,
-    pub(super) network: Network,
+    pub(super) network: HostNetwork,
     pub(super) limits: Limits,
     pub(super) tcp: Tcp,
     /// Where ranks of one host meet, or why they cannot.
     #[serde(serialize_with = "usable_or_problem")]
     pub(super) runtime_directory: Result<String, String>,
-    /// Why the settings cannot be obeyed, if so. Everything else is then told for the defaults.
+    /// Why the settings cannot be obeyed, if so. If they cannot even be read, the rest is told for the defaults.
     pub(super) settings_problem: Option<String>,
     pub(super) settings: Vec<Setting>,
     pub(super) backends: Vec<Backend>,
@@ -57,7 +59,7 @@ pub(super) struct Cores {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Network {
+pub(super) struct HostNetwork {
     pub(super) interfaces: Vec<NetworkInterface>,
     /// Where ranks of the job listen that the settings describe; without one, those of one host.
     #[serde(serialize_with = "usable_or_problem")]
@@ -121,13 +123,16 @@ impl Machine {
     /// Reads all of it; judged for `ranks`, else for the ranks that the settings or the cores suggest.
     pub(super) fn read(ranks: Option<u32>) -> unisono::Result<Machine> {
         let (config, settings_problem) = match Config::from_environment() {
-            Ok(config) => (config, None),
+            Ok(config) => {
+                let problem = problem(&config);
+                (config, problem)
+            }
             Err(error) => (Config::from_lookup(&|_| None)?, Some(error.to_string())),
         };
         let cores = Cores::read();
         let of_job = Some(config.placement.world_size()).filter(|&ranks| ranks > 1);
         let ranks = ranks.or(of_job).unwrap_or(cores.usable.max(2));
-        let network = Network::read(&config);
+        let network = HostNetwork::read(&config);
         let runtime = runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory);
         let marks = |path: &str| Path::new(path).exists();
         Ok(Machine {
@@ -157,6 +162,22 @@ impl Machine {
             network,
         })
     }
+}
+
+/// Why no job starts with these settings.
+fn problem(config: &Config) -> Option<String> {
+    if !BACKENDS.contains(&config.backend.as_str()) {
+        return Some(format!("UNISONO_BACKEND={}: this build has {}", config.backend, BACKENDS.join(", ")));
+    }
+    if let Some(name) =
+        config.algorithm.as_deref().filter(|name| !Choice::is_known(&Registry::built_in(), name))
+    {
+        let nearest = Registry::built_in().nearest_of_all(name).join(", ");
+        return Some(format!(
+            "UNISONO_ALGORITHM={name}: no algorithm has this name, the nearest are {nearest}"
+        ));
+    }
+    JobSettings::from_config(config).err().map(|error| error.to_string())
 }
 
 impl Cores {
@@ -196,8 +217,8 @@ fn quota() -> Option<f64> {
     v2.into_iter().chain(v1).reduce(f64::min)
 }
 
-impl Network {
-    fn read(config: &Config) -> Network {
+impl HostNetwork {
+    fn read(config: &Config) -> HostNetwork {
         let interface = |one: if_addrs::Interface| NetworkInterface {
             address: one.ip(),
             mtu: line(&format!("/sys/class/net/{}/mtu", one.name)).and_then(|text| text.parse().ok()),
@@ -206,7 +227,7 @@ impl Network {
                 .and_then(|text| text.parse().ok()),
             name: one.name,
         };
-        Network {
+        HostNetwork {
             interfaces: if_addrs::get_if_addrs().unwrap_or_default().into_iter().map(interface).collect(),
             listens_on: listen_address(config).map_err(|error| error.to_string()),
             towards_others: towards_others(),
@@ -289,7 +310,7 @@ fn congestion_problem(_name: &str) -> Option<String> {
 }
 
 impl Backend {
-    fn of(name: &'static str, network: &Network, config: &Config) -> Backend {
+    fn of(name: &'static str, network: &HostNetwork, config: &Config) -> Backend {
         let problem = match (name, &network.listens_on) {
             (BACKEND, Ok(address)) => {
                 World::listen(SocketAddr::new(*address, 0), config).err().map(|error| error.to_string())

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::print;
 use crate::problem::Result;
-use facts::{Cores, Limits, Machine, Network, Tcp};
+use facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 use slow::{Finding, findings};
 
 /// The JSON document.
@@ -46,7 +46,7 @@ impl Page {
     }
 
     fn row(&mut self, name: &str, value: impl Display) {
-        self.text += &format!("  {name:<22} {value}\n");
+        self.text += &format!("  {name:<28} {value}\n");
     }
 }
 
@@ -93,7 +93,7 @@ fn cores(cores: &Cores, page: &mut Page) {
     page.row("scheduling", format!("{}, nice {}", known(&cores.policy), known(&cores.nice)));
 }
 
-fn network(network: &Network, page: &mut Page) {
+fn network(network: &HostNetwork, page: &mut Page) {
     page.section("network");
     for one in &network.interfaces {
         let speed = one.megabits_per_s.map_or(String::new(), |speed| format!(", {speed} Mbit/s"));
@@ -107,7 +107,7 @@ fn network(network: &Network, page: &mut Page) {
     page.row("to other hosts", others.unwrap_or_else(|| "no default route of IPv4".to_owned()));
 }
 
-fn named(network: &Network, address: std::net::IpAddr) -> String {
+fn named(network: &HostNetwork, address: std::net::IpAddr) -> String {
     network.interface_of(address).map_or(String::new(), |one| format!(" ({})", one.name))
 }
 

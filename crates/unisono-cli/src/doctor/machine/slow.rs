@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::facts::{Cores, Limits, Machine, Network, Tcp};
+use super::facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 
 /// Clock sources that a process reads without asking the kernel.
 const FAST_CLOCKS: [&str; 6] =
@@ -27,10 +27,9 @@ fn finding(what: impl Into<String>, remedy: impl Into<String>) -> Option<Finding
 /// All of it, what is worst first.
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     let broken = [
-        machine
-            .settings_problem
-            .as_ref()
-            .and_then(|problem| finding(format!("no job starts: {problem}"), "set it right")),
+        machine.settings_problem.as_ref().and_then(|problem| {
+            finding(format!("no job starts: {problem}"), "give it a value that can be obeyed, or unset it")
+        }),
         machine.runtime_directory.as_ref().err().and_then(|problem| {
             finding(
                 format!("ranks of one host cannot meet without a launcher: {problem}"),
@@ -53,7 +52,7 @@ fn of_settings(machine: &Machine) -> Vec<Finding> {
     let told = |one: &super::facts::Setting| {
         finding(
             format!("{} is no setting, it changes nothing", one.name),
-            "compare its name with docs or unset it",
+            "spell it as docs/settings.md does, or unset it",
         )
     };
     unknown.filter_map(told).collect()
@@ -117,7 +116,9 @@ fn of_limits(limits: &Limits, ranks: u32) -> Vec<Finding> {
                 ),
             };
             finding(
-                format!("{soft} open files, and a rank among {ranks} needs up to {needed}: joining fails"),
+                format!(
+                    "{soft} open files, and a rank among {ranks} needs up to {needed}: connections may fail"
+                ),
                 remedy,
             )
         }),
@@ -141,21 +142,22 @@ fn of_tcp(tcp: &Tcp) -> Vec<Finding> {
     let all = [
         tcp.within_host.as_ref().zip(tcp.within_host_problem.as_ref()).and_then(|(name, problem)| {
             let system = between.unwrap_or("the system's");
+            let allow = "sysctl -w net.ipv4.tcp_allowed_congestion_control";
             finding(
                 format!("within this host {name} cannot be set ({problem}), so it stays {system}"),
-                format!("sysctl -w net.ipv4.tcp_allowed_congestion_control=\"{name} {system}\", or modprobe tcp_{name}"),
+                format!("modprobe tcp_{name}, or {allow}=\"{name} {system}\""),
             )
         }),
         between.filter(|name| *name == "bbr").and_then(|_| {
             finding(
-                "bbr between hosts: it sends at a pace that it measures, and falls behind where many ranks share a link",
-                "sysctl -w net.ipv4.tcp_congestion_control=dctcp with switches that mark, else reno or cubic; measure both",
+                "bbr between hosts: it sends at a pace of its own, and falls behind where ranks share a link",
+                "measure with another: sysctl -w net.ipv4.tcp_congestion_control=reno, or dctcp if switches mark",
             )
         }),
         between.filter(|name| *name == "cubic").and_then(|_| {
             finding(
-                "cubic between hosts: made for long ways, it fills the buffers of switches and then loses packets",
-                "with switches that mark, sysctl -w net.ipv4.tcp_congestion_control=dctcp; measure both",
+                "cubic between hosts: it fills the buffers of switches, and then loses packets",
+                "measure with another: sysctl -w net.ipv4.tcp_congestion_control=dctcp, if switches mark",
             )
         }),
         most(tcp.tcp_rmem).and_then(|most| {
@@ -174,7 +176,7 @@ fn of_tcp(tcp: &Tcp) -> Vec<Finding> {
     all.into_iter().flatten().collect()
 }
 
-fn of_network(network: &Network) -> Vec<Finding> {
+fn of_network(network: &HostNetwork) -> Vec<Finding> {
     let address = network.towards_others;
     let interface = address.and_then(|address| network.interface_of(address));
     let slow = interface.and_then(|one| Some((one, one.megabits_per_s?)));
