@@ -329,7 +329,11 @@ fn report(
     if json {
         print::document(out, &all)?;
     } else {
-        let range = format!("{} to {} ranks", ranks.start(), ranks.end());
+        let range = match (ranks.start(), ranks.end()) {
+            (1, 1) => "1 rank".to_owned(),
+            (first, last) if first == last => format!("{first} ranks"),
+            (first, last) => format!("{first} to {last} ranks"),
+        };
         all.iter().try_for_each(|one| print::line(out, &one.line(&range)))?;
     }
     if all.iter().all(|one| one.proved) { Ok(()) } else { Err(Problem::reported()) }
@@ -339,7 +343,13 @@ impl Verified {
     fn line(&self, range: &str) -> String {
         let Verified { collective, name, shapes, steps, counterexample, .. } = self;
         match counterexample {
-            None => format!("{collective}/{name}: proved for {range}: {shapes} shapes, {steps} steps"),
+            None if *shapes == 0 => {
+                format!("{collective}/{name}: it fits no group of {range}, nothing is proved")
+            }
+            None => {
+                let noun = if *shapes == 1 { "shape" } else { "shapes" };
+                format!("{collective}/{name}: proved for {range}: {shapes} {noun}, {steps} steps")
+            }
             Some(counterexample) => format!("wrong: {counterexample}"),
         }
     }

@@ -37,10 +37,13 @@ fn a_programs_own_algorithm_is_listed_shown_proved_and_priced() {
     assert_eq!((status, shown.matches("recv_reduce").count()), (0, 2), "{shown}");
     let (status, proved, _) = asked(&own, "prog verify pair --ranks 1..4");
     assert_eq!(
-        (status, proved.contains("all_reduce/pair: proved for 1 to 4 ranks: 1 shapes")),
+        (status, proved.contains("all_reduce/pair: proved for 1 to 4 ranks: 1 shape, ")),
         (0, true),
         "{proved}"
     );
+    let (status, verified, _) = asked(&own, "prog verify pair --ranks 3");
+    let nothing = "all_reduce/pair: it fits no group of 3 ranks, nothing is proved\n";
+    assert_eq!((status, verified.as_str()), (0, nothing));
     let (status, priced, _) = asked(&own, "prog price pair --ranks 2 --bytes 1K --alpha-us 1 --json");
     let priced: serde_json::Value = serde_json::from_str(&priced).unwrap();
     assert_eq!((status, &priced[0]["rounds"], &priced[0]["sent_bytes"]), (0, &1.into(), &1024.into()));
@@ -65,8 +68,7 @@ fn a_wrong_claim_is_told_by_the_figures_that_differ() {
     let true_cost = verify(&pair("pair", true), &Shape::new(2)).unwrap().cost;
     let wrong = move |_: &Shape| Cost { messages: 8, peers: 3, ..true_cost };
     let own = [Arc::new((*pair("pair", true)).clone().cost(wrong))];
-    let expected =
-        "all_reduce/pair with 2 ranks: messages: claimed 8, counted 2; peers: claimed 3, counted 1";
+    let expected = "messages: claimed 8, counted 2; peers: claimed 3, counted 1";
     let (_, verified, _) = asked(&own, "prog verify pair --ranks 2");
     assert_eq!(verified, format!("wrong: all_reduce/pair with 2 ranks: {expected}\n"));
     let (_, _, priced) = asked(&own, "prog price pair --ranks 2 --bytes 1K");
