@@ -83,12 +83,16 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
     let done = doctor(folder.path(), &[]);
     assert!(done.status.success() && done.err.is_empty(), "{}", done.err);
     let lines: Vec<&str> = done.out.lines().collect();
-    let [summary, header, rank0, _, rank2, "", world] = lines[..] else { panic!("{}", done.out) };
+    let [summary, header, rank0, rank1, rank2, "", world] = lines[..] else { panic!("{}", done.out) };
     assert!(summary.contains(": records of ranks 0-2, the last written "), "{summary}");
     assert!(header.starts_with("communicator  rank  host") && header.ends_with("waits for"), "{header}");
     let pid = format!(" {} ", std::process::id());
     assert!(rank0.contains("call 2 all_reduce(1000 x f32, sum, in place), doctor.rs:"), "{rank0}");
-    assert!(rank0.contains(&pid) && rank0.contains("failed in it") && rank0.contains(" rank "), "{rank0}");
+    assert!(rank0.contains(&pid) && rank0.contains("failed in it"), "{rank0}");
+    assert!(
+        [rank0, rank1].iter().any(|row| row.contains(" s  rank ")),
+        "who waits for whom: {rank0}, {rank1}"
+    );
     assert!(rank2.contains("call 1 barrier(0 x u8)") && rank2.contains("finished it"), "{rank2}");
     let start = "world: ranks 0,1 are in call 2 all_reduce(1000 x f32, sum, in place) at ";
     assert!(world.starts_with(start), "{world}");
@@ -105,8 +109,8 @@ fn a_rank_that_has_not_called_is_named_by_the_records_of_all() {
         (&"inside".into(), &2.into())
     );
     assert_eq!(verdicts[0]["ranks"][0]["pid"], std::process::id());
-    let waited = verdicts[0]["ranks"].as_array().unwrap().iter().filter_map(|one| one["waited_s"].as_f64());
-    assert!(waited.into_iter().any(|waited_s| waited_s >= 0.2), "{verdicts}");
+    let waited = |one: &Value| one["waited_s"].is_number() && one["awaited_since_ms"].is_number();
+    assert!(verdicts[0]["ranks"].as_array().unwrap().iter().any(waited), "{verdicts}");
     assert_eq!(verdicts[0]["ranks"][2]["at"], "no_record");
     assert!(verdicts[0]["text"].as_str().unwrap().contains("; rank 2 left no record"), "{verdicts}");
 }
