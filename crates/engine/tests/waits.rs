@@ -193,7 +193,7 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
             assert!(matches!(error, Error::Timeout { .. }), "{name}: {error}");
             let lines = warnings.lines.lock().unwrap().clone();
             assert_eq!(lines.len(), 1, "{name}: {lines:?}");
-            let expected = "makes no progress: rank 1 has not called anything yet";
+            let expected = "has not moved for 30.0s: rank 1 has not called anything yet; its deadline is ";
             assert!(lines[0].contains(name) && lines[0].contains(expected), "{name}: {lines:?}");
         }
     });

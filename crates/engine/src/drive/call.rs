@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::{CallGate, Enclosing, Heard, Peers};
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Descriptor,
-    Error, GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
+    Error, Group, GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
 };
 
 use crate::drive::crowding::Crowding;
@@ -166,7 +166,8 @@ impl ActiveCall {
             Due::Attention(attention) => {
                 let mut awaited = Vec::new();
                 self.awaited(links, &mut awaited);
-                attention.pay(gate, &self.info(), &awaited, self.number);
+                let info = self.info();
+                self.wait.pay(attention, gate, &info, &awaited, self.number);
                 Ok(())
             }
         }
@@ -204,7 +205,10 @@ impl ActiveCall {
     }
 
     /// Gives the run back to the planner.
-    pub(crate) fn finish<L>(self, engine: &mut Engine<L>, bytes: u64) -> Outcome {
+    pub(crate) fn finish<L: Links>(self, engine: &mut Engine<L>, group: &Group, bytes: u64) -> Outcome {
+        if self.wait.has_warned() {
+            self.wait.tell_end(group, &self.info(), engine.links.now());
+        }
         let outcome = Outcome::done(bytes, self.planned.run.plan.algorithm);
         engine.planner.put_back(self.planned);
         outcome

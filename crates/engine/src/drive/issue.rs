@@ -85,7 +85,7 @@ impl<L: Links + 'static> Shared<L> {
         }
         gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers);
-        Ok(active.finish(&mut guard, bytes))
+        Ok(active.finish(&mut guard, gate.group(), bytes))
     }
 
     /// Queues an asynchronous collective, for whoever holds the links.

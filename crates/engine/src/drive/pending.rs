@@ -186,7 +186,7 @@ impl<L: Links + 'static> Shared<L> {
         let ActiveRequest { active, mut call } = *finished;
         self.gate.board().leave(active.number);
         let bytes = buffers_bytes(&call.buffers.borrow());
-        let outcome = active.finish(engine, bytes);
+        let outcome = active.finish(engine, self.gate.group(), bytes);
         request.finish(Ok(outcome), Some(call.buffers));
         self.queue.pop();
         Ok(Step::Moved)

@@ -9,7 +9,7 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use unisono_backend::CallGate;
-use unisono_communicator::{GroupRank, Severity, deadline_after, log};
+use unisono_communicator::{Group, GroupRank, Severity, deadline_after, log};
 
 use crate::drive::drive_loop::SLEEP_MAX;
 use crate::options::EngineOptions;
@@ -40,6 +40,8 @@ pub(crate) struct Wait {
     asked: Option<Instant>,
     ask_pause: Duration,
     has_warned: bool,
+    /// The rank that it waited for when it was last looked after: the last in turn, as far as is known.
+    late: Option<GroupRank>,
     /// The number of the call that was asked about.
     asked_about: Option<u64>,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Attention {
     pub(crate) warns: bool,
     /// The ranks that it waits for.
     pub(crate) asks: bool,
+    /// For how long nothing has moved.
+    pub(crate) still: Duration,
 }
 
 impl Wait {
@@ -76,6 +80,7 @@ impl Wait {
             asked: None,
             ask_pause: Duration::ZERO,
             has_warned: false,
+            late: None,
             asked_about: None,
         }
     }
@@ -119,7 +124,10 @@ impl Wait {
         }
         let next = deadline.min(self.ask_at(still_since, options.probe_after));
         self.next = Some(if self.has_warned { next } else { next.min(warn_at) });
-        if warns || asks { Due::Attention(Attention { warns, asks }) } else { Due::Nothing }
+        if !warns && !asks {
+            return Due::Nothing;
+        }
+        Due::Attention(Attention { warns, asks, still: now.saturating_duration_since(still_since) })
     }
 
     /// The last `time` does not count.
@@ -159,24 +167,52 @@ impl Wait {
     }
 }
 
-impl Attention {
+impl Wait {
     /// Notifies the log and the ranks of `call`, which waits for `awaited`, the next one first; the ranks are asked
     /// about their call `number`.
-    pub(crate) fn pay(self, gate: &CallGate, call: &dyn Display, awaited: &[GroupRank], number: u64) {
-        let board = gate.board();
-        let Some(&next) = awaited.first() else { return };
-        board.await_rank(Some(next));
-        if self.warns {
-            let status = board.note_of(next, number);
-            let (rank, next) = (gate.group().own_job_rank().get(), gate.group().job_rank(next));
-            log(Severity::Warn, Some(rank), format_args!("{call} makes no progress: rank {next} {status}"));
+    pub(crate) fn pay(
+        &mut self,
+        attention: Attention,
+        gate: &CallGate,
+        call: &dyn Display,
+        awaited: &[GroupRank],
+        number: u64,
+    ) {
+        let (board, group) = (gate.board(), gate.group());
+        board.await_rank(awaited.first().copied());
+        self.late = board.awaited_in_turn(awaited.to_vec(), number).last().copied();
+        if attention.warns {
+            let status = |rank| format!("rank {} {}", group.job_rank(rank), board.note_of(rank, number));
+            let mut named: Vec<GroupRank> = awaited.first().into_iter().copied().chain(self.late).collect();
+            named.dedup();
+            let mut who: Vec<String> = named.into_iter().map(status).collect();
+            if who.is_empty() {
+                who.push("no rank has sent".to_owned());
+            }
+            let (who, still, timeout) = (who.join("; "), attention.still, self.timeout);
+            let text =
+                format_args!("{call} has not moved for {still:.1?}: {who}; its deadline is {timeout:?}");
+            log(Severity::Warn, Some(group.own_job_rank().get()), text);
         }
-        if self.asks {
+        if attention.asks {
             board.begin_round();
             for &rank in awaited.iter().take(ASKED_AT_ONCE_MAX) {
                 gate.control().ask(rank, number);
             }
         }
+    }
+
+    /// Whether a line in the log has warned of the call.
+    pub(crate) fn has_warned(&self) -> bool {
+        self.has_warned
+    }
+
+    /// The end of a call of which a line has warned, so that whoever reads it learns that the job goes on.
+    pub(crate) fn tell_end(&self, group: &Group, call: &dyn Display, now: Instant) {
+        let last = self.late.map(|rank| format!("; rank {} came last", group.job_rank(rank)));
+        let (waited, last) = (self.waited(now), last.unwrap_or_default());
+        let text = format_args!("{call} went on and has finished after {waited:.1?}{last}");
+        log(Severity::Warn, Some(group.own_job_rank().get()), text);
     }
 }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Counts, DType, Descriptor, Determinism, Error, Group, ReduceOp,
-    Result, UserFunction,
+    Result, Severity, UserFunction, is_logged, log,
 };
-use unisono_schedule::{Choice, Schedule};
+use unisono_schedule::{Choice, Facts, Schedule};
 
 use crate::options::EngineOptions;
 use crate::plan::header::CallHeader;
@@ -132,6 +132,9 @@ impl Planner {
             determinism: options.determinism,
         };
         let (choice, facts) = self.selector.choose(collective, descriptor, counts, options)?;
+        if is_logged(Severity::Debug) {
+            self.log_choice((&choice, &facts), algorithm, descriptor, counts);
+        }
         let schedule = self.schedule(&choice)?;
         let element_bytes = descriptor.dtype.bytes() as u64;
         let piece = piece_bytes(self.piece_bytes, facts.scratch_chunks, element_bytes);
@@ -141,6 +144,24 @@ impl Planner {
         let plan = Arc::new(Plan::new(&choice, schedule, &key, &self.group, piece, identity));
         let header = CallHeader::new(descriptor, 0, plan.algorithm_hash, piece);
         Ok(Box::new(Planned { request, run: Run::new(plan, header), reducer: Reducer::nothing(), op: None }))
+    }
+
+    /// Says what a new plan is made of; later calls of the same shape use it as it is.
+    fn log_choice(
+        &self,
+        (choice, facts): (&Choice, &Facts),
+        forced: Option<AlgorithmName>,
+        descriptor: &Descriptor,
+        counts: &Counts,
+    ) {
+        let predicted = self.selector.predicted((choice, facts), descriptor, counts);
+        let predicted = predicted.map(|time| format!(", predicted to take {time:.1?}")).unwrap_or_default();
+        // `leaders:4` is `leaders` with a number; a collective without an algorithm of the name has the cheapest.
+        let is_it = |name: &str| name.split(':').next() == Some(choice.algorithm.name);
+        let is_forced = forced.and_then(|name| name.text().ok()).is_some_and(is_it);
+        let why = if is_forced { "asked for" } else { "the cheapest" };
+        let rank = self.group.own_job_rank().get();
+        log(Severity::Debug, Some(rank), format_args!("plans {descriptor} by {choice}, {why}{predicted}"));
     }
 
     /// Keeps a finished run for the next call of its shape, and drops the one that was unused for longest.

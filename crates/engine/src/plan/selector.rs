@@ -1,6 +1,8 @@
 //! Which algorithm runs a call: the one that is forced, or the cheapest that fits. Nothing here changes, so any thread
 //! may ask at any time; who registers an algorithm puts another selector in its place.
 
+use std::time::Duration;
+
 use unisono_communicator::{
     AlgorithmName, CallOptions, Collective, Counts, Descriptor, Determinism, Error, Group, Place, ReduceOp,
     Result,
@@ -99,9 +101,7 @@ impl Selector {
                 Err(unknown) => return Err(Error::invalid("algorithm", unknown.to_string())),
             }
         }
-        let elements = vector_elements(collective, descriptor.count, counts, self.shape.ranks);
-        let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
-        let bytes = bytes.unwrap_or(UNEVEN_BYTES_ASSUMED);
+        let bytes = self.bytes(collective, descriptor, counts);
         let cheapest = self.chooser.choose(collective, bytes, &admit).ok_or_else(|| Error::Unsupported {
             what: format!("{descriptor} with a fixed summation tree, or with such an operator or place"),
             backend: "engine",
@@ -109,5 +109,24 @@ impl Selector {
         })?;
         let facts = self.registry.facts(cheapest, &shape).map_err(Error::refused)?;
         Ok((Choice { algorithm: cheapest.clone(), shape }, facts))
+    }
+    /// How long a call by this algorithm is predicted to take; `None` for an algorithm whose cost is not known.
+    pub(super) fn predicted(
+        &self,
+        (choice, facts): (&Choice, &Facts),
+        descriptor: &Descriptor,
+        counts: &Counts,
+    ) -> Option<Duration> {
+        let bytes = self.bytes(choice.algorithm.collective, descriptor, counts);
+        let width = choice.algorithm.width(&choice.shape);
+        let predicted_ns = |cost| self.cost_model.predicted_ns_of(cost, &choice.shape, width, bytes);
+        facts.cost.as_ref().map(predicted_ns).map(Duration::from_nanos)
+    }
+
+    /// The size by which the algorithm of a call is chosen.
+    fn bytes(&self, collective: Collective, descriptor: &Descriptor, counts: &Counts) -> u64 {
+        let elements = vector_elements(collective, descriptor.count, counts, self.shape.ranks);
+        let bytes = elements.map(|elements| elements.saturating_mul(descriptor.dtype.bytes() as u64));
+        bytes.unwrap_or(UNEVEN_BYTES_ASSUMED)
     }
 }

@@ -87,11 +87,12 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
         let gate = &self.shared.gate;
         match self.wait.look(now, &self.shared.options) {
             Due::Nothing => Ok(()),
-            Due::End => Err(self.waiting().late(gate.peers(), now)),
+            Due::End => Err(self.waiting().late(&self.wait, gate.peers(), now)),
             Due::Attention(due) => {
                 let number = super::call_asked_about(gate);
                 self.wait.ask_about(number);
-                super::pay(due, gate, &self.waiting(), number);
+                let waiting = self.waiting();
+                super::pay(due, &mut self.wait, gate, &waiting, number);
                 Ok(())
             }
         }
@@ -115,9 +116,9 @@ impl<L: Links + 'static> Task<L> for OneMessage<'_, '_, L> {
 }
 
 impl<L: Links + 'static> OneMessage<'_, '_, L> {
-    fn waiting(&self) -> WaitingTransfer<'_> {
-        let Borrowed { descriptor, site, .. } = &self.borrowed;
-        WaitingTransfer { descriptor, site: *site, wait: &self.wait }
+    fn waiting(&self) -> WaitingTransfer {
+        let Borrowed { descriptor, site, .. } = self.borrowed;
+        WaitingTransfer { descriptor, site }
     }
 }
 
@@ -155,6 +156,10 @@ impl<L: Links + 'static> Shared<L> {
             }
             let OneMessage { borrowed, wait, .. } = task;
             if let Some(result) = borrowed.result {
+                if wait.has_warned() && result.is_ok() {
+                    let waiting = WaitingTransfer { descriptor, site };
+                    wait.tell_end(self.gate.group(), &waiting, guard.links.now());
+                }
                 return result;
             }
             // The transfer has begun: it gets memory of its own, so that other threads can go on with it.

@@ -19,7 +19,7 @@ mod transfer;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments, Severity, log};
+use unisono_communicator::{Error, GroupRank, Operation, Outcome, Peer, Result, Segments};
 
 use crate::drive::Pause;
 use crate::drive::request::Request;
@@ -45,18 +45,10 @@ fn call_asked_about(gate: &CallGate) -> u64 {
 
 /// Notifies the log and the rank that `waiting` waits for. A rank that has closed is not asked: its stream shows what
 /// it has sent.
-fn pay(due: Attention, gate: &CallGate, waiting: &WaitingTransfer<'_>, number: u64) {
-    match waiting.awaited() {
-        Some(peer) => {
-            let asks = due.asks && !gate.board().closings().has_closed(peer);
-            Attention { asks, ..due }.pay(gate, waiting, &[peer], number);
-        }
-        None if due.warns => {
-            let rank = gate.group().own_job_rank().get();
-            log(Severity::Warn, Some(rank), format_args!("{waiting} makes no progress: no rank has sent"));
-        }
-        None => {}
-    }
+fn pay(due: Attention, wait: &mut Wait, gate: &CallGate, waiting: &WaitingTransfer, number: u64) {
+    let awaited = waiting.awaited();
+    let asks = due.asks && awaited.is_some_and(|peer| !gate.board().closings().has_closed(peer));
+    wait.pay(Attention { asks, ..due }, gate, waiting, awaited.as_slice(), number);
 }
 
 /// All sends and receives of one communicator that are not finished.
@@ -386,16 +378,17 @@ impl PointToPoint {
         for owned in self.owned_mut() {
             match owned.wait.look(now, options) {
                 Due::Nothing => {}
-                Due::End => return Err(owned.waiting().late(gate.peers(), now)),
+                Due::End => return Err(owned.waiting().late(&owned.wait, gate.peers(), now)),
                 Due::Attention(mut due) => {
                     owned.wait.ask_about(number);
-                    let awaited = owned.waiting().awaited();
+                    let waiting = owned.waiting();
+                    let awaited = waiting.awaited();
                     due.asks &= awaited.is_some_and(|peer| !asked.contains(&peer));
                     due.asks &= asked.len() < ASKED_AT_ONCE_MAX;
                     due.warns &= !has_warned;
                     has_warned |= due.warns;
                     asked.extend(awaited.filter(|_| due.asks));
-                    pay(due, gate, &owned.waiting(), number);
+                    pay(due, &mut owned.wait, gate, &waiting, number);
                 }
             }
         }

@@ -121,8 +121,8 @@ impl Owned {
     }
 
     /// What is asked for, and where.
-    pub(super) fn waiting(&self) -> WaitingTransfer<'_> {
-        WaitingTransfer { descriptor: &self.call.descriptor, site: self.call.site, wait: &self.wait }
+    pub(super) fn waiting(&self) -> WaitingTransfer {
+        WaitingTransfer { descriptor: self.call.descriptor, site: self.call.site }
     }
 
     fn end(&mut self, result: Result<Outcome>) {
@@ -159,19 +159,18 @@ fn staged(call: &OwnedCall) -> Result<Option<Vec<u8>>> {
 }
 
 /// A send or receive that waits.
-pub(super) struct WaitingTransfer<'q> {
-    pub(super) descriptor: &'q Descriptor,
+pub(super) struct WaitingTransfer {
+    pub(super) descriptor: Descriptor,
     pub(super) site: Site,
-    pub(super) wait: &'q Wait,
 }
 
-impl fmt::Display for WaitingTransfer<'_> {
+impl fmt::Display for WaitingTransfer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}", self.descriptor, self.site)
     }
 }
 
-impl WaitingTransfer<'_> {
+impl WaitingTransfer {
     /// The only rank that can end the wait.
     pub(super) fn awaited(&self) -> Option<GroupRank> {
         match self.descriptor.peer {
@@ -182,29 +181,29 @@ impl WaitingTransfer<'_> {
 
     /// The transfer as errors name it.
     fn info(&self) -> CallInfo {
-        CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, *self.descriptor) }
+        CallInfo { site: Some(self.site.into()), ..CallInfo::new(0, self.descriptor) }
     }
 
-    /// The error of its passed deadline, on this rank of `peers`.
-    pub(super) fn late(&self, peers: &Peers, now: Instant) -> Error {
+    /// The error of its passed deadline, after this `wait` on this rank of `peers`.
+    pub(super) fn late(&self, wait: &Wait, peers: &Peers, now: Instant) -> Error {
         let own = peers.group().own_rank();
         let (rank, status) = match (self.descriptor.operation, self.awaited()) {
-            (Operation::Send, Some(peer)) => (peer, self.answered(peer, peers, "has not received")),
-            (_, Some(peer)) => (peer, self.answered(peer, peers, "has not sent")),
+            (Operation::Send, Some(peer)) => (peer, answered(wait, peer, peers, "has not received")),
+            (_, Some(peer)) => (peer, answered(wait, peer, peers, "has not sent")),
             (_, None) => (own, "waits for any rank, and none has sent".to_owned()),
         };
         let not_arrived = vec![Awaited { rank: peers.group().job_rank(rank), status }];
         let reported_by = peers.group().own_job_rank();
-        let waited = self.wait.waited(now);
+        let waited = wait.waited(now);
         Error::Timeout { call: Box::new(self.info()), reported_by, waited, not_arrived }
     }
+}
 
-    /// What the awaited rank has not done, and what it has answered when it was asked.
-    fn answered(&self, peer: GroupRank, peers: &Peers, missing: &str) -> String {
-        match self.wait.asked_about() {
-            Some(number) => format!("{missing} and {}", peers.board().note_of(peer, number)),
-            None => missing.to_owned(),
-        }
+/// What the awaited rank has not done, and what it has answered when it was asked.
+fn answered(wait: &Wait, peer: GroupRank, peers: &Peers, missing: &str) -> String {
+    match wait.asked_about() {
+        Some(number) => format!("{missing} and {}", peers.board().note_of(peer, number)),
+        None => missing.to_owned(),
     }
 }
 
