@@ -240,7 +240,7 @@ impl Job for TcpJob {
     fn join(&self, rank: u32) -> Result<Member> {
         let listener = self.listeners[rank as usize].lock().unwrap().take().unwrap();
         let membership = Membership { rank, ..self.members.clone() };
-        let world = World::start(membership, listener, &self.config).unwrap();
+        let world = World::start(membership, listener, &self.config)?;
         let communicator = world.communicator()?;
         Ok(Member { communicator, groups: Box::new(world.clone()), keep: Box::new(world) })
     }

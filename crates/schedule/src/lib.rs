@@ -56,7 +56,7 @@ pub use fraction::Fraction;
 pub use intern::{INTERNED_BYTES_MAX, INTERNED_MAX, NotInterned, intern};
 pub use layout::Layout;
 pub use refused::{Refusal, Refused};
-pub use registry::{FIRST_USE_STEPS_MAX, Facts, PROOF_STEPS_MAX, Registry, Trust};
+pub use registry::{FIRST_USE_STEPS_MAX, Facts, PROOF_STEPS_MAX, Registry, Trust, nearest_names};
 pub use schedule::Schedule;
 pub use shape::Shape;
 pub use step::{Action, STEP_BYTES_MAX, Slot, Step, StepIndex};

@@ -148,17 +148,17 @@ impl Registry {
 
     /// The names of a collective's algorithms that are most like `name`, the nearest first.
     pub fn nearest(&self, collective: Collective, name: &str) -> Vec<&'static str> {
-        nearest(self.algorithms().filter(|one| one.collective == collective).map(|one| one.name), name)
+        nearest_names(self.algorithms().filter(|one| one.collective == collective).map(|one| one.name), name)
     }
 
     /// As [`Registry::nearest`], among the names of all collectives.
     pub fn nearest_of_all(&self, name: &str) -> Vec<&'static str> {
-        nearest(self.algorithms().map(|one| one.name), name)
+        nearest_names(self.algorithms().map(|one| one.name), name)
     }
 
     /// As [`Registry::nearest`], among the qualified names, such as `all_reduce/ring`.
     pub fn nearest_qualified(&self, name: &str) -> Vec<String> {
-        nearest(self.algorithms().map(|one| one.qualified_name()), name)
+        nearest_names(self.algorithms().map(|one| one.qualified_name()), name)
     }
 
     /// What is known of an algorithm for `shape`. For one from outside this proves it the first time.
@@ -279,7 +279,8 @@ fn problem_of(name: &str) -> Option<&'static str> {
     }
 }
 
-fn nearest<T: AsRef<str> + Ord>(names: impl Iterator<Item = T>, name: &str) -> Vec<T> {
+/// The three of `names` that are most like `name`, the nearest first.
+pub fn nearest_names<T: AsRef<str> + Ord>(names: impl Iterator<Item = T>, name: &str) -> Vec<T> {
     let mut names: Vec<T> = names.collect();
     names.sort_unstable();
     names.dedup();

@@ -1,106 +1,46 @@
-//! Every setting, in one table: name, unit, default, the names of other tools that are also accepted, meaning.
+//! What a process is told: by its environment, or in code.
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `knobs.rs` | the table: name, unit, default, the names of other tools that are also accepted, meaning |
+//! | `source.rs` | reads and checks single values |
+//! | `check.rs` | what can be checked only on this machine, or of several settings together |
+//! | `in_effect.rs` | which of them are set, for `unisono doctor` |
+//! | `unknown.rs` | variables that look like settings and are none |
+//! | `page.rs` | the table as docs/settings.md |
 //!
 //! No other file reads the environment. A value that cannot be obeyed is an error that names variable, value and
 //! problem; an empty variable counts as absent.
 
+mod check;
 mod in_effect;
+mod knobs;
+mod page;
+mod source;
+#[cfg(test)]
+mod tests;
+mod unknown;
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Algorithm, Error, Result};
+use unisono_communicator::{Algorithm, Error, LogLevel, Result};
+
+pub use in_effect::SetVariable;
+pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
+pub use page::settings_page;
+pub(crate) use source::{Source, configuration, parse};
 
 use crate::environment::{self, Placement};
 use crate::job_settings::Checksum;
 use crate::secret::SecretSource;
-pub use in_effect::SetVariable;
 
 /// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
 /// sends.
 pub const RANKS_MAX: u32 = 65_535;
-
-/// The largest size that a setting can ask for.
-const BYTES_MAX: u64 = 1 << 30;
-
-/// A direction must hold the largest element, or calls in place wait for each other.
-const BUFFER_BYTES_MIN: u64 = 128 << 10;
-
-/// One setting.
-#[derive(Clone, Copy, Debug)]
-pub struct Knob {
-    /// The environment variable.
-    pub name: &'static str,
-    /// The unit of a number, or the form of a text.
-    pub unit: &'static str,
-    /// The value when nothing is set, in the same form; empty for none.
-    pub default: &'static str,
-    /// Variables of other tools that are read when ours is not set, first match wins.
-    pub also: &'static [&'static str],
-    /// What it does.
-    pub doc: &'static str,
-}
-
-const fn knob(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    also: &'static [&'static str],
-    doc: &'static str,
-) -> Knob {
-    Knob { name, unit, default, also, doc }
-}
-
-/// All settings.
-///
-/// The four of placement are also found under the names that launchers set, see [`crate::environment`].
-#[rustfmt::skip]
-pub const KNOBS: &[Knob] = &[
-    knob("UNISONO_RANK", "rank", "", &["RANK"], "this process's place in the job, from 0"),
-    knob("UNISONO_WORLD_SIZE", "ranks", "", &["WORLD_SIZE"], "number of ranks of the job"),
-    knob("UNISONO_LOCAL_RANK", "rank", "", &["LOCAL_RANK"], "this process's place on its host, from 0"),
-    knob("UNISONO_LOCAL_WORLD_SIZE", "ranks", "", &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
-        "number of ranks on this host; equal to the world size, it says that no rank is elsewhere"),
-    knob("UNISONO_STORE", "host:port", "", &[], "where ranks meet, hosted by the launcher"),
-    knob("UNISONO_SECRET_FILE", "path", "", &[],
-        "32 random bytes in a file of mode 0600; else unisono/secret in the user's configuration directory, if there"),
-    knob("UNISONO_SECRET_FD", "descriptor", "", &[],
-        "instead of a file: the inherited reading end of a pipe that holds these 32 bytes"),
-    knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
-    knob("UNISONO_MASTER_ADDRESS", "host", "", &["MASTER_ADDR"], "the host of rank 0, when nobody hosts a store"),
-    knob("UNISONO_MASTER_PORT", "port", "", &["MASTER_PORT"],
-        "a port of that host; the one above it is ours, this one belongs to torch"),
-    knob("UNISONO_INTERFACE", "list", "", &["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"],
-        "network interfaces to listen on: name prefixes with commas, =name exactly, ^a,b any but these"),
-    knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
-    knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"], "what tells hosts apart, instead of host name and boot id"),
-    knob("UNISONO_BACKEND", "auto, tcp, nccl, ccl or hccl", "auto", &[], "who does the work"),
-    knob("UNISONO_ALGORITHM", "name", "", &[], "the algorithm of every call that has it, instead of the cheapest"),
-    knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],
-        "parameters of the cost model, as unisono calibrate prints them; rank 0's are used by all"),
-    knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
-    knob("UNISONO_WARN_AFTER_S", "s", "30", &[], "a call that takes longer logs whom it waits for"),
-    knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
-    knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
-    knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
-        "how long a process that leaves waits until the others have what it has sent"),
-    knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[], "interval of the signs of life between ranks"),
-    knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
-    knob("UNISONO_FLIGHT_DIR", "path", "", &[],
-        "folder to which a rank writes its last calls when one fails, for unisono doctor"),
-    knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[], "time without progress after which the awaited rank is asked"),
-    knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
-    knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "0", &[],
-        "send and receive buffer of a data socket; 0 leaves them to the system, which lets them grow"),
-    knob("UNISONO_UNSENT_BYTES", "bytes", "131072", &[],
-        "what a data socket may hold that the kernel has not sent yet"),
-    knob("UNISONO_CONGESTION_CONTROL", "name", "reno", &[], "of sockets within a host; 'system' leaves them alone"),
-    knob("UNISONO_CHECKSUM", "auto, on or off", "auto", &[],
-         "a checksum over everything that collectives and messages send; auto: between hosts; rank 0's is used by all"),
-    knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
-];
 
 /// The interfaces to listen on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +68,24 @@ impl Interfaces {
     }
 }
 
-/// What the environment says, parsed and checked.
+/// The settings of a process.
+///
+/// [`Config::from_environment`] reads them, and a program changes what it wants in code: a field that it sets wins over
+/// the variable, whose value has been read before. Who uses the settings, `init_with` or [`World::join`], checks them
+/// once more, so a field that cannot be obeyed is refused by the name of its variable.
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono_transport_tcp::config::Config;
+///
+/// let mut config = Config::from_environment()?;
+/// config.call_timeout = Duration::from_secs(20);
+/// // Only where the user has not said anything.
+/// config.flight_directory.get_or_insert_with(|| std::env::temp_dir().join("flight"));
+/// # Ok::<(), unisono_communicator::Error>(())
+/// ```
+///
+/// [`World::join`]: crate::World::join
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Who we are, and who told us.
@@ -158,13 +115,15 @@ pub struct Config {
     /// The algorithm asked for.
     pub algorithm: Option<String>,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
-    /// none.
+    /// none; `UNISONO_ALGORITHM` may name them.
     pub algorithms: Vec<Arc<Algorithm>>,
     /// Parameters of the cost model, as `unisono calibrate` prints them.
     pub cost_model: Option<String>,
-    /// Deadline of a call.
+    /// Deadline of a call that has none of its own: `CallOptions::timeout` wins over it.
     pub call_timeout: Duration,
-    /// When a call starts to complain.
+    /// Which lines reach standard error while the program has no `tracing` subscriber.
+    pub log: LogLevel,
+    /// After how long without progress a call warns.
     pub warn_after: Duration,
     /// Deadline of joining.
     pub join_timeout: Duration,
@@ -196,6 +155,10 @@ pub struct Config {
     pub runtime_directory: Option<PathBuf>,
     /// TMPDIR, else /tmp.
     pub temporary_directory: PathBuf,
+    /// The settings that were found under a name of another tool, and that name.
+    pub found_as: Vec<(&'static str, String)>,
+    /// Variables of the environment that look like settings and are none.
+    pub unknown: Vec<String>,
 }
 
 /// Looks a variable up.
@@ -215,7 +178,22 @@ impl Config {
     /// [`Error::Configuration`] for the first value that cannot be obeyed.
     pub fn from_environment() -> Result<Config> {
         // A value that is no text becomes one that its parser refuses, by name.
-        Config::from_lookup(&|name| std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        let text = |value: OsString| value.to_string_lossy().into_owned();
+        let mut config = Config::from_lookup(&|name| std::env::var_os(name).map(text))?;
+        let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
+        config.unknown = unknown::unknown_names(set.map(|(name, _)| text(name)));
+        Ok(config)
+    }
+
+    /// The variable that gave the setting `name`: itself, or that of another tool.
+    pub fn variable<'a>(&'a self, name: &'a str) -> &'a str {
+        let found = self.found_as.iter().find(|(knob, _)| *knob == name);
+        found.map_or(name, |(_, variable)| variable)
+    }
+
+    /// The error for the setting `name`, under the variable that gave it.
+    pub(crate) fn refused(&self, name: &str, value: &str, problem: impl Into<String>) -> Error {
+        configuration(self.variable(name), value, problem)
     }
 
     /// What `lookup` says, in place of the environment.
@@ -224,7 +202,7 @@ impl Config {
     /// As [`Config::from_environment`].
     pub fn from_lookup(lookup: Lookup<'_>) -> Result<Config> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
-        let source = Source { lookup: &set };
+        let source = Source::new(&set);
         let placement = environment::placement(&source)?;
         let slurm_step = environment::slurm_step(&source);
         Ok(Config {
@@ -245,6 +223,7 @@ impl Config {
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),
+            log: source.log_level("UNISONO_LOG")?,
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
@@ -268,6 +247,8 @@ impl Config {
             temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             slurm_step,
             placement,
+            found_as: source.found_as(),
+            unknown: Vec::new(),
         })
     }
 }
@@ -278,121 +259,8 @@ fn user_secret_file(set: Lookup<'_>) -> Option<PathBuf> {
     Some(configuration.or_else(home)?.join("unisono").join("secret"))
 }
 
-/// The longest duration, in its unit: far from every overflow, and longer than anybody waits.
-const DURATION_UNITS_MAX: f64 = 1e9;
-
-/// A lookup that knows the table.
-pub(crate) struct Source<'a> {
-    lookup: Lookup<'a>,
-}
-
-impl Source<'_> {
-    /// The name under which a setting is found, and its value or default.
-    pub(crate) fn find(&self, name: &str) -> Option<(String, String)> {
-        let knob = KNOBS.iter().find(|knob| knob.name == name)?;
-        let names = std::iter::once(&knob.name).chain(knob.also);
-        let set = names.filter_map(|name| Some((name.to_string(), (self.lookup)(name)?))).next();
-        let default = || (knob.name.to_string(), knob.default.to_string());
-        set.or_else(|| (!knob.default.is_empty()).then(default))
-    }
-
-    pub(crate) fn text(&self, name: &str) -> Option<String> {
-        self.find(name).map(|(_, value)| value)
-    }
-
-    /// A variable of another tool, outside the table.
-    pub(crate) fn foreign(&self, name: &str) -> Option<String> {
-        (self.lookup)(name)
-    }
-
-    fn parse<T: FromStr>(&self, name: &str, problem: &str, fits: impl Fn(&T) -> bool) -> Result<Option<T>> {
-        self.find(name).map(|(name, value)| parse(&name, &value, problem, fits)).transpose()
-    }
-
-    pub(crate) fn number(&self, name: &str, least: u64, most: u64) -> Result<Option<u64>> {
-        self.parse(name, &format!("a whole number from {least} to {most} is needed"), |number| {
-            (least..=most).contains(number)
-        })
-    }
-
-    fn bytes(&self, name: &str, least: u64) -> Result<u32> {
-        let number = self.number(name, least, BYTES_MAX)?;
-        number.map(|number| number as u32).ok_or_else(|| without_value(name))
-    }
-
-    /// `None` for 0.
-    fn buffer_bytes(&self, name: &str) -> Result<Option<u32>> {
-        let problem = format!("0, or a whole number from {BUFFER_BYTES_MIN} to {BYTES_MAX} is needed");
-        let is_good = |number: &u64| *number == 0 || (BUFFER_BYTES_MIN..=BYTES_MAX).contains(number);
-        let number = self.parse(name, &problem, is_good)?;
-        Ok(number.filter(|&number| number > 0).map(|number| number as u32))
-    }
-
-    fn secret(&self) -> Result<Option<SecretSource>> {
-        let descriptor = self.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
-        match (self.text("UNISONO_SECRET_FILE"), descriptor) {
-            (Some(file), Some(_)) => {
-                let problem = "UNISONO_SECRET_FD names another secret; one of the two is needed";
-                Err(configuration("UNISONO_SECRET_FILE", &file, problem))
-            }
-            (Some(file), None) => Ok(Some(SecretSource::File(file.into()))),
-            (None, descriptor) => Ok(descriptor.map(|number| SecretSource::Descriptor(number as u32))),
-        }
-    }
-
-    fn address(&self, name: &str) -> Result<Option<IpAddr>> {
-        let problem = "an IP address that other ranks can dial is needed";
-        self.parse(name, problem, |address: &IpAddr| !address.is_unspecified() && !address.is_multicast())
-    }
-
-    fn duration(&self, name: &str) -> Result<Duration> {
-        let unit = KNOBS.iter().find(|knob| knob.name == name).map_or("s", |knob| knob.unit);
-        let problem = format!("a number of {unit} above 0 is needed");
-        let number =
-            self.parse(name, &problem, |number: &f64| *number > 0.0 && *number <= DURATION_UNITS_MAX)?;
-        let scale = if unit == "us" {
-            1e-6
-        } else if unit == "ms" {
-            1e-3
-        } else {
-            1.0
-        };
-        number.map(|number| Duration::from_secs_f64(number * scale)).ok_or_else(|| without_value(name))
-    }
-
-    fn choice(&self, name: &str, choices: &[&str]) -> Result<String> {
-        let problem = format!("one of {} is needed", choices.join(", "));
-        let value = self.parse(name, &problem, |value: &String| choices.contains(&value.as_str()))?;
-        value.ok_or_else(|| without_value(name))
-    }
-}
-
-/// Parses a value, whatever its variable.
-pub(crate) fn parse<T: FromStr>(
-    name: &str,
-    value: &str,
-    problem: &str,
-    fits: impl Fn(&T) -> bool,
-) -> Result<T> {
-    match value.trim().parse() {
-        Ok(parsed) if fits(&parsed) => Ok(parsed),
-        _ => Err(configuration(name, value, problem)),
-    }
-}
-
-pub(crate) fn configuration(name: &str, value: &str, problem: impl Into<String>) -> Error {
-    Error::Configuration { name: name.into(), value: value.into(), problem: problem.into() }
-}
-
-fn without_value(name: &str) -> Error {
-    configuration(name, "", "it has neither a value nor a default")
-}
-
 /// The variables of this process's environment that are settings or are named like ours, by name.
 pub fn set_variables() -> Vec<SetVariable> {
-    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let text = |text: OsString| text.to_string_lossy().into_owned();
     in_effect::in_effect(std::env::vars_os().map(|(name, value)| (text(name), text(value))))
 }
-
-#[cfg(test)]
-mod tests;

@@ -15,7 +15,7 @@
 
 use unisono_communicator::Result;
 
-use crate::config::{KNOBS, RANKS_MAX, Source, configuration, parse};
+use crate::config::{RANKS_MAX, Source, configuration, knobs, parse};
 use crate::handshake::JobId;
 
 /// Who told us our rank.
@@ -145,6 +145,9 @@ pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
     let counts = |row: &&Row| row.launcher != Launcher::Slurm || slurm_step(source).is_some();
     let set = |row: &&Row| first(source, row.rank).is_some();
     let Some(row) = ROWS.iter().filter(counts).find(set) else {
+        // They mean nothing here, and a value that is no number is wrong all the same.
+        number(source, &["UNISONO_LOCAL_RANK"], 0, RANKS_MAX - 1)?;
+        number(source, &["UNISONO_LOCAL_WORLD_SIZE"], 1, RANKS_MAX)?;
         return match source.find("UNISONO_WORLD_SIZE") {
             Some((name, value)) if value.trim() != "1" => {
                 Err(configuration(&name, &value, "the rank is missing: set UNISONO_RANK or RANK, from 0"))
@@ -154,7 +157,7 @@ pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
     };
     let Some(world_size) = number(source, row.size, 1, RANKS_MAX)? else {
         let (name, value) = first(source, row.rank).unwrap_or_default();
-        let size = KNOBS.iter().find(|knob| knob.name == row.size[0]).map_or(&[][..], |knob| knob.also);
+        let size = knobs().find(|knob| knob.name == row.size[0]).map_or(&[][..], |knob| knob.also);
         let names = [&row.size[..1], size].concat().join(" or ");
         return Err(configuration(&name, &value, format!("the world size is missing: set {names}")));
     };

@@ -6,7 +6,7 @@
 
 mod text;
 
-use unisono_communicator::{Error, Group, Result};
+use unisono_communicator::{Group, Result};
 use unisono_engine::CostModel;
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -61,14 +61,12 @@ impl JobSettings {
     /// What the settings of this process say.
     ///
     /// # Errors
-    /// [`Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost model.
+    /// [`unisono_communicator::Error::Configuration`] for a `UNISONO_COST_MODEL` that is not parameters of the cost
+    /// model.
     pub fn from_config(config: &Config) -> Result<JobSettings> {
         let text = config.cost_model.as_deref().unwrap_or_default();
-        let mut settings: JobSettings = text.parse().map_err(|problem| Error::Configuration {
-            name: "UNISONO_COST_MODEL".to_owned(),
-            value: text.to_owned(),
-            problem,
-        })?;
+        let mut settings: JobSettings =
+            text.parse().map_err(|problem: String| config.refused("UNISONO_COST_MODEL", text, problem))?;
         settings.cost_model.piece_bytes = config.piece_bytes.into();
         settings.checksum = config.checksum;
         Ok(settings)

@@ -65,6 +65,17 @@ impl SecretSource {
             SecretSource::Descriptor(descriptor) => Secret::from_descriptor(*descriptor),
         }
     }
+
+    /// Looks whether a secret can be there, without taking it out of its pipe.
+    ///
+    /// # Errors
+    /// As [`SecretSource::read`].
+    pub fn check(&self) -> Result<()> {
+        match self {
+            SecretSource::File(path) => Secret::from_file(path).map(drop),
+            SecretSource::Descriptor(descriptor) => open_pipe(*descriptor).map(drop),
+        }
+    }
 }
 
 impl Secret {
@@ -101,21 +112,20 @@ impl Secret {
     /// # Errors
     /// [`Error::System`] for a descriptor that is no pipe, is not there, or holds more or fewer bytes.
     pub fn from_descriptor(descriptor: u32) -> Result<Secret> {
-        let path = PathBuf::from(format!("/proc/self/fd/{descriptor}"));
-        let system = |error| Error::system(format!("read the secret from descriptor {descriptor}"), &error);
-        // Anew, because a bare number is not proof of owning the descriptor.
-        let mut options = OpenOptions::new();
-        let mut pipe =
-            options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).map_err(system)?;
-        if !pipe.metadata().map_err(system)?.file_type().is_fifo() {
-            return Err(bad_file(&path, "it is not a pipe; a file is named by UNISONO_SECRET_FILE".into()));
-        }
+        let mut pipe = open_pipe(descriptor)?;
         let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
-        let length = read_pipe(&mut pipe, bytes.as_mut_slice()).map_err(system)?;
+        let length = read_pipe(&mut pipe, bytes.as_mut_slice())
+            .map_err(|error| Error::system(what_of_pipe(descriptor), &error))?;
         match bytes.first_chunk_mut() {
             Some(secret) if length == SECRET_BYTES => Ok(Secret::take(secret)),
+            Some(_) if length == 0 => {
+                let problem = "the pipe is empty: a secret is taken out once, so a process that joins again needs \
+                               UNISONO_SECRET_FILE";
+                Err(bad_file(&path_of_descriptor(descriptor), problem.into()))
+            }
             _ => {
-                Err(bad_file(&path, format!("{length} bytes came, and a secret has exactly {SECRET_BYTES}")))
+                let problem = format!("{length} bytes came, and a secret has exactly {SECRET_BYTES}");
+                Err(bad_file(&path_of_descriptor(descriptor), problem))
             }
         }
     }
@@ -152,6 +162,26 @@ impl Secret {
     pub(crate) fn expose(&self) -> &[u8; SECRET_BYTES] {
         &self.bytes
     }
+}
+
+fn path_of_descriptor(descriptor: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{descriptor}"))
+}
+
+fn what_of_pipe(descriptor: u32) -> String {
+    format!("read the secret from descriptor {descriptor}")
+}
+
+/// Opens an inherited pipe anew, because a bare number is not proof of owning the descriptor.
+fn open_pipe(descriptor: u32) -> Result<File> {
+    let path = path_of_descriptor(descriptor);
+    let system = |error| Error::system(what_of_pipe(descriptor), &error);
+    let mut options = OpenOptions::new();
+    let pipe = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).map_err(system)?;
+    if pipe.metadata().map_err(system)?.file_type().is_fifo() {
+        return Ok(pipe);
+    }
+    Err(bad_file(&path, "it is not a pipe; a file is named by UNISONO_SECRET_FILE".into()))
 }
 
 /// Fills `bytes` from the system's generator.

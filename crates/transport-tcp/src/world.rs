@@ -1,15 +1,16 @@
 //! The job as this process sees it: its ranks, the control thread, and the communicators made from it.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use unisono_backend::GroupKeys;
-use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result};
+use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, log};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
-use crate::communicator::{self, TcpCommunicator};
+use crate::communicator::{self, BACKEND, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, make_named, pending_max};
 use crate::exit::leave_jobs_at_exit;
@@ -61,15 +62,32 @@ impl World {
     /// when all ranks have come.
     ///
     /// # Errors
-    /// As [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
+    /// As [`Config::check`] and [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
     pub fn join(config: &Config) -> Result<World> {
+        let started = Instant::now();
+        config.prepare()?;
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
         let address = listener.local_addr().map_err(|error| Error::system("cannot listen", &error))?;
         let job_settings = JobSettings::from_config(config)?.encode();
         let accepted_max = pending_max(config.placement.world_size());
         let acceptor = EarlyAcceptor::start(listener, config.handshake_timeout, accepted_max)?;
         let membership = rendezvous(config, address, job_settings)?;
-        World::begin(membership, acceptor.stop(), config)
+        let world = World::begin(membership, acceptor.stop(), config)?;
+        world.log_joined(address, started.elapsed());
+        Ok(world)
+    }
+
+    fn log_joined(&self, address: SocketAddr, took: Duration) {
+        let group = &self.shared.group;
+        let (ranks, hosts) = (group.size(), group.hosts().iter().collect::<BTreeSet<_>>().len());
+        let hosts = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
+        log(
+            Severity::Info,
+            Some(group.rank()),
+            format_args!(
+                "joined a job of {ranks} ranks on {hosts} in {took:.0?}; listens at {address}; backend {BACKEND}"
+            ),
+        );
     }
 
     /// A listening socket for [`World::start`], with the buffers of data sockets.
@@ -86,9 +104,10 @@ impl World {
     /// [`JobSettings::encode`]d.
     ///
     /// # Errors
-    /// [`Error::Refused`] for job settings that cannot be decoded, [`Error::InvalidArgument`] for an algorithm that no
-    /// collective has, [`Error::System`] when no thread or descriptor is left.
+    /// As [`Config::check`]; [`Error::Refused`] for job settings that cannot be decoded, [`Error::System`] when no
+    /// thread or descriptor is left.
     pub fn start(membership: Membership, listener: TcpListener, config: &Config) -> Result<World> {
+        config.prepare()?;
         World::begin(membership, listener.into(), config)
     }
 
@@ -108,7 +127,6 @@ impl World {
             congestion_control: config.congestion_control.clone(),
         };
         let options = engine_options(config, job_settings.piece_bytes());
-        options.check()?;
         let identity =
             Identity { rank: JobRank::new(rank), job, secret, addresses: addresses.into(), hosts, processes };
         let recorder = Recorder::start(rank, job, config.flight_directory.clone())?;

@@ -43,6 +43,8 @@ pub(crate) enum Commands {
     },
     /// Says what this machine is and what will be slow on it; with --flight, which rank of a failed job is where.
     Doctor(DoctorArguments),
+    /// Prints every setting: name, unit, default, other names, meaning. docs/settings.md is this page.
+    Settings,
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
     DemoRank {

@@ -17,6 +17,7 @@ use std::process::ExitCode;
 use arguments::{Commands, parse};
 use problem::Result;
 use unisono::algorithms_cli::{self, forecast, problem};
+use unisono::config::settings_page;
 
 fn main() -> ExitCode {
     let done = parse(std::env::args_os()).and_then(|command| command.map_or(Ok(()), execute));
@@ -39,6 +40,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Calibrate(arguments) => calibrate::calibrate(&arguments),
         Commands::Algo { command } => algorithms_cli::execute(command, &[], &mut std::io::stdout().lock()),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
+        Commands::Settings => print::line(settings_page().trim_end()),
         Commands::DemoRank { kill } => demo::rank(kill),
         Commands::Guard { folder } => run::guard::watch(&folder),
     }

@@ -31,7 +31,8 @@
 //!
 //! # Where things are
 //!
-//! * **Joining a job**: [`init`], [`Config`]; every setting is a row of [`config::KNOBS`].
+//! * **Joining a job**: [`init`], [`Config`]; every setting is a row of [`config::GROUPS`], which `unisono settings`
+//!   prints and docs/settings.md shows.
 //! * **Calls**: [`Collectives`]; asynchronous ones in [`CollectivesAsync`], those with counts that differ by rank in
 //!   [`CollectivesUneven`]. [`CallOptions`] set the deadline of a call, its label, its algorithm, and whether it gives
 //!   the same bits for any number of ranks; [`Collectives::with`] takes them.
@@ -43,6 +44,9 @@
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
 //! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
+//!
+//! Warnings, such as of a call that makes no progress, are `tracing` events; without a subscriber they reach standard
+//! error, as far as `UNISONO_LOG` lets them.
 //!
 //! Programs to start from are in [`examples`].
 
@@ -69,6 +73,7 @@ pub use unisono_communicator::{
     JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
     TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
+use unisono_communicator::{Severity, log};
 pub use unisono_transport_tcp::World;
 pub use unisono_transport_tcp::config::{self, Config};
 pub use unisono_transport_tcp::flight;
@@ -106,9 +111,13 @@ pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
 ///
 /// The communicator keeps the connections and their thread; when its last handle is dropped, it says goodbye.
 ///
+/// Each call makes a world of its own, also while an earlier one is there and after it was closed: all ranks must call
+/// again, and meet again. Another communicator of the same ranks costs less with [`Communicator::duplicate`]. With
+/// `UNISONO_SECRET_FD` a process can join once, because the secret is taken out of the pipe.
+///
 /// # Errors
-/// [`Error::Configuration`] for a setting that cannot be obeyed, [`Error::Rendezvous`] when not all ranks come in
-/// time, [`Error::Refused`] when this process does not belong to the job it found.
+/// [`Error::Configuration`] for a setting that cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
+/// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found.
 ///
 /// ```
 /// use unisono::Collectives;
@@ -120,10 +129,22 @@ pub fn init() -> Result<Arc<dyn Communicator>> {
     init_with(&Config::from_environment()?)
 }
 
-/// [`init`] with these settings in place of the environment.
+/// [`init`] with these settings, which mostly come from the environment and are changed in code: what code sets wins.
+/// Algorithms of the program's own may fit several ranks only; a world of one takes them all the same.
 ///
 /// # Errors
-/// As [`init`].
+/// As [`init`]; [`Error::AlgorithmRefused`] for one of [`Config::algorithms`].
+///
+/// ```
+/// use std::time::Duration;
+/// use unisono::{Collectives, Config};
+///
+/// let mut config = Config::from_environment()?;
+/// config.call_timeout = Duration::from_secs(20);
+/// let world = unisono::init_with(&config)?;
+/// world.barrier()?;
+/// # Ok::<(), unisono::Error>(())
+/// ```
 pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
     if !BACKENDS.contains(&config.backend.as_str()) {
         return Err(Error::Configuration {
@@ -132,12 +153,18 @@ pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
             problem: format!("this build has {}", BACKENDS.join(", ")),
         });
     }
-    if config.placement.world_size() == 1 {
-        let solo = Solo::new();
-        config.algorithms.iter().try_for_each(|one| solo.register(one.clone(), Trust::Prove))?;
-        return Ok(Arc::new(solo));
+    if config.placement.world_size() > 1 {
+        return World::join(config)?.communicator();
     }
-    World::join(config)?.communicator()
+    config.prepare()?;
+    let solo = Solo::new();
+    let backend = solo.backend();
+    log(
+        Severity::Info,
+        Some(0),
+        format_args!("no launcher names other ranks: a world of one; backend {backend}"),
+    );
+    Ok(Arc::new(solo))
 }
 
 /// The programs in the pages for users.

@@ -1,6 +1,6 @@
 //! Which variables of this process's environment say something to us, for `unisono doctor`.
 
-use super::{KNOBS, Knob};
+use super::{Knob, knobs};
 
 /// A variable that is set.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(super) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Ve
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| {
             let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
-            SetVariable { knob: KNOBS.iter().find(is_it), name, value }
+            SetVariable { knob: knobs().find(is_it), name, value }
         })
         .filter(|one| one.knob.is_some() || one.name.starts_with("UNISONO_"))
         .collect();

@@ -25,13 +25,13 @@ fn every_row_of_the_table_is_read_and_documented() {
         None
     })
     .unwrap();
-    for knob in KNOBS {
+    for knob in knobs() {
         assert!(knob.name.starts_with("UNISONO_") && !knob.doc.is_empty() && !knob.unit.is_empty());
         for name in std::iter::once(&knob.name).chain(knob.also) {
             // The local numbers are asked for only after a rank.
             assert!(asked.borrow().iter().any(|n| n == name) || knob.name.contains("LOCAL"), "{name}");
         }
-        assert_eq!(KNOBS.iter().filter(|other| other.name == knob.name).count(), 1, "{}", knob.name);
+        assert_eq!(knobs().filter(|other| other.name == knob.name).count(), 1, "{}", knob.name);
     }
 }
 
@@ -207,4 +207,118 @@ fn interfaces_are_chosen_as_nccl_and_gloo_users_expect() {
         let interfaces = read(&[(name, value)]).unwrap().interfaces.unwrap();
         assert_eq!(interfaces.matches(interface), fits, "{name}={value} {interface}");
     }
+}
+
+fn refusal(config: &Config) -> String {
+    config.check().unwrap_err().to_string()
+}
+
+#[test]
+fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
+    let file = tests_file();
+    let below_a_file = file.join("records").display().to_string();
+    let cases: [(&str, &str, &str); 13] = [
+        ("UNISONO_ALGORITHM", "rign", "UNISONO_ALGORITHM=rign: \"rign\" is none; the nearest are ring"),
+        (
+            "UNISONO_COST_MODEL",
+            "latency=3",
+            "UNISONO_COST_MODEL=latency=3: \"latency\" is not one of latency_ns",
+        ),
+        (
+            "UNISONO_INTERFACE",
+            "nosuch0",
+            "UNISONO_INTERFACE=nosuch0: no interface with an address matches; there",
+        ),
+        ("NCCL_SOCKET_IFNAME", "nosuch0", "NCCL_SOCKET_IFNAME=nosuch0: no interface"),
+        ("UNISONO_ADDRESS", "192.0.2.1", "UNISONO_ADDRESS=192.0.2.1: this host cannot listen there: "),
+        (
+            "UNISONO_FLIGHT_DIR",
+            &below_a_file,
+            &format!("UNISONO_FLIGHT_DIR={below_a_file}: flight records cannot"),
+        ),
+        ("UNISONO_STORE", "node7", "UNISONO_STORE=node7: host:port is needed"),
+        ("UNISONO_STORE", "node7:0", "UNISONO_STORE=node7:0: host:port is needed"),
+        ("UNISONO_SECRET_FILE", "/no/such", "UNISONO_SECRET_FILE=/no/such: No such file"),
+        ("UNISONO_SECRET_FD", "4000000", "UNISONO_SECRET_FD=4000000: No such file"),
+        (
+            "UNISONO_HEARTBEAT_MS",
+            "800",
+            "UNISONO_HEARTBEAT_MS=800: it must be below UNISONO_SUSPECT_AFTER_MS, which",
+        ),
+        ("UNISONO_SUSPECT_AFTER_MS", "40", "UNISONO_HEARTBEAT_MS=100: it must be below"),
+        ("UNISONO_CONGESTION_CONTROL", "teleport", "UNISONO_CONGESTION_CONTROL=teleport: "),
+    ];
+    for placement in [&[("HOME", "/")][..], &[("RANK", "1"), ("WORLD_SIZE", "2")][..]] {
+        read(placement).unwrap().check().unwrap();
+        for (name, value, expected) in cases {
+            let text = refusal(&read(&[placement, &[(name, value)]].concat()).unwrap());
+            assert!(text.starts_with(expected) && !text.contains('\n'), "{text}");
+        }
+    }
+    std::fs::remove_file(&file).unwrap();
+}
+
+fn tests_file() -> PathBuf {
+    let file = std::env::temp_dir().join(format!("unisono-settings-{}", std::process::id()));
+    std::fs::write(&file, "").unwrap();
+    file
+}
+
+#[test]
+fn what_code_sets_is_checked_too() {
+    let good = read(&[]).unwrap();
+    let fast = Config { heartbeat: Duration::ZERO, ..good.clone() };
+    assert!(refusal(&fast).starts_with("UNISONO_HEARTBEAT_MS=0: a number of ms above 0"));
+    let named = Config { algorithm: Some("rign".into()), ..good };
+    assert!(refusal(&named).starts_with("UNISONO_ALGORITHM=rign: "));
+}
+
+#[test]
+fn a_setting_knows_the_variable_that_gave_it() {
+    let config =
+        read(&[("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "h"), ("UNISONO_MASTER_PORT", "9")])
+            .unwrap();
+    let variables = ["UNISONO_MASTER_ADDRESS", "UNISONO_MASTER_PORT", "UNISONO_STORE"];
+    assert_eq!(
+        variables.map(|name| config.variable(name)),
+        ["MASTER_ADDR", "UNISONO_MASTER_PORT", "UNISONO_STORE"]
+    );
+}
+
+#[test]
+fn a_table_without_its_rank_is_checked_all_the_same() {
+    assert!(problem(&[("UNISONO_LOCAL_RANK", "one")]).starts_with("UNISONO_LOCAL_RANK=one: a whole number"));
+    assert!(problem(&[("LOCAL_WORLD_SIZE", "0")]).starts_with("LOCAL_WORLD_SIZE=0: a whole number from 1"));
+}
+
+/// Every variable of ours that is written anywhere in the repository's code is a row of the table.
+#[test]
+fn every_variable_in_the_code_is_known() {
+    // Their tests have names that are none.
+    let excepted = ["unknown.rs", "settings.rs"];
+    let repository = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let mut folders: Vec<PathBuf> =
+        ["crates", "tests", "benches", "xtask"].map(|one| repository.join(one)).into();
+    let mut names = std::collections::BTreeSet::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let is_excepted = excepted.iter().any(|name| path.ends_with(name));
+            if path.is_dir() && !path.ends_with("target") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") && !is_excepted {
+                names.extend(variables_in(&std::fs::read_to_string(path).unwrap()));
+            }
+        }
+    }
+    assert!(names.len() > 30, "{names:?}");
+    names.remove("UNISONO_PRICES");
+    assert_eq!(unknown::unknown_names(names.into_iter()), Vec::<String>::new());
+}
+
+fn variables_in(text: &str) -> Vec<String> {
+    let is_letter = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
+    let from = text.match_indices("UNISONO_").map(|(at, _)| &text[at..]);
+    let names = from.map(|rest| rest[..rest.find(|c| !is_letter(c)).unwrap_or(rest.len())].to_owned());
+    names.filter(|name| !name.ends_with('_')).collect()
 }

@@ -153,7 +153,13 @@ impl RecorderShared {
             drop(state);
             let rank = Some(self.rank);
             match self.record().write(directory) {
-                Ok(path) => log(Severity::Info, rank, format_args!("flight record: {}", path.display())),
+                Ok(path) => {
+                    log(
+                        Severity::Info,
+                        rank,
+                        format_args!("has written its flight record to {}", path.display()),
+                    );
+                }
                 Err(error) => log(Severity::Warn, rank, format_args!("{error}")),
             }
         }

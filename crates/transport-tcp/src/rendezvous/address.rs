@@ -23,7 +23,7 @@ pub fn listen_address(config: &Config) -> Result<IpAddr> {
         return Ok(address);
     }
     if let Some(interfaces) = &config.interfaces {
-        return of_interface(interfaces);
+        return address_of_interface(interfaces);
     }
     let meeting = meeting(config)?;
     let store = match &meeting {
@@ -136,7 +136,8 @@ fn towards(host: &str, store: SocketAddr, variable: &str) -> Result<IpAddr> {
     Ok(route.ip())
 }
 
-fn of_interface(wanted: &Interfaces) -> Result<IpAddr> {
+/// An address of the interfaces that a user wants.
+pub(crate) fn address_of_interface(wanted: &Interfaces) -> Result<IpAddr> {
     let found =
         if_addrs::get_if_addrs().map_err(|error| Error::system("list the network interfaces", &error))?;
     let usable = |ip: &IpAddr| !matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
@@ -155,6 +156,13 @@ fn of_interface(wanted: &Interfaces) -> Result<IpAddr> {
         let problem = format!("no interface with an address matches; there are {}", names.join(", "));
         configuration(&wanted.name, &wanted.value, problem)
     })
+}
+
+/// The addresses of this host, for messages.
+pub(crate) fn interfaces_text() -> String {
+    let found = if_addrs::get_if_addrs().unwrap_or_default();
+    let texts: Vec<String> = found.iter().map(|one| format!("{} ({})", one.ip(), one.name)).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::plan::{Meeting, meeting};
 use super::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
 use super::stream::read_message;
 use super::waiting::{Voice, WaitConfig};
-use crate::config::{Config, KNOBS, RANKS_MAX};
+use crate::config::{Config, RANKS_MAX, knobs};
 use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
 use crate::handshake::JobId;
@@ -283,12 +283,8 @@ fn expire(roster: &mut Roster, present: &mut [Option<(ConnectionId, Instant, Soc
 /// Settings as text: they are understood, or refused by name, and what is understood leads to a way of meeting.
 fn settings(input: &mut Input<'_>) {
     let text = String::from_utf8_lossy(input.rest()).into_owned();
-    let names: Vec<&str> = KNOBS
-        .iter()
-        .flat_map(|knob| knob.also.iter().chain([&knob.name]))
-        .copied()
-        .chain(LAUNCHERS)
-        .collect();
+    let names: Vec<&str> =
+        knobs().flat_map(|knob| knob.also.iter().chain([&knob.name])).copied().chain(LAUNCHERS).collect();
     // Of each line, the first character says which variable it is.
     let name = |first: &str| names[first.bytes().next().map_or(0, usize::from) % names.len()];
     let lines = text.lines().filter_map(|line| line.split_at_checked(1));

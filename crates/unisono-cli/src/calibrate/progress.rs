@@ -55,9 +55,9 @@ impl Progress {
 }
 
 impl Sink for Progress {
-    fn line(&self, rank: u32, stream: Stream, line: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
         self.clear();
-        Spokesman.line(rank, stream, line);
+        Spokesman.piece(rank, stream, piece);
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use tempfile::TempDir;
-use unisono_transport_tcp::config::{Config, KNOBS};
+use unisono_transport_tcp::config::{Config, knobs};
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_transport_tcp::secret::{Secret, runtime_directory};
 
@@ -72,7 +72,7 @@ impl Meeting {
         for (name, value) in variables {
             // Our own settings (UNISONO_*) have priority over these names. Left over from an outer job, they would
             // override what is set here.
-            for knob in KNOBS.iter().filter(|knob| knob.also.contains(&name)) {
+            for knob in knobs().filter(|knob| knob.also.contains(&name)) {
                 command.env_remove(knob.name);
             }
             command.env(name, value);

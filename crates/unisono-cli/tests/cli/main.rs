@@ -12,4 +12,5 @@ mod run;
 mod run_ends;
 mod run_jobs;
 mod run_signals;
+mod settings;
 mod support;

@@ -1,0 +1,154 @@
+//! What can be checked only on this machine, or of several settings together. Every process passes here before it
+//! joins, alone or not: a program must not start to complain when it gets a second rank.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::fs::{Access, access};
+use unisono_communicator::{AlgorithmName, Error, Result, set_log_level};
+use unisono_engine::EngineOptions;
+
+use super::Config;
+use super::knobs::knob_named;
+use crate::job_settings::JobSettings;
+use crate::links::{SocketOptions, new_socket, set_congestion_control};
+use crate::rendezvous::{address_of_interface, interfaces_text};
+use crate::secret::SecretSource;
+
+impl Config {
+    /// What comes before everything else: from here on warnings go where the user wants them, misspelt variables are
+    /// reported, and what cannot be obeyed is refused.
+    ///
+    /// # Errors
+    /// As [`Config::check`].
+    pub fn prepare(&self) -> Result<()> {
+        set_log_level(self.log);
+        self.warn_of_unknown();
+        self.check()
+    }
+
+    /// Checks everything that can be known before other ranks are met. Makes the folder of flight records.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`] for the first value that cannot be obeyed; [`Error::AlgorithmRefused`] for one of
+    /// [`Config::algorithms`] whose name is none or is taken.
+    pub fn check(&self) -> Result<()> {
+        self.check_intervals()?;
+        self.check_algorithm()?;
+        JobSettings::from_config(self)?;
+        self.check_store()?;
+        self.check_secret()?;
+        self.check_addresses()?;
+        self.check_congestion_control()?;
+        self.flight_directory.as_deref().map_or(Ok(()), |directory| self.check_flight_directory(directory))
+    }
+
+    fn check_intervals(&self) -> Result<()> {
+        let value = milliseconds(self.heartbeat);
+        if self.heartbeat.is_zero() {
+            return Err(self.refused("UNISONO_HEARTBEAT_MS", &value, "a number of ms above 0 is needed"));
+        }
+        if self.heartbeat >= self.suspect_after {
+            let problem = format!(
+                "it must be below UNISONO_SUSPECT_AFTER_MS, which is {}, or every rank counts as lost",
+                milliseconds(self.suspect_after)
+            );
+            return Err(self.refused("UNISONO_HEARTBEAT_MS", &value, problem));
+        }
+        Ok(())
+    }
+
+    fn check_algorithm(&self) -> Result<()> {
+        let options = EngineOptions {
+            algorithm: self.algorithm.as_deref().map(AlgorithmName::new),
+            register: self.algorithms.clone(),
+            ..EngineOptions::default()
+        };
+        options.configured()?;
+        options.check().map_err(|error| match error {
+            Error::InvalidArgument { problem, .. } => {
+                self.refused("UNISONO_ALGORITHM", self.algorithm.as_deref().unwrap_or_default(), problem)
+            }
+            other => other,
+        })
+    }
+
+    fn check_store(&self) -> Result<()> {
+        let Some(store) = &self.store else { return Ok(()) };
+        let is_good = |(host, port): (&str, &str)| {
+            !host.is_empty()
+                && !host.contains(char::is_whitespace)
+                && port.parse().is_ok_and(|port: u16| port > 0)
+        };
+        if store.rsplit_once(':').is_some_and(is_good) {
+            return Ok(());
+        }
+        Err(self.refused("UNISONO_STORE", store, "host:port is needed, with a port from 1 to 65535"))
+    }
+
+    fn check_secret(&self) -> Result<()> {
+        let Some(source) = &self.secret else { return Ok(()) };
+        let (name, value) = match source {
+            SecretSource::File(path) => ("UNISONO_SECRET_FILE", path.display().to_string()),
+            SecretSource::Descriptor(number) => ("UNISONO_SECRET_FD", number.to_string()),
+        };
+        source.check().map_err(|error| self.refused(name, &value, problem_of(&error)))
+    }
+
+    fn check_addresses(&self) -> Result<()> {
+        if let Some(address) = self.address {
+            check_ours(address)
+                .map_err(|problem| self.refused("UNISONO_ADDRESS", &address.to_string(), problem))?;
+        }
+        // A rank with an address needs no interface; a setting that can only be ignored is refused all the same.
+        self.interfaces.as_ref().map_or(Ok(()), |wanted| address_of_interface(wanted).map(drop))
+    }
+
+    fn check_congestion_control(&self) -> Result<()> {
+        let name = "UNISONO_CONGESTION_CONTROL";
+        let Some(wanted) = &self.congestion_control else { return Ok(()) };
+        // A system without the default one keeps its own.
+        if knob_named(name).is_some_and(|knob| knob.default == wanted) {
+            return Ok(());
+        }
+        let options = SocketOptions { buffer_bytes: None, unsent_bytes: self.unsent_bytes };
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let socket =
+            new_socket(loopback, options).map_err(|error| Error::system("cannot make a socket", &error))?;
+        set_congestion_control(&socket, wanted).map_err(|error| {
+            let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+            let allowed = fs::read_to_string(path).unwrap_or_default();
+            let allowed = allowed.split_whitespace().collect::<Vec<_>>().join(", ");
+            self.refused(name, wanted, format!("{error}; this user may choose system or one of {allowed}"))
+        })
+    }
+
+    fn check_flight_directory(&self, directory: &Path) -> Result<()> {
+        let usable = || -> std::io::Result<()> {
+            fs::create_dir_all(directory)?;
+            Ok(access(directory, Access::WRITE_OK | Access::EXEC_OK)?)
+        };
+        usable().map_err(|error| {
+            let problem = format!("flight records cannot be written there: {error}");
+            self.refused("UNISONO_FLIGHT_DIR", &directory.display().to_string(), problem)
+        })
+    }
+}
+
+fn check_ours(address: IpAddr) -> Result<(), String> {
+    let bound = UdpSocket::bind((address, 0)).map(drop);
+    bound.map_err(|error| format!("this host cannot listen there: {error}; it has {}", interfaces_text()))
+}
+
+fn problem_of(error: &Error) -> String {
+    match error {
+        Error::System { text, .. } => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn milliseconds(duration: Duration) -> String {
+    (duration.as_secs_f64() * 1e3).to_string()
+}

@@ -1,0 +1,134 @@
+//! The table of settings. A test of this folder compares docs/settings.md with it.
+
+/// One setting.
+#[derive(Clone, Copy, Debug)]
+pub struct Knob {
+    /// The environment variable.
+    pub name: &'static str,
+    /// The unit of a number, or the form of a text.
+    pub unit: &'static str,
+    /// The value when nothing is set, in the same form; empty for none.
+    pub default: &'static str,
+    /// Variables of other tools that are read when ours is not set, first match wins.
+    pub also: &'static [&'static str],
+    /// What it does.
+    pub doc: &'static str,
+}
+
+/// Settings that belong together.
+#[derive(Clone, Copy, Debug)]
+pub struct KnobGroup {
+    /// What they are about.
+    pub title: &'static str,
+    /// These settings.
+    pub knobs: &'static [Knob],
+}
+
+const fn knob(
+    name: &'static str,
+    unit: &'static str,
+    default: &'static str,
+    also: &'static [&'static str],
+    doc: &'static str,
+) -> Knob {
+    Knob { name, unit, default, also, doc }
+}
+
+/// All settings of a program, in groups.
+///
+/// The four of placement are also found under the names that launchers set, see [`crate::environment`].
+#[rustfmt::skip]
+pub const GROUPS: &[KnobGroup] = &[
+    KnobGroup { title: "What a program says", knobs: &[
+        knob("UNISONO_LOG", "off, warn, info or debug", "warn", &[],
+            "which lines reach standard error while the program has no tracing subscriber"),
+        knob("UNISONO_WARN_AFTER_S", "s", "30", &[],
+            "a call in which nothing moves for so long warns, and names the rank that it waits for"),
+        knob("UNISONO_FLIGHT_DIR", "path", "", &[],
+            "folder to which a rank writes its last calls when one fails, for unisono doctor; made if it is not there"),
+    ] },
+    KnobGroup { title: "Deadlines", knobs: &[
+        knob("UNISONO_CALL_TIMEOUT_S", "s", "600", &[], "deadline of a call"),
+        knob("UNISONO_JOIN_TIMEOUT_S", "s", "300", &[], "how long ranks wait for each other at the start"),
+        knob("UNISONO_HANDSHAKE_TIMEOUT_MS", "ms", "5000", &[], "deadline of the authentication of one connection"),
+        knob("UNISONO_DROP_TIMEOUT_MS", "ms", "5000", &[],
+            "how long a process that leaves waits until the others have what it has sent"),
+        knob("UNISONO_HEARTBEAT_MS", "ms", "100", &[],
+            "interval of the signs of life between ranks; below UNISONO_SUSPECT_AFTER_MS"),
+        knob("UNISONO_SUSPECT_AFTER_MS", "ms", "800", &[], "silence after which a rank counts as lost"),
+    ] },
+    KnobGroup { title: "Who this process is", knobs: &[
+        knob("UNISONO_RANK", "rank", "", &["RANK"], "this process's place in the job, from 0"),
+        knob("UNISONO_WORLD_SIZE", "ranks", "", &["WORLD_SIZE"], "number of ranks of the job"),
+        knob("UNISONO_LOCAL_RANK", "rank", "", &["LOCAL_RANK"], "this process's place on its host, from 0"),
+        knob("UNISONO_LOCAL_WORLD_SIZE", "ranks", "", &["LOCAL_WORLD_SIZE", "LOCAL_SIZE"],
+            "number of ranks on this host; equal to the world size, it says that no rank is elsewhere"),
+        knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
+        knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"],
+            "what tells hosts apart, instead of host name and boot id"),
+    ] },
+    KnobGroup { title: "Where the ranks meet", knobs: &[
+        knob("UNISONO_STORE", "host:port", "", &[], "where ranks meet, hosted by the launcher"),
+        knob("UNISONO_SECRET_FILE", "path", "", &[],
+            "32 random bytes in a file of mode 0600; else unisono/secret in the user's configuration directory, if \
+             there"),
+        knob("UNISONO_SECRET_FD", "descriptor", "", &[],
+            "instead of a file: the inherited reading end of a pipe that holds these 32 bytes"),
+        knob("UNISONO_MASTER_ADDRESS", "host", "", &["MASTER_ADDR"],
+            "the host of rank 0, when nobody hosts a store"),
+        knob("UNISONO_MASTER_PORT", "port", "", &["MASTER_PORT"],
+            "a port of that host; the one above it is ours, this one belongs to torch"),
+        knob("UNISONO_INTERFACE", "list", "", &["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"],
+            "network interfaces to listen on: name prefixes with commas, =name exactly, ^a,b any but these"),
+        knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
+    ] },
+    KnobGroup { title: "How calls are done", knobs: &[
+        knob("UNISONO_BACKEND", "auto, tcp, nccl, ccl or hccl", "auto", &[], "who does the work"),
+        knob("UNISONO_ALGORITHM", "name", "", &[],
+            "the algorithm of every call that has it, instead of the cheapest"),
+        knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],
+            "parameters of the cost model, as unisono calibrate prints them; rank 0's are used by all"),
+        knob("UNISONO_CHECKSUM", "auto, on or off", "auto", &[],
+            "a checksum over everything that collectives and messages send; auto: between hosts; rank 0's is used by \
+             all"),
+        knob("UNISONO_PIECE_BYTES", "bytes", "524288", &[], "the unit in which steps of a call take turns"),
+        knob("UNISONO_SPIN_US", "us", "50", &[], "how long a waiting call polls before it sleeps"),
+        knob("UNISONO_PROBE_DELAY_MS", "ms", "50", &[],
+            "time without progress after which the awaited rank is asked"),
+    ] },
+    KnobGroup { title: "Data sockets", knobs: &[
+        knob("UNISONO_SOCKET_BUFFER_BYTES", "bytes", "0", &[],
+            "send and receive buffer of a data socket; 0 leaves them to the system, which lets them grow"),
+        knob("UNISONO_UNSENT_BYTES", "bytes", "131072", &[],
+            "what a data socket may hold that the kernel has not sent yet"),
+        knob("UNISONO_CONGESTION_CONTROL", "name", "reno", &[],
+            "of sockets within a host; 'system' leaves them alone"),
+    ] },
+];
+
+/// What only unisono's own tests and benches read.
+#[rustfmt::skip]
+pub const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers of unisono", knobs: &[
+    knob("UNISONO_REQUIRE", "list", "", &[],
+        "what this machine must have, with commas, such as namespaces: tests for want of it fail instead of being \
+         left out"),
+    knob("UNISONO_TEST_SEED", "number", "", &[], "repeats a randomised test with this seed"),
+    knob("UNISONO_TEST_CASES", "number", "", &[], "how many cases or seeds a randomised test runs"),
+    knob("UNISONO_TEST_ROUNDS", "number", "", &[], "how often the tests of endings run each job"),
+    knob("UNISONO_PEERS", "path", "target/peers", &[], "where cargo xtask compare builds the other libraries"),
+    knob("UNISONO_ROWS", "paths", "", &[],
+        "with colons, files of rows of the bench, for the test that compares them with predictions"),
+] };
+
+/// Names that settings had before, and their names now.
+pub(super) const FORMER_NAMES: &[(&str, &str)] = &[("UNISONO_PRICES", "UNISONO_COST_MODEL")];
+
+/// All settings of a program, one after the other.
+pub fn knobs() -> impl Iterator<Item = &'static Knob> {
+    GROUPS.iter().flat_map(|group| group.knobs)
+}
+
+/// The settings of this name or, for [`super::Config::variable`], of none.
+pub(super) fn knob_named(name: &str) -> Option<&'static Knob> {
+    knobs().find(|knob| knob.name == name)
+}

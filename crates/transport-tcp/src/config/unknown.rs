@@ -1,0 +1,86 @@
+//! Variables that look like settings and are none: somebody has misspelt one, or it is of another version.
+
+use std::sync::Once;
+
+use unisono_communicator::{Severity, log};
+use unisono_schedule::nearest_names;
+
+use super::Config;
+use super::knobs::{DEVELOPER_KNOBS, FORMER_NAMES, knobs};
+
+/// What all our variables start with.
+const PREFIX: &str = "UNISONO_";
+
+/// So many are named; the others are counted.
+const NAMED_MAX: usize = 8;
+
+/// Those of `names` that look like settings and are none.
+pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> {
+    let known = |name: &str| knobs().chain(DEVELOPER_KNOBS.knobs).any(|knob| knob.name == name);
+    let mut unknown: Vec<String> = names.filter(|name| name.starts_with(PREFIX) && !known(name)).collect();
+    unknown.sort_unstable();
+    unknown
+}
+
+impl Config {
+    /// Warns of unknown variables, once in a process. All ranks of a job mostly have the same environment, so rank 0
+    /// speaks for all.
+    pub(super) fn warn_of_unknown(&self) {
+        static SAID: Once = Once::new();
+        if self.placement.rank() == 0 && !self.unknown.is_empty() {
+            SAID.call_once(|| log(Severity::Warn, None, format_args!("{}", sentence(&self.unknown))));
+        }
+    }
+}
+
+fn sentence(unknown: &[String]) -> String {
+    let mut parts: Vec<String> = unknown.iter().take(NAMED_MAX).map(|name| answer(name)).collect();
+    if let Some(more @ 1..) = unknown.len().checked_sub(NAMED_MAX) {
+        parts.push(format!("{more} more are none"));
+    }
+    format!("{} (all are in docs/settings.md)", parts.join("; "))
+}
+
+fn answer(name: &str) -> String {
+    if let Some((_, now)) = FORMER_NAMES.iter().find(|(former, _)| *former == name) {
+        return format!("{name} is no setting any more; it is called {now} now");
+    }
+    // What they have in common would make all of them alike.
+    let rest = |name: &'static str| name.strip_prefix(PREFIX).unwrap_or(name);
+    let nearest = nearest_names(knobs().map(|knob| rest(knob.name)), &name[PREFIX.len()..]);
+    match nearest.first() {
+        Some(nearest) => format!("{name} is no setting; the nearest is {PREFIX}{nearest}"),
+        None => format!("{name} is no setting"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_variables_are_named_with_their_nearest() {
+        let set = ["UNISONO_CALL_TIMEOUT", "PATH", "UNISONO_STORE", "UNISONO_PRICES", "UNISONO_TEST_SEED"];
+        let unknown = unknown_names(set.map(str::to_owned).into_iter());
+        assert_eq!(unknown, ["UNISONO_CALL_TIMEOUT", "UNISONO_PRICES"]);
+        assert_eq!(
+            sentence(&unknown),
+            "UNISONO_CALL_TIMEOUT is no setting; the nearest is UNISONO_CALL_TIMEOUT_S; UNISONO_PRICES is no \
+             setting any more; it is called UNISONO_COST_MODEL now (all are in docs/settings.md)"
+        );
+        for (misspelt, meant) in [
+            ("UNISONO_ALGORITM", "UNISONO_ALGORITHM"),
+            ("UNISONO_LOG_LEVEL", "UNISONO_LOG"),
+            ("UNISONO_IFACE", "UNISONO_INTERFACE"),
+            ("UNISONO_", "UNISONO_"),
+        ] {
+            assert!(answer(misspelt).contains(&format!("the nearest is {meant}")), "{}", answer(misspelt));
+        }
+    }
+
+    #[test]
+    fn many_unknown_variables_are_counted() {
+        let unknown: Vec<String> = (0..11).map(|number| format!("UNISONO_NONSENSE_{number}")).collect();
+        assert!(sentence(&unknown).ends_with("; 3 more are none (all are in docs/settings.md)"));
+    }
+}

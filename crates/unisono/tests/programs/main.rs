@@ -1,0 +1,197 @@
+//! Programs as users start them: what reaches standard error, and what a value that cannot be obeyed does.
+
+#![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
+
+mod support;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use support::{start, start_ranks};
+use tracing::field::{Field, Visit};
+use tracing::span;
+use unisono::{Collectives, Communicator, ReduceOp};
+
+/// What a program does: joins, adds, leaves; an error is one line.
+fn join_and_add() -> Arc<dyn Communicator> {
+    let world = unisono::init().unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(1);
+    });
+    add(&*world);
+    world
+}
+
+fn add(world: &dyn Communicator) {
+    let mut values = vec![1u32; 1000];
+    world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+    assert_eq!(values[999], world.group().size());
+}
+
+/// Waits until the test says something.
+fn wait_for_a_word() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_adds() {
+    join_and_add().close().unwrap();
+}
+
+/// Rank 1 comes to the second call when it is told.
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_with_a_late_rank() {
+    let world = join_and_add();
+    if world.group().rank() == 1 {
+        wait_for_a_word();
+    }
+    add(&*world);
+    world.close().unwrap();
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_joins_twice() {
+    let first = join_and_add();
+    let second = join_and_add();
+    add(&*first);
+    add(&*second);
+    first.close().unwrap();
+    drop(first);
+    let third = join_and_add();
+    add(&*second);
+    add(&*third);
+    second.close().unwrap();
+    third.close().unwrap();
+}
+
+/// Writes its events as they come, marked.
+struct Subscriber;
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!(" {field}={value:?}");
+    }
+}
+
+impl tracing::Subscriber for Subscriber {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = Line(format!("event {}", event.metadata().level()));
+        event.record(&mut line);
+        eprintln!("{}", line.0);
+    }
+
+    fn enter(&self, _: &span::Id) {}
+
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_with_a_subscriber() {
+    tracing::subscriber::set_global_default(Subscriber).unwrap();
+    join_and_add().close().unwrap();
+}
+
+#[test]
+fn a_misspelt_variable_is_reported_once_in_a_job() {
+    let misspelt =
+        [("UNISONO_CALL_TIMEOUT", "20"), ("UNISONO_PRICES", "latency_ns=1"), ("UNISONO_EMPTY", "")];
+    let expected = "unisono: UNISONO_CALL_TIMEOUT is no setting; the nearest is UNISONO_CALL_TIMEOUT_S; \
+                    UNISONO_PRICES is no setting any more; it is called UNISONO_COST_MODEL now (all are in \
+                    docs/settings.md)";
+    assert_eq!(start("program_that_adds", &misspelt).end(), (true, vec![expected.to_owned()]));
+    let ranks = start_ranks("program_that_adds", "misspelt", 3, &misspelt);
+    let lines: Vec<String> = ranks.into_iter().flat_map(|rank| rank.end().1).collect();
+    assert_eq!(lines, [expected]);
+    let twice = start("program_that_joins_twice", &misspelt[..1]).end();
+    assert!(twice.0 && twice.1.len() == 1, "{twice:?}");
+    let silent = [&misspelt[..], &[("UNISONO_LOG", "off")]].concat();
+    assert_eq!(start("program_that_adds", &silent).end(), (true, Vec::new()));
+}
+
+#[test]
+fn a_value_that_cannot_be_obeyed_ends_the_program_in_one_line() {
+    for (name, value, problem) in [
+        ("UNISONO_LOG", "loud", "one of off, warn, info, debug is needed"),
+        ("UNISONO_CALL_TIMEOUT_S", "soon", "a number of s above 0 is needed"),
+        ("UNISONO_ALGORITHM", "rign", "\"rign\" is none; the nearest are "),
+        ("NCCL_SOCKET_IFNAME", "nosuch0", "no interface with an address matches"),
+    ] {
+        let (is_good, lines) = start("program_that_adds", &[(name, value)]).end();
+        assert!(!is_good && lines.len() == 1, "{lines:?}");
+        assert!(lines[0].starts_with(&format!("{name}={value}: {problem}")), "{lines:?}");
+    }
+}
+
+#[test]
+fn with_a_subscriber_every_line_goes_there() {
+    let variables = [("UNISONO_FOO", "1"), ("UNISONO_LOG", "off")];
+    let (is_good, lines) = start("program_with_a_subscriber", &variables).end();
+    assert!(is_good && !lines.is_empty(), "{lines:?}");
+    assert!(lines.iter().all(|line| line.starts_with("event ")), "{lines:?}");
+    assert!(lines[0].starts_with("event WARN message=UNISONO_FOO is no setting"), "{lines:?}");
+    assert!(lines[1].starts_with("event INFO") && lines[1].contains("a world of one"), "{lines:?}");
+}
+
+#[test]
+fn info_says_how_the_job_was_joined_and_debug_which_algorithm_was_chosen() {
+    let alone = start("program_that_adds", &[("UNISONO_LOG", "info")]).end();
+    assert_eq!(alone.1, ["unisono: rank 0: no launcher names other ranks: a world of one; backend solo"]);
+    let ranks = start_ranks("program_that_adds", "debug", 2, &[("UNISONO_LOG", "debug")]);
+    for (rank, program) in ranks.into_iter().enumerate() {
+        let (is_good, lines) = program.end();
+        let start = format!("unisono: rank {rank}: ");
+        assert!(is_good && lines.iter().all(|line| line.starts_with(&start)), "{lines:?}");
+        let joined = lines[0].strip_prefix(&start).unwrap();
+        assert!(joined.starts_with("joined a job of 2 ranks on 1 host in "), "{joined}");
+        assert!(joined.contains("; listens at 127.0.0.1:") && joined.ends_with("; backend tcp"), "{joined}");
+        let plans: Vec<_> = lines.iter().filter(|line| line.contains(" plans all_reduce(")).collect();
+        assert_eq!(plans.len(), 1, "one for each new plan: {lines:?}");
+        assert!(plans[0].contains(" predicted to take "), "{plans:?}");
+    }
+}
+
+#[test]
+fn a_late_rank_is_named_while_it_is_awaited_and_when_it_has_come() {
+    let mut ranks = start_ranks("program_with_a_late_rank", "late", 2, &[("UNISONO_WARN_AFTER_S", "0.3")]);
+    let warned = ranks[0].hear("all_reduce");
+    assert!(warned.starts_with("unisono: rank 0: call 1 all_reduce("), "{warned}");
+    assert!(
+        warned.contains("rank 1")
+            && warned.contains("has not called; its last was call 0 ")
+            && warned.contains("; its deadline is 600s"),
+        "{warned}"
+    );
+    ranks[1].tell("go on");
+    let went_on = ranks[0].hear("went on");
+    assert!(went_on.contains("call 1 all_reduce(") && went_on.contains("rank 1 came last"), "{went_on}");
+    for rank in ranks {
+        let (is_good, lines) = rank.end();
+        assert!(is_good, "{lines:?}");
+    }
+}
+
+#[test]
+fn a_process_may_join_again_when_all_ranks_do() {
+    assert_eq!(start("program_that_joins_twice", &[]).end(), (true, Vec::new()));
+    for program in start_ranks("program_that_joins_twice", "twice", 3, &[]) {
+        assert_eq!(program.end(), (true, Vec::new()));
+    }
+}
