@@ -71,7 +71,7 @@ mod tests {
         for (misspelt, meant) in [
             ("UNISONO_ALGORITM", "UNISONO_ALGORITHM"),
             ("UNISONO_LOG_LEVEL", "UNISONO_LOG"),
-            ("UNISONO_IFACE", "UNISONO_INTERFACE"),
+            ("UNISONO_INTERFACES", "UNISONO_INTERFACE"),
             ("UNISONO_", "UNISONO_"),
         ] {
             assert!(answer(misspelt).contains(&format!("the nearest is {meant}")), "{}", answer(misspelt));

@@ -19,6 +19,7 @@ use super::hosts::Hosts;
 use super::local_communicators::{Failure, LocalCommunicator, LocalCommunicators};
 use super::plane::{Action, Plane, Presence};
 use super::process_watch::ProcessWatch;
+use super::retransmissions::Retransmissions;
 use super::slots::{Placed, Slot, Slots};
 use super::tasks::{
     End, Outgoing, TaskResult, await_verdict, has_ended, keep, linger, read_messages, write_frames,
@@ -52,6 +53,7 @@ struct Driver {
     connections: u64,
     /// The data sockets that communicators have, or have had.
     delivered: Vec<Weak<DataSocket>>,
+    retransmissions: Retransmissions,
     /// Sockets that no communicator needs any more, kept until what was sent on them is acknowledged.
     lingering: JoinSet<()>,
     writing: JoinSet<()>,
@@ -90,6 +92,7 @@ pub(super) async fn run(
         control_connections: BTreeMap::new(),
         connections: 0,
         delivered: Vec::new(),
+        retransmissions: Retransmissions::new(Instant::now()),
         lingering: JoinSet::new(),
         writing: JoinSet::new(),
         tasks: JoinSet::new(),
@@ -135,6 +138,8 @@ impl Driver {
         }
         self.communicators.on_time(now);
         self.judge_ended(now);
+        let sockets = self.delivered.iter().filter_map(Weak::upgrade);
+        self.retransmissions.look(&self.identity, sockets, now);
     }
 
     fn publish(&mut self, topics: impl IntoIterator<Item = Topic>) {

@@ -27,6 +27,7 @@ mod plane;
 #[cfg(test)]
 mod plane_tests;
 mod process_watch;
+mod retransmissions;
 #[cfg(test)]
 mod simulation;
 mod slots;

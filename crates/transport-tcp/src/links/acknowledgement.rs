@@ -35,13 +35,36 @@ pub(super) fn unacknowledged_bytes(_socket: &impl AsFd) -> Option<usize> {
 
 /// Whether the other side's kernel has everything that was sent on a TCP socket, the end of the stream included: the
 /// outgoing half must have been shut down. True as well when the connection is gone, since nothing more can arrive
-/// then.
+/// then, and where the system does not tell.
 #[cfg(target_os = "linux")]
 pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
-    use std::os::fd::AsRawFd;
     /// What a socket's state is after the other side has acknowledged its end: TCP_FIN_WAIT2, TCP_TIME_WAIT, TCP_CLOSE
     /// (linux/include/net/tcp_states.h).
     const ACKNOWLEDGED: [u8; 3] = [5, 6, 7];
+    // What is no TCP socket has nothing to be acknowledged.
+    tcp_info(socket).is_none_or(|info| ACKNOWLEDGED.contains(&info.tcpi_state))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
+    true
+}
+
+/// How many segments of a TCP socket the kernel has sent again, because they were not acknowledged in time; 0 where the
+/// system does not tell.
+#[cfg(target_os = "linux")]
+pub(crate) fn retransmitted_segments(socket: &impl AsFd) -> u64 {
+    tcp_info(socket).map_or(0, |info| info.tcpi_total_retrans.into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn retransmitted_segments(_socket: &impl AsFd) -> u64 {
+    0
+}
+
+#[cfg(target_os = "linux")]
+fn tcp_info(socket: &impl AsFd) -> Option<libc::tcp_info> {
+    use std::os::fd::AsRawFd;
     // SAFETY: tcp_info is plain data, for which zeros are a value.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut bytes = size_of::<libc::tcp_info>() as libc::socklen_t;
@@ -51,14 +74,7 @@ pub(crate) fn is_acknowledged(socket: &impl AsFd) -> bool {
     // has.
     let result =
         unsafe { libc::getsockopt(descriptor, libc::IPPROTO_TCP, libc::TCP_INFO, place, &mut bytes) };
-    // What is no TCP socket has nothing to be acknowledged.
-    result != 0 || ACKNOWLEDGED.contains(&info.tcpi_state)
-}
-
-/// This system does not report the state of a connection, so nothing waits for its end.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn is_acknowledged(_socket: &impl AsFd) -> bool {
-    true
+    (result == 0).then_some(info)
 }
 
 #[cfg(test)]

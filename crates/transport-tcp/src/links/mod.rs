@@ -27,7 +27,7 @@ use unisono_backend::Waker;
 use unisono_communicator::{Error, GroupRank, Result};
 use unisono_engine::{Edge, Interest, Lane, Links, Wake};
 
-pub(crate) use acknowledgement::is_acknowledged;
+pub(crate) use acknowledgement::{is_acknowledged, retransmitted_segments};
 pub(crate) use data_socket::DataSocket;
 pub use socket::TcpLink;
 pub(crate) use socket::{SocketOptions, is_shortage, listen, new_socket, set_congestion_control};
