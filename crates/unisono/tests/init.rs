@@ -1,9 +1,10 @@
 //! What `init` makes of settings.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use unisono::{Collectives, Config, Error, ReduceOp};
+use unisono::schedule::{Algorithm, Own};
+use unisono::{Collective, Collectives, Config, Error, ReduceOp, Trust};
 
 const TEST_TIME_MAX: Duration = Duration::from_secs(120);
 
@@ -27,6 +28,27 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
     let error = unisono::init_with(&config(&[("UNISONO_BACKEND", "nccl".into())])).err().unwrap();
     assert!(matches!(&error, Error::Configuration { .. }), "{error}");
     assert_eq!(error.to_string(), "UNISONO_BACKEND=nccl: this build has auto, tcp");
+}
+
+#[test]
+fn a_program_with_an_algorithm_for_several_ranks_also_starts_alone() {
+    let pair = |name| {
+        let algorithm = Algorithm::new(name, Collective::AllReduce, |builder| {
+            let (peer, own) = (1 - builder.rank(), if builder.rank() == 0 { Own::Left } else { Own::Right });
+            builder.send(peer, 0);
+            builder.recv_reduce(peer, 0, own, true);
+        });
+        Arc::new(algorithm.fits(|shape| shape.ranks == 2))
+    };
+    let forced = [("UNISONO_ALGORITHM", "pair".to_owned())];
+    let world = unisono::init_with(&config(&forced).with_algorithm(pair("pair"))).unwrap();
+    world.all_reduce(&mut [3u8], ReduceOp::Sum).unwrap();
+    world.register(pair("pair"), Trust::Prove).unwrap();
+    // What is wrong for any number of ranks is refused here too.
+    let taken = unisono::init_with(&config(&[]).with_algorithm(pair("ring"))).err().unwrap();
+    assert!(matches!(taken, Error::AlgorithmRefused { .. }), "{taken}");
+    let unknown = unisono::init_with(&config(&forced)).err().unwrap();
+    assert!(unknown.to_string().starts_with("UNISONO_ALGORITHM=pair: "), "{unknown}");
 }
 
 #[test]

@@ -1,6 +1,46 @@
-//! `unisono settings`, and that its page is the one in docs.
+//! `unisono settings`, that its page is the one in docs, and what ranks of a launcher make of settings.
 
-use crate::support::unisono;
+use unisono::{Collectives, ReduceOp};
+
+use crate::support::{Finished, unisono};
+
+/// Runs two ranks of [`program_that_joins_twice`].
+fn run_twice(setting: &str) -> Finished {
+    let program = std::env::current_exe().unwrap();
+    let program = program.to_str().unwrap();
+    let test = ["--ignored", "--exact", "settings::program_that_joins_twice", "--nocapture"];
+    unisono(&[&["run", "-n", "2", "--", "env", setting, program][..], &test].concat())
+}
+
+#[test]
+#[ignore = "a program that the other tests start"]
+fn program_that_joins_twice() {
+    let join = || unisono::init().unwrap_or_else(|error| panic!("{error}"));
+    let (first, second) = (join(), join());
+    for world in [&first, &second] {
+        let mut value = [1u8];
+        world.all_reduce(&mut value, ReduceOp::Sum).unwrap();
+        assert_eq!(u32::from(value[0]), world.group().size());
+    }
+    first.close().unwrap();
+    second.close().unwrap();
+    join().close().unwrap();
+}
+
+#[test]
+fn ranks_of_a_launcher_may_join_again() {
+    let done = run_twice("UNISONO_LOG=warn");
+    assert!(done.status.success() && done.err.is_empty(), "{}{}", done.out, done.err);
+}
+
+#[test]
+fn ranks_of_a_launcher_report_a_misspelt_setting_once() {
+    let done = run_twice("UNISONO_WARN_AFTER=5");
+    let expected = "[0] unisono: UNISONO_WARN_AFTER is no setting; the nearest is UNISONO_WARN_AFTER_S (all are in \
+                    docs/settings.md)\n";
+    assert!(done.status.success(), "{}{}", done.out, done.err);
+    assert_eq!(done.err, expected);
+}
 
 #[test]
 fn the_page_of_settings_is_what_the_program_prints() {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use support::{start, start_ranks};
 use tracing::field::{Field, Visit};
 use tracing::span;
-use unisono::{Collectives, Communicator, ReduceOp};
+use unisono::{Collectives, Communicator, Peer, ReduceOp};
 
 /// What a program does: joins, adds, leaves; an error is one line.
 fn join_and_add() -> Arc<dyn Communicator> {
@@ -39,7 +39,7 @@ fn program_that_adds() {
     join_and_add().close().unwrap();
 }
 
-/// Rank 1 comes to the second call when it is told.
+/// Rank 1 comes to the second call and to its message when it is told.
 #[test]
 #[ignore = "a program that the tests start"]
 fn program_with_a_late_rank() {
@@ -48,7 +48,19 @@ fn program_with_a_late_rank() {
         wait_for_a_word();
     }
     add(&*world);
+    if world.group().rank() == 1 {
+        wait_for_a_word();
+        world.send(&[7u8], 0, 3).unwrap();
+    } else {
+        world.recv(&mut [0u8], Peer::Rank(1), 3).unwrap();
+    }
     world.close().unwrap();
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_gives_up() {
+    join_and_add().abort().unwrap();
 }
 
 #[test]
@@ -182,10 +194,33 @@ fn a_late_rank_is_named_while_it_is_awaited_and_when_it_has_come() {
     ranks[1].tell("go on");
     let went_on = ranks[0].hear("went on");
     assert!(went_on.contains("call 1 all_reduce(") && went_on.contains("rank 1 came last"), "{went_on}");
+    let warned = ranks[0].hear("recv(");
+    assert!(warned.contains("has not moved for ") && warned.contains("rank 1 has "), "{warned}");
+    ranks[1].tell("go on");
+    let went_on = ranks[0].hear("went on");
+    assert!(
+        went_on.contains("recv(1 x u8, peer 1, tag 3)") && went_on.contains("rank 1 came last"),
+        "{went_on}"
+    );
     for rank in ranks {
         let (is_good, lines) = rank.end();
         assert!(is_good, "{lines:?}");
     }
+}
+
+#[test]
+fn info_says_where_a_flight_record_is() {
+    let folder = std::env::temp_dir().join(format!("unisono-flight-{}", std::process::id()));
+    let variables = [("UNISONO_FLIGHT_DIR", folder.to_str().unwrap()), ("UNISONO_LOG", "info")];
+    for (rank, program) in
+        start_ranks("program_that_gives_up", "flight", 2, &variables).into_iter().enumerate()
+    {
+        let (_, lines) = program.end();
+        let path = folder.join(format!("rank-{rank}.json"));
+        let expected = format!("unisono: rank {rank}: has written its flight record to {}", path.display());
+        assert!(lines.contains(&expected) && path.exists(), "{lines:?}");
+    }
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]
