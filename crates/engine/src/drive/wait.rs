@@ -40,7 +40,7 @@ pub(crate) struct Wait {
     asked: Option<Instant>,
     ask_pause: Duration,
     has_warned: bool,
-    /// The rank that it waited for when it was last looked after: the last in turn, as far as is known.
+    /// The rank that it waited for when it was last looked after, as far as is known one that waits for nobody.
     late: Option<GroupRank>,
     /// The number of the call that was asked about.
     asked_about: Option<u64>,
@@ -180,10 +180,10 @@ impl Wait {
     ) {
         let (board, group) = (gate.board(), gate.group());
         board.await_rank(awaited.first().copied());
-        self.late = board.awaited_in_turn(awaited.to_vec(), number).last().copied();
+        self.late = board.awaited_in_turn(awaited.to_vec(), number).first().copied();
         if attention.warns {
             let status = |rank| format!("rank {} {}", group.job_rank(rank), board.note_of(rank, number));
-            let mut named: Vec<GroupRank> = awaited.first().into_iter().copied().chain(self.late).collect();
+            let mut named: Vec<GroupRank> = self.late.into_iter().chain(awaited.first().copied()).collect();
             named.dedup();
             let mut who: Vec<String> = named.into_iter().map(status).collect();
             if who.is_empty() {
@@ -290,12 +290,13 @@ mod tests {
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         assert_eq!(wait.look(at(0), &options), Due::Nothing);
         assert_eq!(wait.look(at(10), &options), Due::Nothing);
-        let asks = Due::Attention(Attention { warns: false, asks: true });
+        let still = Duration::from_millis(10) + LOOK_PAUSE_MAX;
+        let asks = Due::Attention(Attention { warns: false, asks: true, still });
         assert_eq!(
             wait.look(at(5000), &options),
             asks,
             "the part that counts is longer than the pause before it"
         );
-        assert_eq!(wait.waited(at(5000)), Duration::from_millis(10) + LOOK_PAUSE_MAX);
+        assert_eq!(wait.waited(at(5000)), still);
     }
 }
