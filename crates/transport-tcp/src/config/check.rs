@@ -14,7 +14,7 @@ use super::Config;
 use super::knobs::knob_named;
 use crate::job_settings::JobSettings;
 use crate::links::{SocketOptions, new_socket, set_congestion_control};
-use crate::rendezvous::{address_of_interface, interfaces_text};
+use crate::rendezvous::{address_of_interface, interfaces_text, split_store};
 use crate::secret::SecretSource;
 
 impl Config {
@@ -77,15 +77,7 @@ impl Config {
 
     fn check_store(&self) -> Result<()> {
         let Some(store) = &self.store else { return Ok(()) };
-        let is_good = |(host, port): (&str, &str)| {
-            !host.is_empty()
-                && !host.contains(char::is_whitespace)
-                && port.parse().is_ok_and(|port: u16| port > 0)
-        };
-        if store.rsplit_once(':').is_some_and(is_good) {
-            return Ok(());
-        }
-        Err(self.refused("UNISONO_STORE", store, "host:port is needed, with a port from 1 to 65535"))
+        split_store(store).map(drop).map_err(|problem| self.refused("UNISONO_STORE", store, problem))
     }
 
     fn check_secret(&self) -> Result<()> {

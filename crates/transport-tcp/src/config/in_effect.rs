@@ -1,6 +1,7 @@
 //! Which variables of this process's environment say something to us, for `unisono doctor`.
 
-use super::{Knob, knobs};
+use super::knobs::{DEVELOPER_KNOBS, Knob, knobs};
+use super::unknown::answer;
 
 /// A variable that is set.
 #[derive(Clone, Debug)]
@@ -13,13 +14,20 @@ pub struct SetVariable {
     pub knob: Option<&'static Knob>,
 }
 
+impl SetVariable {
+    /// Why it changes nothing: no setting has this name, and which name is most like it.
+    pub fn problem(&self) -> Option<String> {
+        self.knob.is_none().then(|| answer(&self.name))
+    }
+}
+
 /// Those of `variables` that are settings or are named like ours, by name.
 pub(super) fn in_effect(variables: impl Iterator<Item = (String, String)>) -> Vec<SetVariable> {
     let mut set: Vec<SetVariable> = variables
         .filter(|(_, value)| !value.is_empty())
         .map(|(name, value)| {
             let is_it = |knob: &&Knob| knob.name == name || knob.also.contains(&name.as_str());
-            SetVariable { knob: knobs().find(is_it), name, value }
+            SetVariable { knob: knobs().chain(DEVELOPER_KNOBS.knobs).find(is_it), name, value }
         })
         .filter(|one| one.knob.is_some() || one.name.starts_with("UNISONO_"))
         .collect();

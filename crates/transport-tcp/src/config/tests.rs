@@ -236,8 +236,8 @@ fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
             &below_a_file,
             &format!("UNISONO_FLIGHT_DIR={below_a_file}: flight records cannot"),
         ),
-        ("UNISONO_STORE", "node7", "UNISONO_STORE=node7: host:port is needed"),
-        ("UNISONO_STORE", "node7:0", "UNISONO_STORE=node7:0: host:port is needed"),
+        ("UNISONO_STORE", "node7", "UNISONO_STORE=node7: the port is missing; the form is host:port"),
+        ("UNISONO_STORE", "node7:0", "UNISONO_STORE=node7:0: \"0\" is no port"),
         ("UNISONO_SECRET_FILE", "/no/such", "UNISONO_SECRET_FILE=/no/such: No such file"),
         ("UNISONO_SECRET_FD", "4000000", "UNISONO_SECRET_FD=4000000: No such file"),
         (

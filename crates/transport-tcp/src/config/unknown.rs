@@ -41,7 +41,8 @@ fn sentence(unknown: &[String]) -> String {
     format!("{} (all are in docs/settings.md)", parts.join("; "))
 }
 
-fn answer(name: &str) -> String {
+/// Why a variable changes nothing.
+pub(super) fn answer(name: &str) -> String {
     if let Some((_, now)) = FORMER_NAMES.iter().find(|(former, _)| *former == name) {
         return format!("{name} is no setting any more; it is called {now} now");
     }

@@ -42,7 +42,7 @@ pub fn listen_address(config: &Config) -> Result<IpAddr> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn split_store(store: &str) -> Result<(&str, u16), String> {
+pub(crate) fn split_store(store: &str) -> Result<(&str, u16), String> {
     let form =
         "the form is host:port, with a port from 1 to 65535: node7:29500, 10.0.0.7:29500 or [::1]:29500";
     let (host, port) = store.rsplit_once(':').ok_or_else(|| format!("the port is missing; {form}"))?;
@@ -53,6 +53,7 @@ pub(super) fn split_store(store: &str) -> Result<(&str, u16), String> {
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
     match bare {
         None if host.contains(':') => Err(format!("an IPv6 address needs brackets; {form}")),
+        None if host.contains(char::is_whitespace) => Err(format!("{host:?} is no host; {form}")),
         None if host.is_empty() => Err(format!("the host is missing; {form}")),
         _ => Ok((bare.unwrap_or(host), port)),
     }

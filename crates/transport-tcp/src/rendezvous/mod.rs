@@ -43,7 +43,7 @@ use std::net::SocketAddr;
 use unisono_communicator::Result;
 
 pub use address::listen_address;
-pub(crate) use address::{address_of_interface, interfaces_text};
+pub(crate) use address::{address_of_interface, interfaces_text, split_store};
 pub use host::{StoreConfig, StoreHost};
 pub use join::{JoinConfig, join};
 pub use key::own_process;

@@ -7,10 +7,8 @@ use std::path::Path;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use unisono::{BACKENDS, World};
-use unisono_schedule::{Choice, Registry};
 use unisono_transport_tcp::BACKEND;
 use unisono_transport_tcp::config::{Config, set_variables};
-use unisono_transport_tcp::job_settings::JobSettings;
 use unisono_transport_tcp::rendezvous::listen_address;
 use unisono_transport_tcp::secret::runtime_directory;
 
@@ -108,8 +106,8 @@ pub(super) struct Tcp {
 pub(super) struct Setting {
     pub(super) name: String,
     pub(super) value: String,
-    /// Whether it is a setting of this version.
-    pub(super) is_known: bool,
+    /// Why it changes nothing, if so: no setting has this name.
+    pub(super) problem: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -154,7 +152,7 @@ impl Machine {
             settings_problem,
             settings: set_variables()
                 .into_iter()
-                .map(|one| Setting { is_known: one.knob.is_some(), name: one.name, value: one.value })
+                .map(|one| Setting { problem: one.problem(), name: one.name, value: one.value })
                 .collect(),
             backends: BACKENDS.iter().map(|name| Backend::of(name, &network, &config)).collect(),
             has_debug_assertions: cfg!(debug_assertions),
@@ -169,15 +167,7 @@ fn problem(config: &Config) -> Option<String> {
     if !BACKENDS.contains(&config.backend.as_str()) {
         return Some(format!("UNISONO_BACKEND={}: this build has {}", config.backend, BACKENDS.join(", ")));
     }
-    if let Some(name) =
-        config.algorithm.as_deref().filter(|name| !Choice::is_known(&Registry::built_in(), name))
-    {
-        let nearest = Registry::built_in().nearest_of_all(name).join(", ");
-        return Some(format!(
-            "UNISONO_ALGORITHM={name}: no algorithm has this name, the nearest are {nearest}"
-        ));
-    }
-    JobSettings::from_config(config).err().map(|error| error.to_string())
+    config.check().err().map(|error| error.to_string())
 }
 
 impl Cores {

@@ -78,7 +78,7 @@ fn whole(machine: &Machine, page: &mut Page) {
     }
     page.section(if machine.settings.is_empty() { "settings: all have their defaults" } else { "settings" });
     for one in &machine.settings {
-        let mark = if one.is_known { "" } else { "   (unknown: no setting has this name)" };
+        let mark = if one.problem.is_none() { "" } else { "   (unknown: no setting has this name)" };
         page.row(&one.name, format!("{}{mark}", one.value));
     }
 }

@@ -48,14 +48,10 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
 }
 
 fn of_settings(machine: &Machine) -> Vec<Finding> {
-    let unknown = machine.settings.iter().filter(|one| !one.is_known);
-    let told = |one: &super::facts::Setting| {
-        finding(
-            format!("{} is no setting, it changes nothing", one.name),
-            "spell it as docs/settings.md does, or unset it",
-        )
-    };
-    unknown.filter_map(told).collect()
+    let problems = machine.settings.iter().filter_map(|one| one.problem.clone());
+    problems
+        .filter_map(|problem| finding(problem, "spell it as docs/settings.md does, or unset it"))
+        .collect()
 }
 
 fn of_cores(cores: &Cores, ranks: u32) -> Vec<Finding> {
