@@ -13,7 +13,7 @@ use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::Guard;
 use super::last_words::LastWords;
 use super::meeting::Meeting;
-use super::output::Sink;
+use super::output::{Sink, end_line};
 use super::rank::{Event, Rank};
 use super::signals::{Request, stop};
 use crate::problem::{Problem, Result};
@@ -142,6 +142,7 @@ impl<'j> Launcher<'j> {
             }
         }
         self.words.close();
+        end_line();
         self.verdict()
     }
 

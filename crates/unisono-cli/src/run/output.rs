@@ -5,6 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
 const PIECE_BYTES_MAX: usize = 64 << 10;
@@ -48,12 +49,24 @@ impl Sink for Spokesman {
     }
 }
 
+/// Whether the last piece ended with a carriage return: what comes next would be written over it.
+static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
+
+/// Ends the line of a progress bar, so that what the launcher says stands below it.
+pub(super) fn end_line() {
+    if IS_LINE_OPEN.swap(false, Ordering::SeqCst) {
+        // If nobody can be told, the job ends all the same.
+        let _ = writeln!(io::stderr());
+    }
+}
+
 /// Writes a piece with one call, so that lines of different ranks do not mix.
 fn write_piece(stream: Stream, mut piece: Vec<u8>) {
     static LOST: Once = Once::new();
     if !piece.ends_with(b"\n") && !piece.ends_with(b"\r") {
         piece.push(b'\n');
     }
+    IS_LINE_OPEN.store(piece.ends_with(b"\r"), Ordering::SeqCst);
     let written = match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();

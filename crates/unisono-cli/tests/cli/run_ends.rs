@@ -98,6 +98,12 @@ fn the_last_line_names_the_first_rank_that_failed_with_its_last_words() {
     assert_eq!(done.err.matches("ended").count(), 2, "{}", done.err);
 }
 
+#[test]
+fn the_last_line_stands_below_a_progress_bar() {
+    let done = shell("1", &[], "printf '50%%\\r' >&2; exit 3");
+    assert_eq!(done.err, "[0] 50%\r\nunisono: first failure: rank 0 exited with status 3: 50%\n");
+}
+
 /// Rank 1 says why it fails, and rank 0, which heard of that, is the first to end.
 #[test]
 fn a_rank_that_ends_before_the_one_that_it_noticed_is_not_blamed() {
