@@ -58,7 +58,7 @@ impl Choice {
     /// assert_eq!(named("ring").unwrap().shape, Shape::new(8));
     /// let led = named("leaders:4").unwrap();
     /// assert_eq!((led.algorithm.name, led.shape.leaders, led.to_string().as_str()), ("leaders", 4, "leaders:4"));
-    /// assert_eq!(named("leaders:5").unwrap_err().to_string(), "\"leaders:5\" of 8 ranks: 1 to 4 of them can lead");
+    /// assert_eq!(named("leaders:5").unwrap_err().to_string(), "\"leaders:5\" of 8 ranks: at most 4 of them can lead");
     /// assert!(named("ring:2").is_err() && named("polka").is_err());
     /// assert!(named("rings").unwrap_err().to_string().contains("the nearest are ring, "));
     /// ```
@@ -135,7 +135,7 @@ impl fmt::Display for UnknownChoice {
                 write!(formatter, "{name:?}: only {LEADERS} takes a number, as in {LEADERS}:2")
             }
             UnknownChoice::Leaders { name, ranks, most } => {
-                write!(formatter, "{name:?} of {ranks} ranks: 1 to {most} of them can lead")
+                write!(formatter, "{name:?} of {ranks} ranks: at most {most} of them can lead")
             }
         }
     }

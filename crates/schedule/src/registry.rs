@@ -148,12 +148,13 @@ impl Registry {
 
     /// The names of a collective's algorithms that are most like `name`, the nearest first.
     pub fn nearest(&self, collective: Collective, name: &str) -> Vec<&'static str> {
-        nearest_names(self.algorithms().filter(|one| one.collective == collective).map(|one| one.name), name)
+        let names = self.algorithms().filter(|one| one.collective == collective).map(|one| one.name);
+        nearest_names(names, unqualified(name))
     }
 
     /// As [`Registry::nearest`], among the names of all collectives.
     pub fn nearest_of_all(&self, name: &str) -> Vec<&'static str> {
-        nearest_names(self.algorithms().map(|one| one.name), name)
+        nearest_names(self.algorithms().map(|one| one.name), unqualified(name))
     }
 
     /// As [`Registry::nearest`], among the qualified names, such as `all_reduce/ring`.
@@ -277,6 +278,11 @@ fn problem_of(name: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// What stands behind the collective, as in `all_reduce/ring`.
+fn unqualified(name: &str) -> &str {
+    name.rsplit('/').next().unwrap_or(name)
 }
 
 /// The three of `names` that are most like `name`, the nearest first.

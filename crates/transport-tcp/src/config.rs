@@ -34,7 +34,7 @@ pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
 pub use page::settings_page;
 pub(crate) use source::{Source, configuration, parse};
 
-use crate::environment::{self, Placement};
+use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::Checksum;
 use crate::secret::SecretSource;
 
@@ -179,10 +179,30 @@ impl Config {
     pub fn from_environment() -> Result<Config> {
         // A value that is no text becomes one that its parser refuses, by name.
         let text = |value: OsString| value.to_string_lossy().into_owned();
-        let mut config = Config::from_lookup(&|name| std::env::var_os(name).map(text))?;
         let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        config.unknown = unknown::unknown_names(set.map(|(name, _)| text(name)));
-        Ok(config)
+        let unknown = unknown::unknown_names(set.map(|(name, _)| text(name)));
+        let config = Config::from_lookup(&|name| std::env::var_os(name).map(text));
+        // A variable that is said to be missing may have been misspelt.
+        let config = config.inspect_err(|_| unknown::warn_of(&unknown))?;
+        Ok(Config { unknown, ..config })
+    }
+
+    /// What the environment of a launcher says: it is no rank, and replaces in its ranks what an outer job has left
+    /// there.
+    ///
+    /// # Errors
+    /// As [`Config::from_environment`].
+    pub fn of_launcher() -> Result<Config> {
+        const OWN: [&str; 3] = ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS"];
+        let text = |value: OsString| value.to_string_lossy().into_owned();
+        Config::from_lookup(&|name| OWN.contains(&name).then(|| std::env::var_os(name).map(text))?)
+    }
+
+    /// Whether somebody has started this rank by hand, in a terminal of its own.
+    pub(crate) fn is_started_by_hand(&self) -> bool {
+        let is_named =
+            matches!(self.placement, Placement::Ranked { launcher: Launcher::Named, local_rank: None, .. });
+        is_named && self.store.is_none()
     }
 
     /// The variable that gave the setting `name`: itself, or that of another tool.

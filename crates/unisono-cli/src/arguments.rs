@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to};
+use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::{DType, ReduceOp};
 
@@ -98,14 +98,18 @@ pub(crate) struct RunArguments {
     /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them.
     #[arg(long, value_name = "core|none", default_value = "none", value_parser = Binding::parse)]
     pub(crate) bind_to: Binding,
-    /// The program and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM ARGS")]
-    pub(crate) program: Vec<OsString>,
+    /// The program. Its standard input is empty.
+    #[arg(value_name = "PROGRAM")]
+    pub(crate) program: OsString,
+    /// Its arguments.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchArguments {
-    /// What to measure: names separated by commas.
+    /// What to measure, with commas between: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce,
+    /// gather, scatter, barrier, sendrecv.
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
     pub(crate) operations: Vec<MeasuredOperation>,
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
@@ -115,10 +119,11 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_delimiter = ',', default_value = SIZES_DEFAULT, value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) sizes: Vec<u64>,
-    /// The type of the elements.
+    /// The type of the elements: f64, f32, f16, bf16, f8e4m3, f8e5m2, i8 to i64, u8 to u64, bool, complex64 or 128.
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,
-    /// How all_reduce, reduce_scatter and reduce combine elements [default: sum].
+    /// How all_reduce, reduce_scatter and reduce combine elements: sum, prod, avg, min, max, bit_and, bit_or, bit_xor
+    /// [default: sum].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
     /// The algorithm, by its name in `unisono algo list`; several names with commas are measured in turns; auto: the
@@ -140,7 +145,7 @@ pub(crate) struct BenchArguments {
 pub(crate) struct CalibrateArguments {
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS")]
-    #[arg(value_parser = clap::value_parser!(u32).range(2..=i64::from(LOCAL_RANKS_MAX)))]
+    #[arg(value_parser = ranks_within(2..=LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
     /// Print one JSON document.
     #[arg(long)]
@@ -232,6 +237,8 @@ mod tests {
             ("unisono run -n 2", "PROGRAM"),
             ("unisono run", "PROGRAM"),
             ("unisono run sh", "-n <RANKS>"),
+            ("unisono run -n 2 --keepgoing sh", "--keep-going"),
+            ("unisono run -n two sh", "1..=1024"),
             ("unisono run -n 2 --timeout soon sh", "--timeout: unknown time \"soon\": seconds above 0"),
             ("unisono run -n 2 --timeout 0 sh", "seconds above 0"),
             ("unisono run -n 2 --timeout -1 sh", "seconds above 0"),
@@ -279,8 +286,8 @@ mod tests {
         for line in ["unisono run -n 2 -- prog -n 3 --json", "unisono run -n 2 prog -n 3 --json"] {
             let Ok(Some(Commands::Run(run))) = parsed(line) else { panic!("{line}") };
             assert_eq!(
-                (run.ranks, run.program),
-                (2, ["prog", "-n", "3", "--json"].map(OsString::from).to_vec())
+                (run.ranks, run.program, run.arguments),
+                (2, "prog".into(), ["-n", "3", "--json"].map(OsString::from).to_vec())
             );
         }
     }

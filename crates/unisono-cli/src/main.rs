@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             if !problem.text.is_empty() {
-                eprintln!("unisono: {}", problem.text);
+                print::tell(problem.text);
             }
             ExitCode::from(problem.status)
         }

@@ -1,7 +1,7 @@
 //! Standard output: it is flushed after each line, so that a reader sees lines at once.
 
-use std::fmt;
-use std::io;
+use std::fmt::{self, Display};
+use std::io::{self, Write};
 
 use serde::Serialize;
 use unisono::algorithms_cli::print;
@@ -11,6 +11,12 @@ use crate::problem::Result;
 /// Prints a line, or several.
 pub(crate) fn line(text: &str) -> Result<()> {
     print::line(&mut io::stdout().lock(), text)
+}
+
+/// Writes a line with the program's name to standard error. Nobody is left to tell if that fails, and no work stops
+/// because of it.
+pub(crate) fn tell(text: impl Display) {
+    let _ = io::stderr().lock().write_all(format!("unisono: {text}\n").as_bytes());
 }
 
 /// Prints a JSON document with line breaks, for people.
@@ -34,7 +40,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut widths = vec![0; self.rows[0].len()];
         for row in &self.rows {

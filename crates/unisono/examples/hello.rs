@@ -1,4 +1,4 @@
-//! Every rank says who it is, and all of them know the sum: `unisono run -n 4 -- cargo run --example hello`.
+//! Every rank says who it is, and all of them know the sum: `unisono run -n 4 -- cargo run -p unisono --example hello`.
 
 #![allow(clippy::print_stdout)]
 

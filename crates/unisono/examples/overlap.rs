@@ -1,5 +1,5 @@
 //! Communication behind computation: each layer's gradients are on their way while the next layer is computed.
-//! `unisono run -n 4 -- cargo run --release --example overlap`.
+//! `unisono run -n 4 -- cargo run --release -p unisono --example overlap`.
 
 #![allow(clippy::print_stdout)]
 

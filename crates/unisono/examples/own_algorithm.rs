@@ -1,4 +1,4 @@
-//! An algorithm of your own, proved and run: `unisono run -n 4 -- cargo run --example own_algorithm`.
+//! An algorithm of your own, proved and run: `unisono run -n 4 -- cargo run -p unisono --example own_algorithm`.
 
 #![allow(clippy::print_stdout)]
 

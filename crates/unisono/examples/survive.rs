@@ -1,5 +1,5 @@
 //! A rank dies in the middle of the work, and the others go on:
-//! `unisono run --keep-going -n 4 -- cargo run --example survive`.
+//! `unisono run --keep-going -n 4 -- cargo run -p unisono --example survive`.
 
 #![allow(clippy::print_stdout)]
 

@@ -1,4 +1,5 @@
-//! A unit test whose ranks are threads of the test: `cargo test --example test_with_threads`. No launcher, no network.
+//! A unit test whose ranks are threads of the test: `cargo test -p unisono --example test_with_threads`. No launcher,
+//! no network.
 //!
 //! Run as a program, the same function works on real ranks.
 

@@ -1,5 +1,5 @@
-//! Ranks in a grid of two rows: sums along the rows, then between the rows.
-//! `unisono run -n 4 -- cargo run --example two_groups`.
+//! Ranks in a grid of two rows (one, if their number is odd): sums along the rows, then between the rows.
+//! `unisono run -n 4 -- cargo run -p unisono --example two_groups`.
 
 #![allow(clippy::print_stdout)]
 
@@ -8,7 +8,7 @@ use unisono::{Collectives, ReduceOp};
 fn main() -> unisono::Result<()> {
     let world = unisono::init()?;
     let (rank, size) = (world.group().rank(), world.group().size());
-    let columns = size.div_ceil(2);
+    let columns = if size.is_multiple_of(2) { size / 2 } else { size };
 
     // Every rank names every group, in the same order; no message is sent.
     let rows = [(0..columns).collect::<Vec<_>>(), (columns..size).collect()];

@@ -1,5 +1,5 @@
 //! Whole programs, as they are in the folder `examples` of this crate. Each runs alone, and as ranks of a job:
-//! `unisono run -n 4 -- cargo run --example hello`.
+//! `unisono run -n 4 -- cargo run -p unisono --example hello`.
 
 #[doc = concat!("```no_run\n", include_str!("../examples/hello.rs"), "```")]
 pub mod hello {}

@@ -110,10 +110,11 @@ impl Config {
         let socket =
             new_socket(loopback, options).map_err(|error| Error::system("cannot make a socket", &error))?;
         set_congestion_control(&socket, wanted).map_err(|error| {
+            // What an unprivileged user may choose; root may choose all that the kernel has.
             let path = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
             let allowed = fs::read_to_string(path).unwrap_or_default();
             let allowed = allowed.split_whitespace().collect::<Vec<_>>().join(", ");
-            self.refused(name, wanted, format!("{error}; this user may choose system or one of {allowed}"))
+            self.refused(name, wanted, format!("{error}; every user may choose system, or one of {allowed}"))
         })
     }
 

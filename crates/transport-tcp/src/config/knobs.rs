@@ -83,7 +83,7 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
     ] },
     KnobGroup { title: "How calls are done", knobs: &[
-        knob("UNISONO_BACKEND", "auto, tcp, nccl, ccl or hccl", "auto", &[], "who does the work"),
+        knob("UNISONO_BACKEND", "auto or tcp", "auto", &[], "who does the work; this build has no other"),
         knob("UNISONO_ALGORITHM", "name", "", &[],
             "the algorithm of every call that has it, instead of the cheapest"),
         knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],

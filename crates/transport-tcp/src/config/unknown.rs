@@ -23,13 +23,20 @@ pub(super) fn unknown_names(names: impl Iterator<Item = String>) -> Vec<String> 
 }
 
 impl Config {
-    /// Warns of unknown variables, once in a process. All ranks of a job mostly have the same environment, so rank 0
-    /// speaks for all.
+    /// Warns of unknown variables. The ranks of a launcher mostly have the same environment, so rank 0 speaks for all;
+    /// of those that are started by hand, each has its own.
     pub(super) fn warn_of_unknown(&self) {
-        static SAID: Once = Once::new();
-        if self.placement.rank() == 0 && !self.unknown.is_empty() {
-            SAID.call_once(|| log(Severity::Warn, None, format_args!("{}", sentence(&self.unknown))));
+        if self.placement.rank() == 0 || self.is_started_by_hand() {
+            warn_of(&self.unknown);
         }
+    }
+}
+
+/// Warns of these variables, once in a process.
+pub(super) fn warn_of(unknown: &[String]) {
+    static SAID: Once = Once::new();
+    if !unknown.is_empty() {
+        SAID.call_once(|| log(Severity::Warn, None, format_args!("{}", sentence(unknown))));
     }
 }
 

@@ -14,7 +14,7 @@ use super::key::{PARENT, job_key, key_words};
 use super::message::{Progress, RankRanges};
 use super::plan::Meeting;
 use crate::config::Config;
-use crate::environment::{Launcher, Placement};
+use crate::environment::Placement;
 
 /// When a rank speaks first.
 const FIRST: Duration = Duration::from_secs(3);
@@ -80,9 +80,7 @@ impl WaitConfig {
 
 fn voice(config: &Config) -> Voice {
     match config.placement {
-        Placement::Ranked { launcher: Launcher::Named, local_rank: None, .. } if config.store.is_none() => {
-            Voice::Own
-        }
+        _ if config.is_started_by_hand() => Voice::Own,
         Placement::Ranked { local_rank: Some(1..), .. } => Voice::OneOfMany,
         Placement::Ranked { .. } | Placement::Solo => Voice::FirstOfHost,
     }
@@ -111,7 +109,7 @@ fn place(meeting: &Meeting, job: &str) -> String {
 
 fn remedy(meeting: &Meeting, job: &str, voice: Voice) -> String {
     const BEGUN: &str = "a job that has begun takes no new ranks";
-    let same = || format!("the others need the same {job}; {BEGUN}");
+    let same = || format!("the others need the same {job}, and must see the same file; {BEGUN}");
     match (meeting, voice) {
         (Meeting::Launched { .. }, _) => {
             "the launcher must be running, and every rank must call init".to_owned()

@@ -247,7 +247,8 @@ fn measure_and_print(comm: &dyn Communicator, plan: &Plan, json: bool) -> Result
 fn judge(rows: &[Row]) -> Result<()> {
     let bad: Vec<_> = rows.iter().filter(|row| row.wrong > 0).collect();
     for row in &bad {
-        eprintln!("unisono: {} of {} bytes by {}: {} wrong", row.op, row.bytes, row.algorithm, row.wrong);
+        let (op, bytes, algorithm, wrong) = (&row.op, row.bytes, &row.algorithm, row.wrong);
+        print::tell(format_args!("{op} of {bytes} bytes by {algorithm}: {wrong} wrong"));
     }
     if bad.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }

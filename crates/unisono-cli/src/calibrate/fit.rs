@@ -116,7 +116,8 @@ impl Calibration {
         for Parameter { name, median, p10, p90, how } in &self.parameters {
             text += &format!("{name:<22} {median:>10} {p10:>10} {p90:>10}  {how}\n");
         }
-        text += "# to use these figures, set this for all ranks; those of rank 0 count:\n";
+        text += "# other parameters have their built-in values; to use these, set this for all ranks (rank 0's \
+                 count):\n";
         text + &format!("UNISONO_COST_MODEL={}", self.line)
     }
 }

@@ -214,7 +214,7 @@ fn judge(kill: Option<Kill>, rows: &[Row], recovery: Option<&Recovery>, trained:
     if !gone.iter().map(|(rank, _)| rank).eq(&victim) || hashes.iter().any(|hash| *hash != hashes[0]) {
         faults.push(format!("the ranks' weights differ: {:?}", trained.weights_hash));
     }
-    faults.iter().for_each(|fault| eprintln!("unisono: {fault}"));
+    faults.iter().for_each(print::tell);
     if faults.is_empty() { Ok(()) } else { Err(Problem::reported()) }
 }
 

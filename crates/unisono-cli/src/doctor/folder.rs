@@ -96,7 +96,10 @@ fn read(path: &Path, rank: u32) -> Result<FlightRecord, String> {
     // Checked first: a record of another version may lack any field.
     let Origin { version, comm_lib_version: library } = parse(&bytes)?;
     if version != VERSION || !library.starts_with(LIBRARY) {
-        return Err(format!("version {version:?} by {library:?}, not {VERSION:?} by {LIBRARY:?}"));
+        return Err(match version.is_empty() {
+            true => "no flight record".to_owned(),
+            false => format!("version {version:?} by {library:?}, not {VERSION:?} by {LIBRARY:?}"),
+        });
     }
     let record: FlightRecord = parse(&bytes)?;
     if record.rank == rank { Ok(record) } else { Err(format!("the record of rank {}", record.rank)) }

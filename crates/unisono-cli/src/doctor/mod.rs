@@ -28,7 +28,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<()> {
 fn job(folder: &Path, json: bool) -> Result<()> {
     let Left { records, unreadable, earlier } = read_folder(folder)?;
     for line in unreadable.iter().chain(&earlier) {
-        eprintln!("unisono: {line}");
+        print::tell(line);
     }
     if records.is_empty() {
         return Err(Problem::reported());

@@ -9,8 +9,9 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::signals::survive;
 use crate::problem::{Problem, Result};
@@ -77,7 +78,44 @@ pub(crate) fn watch(folder: &Path) -> Result<()> {
     for pid in groups.into_iter().filter_map(|pid| Pid::from_raw(pid.get())) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
+    kill_those_told_of(folder);
     // If it cannot be removed, there is nobody to tell.
     let _ = std::fs::remove_dir_all(folder);
     Ok(())
+}
+
+/// How often the processes are looked through again after one was found: it may have started another meanwhile.
+const SWEEPS_MAX: u32 = 100;
+/// Between two looks: a process that is just being started shows its own environment only then.
+const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+
+/// Kills every process whose environment names `folder`, which is this job's alone: one that the launcher had started,
+/// and had not told the guard about when it died.
+fn kill_those_told_of(folder: &Path) {
+    let mut quiet = 0;
+    for _ in 0..SWEEPS_MAX {
+        let found = processes_told_of(folder);
+        for pid in &found {
+            let _ = kill_process(*pid, Signal::KILL);
+        }
+        quiet = if found.is_empty() { quiet + 1 } else { 0 };
+        if quiet == 2 {
+            return;
+        }
+        std::thread::sleep(SWEEP_PAUSE);
+    }
+}
+
+/// The processes of this user, but for this one, whose environment names `folder`.
+fn processes_told_of(folder: &Path) -> Vec<Pid> {
+    let name = folder.as_os_str().as_encoded_bytes();
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    let is_told = |pid: &Pid| {
+        // Of another user's process it cannot be read, and such a process is none of ours.
+        let environment =
+            std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap_or_default();
+        *pid != rustix::process::getpid() && environment.windows(name.len()).any(|part| part == name)
+    };
+    pids.filter(is_told).collect()
 }

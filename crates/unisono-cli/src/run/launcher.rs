@@ -13,9 +13,10 @@ use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::Guard;
 use super::last_words::LastWords;
 use super::meeting::Meeting;
-use super::output::{Sink, end_line};
+use super::output::{Sink, end_line, lost};
 use super::rank::{Event, Rank};
 use super::signals::{Request, stop};
+use crate::print;
 use crate::problem::{Problem, Result};
 
 /// How long the launcher waits after the first failure it sees: another failure may turn out to be the cause, and the
@@ -143,7 +144,8 @@ impl<'j> Launcher<'j> {
         }
         self.words.close();
         end_line();
-        self.verdict()
+        self.verdict()?;
+        lost().map_or(Ok(()), |why| Err(Problem::failed("output of the ranks was lost", why)))
     }
 
     fn is_running(&self) -> bool {
@@ -176,7 +178,7 @@ impl<'j> Launcher<'j> {
         match self.stage {
             Stage::Running(_) if self.job.keep_going => {
                 let rest = if self.is_running() { "; the others go on" } else { "" };
-                eprintln!("unisono: {}{rest}", end.told(None));
+                print::tell(format_args!("{}{rest}", end.told(None)));
             }
             Stage::Running(_) => self.stage = Stage::Settling(Instant::now() + SETTLING),
             Stage::Settling(_) | Stage::Ending(_) | Stage::Killed | Stage::Draining(_) => {}
@@ -242,7 +244,7 @@ impl<'j> Launcher<'j> {
         if self.job.keep_going && self.succeeded > 0 {
             let (lost, ranks) = (self.failures.len(), self.ranks.len());
             let lines = listed(self.failures.iter().map(told).collect(), "; ");
-            eprintln!("unisono: {lost} of {ranks} ranks were lost: {lines}");
+            print::tell(format_args!("{lost} of {ranks} ranks were lost: {lines}"));
             return Ok(());
         }
         Err(Problem { status: cause.status, text: format!("first failure: {}", told(cause)) })

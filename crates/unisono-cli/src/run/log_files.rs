@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::output::{Sink, Stream};
+use crate::print;
 use crate::problem::{Problem, Result};
 
 /// A file of a rank, until writing to it has failed.
@@ -50,7 +51,7 @@ impl Sink for LogFiles {
         if let Some(file) = self.files.get(rank as usize) {
             let mut file = file.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = file.write(piece) {
-                eprintln!("unisono: --log-dir: {} ends here: {error}", file.path.display());
+                print::tell(format_args!("--log-dir: {} ends here: {error}", file.path.display()));
             }
         }
         self.sink.piece(rank, stream, piece);

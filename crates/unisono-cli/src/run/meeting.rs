@@ -32,7 +32,7 @@ pub(crate) struct Meeting {
 impl Meeting {
     /// Hosts a store and writes a fresh secret.
     pub(crate) fn arrange(ranks: u32) -> Result<Meeting> {
-        let config = Config::from_environment()?;
+        let config = Config::of_launcher()?;
         let parent = runtime_directory(config.runtime_directory.as_deref(), &config.temporary_directory)?;
         let folder = tempfile::Builder::new()
             .prefix("job-")

@@ -17,6 +17,8 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use rustix::process::{Resource, getrlimit};
+
 use crate::arguments::RunArguments;
 use crate::problem::{Problem, Result};
 use cores::Binding;
@@ -63,18 +65,9 @@ impl Job {
 
 /// `unisono run`.
 pub(crate) fn run(arguments: RunArguments) -> Result<()> {
-    let RunArguments { ranks, keep_going, timeout, grace, log_dir, tag_output, bind_to, program } = arguments;
-    let mut words = program.into_iter();
-    let job = Job {
-        ranks,
-        program: words.next().unwrap_or_default(),
-        arguments: words.collect(),
-        keep_going,
-        victim: None,
-        timeout,
-        grace,
-        binding: bind_to,
-    };
+    let RunArguments { ranks, keep_going, timeout, grace, log_dir, tag_output, bind_to, program, arguments } =
+        arguments;
+    let job = Job { ranks, program, arguments, keep_going, victim: None, timeout, grace, binding: bind_to };
     let terminal: Arc<dyn Sink> = Arc::new(Terminal { tags: tag_output });
     match log_dir {
         Some(folder) => launch(&job, Arc::new(LogFiles::create(&folder, ranks, terminal)?)),
@@ -87,8 +80,26 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
 /// # Errors
 /// With the status of the first rank that failed; the text names it.
 pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
+    check_descriptors(job.ranks)?;
     let meeting = Meeting::arrange(job.ranks)?;
     let (sender, events) = channel();
     signals::watch(sender.clone()).map_err(|error| Problem::failed("catching signals", error))?;
     Launcher::start(job, &meeting, sink, &sender)?.until_all_ended(&events)
+}
+
+/// What the launcher holds for each rank: its two streams, its end, its connection to the store.
+const DESCRIPTORS_PER_RANK: u64 = 4;
+/// And for itself.
+const DESCRIPTORS_BESIDE: u64 = 32;
+
+/// A launcher without descriptors could not let its ranks meet, and they would wait in vain.
+fn check_descriptors(ranks: u32) -> Result<()> {
+    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDE;
+    match getrlimit(Resource::Nofile).current {
+        Some(limit) if limit < needed => {
+            let problem = format!("the limit is {limit}: ulimit -n {needed}");
+            Err(Problem::failed(format!("{ranks} ranks need {needed} open files in the launcher"), problem))
+        }
+        _ => Ok(()),
+    }
 }

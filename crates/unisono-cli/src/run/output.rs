@@ -4,11 +4,12 @@
 //! A line without an end waits for it, also a prompt, which nobody could answer: ranks have no standard input.
 
 use std::io::{self, Read, Write};
-use std::sync::Once;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
-const PIECE_BYTES_MAX: usize = 64 << 10;
+/// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory. Memory is taken
+/// as lines need it.
+const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// Which of a rank's two streams a piece came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,11 @@ pub(crate) struct Terminal {
 
 impl Sink for Terminal {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
-        let tag = if self.tags { format!("[{rank}] ") } else { String::new() };
-        write_piece(stream, [tag.as_bytes(), piece].concat());
+        if !self.tags {
+            return write_piece(stream, piece);
+        }
+        let end: &[u8] = if piece.ends_with(b"\n") || piece.ends_with(b"\r") { b"" } else { b"\n" };
+        write_piece(stream, &[format!("[{rank}] ").as_bytes(), piece, end].concat());
     }
 }
 
@@ -43,10 +47,18 @@ pub(crate) struct Spokesman;
 impl Sink for Spokesman {
     fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
         match (rank, stream) {
-            (0, Stream::Out) => write_piece(Stream::Out, piece.to_vec()),
+            (0, Stream::Out) => write_piece(Stream::Out, piece),
             _ => Terminal { tags: true }.piece(rank, Stream::Err, piece),
         }
     }
+}
+
+/// Why output of the ranks has not reached its place, the first time.
+static LOST: OnceLock<String> = OnceLock::new();
+
+/// Why output of the ranks was lost, if some was: a full disk, for one.
+pub(super) fn lost() -> Option<&'static str> {
+    LOST.get().map(String::as_str)
 }
 
 /// Whether the last piece ended with a carriage return: what comes next would be written over it.
@@ -61,27 +73,22 @@ pub(super) fn end_line() {
 }
 
 /// Writes a piece with one call, so that lines of different ranks do not mix.
-fn write_piece(stream: Stream, mut piece: Vec<u8>) {
-    static LOST: Once = Once::new();
-    if !piece.ends_with(b"\n") && !piece.ends_with(b"\r") {
-        piece.push(b'\n');
-    }
+fn write_piece(stream: Stream, piece: &[u8]) {
     IS_LINE_OPEN.store(piece.ends_with(b"\r"), Ordering::SeqCst);
     let written = match stream {
         Stream::Out => {
             let mut out = io::stdout().lock();
-            out.write_all(&piece).and_then(|()| out.flush())
+            out.write_all(piece).and_then(|()| out.flush())
         }
-        Stream::Err => io::stderr().lock().write_all(&piece),
+        Stream::Err => io::stderr().lock().write_all(piece),
     };
     match written {
         Ok(()) => {}
         // A reader that has closed the pipe, as `head` does, wants no more. The job goes on, its output is still read.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => LOST.call_once(|| {
-            // If standard error is what fails, there is nobody to tell.
-            let _ = writeln!(io::stderr(), "unisono: output of the ranks is lost from here on: {error}");
-        }),
+        Err(error) => {
+            let _ = LOST.set(error.to_string());
+        }
     }
 }
 

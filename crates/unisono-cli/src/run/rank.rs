@@ -42,18 +42,30 @@ impl Rank {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        // Only the launcher reaps, and it alone sends signals. So no signal can reach another process that has got the
-        // same number.
-        let watched = ends.watch(pid, rank).inspect_err(|_| {
-            let _ = child.kill();
+        // Without all of this the launcher would not know what becomes of the rank.
+        let watched = Rank::watch(&mut child, rank, ends, sink, events).inspect_err(|_| {
+            let _ = kill_process_group(pid, Signal::KILL);
+            let _ = child.wait();
         })?;
+        Ok(Rank { child, pid, _watched: watched })
+    }
+
+    fn watch(
+        child: &mut Child,
+        rank: u32,
+        ends: &Ends,
+        sink: &Arc<dyn Sink>,
+        events: &Sender<Event>,
+    ) -> io::Result<WatchedProcess> {
         if let Some(out) = child.stdout.take() {
-            read(out, rank, Stream::Out, sink, events);
+            read(out, rank, Stream::Out, sink, events)?;
         }
         if let Some(err) = child.stderr.take() {
-            read(err, rank, Stream::Err, sink, events);
+            read(err, rank, Stream::Err, sink, events)?;
         }
-        Ok(Rank { child, pid, _watched: watched })
+        // Only the launcher reaps, and it alone sends signals. So no signal can reach another process that has got the
+        // same number.
+        ends.watch(Pid::from_child(child), rank)
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -78,10 +90,14 @@ fn read(
     stream: Stream,
     sink: &Arc<dyn Sink>,
     events: &Sender<Event>,
-) {
+) -> io::Result<()> {
     let (sink, events) = (sink.clone(), events.clone());
-    thread::spawn(move || {
+    let work = move || {
         forward(source, rank, stream, &*sink);
         let _ = events.send(Event::StreamEnded);
-    });
+    };
+    let thread = thread::Builder::new().name(format!("rank {rank}")).spawn(work);
+    thread
+        .map(drop)
+        .map_err(|error| io::Error::new(error.kind(), format!("no thread to read its output: {error}")))
 }

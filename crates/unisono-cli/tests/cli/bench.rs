@@ -149,7 +149,8 @@ fn a_name_fixes_how_many_ranks_lead() {
         predicted.push(number(&rows[0], "predicted_us"));
     }
     assert_ne!(predicted[0], predicted[1]);
-    for (name, said) in [("leaders:4", "1 to 3 of them can lead"), ("ring:2", "only leaders takes a number")]
+    for (name, said) in
+        [("leaders:4", "at most 3 of them can lead"), ("ring:2", "only leaders takes a number")]
     {
         let refused = unisono(&["bench", "all_reduce", "-n", "6", "--sizes", "4K", "--algorithm", name]);
         assert!(refused.status.code() == Some(2) && refused.err.contains(said), "{}", refused.err);

@@ -287,7 +287,7 @@ fn settings_in_effect_are_listed_and_wrong_ones_marked() {
         ("UNISONO_ALGORITHM", "rnig"),
     ] {
         let out = with(&[(name, value)]);
-        assert!(out.contains(&format!("no job starts: {name}={value}: ")), "{out}");
+        assert!(out.contains(&format!("a rank with these settings is refused: {name}={value}: ")), "{out}");
     }
     let out = with(&[("XDG_RUNTIME_DIR", "/nowhere"), ("TMPDIR", "/dev/null")]);
     assert!(

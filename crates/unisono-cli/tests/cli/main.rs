@@ -12,5 +12,6 @@ mod run;
 mod run_ends;
 mod run_jobs;
 mod run_signals;
+mod run_trouble;
 mod settings;
 mod support;

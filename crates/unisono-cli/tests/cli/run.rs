@@ -163,13 +163,3 @@ fn a_runtime_directory_that_cannot_be_used_is_not_used() {
         assert!(done.out.starts_with(&own), "{runtime:?}: {}", done.out);
     }
 }
-
-#[test]
-fn output_that_cannot_be_written_is_reported_in_one_line() {
-    let done =
-        start_by(&["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"], &["run", "-n", "2", "--", "echo", "hi"]);
-    let done = done.finish();
-    assert!(done.status.success());
-    assert!(done.err.starts_with("unisono: output of the ranks is lost"), "{}", done.err);
-    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
-}

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use clap::builder::{RangedI64ValueParser, StyledStr};
+use clap::builder::StyledStr;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, Command, CommandFactory, Parser, Subcommand};
 
@@ -36,21 +36,24 @@ pub enum AlgoCommands {
     },
     /// The steps of every rank.
     Show {
-        /// The algorithm as listed: collective/name.
+        /// The algorithm as listed: collective/name, or a name alone for all collectives that have it.
         name: String,
         /// The number of ranks.
         #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(SCHEDULE_RANKS_MAX))]
         ranks: u32,
-        /// The root, for collectives that have one.
-        #[arg(long, default_value_t = 0)]
-        root: u32,
+        /// The root, for collectives that have one [default: 0].
+        #[arg(long)]
+        root: Option<u32>,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
     },
     /// Proves that an algorithm is right: matching messages, no deadlock, no race, exact results.
+    ///
+    /// For every number of ranks that you name, and every count. Of collectives with a root, every root is tried up to
+    /// 16 ranks, above that roots 0, 1, half and last; of algorithms with leaders, several numbers of them.
     Verify {
-        /// The algorithm as listed: collective/name.
+        /// The algorithm as listed: collective/name, or a name alone for all collectives that have it; or --all.
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         name: Option<String>,
         /// Every algorithm.
@@ -65,8 +68,9 @@ pub enum AlgoCommands {
     },
     /// What a call is expected to take, and which algorithm the library would choose.
     ///
-    /// Uses the parameters of this machine, or of UNISONO_COST_MODEL. Any of alpha, beta and gamma describes another
-    /// network: then only rounds, bytes on the link and reductions count, and processor time does not.
+    /// Uses the parameters of UNISONO_COST_MODEL, else the built-in ones, and says whose they are. Any of alpha, beta
+    /// and gamma describes another network: then only rounds, bytes on the link and reductions count, not processor
+    /// time.
     Price(PriceArguments),
 }
 
@@ -112,8 +116,18 @@ fn parse_rate(text: &str) -> Result<f64, String> {
 }
 
 /// A number of ranks from 1 to `most`.
-pub fn ranks_up_to(most: u32) -> RangedI64ValueParser<u32> {
-    clap::value_parser!(u32).range(1..=i64::from(most))
+pub fn ranks_up_to(most: u32) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
+    ranks_within(1..=most)
+}
+
+/// A number of ranks within a range.
+pub fn ranks_within(
+    range: RangeInclusive<u32>,
+) -> impl Fn(&str) -> Result<u32, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse().ok().filter(|ranks| range.contains(ranks));
+        number.ok_or_else(|| format!("{text:?} is no number of ranks within {range:?}"))
+    }
 }
 
 fn parse_ranks(text: &str) -> Result<RangeInclusive<u32>, String> {

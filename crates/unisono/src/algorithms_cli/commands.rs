@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use unisono_schedule::{
-    Action, Algorithm, Choice, Cost, Counterexample, Refusal, Refused, Registry, Schedule, Shape, StepIndex,
-    Summary, verify_range,
+    Action, Algorithm, Choice, Collective, Cost, Counterexample, Refusal, Refused, Registry, Schedule, Shape,
+    StepIndex, Summary, roots, verify_range,
 };
 
 use super::arguments::AlgoCommands;
@@ -22,7 +22,7 @@ pub(super) fn execute(command: AlgoCommands, registry: &Registry, out: &mut dyn 
     match command {
         AlgoCommands::List { json } => list(registry, json, out),
         AlgoCommands::Show { name, ranks, root, json } => {
-            show(registry, &name, Shape::new(ranks).with_root(root), json, out)
+            show(registry, &name, Shape::new(ranks), root, json, out)
         }
         AlgoCommands::Verify { name, all: _, ranks, json } => {
             verify(registry, name.as_deref(), ranks, json, out)
@@ -43,10 +43,16 @@ fn named<'a>(registry: &'a Registry, name: Option<&str>) -> Result<Vec<&'a Arc<A
             true => registry.nearest_qualified(name).join(", "),
             false => registry.nearest_of_all(name).join(", "),
         };
-        let problem = format!(
-            "unknown algorithm {name:?}, the nearest are {nearest}; the command list has all of them"
-        );
-        return Err(Problem::usage(problem));
+        let of_collective = |collective: Collective| {
+            let names: Vec<_> = registry
+                .algorithms()
+                .filter(|one| one.collective == collective)
+                .map(|one| one.name)
+                .collect();
+            format!("{name} is a collective, its algorithms are {}", names.join(", "))
+        };
+        let unknown = |_| format!("unknown algorithm {name:?}, the nearest are {nearest}; `list` shows all");
+        return Err(Problem::usage(name.parse().map_or_else(unknown, of_collective)));
     }
     Ok(found)
 }
@@ -251,7 +257,15 @@ impl ShownSchedule {
     }
 }
 
-fn show(registry: &Registry, name: &str, shape: Shape, json: bool, out: &mut dyn Write) -> Result<()> {
+fn show(
+    registry: &Registry,
+    name: &str,
+    shape: Shape,
+    root: Option<u32>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let shape = shape.with_root(root.unwrap_or_default());
     if shape.root >= shape.ranks {
         let problem =
             format!("--root {}: {} ranks have roots 0 to {}", shape.root, shape.ranks, shape.ranks - 1);
@@ -259,6 +273,9 @@ fn show(registry: &Registry, name: &str, shape: Shape, json: bool, out: &mut dyn
     }
     let mut shown = Vec::new();
     for Choice { algorithm, shape } in fitting(registry, Some(name), &shape)? {
+        if root.is_some() && !algorithm.collective.is_rooted() {
+            return Err(Problem::usage(format!("--root: {} has no root", algorithm.collective.name())));
+        }
         let schedules = (0..shape.ranks).map(|rank| algorithm.try_schedule(&shape, rank));
         let schedules = schedules.collect::<Result<Vec<Schedule>, _>>();
         let schedules = schedules.map_err(|refused| Problem::failed("the schedules", refused))?;
@@ -286,6 +303,9 @@ struct Verified {
     shapes: u64,
     steps: u64,
     counterexample: Option<String>,
+    /// Whether roots were left out.
+    #[serde(skip)]
+    has_other_roots: bool,
 }
 
 fn verify(
@@ -296,7 +316,8 @@ fn verify(
     out: &mut dyn Write,
 ) -> Result<()> {
     if let Some((plain, number)) = name.and_then(|name| name.split_once(':')) {
-        let problem = format!("{plain}:{number}: verify proves every number of leaders, ask for {plain}");
+        let problem =
+            format!("{plain}:{number}: verify proves several numbers of leaders at once, ask for {plain}");
         return Err(Problem::usage(problem));
     }
     let algorithms: Vec<&Algorithm> = named(registry, name)?.into_iter().map(|one| &**one).collect();
@@ -323,6 +344,8 @@ fn report(
             shapes,
             steps,
             counterexample: result.as_ref().err().map(Counterexample::to_string),
+            has_other_roots: roots(algorithm, *ranks.end()).len() < *ranks.end() as usize
+                && algorithm.collective.is_rooted(),
         }
     };
     let all: Vec<Verified> = results.iter().map(verified).collect();
@@ -348,7 +371,9 @@ impl Verified {
             }
             None => {
                 let noun = if *shapes == 1 { "shape" } else { "shapes" };
-                format!("{collective}/{name}: proved for {range}: {shapes} {noun}, {steps} steps")
+                let roots =
+                    if self.has_other_roots { "; above 16 ranks for roots 0, 1, half and last" } else { "" };
+                format!("{collective}/{name}: proved for {range}: {shapes} {noun}, {steps} steps{roots}")
             }
             Some(counterexample) => format!("wrong: {counterexample}"),
         }
@@ -379,6 +404,7 @@ mod tests {
             shapes: 0,
             steps: 0,
             counterexample: Some(text.clone()),
+            has_other_roots: false,
         }
         .line("3 to 3 ranks");
         assert!(line.contains(&text), "{line}");
@@ -395,7 +421,7 @@ mod tests {
             fitting(&registry, Some("all_reduce/leaders:5"), &eight)
                 .unwrap_err()
                 .text
-                .contains("1 to 4 of them")
+                .contains("at most 4 of them")
         );
         assert!(
             fitting(&registry, Some("ring:2"), &eight)

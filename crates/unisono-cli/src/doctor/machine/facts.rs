@@ -162,7 +162,7 @@ impl Machine {
     }
 }
 
-/// Why no job starts with these settings.
+/// Why a rank with these settings is refused.
 fn problem(config: &Config) -> Option<String> {
     if !BACKENDS.contains(&config.backend.as_str()) {
         return Some(format!("UNISONO_BACKEND={}: this build has {}", config.backend, BACKENDS.join(", ")));

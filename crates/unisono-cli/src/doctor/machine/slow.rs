@@ -28,7 +28,10 @@ fn finding(what: impl Into<String>, remedy: impl Into<String>) -> Option<Finding
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     let broken = [
         machine.settings_problem.as_ref().and_then(|problem| {
-            finding(format!("no job starts: {problem}"), "give it a value that can be obeyed, or unset it")
+            finding(
+                format!("a rank with these settings is refused: {problem}"),
+                "give it a value that can be obeyed, or unset it",
+            )
         }),
         machine.runtime_directory.as_ref().err().and_then(|problem| {
             finding(

@@ -1,0 +1,105 @@
+//! `unisono run` where the machine or the user makes trouble: full disks, no descriptors, a launcher that is killed.
+
+use std::fs;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{shell, start, start_by, unisono, wait_until};
+
+/// Runs the program through a shell that does `first`, and `redirects` its output.
+fn after(first: &str, redirects: &str, arguments: &[&str]) -> crate::support::Finished {
+    let line = format!("{first} exec \"$0\" \"$@\" {redirects}");
+    start_by(&["sh", "-c", &line], arguments).finish()
+}
+
+#[test]
+fn what_cannot_be_said_changes_no_job_and_no_status() {
+    let folder = tempfile::tempdir().unwrap();
+    let flag = folder.path().join("done");
+    let line = format!("[ $RANK = 0 ] && exit 6; sleep 0.3; touch {}", flag.display());
+    let job = ["run", "-n", "2", "--keep-going", "--", "sh", "-c", &line];
+    for redirects in ["2>/dev/full", "2>&-"] {
+        let done = after("", redirects, &job);
+        assert!(done.status.success() && flag.exists(), "{redirects}: {:?}", done.status);
+        fs::remove_file(&flag).unwrap();
+        let cases: [(&[&str], i32); 4] = [
+            (&["run", "-n", "2", "--", "sh", "-c", "exit 6"], 6),
+            (&["run", "-n", "1", "--timeout", "0.2", "--", "sleep", "600"], 124),
+            (&["run", "-n", "1", "--", "no-such-program"], 127),
+            (&["fly"], 2),
+        ];
+        for (arguments, status) in cases {
+            assert_eq!(
+                after("", redirects, arguments).status.code(),
+                Some(status),
+                "{arguments:?} {redirects}"
+            );
+        }
+    }
+}
+
+#[test]
+fn lost_output_is_no_success() {
+    let done = after("", ">/dev/full", &["run", "-n", "2", "--", "sh", "-c", "echo; echo"]);
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    assert!(done.err.starts_with("unisono: output of the ranks was lost: No space left"), "{}", done.err);
+    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+}
+
+#[test]
+fn long_lines_stay_whole() {
+    let line = "head -c 300000 /dev/zero | tr '\\0' x; echo; echo end";
+    let done = shell("2", &[], line);
+    let mut lengths: Vec<usize> = done.out.lines().map(str::len).collect();
+    lengths.sort_unstable();
+    assert_eq!(lengths, [7, 7, 300_004, 300_004]);
+}
+
+#[test]
+fn what_another_job_has_left_in_the_environment_does_not_matter() {
+    let left = ["env", "RANK=0", "UNISONO_WORLD_SIZE=none", "MASTER_PORT=tcp://10.0.0.7:29500"];
+    let done = start_by(&left, &["run", "-n", "2", "--", "sh", "-c", "echo $RANK $WORLD_SIZE"]).finish();
+    assert!(done.status.success(), "{}", done.err);
+    assert_eq!(crate::support::sorted_lines(&done.out), ["[0] 0 2", "[1] 1 2"]);
+}
+
+#[test]
+fn a_launcher_without_descriptors_refuses_what_it_cannot_serve() {
+    let done = after("ulimit -n 40;", "", &["run", "-n", "8", "--", "true"]);
+    let told = "unisono: 8 ranks need 64 open files in the launcher: the limit is 40: ulimit -n 64\n";
+    assert_eq!((done.status.code(), done.err.as_str()), (Some(1), told));
+}
+
+/// The guard may not have heard of the rank that was being started.
+#[test]
+fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_none() {
+    let token = format!("600.{}", std::process::id());
+    let running = || {
+        let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        let lines = processes.filter_map(|one| fs::read(one.path().join("cmdline")).ok());
+        lines
+            .filter(|line| line.starts_with(b"sleep") && line.ends_with(format!("{token}\0").as_bytes()))
+            .count()
+    };
+    for milliseconds in [5, 15, 25, 40] {
+        let launcher = start(&["run", "-n", "60", "--", "sleep", &token]);
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        launcher.signal(Signal::KILL);
+        launcher.finish();
+        wait_until("all ranks are gone", || running() == 0);
+    }
+}
+
+#[test]
+fn misspelt_options_are_not_the_program() {
+    for (arguments, told) in [
+        (vec!["run", "-n", "2", "--keepgoing", "true"], "--keep-going"),
+        (vec!["run", "-n", "two", "true"], "\"two\" is no number of ranks within 1..=1024"),
+    ] {
+        let done = unisono(&arguments);
+        assert_eq!(done.status.code(), Some(2), "{}", done.err);
+        assert!(done.err.contains(told) && done.err.lines().count() == 1, "{}", done.err);
+    }
+    assert!(unisono(&["run", "-n2", "true"]).status.success());
+}
