@@ -59,10 +59,10 @@ pub(super) fn meeting(config: &Config) -> Result<Meeting> {
     };
     let secret = secret(config).ok_or_else(|| {
         let problem = format!(
-            "some of the ranks are on other hosts: {SECRET_REMEDY}; if all are on this host, set \
-             UNISONO_LOCAL_WORLD_SIZE"
+            "ranks of other hosts may meet there only with a secret: {SECRET_REMEDY}; if all ranks are on this host, \
+             set UNISONO_LOCAL_WORLD_SIZE to their number"
         );
-        configuration("UNISONO_SECRET_FILE", "", problem)
+        configuration(config.variable("UNISONO_MASTER_ADDRESS"), &host, problem)
     })?;
     Ok(Meeting::AtRankZero { host, port: port + 1, secret })
 }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(with(&[("UNISONO_STORE", "node7:1"), ("UNISONO_SECRET_FD", "7")]).unwrap(), launched);
         let refused = [
             (vec![("UNISONO_STORE", "node7:1")], "UNISONO_STORE=node7:1: the secret is missing"),
-            (vec![host, port], "UNISONO_SECRET_FILE=: some of the ranks are on other hosts"),
+            (vec![host, port], "MASTER_ADDR=node7: ranks of other hosts may meet there only with a secret"),
             (vec![("LOCAL_WORLD_SIZE", "1"), secret], "UNISONO_STORE=: some of the ranks are on other hosts"),
         ];
         for (variables, expected) in refused {
