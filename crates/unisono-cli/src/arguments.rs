@@ -98,12 +98,9 @@ pub(crate) struct RunArguments {
     /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them.
     #[arg(long, value_name = "core|none", default_value = "none", value_parser = Binding::parse)]
     pub(crate) bind_to: Binding,
-    /// The program. Its standard input is empty.
-    #[arg(value_name = "PROGRAM")]
-    pub(crate) program: OsString,
-    /// Its arguments.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
-    pub(crate) arguments: Vec<OsString>,
+    /// The program, whose standard input is empty, and its arguments.
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -286,8 +283,8 @@ mod tests {
         for line in ["unisono run -n 2 -- prog -n 3 --json", "unisono run -n 2 prog -n 3 --json"] {
             let Ok(Some(Commands::Run(run))) = parsed(line) else { panic!("{line}") };
             assert_eq!(
-                (run.ranks, run.program, run.arguments),
-                (2, "prog".into(), ["-n", "3", "--json"].map(OsString::from).to_vec())
+                (run.ranks, run.program),
+                (2, ["prog", "-n", "3", "--json"].map(OsString::from).to_vec())
             );
         }
     }

@@ -65,9 +65,18 @@ impl Job {
 
 /// `unisono run`.
 pub(crate) fn run(arguments: RunArguments) -> Result<()> {
-    let RunArguments { ranks, keep_going, timeout, grace, log_dir, tag_output, bind_to, program, arguments } =
-        arguments;
-    let job = Job { ranks, program, arguments, keep_going, victim: None, timeout, grace, binding: bind_to };
+    let RunArguments { ranks, keep_going, timeout, grace, log_dir, tag_output, bind_to, program } = arguments;
+    let mut words = program.into_iter();
+    let job = Job {
+        ranks,
+        program: words.next().unwrap_or_default(),
+        arguments: words.collect(),
+        keep_going,
+        victim: None,
+        timeout,
+        grace,
+        binding: bind_to,
+    };
     let terminal: Arc<dyn Sink> = Arc::new(Terminal { tags: tag_output });
     match log_dir {
         Some(folder) => launch(&job, Arc::new(LogFiles::create(&folder, ranks, terminal)?)),
