@@ -64,6 +64,8 @@ pub mod in_process;
 
 use std::sync::Arc;
 
+use unisono_communicator::{Severity, log};
+
 #[cfg(feature = "cli")]
 #[doc(inline)]
 pub use algorithms_cli::algorithms_main;
@@ -73,7 +75,6 @@ pub use unisono_communicator::{
     JobRank, LogLevel, Outcome, ParentCall, Peer, Received, ReduceOp, Result, Scope, Shrunk, Solo, Trust,
     TypedWork, UserFunction, UserOp, WhenBusy, Work, bf16, f8e4m3, f8e5m2, f16,
 };
-use unisono_communicator::{Severity, log};
 pub use unisono_transport_tcp::World;
 pub use unisono_transport_tcp::config::{self, Config};
 pub use unisono_transport_tcp::flight;
