@@ -1,7 +1,7 @@
 //! How long one call has waited, and what is done about it: the ranks that it waits for are asked, a line in the log
 //! names them, and at its deadline it ends. The same for collectives and messages, blocking and asynchronous.
 //!
-//! Whoever drives a call looks after it many times a second. A look that comes later than that was held up: the job was
+//! Whoever drives a call looks after it many times a second. A look that comes later was held up: the job was
 //! stopped, or the call was busy. That time is no part of the wait, or a job that was stopped for longer than a call's
 //! deadline would fail as soon as it goes on.
 
@@ -134,7 +134,7 @@ impl Wait {
     /// The last `time` does not count.
     #[cold]
     fn shift(&mut self, time: Duration) {
-        for since in [&mut self.started, &mut self.still_since, &mut self.asked, &mut self.next] {
+        for since in [&mut self.started, &mut self.still_since, &mut self.asked] {
             *since = since.map(|since| since + time);
         }
     }

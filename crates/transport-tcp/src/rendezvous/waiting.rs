@@ -79,8 +79,10 @@ impl WaitConfig {
 }
 
 fn voice(config: &Config) -> Voice {
+    if config.is_started_by_hand() {
+        return Voice::Own;
+    }
     match config.placement {
-        _ if config.is_started_by_hand() => Voice::Own,
         Placement::Ranked { local_rank: Some(1..), .. } => Voice::OneOfMany,
         Placement::Ranked { .. } | Placement::Solo => Voice::FirstOfHost,
     }

@@ -2,7 +2,9 @@
 //!
 //! The launcher holds the other end of its standard input. However the launcher ends, SIGKILL included, the kernel
 //! closes that pipe; the guard then kills every process group that it still knows, and removes the folder with the
-//! secret. Nothing else ends it: neither a signal to all processes of the user's session, nor one by a mistake.
+//! secret. If the launcher has not said goodbye, it may have died between starting a rank and telling of it: then the
+//! guard also kills every process whose environment names the folder. Nothing else ends the guard: neither a signal to
+//! all processes of the user's session, nor one by a mistake.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Write};
@@ -18,6 +20,14 @@ use crate::problem::{Problem, Result};
 
 /// The hidden command that runs this program as the guard.
 pub(crate) const COMMAND: &str = "guard";
+
+/// How often the processes are looked through again after one was found: it may have started another meanwhile.
+const SWEEPS_MAX: u32 = 100;
+/// Between two looks: a process that is just being started shows its own environment only then.
+const SWEEP_PAUSE: Duration = Duration::from_millis(20);
+
+/// The launcher has told of all its ranks, and ends: what they have left behind on purpose stays.
+const GOODBYE: &str = ".\n";
 
 /// The launcher's side.
 pub(crate) struct Guard {
@@ -58,7 +68,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        drop(self.process.stdin.take());
+        if let Some(mut pipe) = self.process.stdin.take() {
+            let _ = pipe.write_all(GOODBYE.as_bytes());
+        }
         let _ = self.process.wait();
     }
 }
@@ -66,28 +78,26 @@ impl Drop for Guard {
 /// Runs the guard until the launcher has ended.
 pub(crate) fn watch(folder: &Path) -> Result<()> {
     survive().map_err(|error| Problem::failed("catching signals", error))?;
-    let mut groups = BTreeSet::new();
+    let (mut groups, mut ended_well) = (BTreeSet::new(), false);
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let (sign, pid) = line.split_at_checked(1).unwrap_or_default();
-        let Some(pid) = pid.parse().ok().and_then(Pid::from_raw) else { continue };
-        match sign {
-            "+" => groups.insert(pid.as_raw_nonzero()),
-            _ => groups.remove(&pid.as_raw_nonzero()),
-        };
+        let pid = pid.parse().ok().and_then(Pid::from_raw);
+        match (sign, pid) {
+            ("+", Some(pid)) => _ = groups.insert(pid.as_raw_nonzero()),
+            ("-", Some(pid)) => _ = groups.remove(&pid.as_raw_nonzero()),
+            _ => ended_well = line == GOODBYE.trim_end(),
+        }
     }
     for pid in groups.into_iter().filter_map(|pid| Pid::from_raw(pid.get())) {
         let _ = kill_process_group(pid, Signal::KILL);
     }
-    kill_those_told_of(folder);
+    if !ended_well {
+        kill_those_told_of(folder);
+    }
     // If it cannot be removed, there is nobody to tell.
     let _ = std::fs::remove_dir_all(folder);
     Ok(())
 }
-
-/// How often the processes are looked through again after one was found: it may have started another meanwhile.
-const SWEEPS_MAX: u32 = 100;
-/// Between two looks: a process that is just being started shows its own environment only then.
-const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// Kills every process whose environment names `folder`, which is this job's alone: one that the launcher had started,
 /// and had not told the guard about when it died.

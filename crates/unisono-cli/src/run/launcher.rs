@@ -13,7 +13,7 @@ use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::Guard;
 use super::last_words::LastWords;
 use super::meeting::Meeting;
-use super::output::{Sink, end_line, lost};
+use super::output::{Sink, end_line, lost_output};
 use super::rank::{Event, Rank};
 use super::signals::{Request, stop};
 use crate::print;
@@ -145,7 +145,7 @@ impl<'j> Launcher<'j> {
         self.words.close();
         end_line();
         self.verdict()?;
-        lost().map_or(Ok(()), |why| Err(Problem::failed("output of the ranks was lost", why)))
+        lost_output().map_or(Ok(()), |why| Err(Problem::failed("output of the ranks was lost", why)))
     }
 
     fn is_running(&self) -> bool {

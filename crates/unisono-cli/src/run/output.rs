@@ -57,7 +57,7 @@ impl Sink for Spokesman {
 static LOST: OnceLock<String> = OnceLock::new();
 
 /// Why output of the ranks was lost, if some was: a full disk, for one.
-pub(super) fn lost() -> Option<&'static str> {
+pub(super) fn lost_output() -> Option<&'static str> {
     LOST.get().map(String::as_str)
 }
 

@@ -82,7 +82,9 @@ fn c12_output_held_open_by_a_runaway_does_not_hold_the_launcher() {
     );
     let done = shell("1", &[], &line);
     assert!(done.status.success() && done.out.starts_with("[0] "), "{}", done.out);
-    signal(done.out[4..].trim_end(), Signal::KILL);
+    let left = done.out[4..].trim_end();
+    assert!(exists(left), "what a rank leaves behind on purpose outlives the job");
+    signal(left, Signal::KILL);
 }
 
 /// What the ranks print while they end comes before that line.
