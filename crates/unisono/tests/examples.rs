@@ -93,12 +93,17 @@ fn test_with_threads() {
 fn survive() {
     let said = job("survive", &[2]);
     assert_eq!(said[2], "rank 2 crashes\n");
-    // 5 steps with 4 ranks, then 5 with 3.
-    for (rank, new_rank) in [(0, 0), (1, 1), (3, 2)] {
+    // 5 steps with 4 ranks, then 5 with 3; or 4 and 6, when what rank 2 had sent last died with it.
+    let weights = ["35", "34"].map(|weight| {
+        [(0, 0), (1, 1), (3, 2)]
+            .map(|(rank, new)| format!("rank {rank} is rank {new} of 3 after 10 steps: {weight}"))
+    });
+    let said = [0, 1, 3].map(|rank| {
         let lines: Vec<&str> = said[rank].lines().collect();
         assert!(lines[0].starts_with(&format!("rank {rank}: lost rank 2 (pid")), "{lines:?}");
-        assert_eq!(lines[1], format!("rank {rank} is rank {new_rank} of 3 after 10 steps: 35"));
-    }
+        lines[1].to_owned()
+    });
+    assert!(weights.contains(&said), "{said:?}");
     assert_eq!(alone("survive"), "rank 0 is rank 0 of 1 after 10 steps: 10\n");
 }
 

@@ -1,0 +1,299 @@
+//! The definition of every kernel, one element after the other. Tests compare all other bodies with these.
+
+use half::bf16;
+
+use crate::format::{IntFormat, IntWidth, LANES, Rounding, flush, int_reciprocal, int_scale, is_plus, mean};
+use crate::{GlobalSignPart, IntPart, Residual, SignPart};
+
+/// Elements of a block of [`bf16_encode`], as errors count them.
+pub const BF16_BLOCK: usize = 1024;
+
+fn bit(bits: &[u32], index: usize) -> bool {
+    bits[index / 32] >> (index % 32) & 1 == 1
+}
+
+/// Plus or minus `scale`.
+fn signed(plus: bool, scale: f32) -> f32 {
+    if plus { scale } else { -scale }
+}
+
+/// `input + old`, element by element.
+fn compensated(input: f32, old: Option<&[f32]>, index: usize) -> f32 {
+    let input = flush(input);
+    old.map_or(input, |old| flush(input + old[index]))
+}
+
+/// [`crate::sign_encode`].
+pub fn sign_encode(
+    input: &[f32],
+    residual: Option<Residual<'_>>,
+    block: usize,
+    scales: &mut [f32],
+    bits: &mut [u32],
+) -> Option<usize> {
+    let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
+    let values: Vec<f32> = (0..input.len()).map(|index| compensated(input[index], old, index)).collect();
+    encode_signs(&values, new, block, scales, bits)
+}
+
+fn encode_signs(
+    values: &[f32],
+    mut new: Option<&mut [f32]>,
+    block: usize,
+    scales: &mut [f32],
+    bits: &mut [u32],
+) -> Option<usize> {
+    assert!(block.is_multiple_of(LANES) && scales.len() == values.len().div_ceil(block));
+    bits.fill(0);
+    for (number, values) in values.chunks(block).enumerate() {
+        let mut lanes = [0.0; LANES];
+        for (index, value) in values.iter().enumerate() {
+            lanes[index % LANES] += value.abs();
+        }
+        let scale = mean(&lanes, values.len());
+        scales[number] = scale;
+        for (index, value) in values.iter().enumerate() {
+            let at = number * block + index;
+            bits[at / 32] |= u32::from(is_plus(*value)) << (at % 32);
+            if let Some(new) = &mut new {
+                new[at] = flush(value - signed(is_plus(*value), scale));
+            }
+        }
+    }
+    scales.iter().position(|scale| !scale.is_finite())
+}
+
+/// [`crate::sign_reduce_encode`].
+pub fn sign_reduce_encode(
+    parts: &[SignPart<'_>],
+    elements: usize,
+    residual: Option<Residual<'_>>,
+    block: usize,
+    scales: &mut [f32],
+    bits: &mut [u32],
+) -> Option<usize> {
+    let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
+    let sum = |index: usize| {
+        let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scales[index / block]));
+        let sum = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
+        old.map_or(sum, |old| flush(sum + old[index]))
+    };
+    let values: Vec<f32> = (0..elements).map(sum).collect();
+    encode_signs(&values, new, block, scales, bits)
+}
+
+/// [`crate::sign_expand`].
+pub fn sign_expand(part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        *output = signed(bit(part.bits, index), flush(part.scales[index / block] * weight));
+    }
+}
+
+/// The squares of blocks of 1,024 are summed by lanes in f32, the blocks' sums in f64 in their order.
+fn squares(values: &[f32]) -> f64 {
+    let sum_of_block = |values: &[f32]| {
+        let mut lanes = [0.0; LANES];
+        for (index, value) in values.iter().enumerate() {
+            lanes[index % LANES] += flush(value * value);
+        }
+        f64::from(crate::format::tree(&lanes))
+    };
+    values.chunks(1024).map(sum_of_block).sum()
+}
+
+/// [`crate::compensate`].
+pub fn compensate(input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
+    for (index, sum) in sum.iter_mut().enumerate() {
+        *sum = compensated(input[index], Some(old), index);
+    }
+    squares(sum)
+}
+
+/// [`crate::sign_reduce_global`].
+pub fn sign_reduce_global(parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [f32]) -> f64 {
+    for (index, sum) in sum.iter_mut().enumerate() {
+        let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scale));
+        let signs = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
+        *sum = flush(signs + old[index]);
+    }
+    squares(sum)
+}
+
+/// [`crate::sign_pack`].
+pub fn sign_pack(values: &mut [f32], scale: f32, bits: &mut [u32]) {
+    bits.fill(0);
+    for (index, value) in values.iter_mut().enumerate() {
+        bits[index / 32] |= u32::from(is_plus(*value)) << (index % 32);
+        *value = flush(*value - signed(is_plus(*value), scale));
+    }
+}
+
+/// [`crate::int_encode`].
+pub fn int_encode(
+    input: &[f32],
+    residual: Option<Residual<'_>>,
+    format: IntFormat,
+    rounding: Rounding,
+    scales: &mut [f32],
+    codes: &mut [u8],
+) -> Option<usize> {
+    let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
+    let values: Vec<f32> = (0..input.len()).map(|index| compensated(input[index], old, index)).collect();
+    encode_ints(&values, new, format, rounding, scales, codes)
+}
+
+fn encode_ints(
+    values: &[f32],
+    mut new: Option<&mut [f32]>,
+    format: IntFormat,
+    rounding: Rounding,
+    scales: &mut [f32],
+    codes: &mut [u8],
+) -> Option<usize> {
+    assert!(format.block.is_multiple_of(LANES) && scales.len() == format.scales(values.len()));
+    codes.fill(0);
+    let mut bad = None;
+    for (number, values) in values.chunks(format.block).enumerate() {
+        let scales = &mut scales[number * format.scales_per_block()..][..format.scales_per_block()];
+        if !scale_block(values, format, scales) {
+            bad = bad.or(Some(number));
+            continue;
+        }
+        for (index, value) in values.iter().enumerate() {
+            let at = number * format.block + index;
+            let code = code_of(*value, scales, format, rounding, at);
+            match format.width {
+                IntWidth::Eight => codes[at] = code as u8,
+                IntWidth::Four => codes[at / 2] |= (code as u8 & 15) << (at % 2 * 4),
+            }
+            if let Some(new) = &mut new {
+                new[at] = flush(value - value_of(code, scales));
+            }
+        }
+    }
+    bad
+}
+
+/// Whether all is finite.
+fn scale_block(values: &[f32], format: IntFormat, scales: &mut [f32]) -> bool {
+    let range = if format.symmetric {
+        values.iter().fold(0.0f32, |max, value| f32::from_bits(max.to_bits().max(value.abs().to_bits())))
+    } else {
+        let (min, max) = (
+            values.iter().copied().fold(f32::INFINITY, f32::min),
+            values.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+        );
+        if values.iter().any(|value| !value.is_finite()) {
+            return false;
+        }
+        // Zeros of both signs are the same smallest element.
+        scales[1] = flush(min);
+        flush(max - min)
+    };
+    if !range.is_finite() {
+        return false;
+    }
+    scales[0] = int_scale(range, format.steps());
+    true
+}
+
+fn code_of(value: f32, scales: &[f32], format: IntFormat, rounding: Rounding, index: usize) -> i32 {
+    if scales[0] == 0.0 {
+        return 0;
+    }
+    let distance = if format.symmetric { value } else { flush(value - scales[1]) };
+    let steps = distance * int_reciprocal(scales[0]);
+    match rounding {
+        Rounding::Nearest => steps.round_ties_even() as i32,
+        Rounding::Stochastic(counter) => {
+            ((steps * 65536.0).round_ties_even() as i32 + counter.bits(index) as i32) >> 16
+        }
+    }
+}
+
+/// The product is exact.
+fn value_of(code: i32, scales: &[f32]) -> f32 {
+    let product = code as f32 * scales[0];
+    if scales.len() == 1 { product } else { flush(product + scales[1]) }
+}
+
+/// The code of element `index`.
+fn code_at(codes: &[u8], format: IntFormat, index: usize) -> i32 {
+    match (format.width, format.symmetric) {
+        (IntWidth::Eight, true) => i32::from(codes[index] as i8),
+        (IntWidth::Eight, false) => i32::from(codes[index]),
+        (IntWidth::Four, true) => i32::from((codes[index / 2] << (4 - index % 2 * 4)) as i8 >> 4),
+        (IntWidth::Four, false) => i32::from(codes[index / 2] >> (index % 2 * 4) & 15),
+    }
+}
+
+fn decoded(part: IntPart<'_>, format: IntFormat, index: usize) -> f32 {
+    let first = index / format.block * format.scales_per_block();
+    value_of(code_at(part.codes, format, index), &part.scales[first..][..format.scales_per_block()])
+}
+
+fn decoded_sum(parts: &[IntPart<'_>], format: IntFormat, index: usize) -> f32 {
+    let values = parts.iter().map(|part| decoded(*part, format, index));
+    values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0)
+}
+
+/// [`crate::int_reduce_encode`].
+pub fn int_reduce_encode(
+    parts: &[IntPart<'_>],
+    elements: usize,
+    residual: Option<Residual<'_>>,
+    format: IntFormat,
+    rounding: Rounding,
+    scales: &mut [f32],
+    codes: &mut [u8],
+) -> Option<usize> {
+    let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
+    let sum = |index: usize| {
+        let sum = decoded_sum(parts, format, index);
+        old.map_or(sum, |old| flush(sum + old[index]))
+    };
+    let values: Vec<f32> = (0..elements).map(sum).collect();
+    encode_ints(&values, new, format, rounding, scales, codes)
+}
+
+/// [`crate::int_decode_sum`].
+pub fn int_decode_sum(parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        *output = decoded_sum(parts, format, index);
+    }
+}
+
+/// [`crate::int_expand`].
+pub fn int_expand(part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        *output = flush(decoded(part, format, index) * weight);
+    }
+}
+
+/// [`crate::bf16_encode`].
+pub fn bf16_encode(input: &[f32], output: &mut [u16]) -> Option<usize> {
+    let mut bad = None;
+    for (index, (input, output)) in input.iter().zip(output).enumerate() {
+        let narrow = bf16::from_f32(flush(*input));
+        *output = narrow.to_bits();
+        if !narrow.is_finite() {
+            bad = bad.or(Some(index / BF16_BLOCK));
+        }
+    }
+    bad
+}
+
+/// [`crate::bf16_decode_sum`].
+pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        let values = parts.iter().map(|part| bf16::from_bits(part[index]).to_f32());
+        *output = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
+    }
+}
+
+/// [`crate::bf16_expand`].
+pub fn bf16_expand(input: &[u16], weight: f32, output: &mut [f32]) {
+    for (output, input) in output.iter_mut().zip(input) {
+        *output = flush(bf16::from_bits(*input).to_f32() * weight);
+    }
+}
