@@ -302,6 +302,23 @@ pub enum Error {
         /// What was cancelled.
         call: Box<CallInfo>,
     },
+    /// A buffer of a compressed call has a NaN or an infinity, which would stay in its residuals for ever. No rank's
+    /// buffer or residual has changed.
+    #[error(
+        "a NaN or an infinity on rank {rank}, in block {block} (from element {} on), in {call}; no rank's buffer or \
+         residual has changed",
+        block.saturating_mul(*block_elements)
+    )]
+    NonFinite {
+        /// The rank whose buffer has it, or whose sum of all buffers.
+        rank: JobRank,
+        /// The first block with one, counted from 0.
+        block: u64,
+        /// Elements of a block; the last one may be shorter.
+        block_elements: u64,
+        /// The call.
+        call: Box<CallInfo>,
+    },
     /// A user function panicked.
     #[error("a user function panicked on rank {rank} in {call}: {text}")]
     Panicked {
@@ -359,8 +376,8 @@ impl Error {
         Error::System { what: what.into(), text: error.to_string() }
     }
 
-    /// Whether the communicator is as usable as before the call: nothing was sent, or nothing is lost but the message
-    /// that was too long for its receive.
+    /// Whether the communicator is as usable as before the call: nothing was sent, nothing is lost but the message that
+    /// was too long for its receive, or all ranks have agreed that nothing changes ([`Error::NonFinite`]).
     pub fn is_before_start(&self) -> bool {
         matches!(
             self,
@@ -369,6 +386,7 @@ impl Error {
                 | Error::Unsupported { .. }
                 | Error::ConcurrentUse { .. }
                 | Error::Truncated { .. }
+                | Error::NonFinite { .. }
         )
     }
 

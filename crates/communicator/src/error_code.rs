@@ -75,6 +75,7 @@ codes! {
     19 Forked,
     20 Aborted,
     21 AlgorithmRefused,
+    22 NonFinite,
 }
 
 impl ErrorCode {

@@ -16,6 +16,7 @@
 //! | 10 | corrupted | from `u32`, to `u32`, call (`u8` 0, or 1 and a call), reason text |
 //! | 11 | revoked | by `u32`, the cause as an error |
 //! | 20 | aborted | by `u32` |
+//! | 22 | non-finite | rank `u32`, block `u64`, elements of a block `u64`, call |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
 //! call without sizes).
@@ -102,6 +103,9 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
         }
         Error::Aborted { by } => {
             fields.u32(by.get());
+        }
+        Error::NonFinite { rank, block, block_elements, call } => {
+            call::write(fields.u32(rank.get()).u64(*block).u64(*block_elements), call);
         }
         Error::Evicted { reported_by, evidence } => {
             fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
@@ -206,6 +210,12 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
             call: call::read_optional(fields)?.map(Box::new),
             reason: text(fields)?,
         },
+        ErrorCode::NonFinite => Error::NonFinite {
+            rank: read_job_rank(fields)?,
+            block: fields.u64()?,
+            block_elements: fields.u64()?,
+            call: Box::new(call::read(fields)?),
+        },
         ErrorCode::Aborted => Error::Aborted { by: read_job_rank(fields)? },
         ErrorCode::Evicted => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
         _ => return Ok(None),
@@ -300,6 +310,7 @@ mod tests {
             Error::System { what: own(), text: own() },
             Error::Evicted { reported_by: rank(1), evidence: own() },
             Error::Aborted { by: rank(4) },
+            Error::NonFinite { rank: rank(6), block: 7, block_elements: 1024, call: call(8, text) },
             Error::Corrupted { from: rank(1), to: rank(2), call: Some(call(8, text)), reason: own() },
         ]
     }
