@@ -23,7 +23,7 @@ fn compensated(input: f32, old: Option<&[f32]>, index: usize) -> f32 {
     old.map_or(input, |old| flush(input + old[index]))
 }
 
-/// [`crate::sign_encode`].
+/// [`crate::Kernels::sign_encode`].
 pub fn sign_encode(
     input: &[f32],
     residual: Option<Residual<'_>>,
@@ -63,7 +63,7 @@ fn encode_signs(
     scales.iter().position(|scale| !scale.is_finite())
 }
 
-/// [`crate::sign_reduce_encode`].
+/// [`crate::Kernels::sign_reduce_encode`].
 pub fn sign_reduce_encode(
     parts: &[SignPart<'_>],
     elements: usize,
@@ -82,7 +82,7 @@ pub fn sign_reduce_encode(
     encode_signs(&values, new, block, scales, bits)
 }
 
-/// [`crate::sign_expand`].
+/// [`crate::Kernels::sign_expand`].
 pub fn sign_expand(part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         *output = signed(bit(part.bits, index), flush(part.scales[index / block] * weight));
@@ -101,7 +101,7 @@ fn squares(values: &[f32]) -> f64 {
     values.chunks(1024).map(sum_of_block).sum()
 }
 
-/// [`crate::compensate`].
+/// [`crate::Kernels::compensate`].
 pub fn compensate(input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
     for (index, sum) in sum.iter_mut().enumerate() {
         *sum = compensated(input[index], Some(old), index);
@@ -109,7 +109,7 @@ pub fn compensate(input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
     squares(sum)
 }
 
-/// [`crate::sign_reduce_global`].
+/// [`crate::Kernels::sign_reduce_global`].
 pub fn sign_reduce_global(parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [f32]) -> f64 {
     for (index, sum) in sum.iter_mut().enumerate() {
         let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scale));
@@ -119,7 +119,7 @@ pub fn sign_reduce_global(parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [
     squares(sum)
 }
 
-/// [`crate::sign_pack`].
+/// [`crate::Kernels::sign_pack`].
 pub fn sign_pack(values: &mut [f32], scale: f32, bits: &mut [u32]) {
     bits.fill(0);
     for (index, value) in values.iter_mut().enumerate() {
@@ -128,7 +128,7 @@ pub fn sign_pack(values: &mut [f32], scale: f32, bits: &mut [u32]) {
     }
 }
 
-/// [`crate::int_encode`].
+/// [`crate::Kernels::int_encode`].
 pub fn int_encode(
     input: &[f32],
     residual: Option<Residual<'_>>,
@@ -237,7 +237,7 @@ fn decoded_sum(parts: &[IntPart<'_>], format: IntFormat, index: usize) -> f32 {
     values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0)
 }
 
-/// [`crate::int_reduce_encode`].
+/// [`crate::Kernels::int_reduce_encode`].
 pub fn int_reduce_encode(
     parts: &[IntPart<'_>],
     elements: usize,
@@ -256,21 +256,21 @@ pub fn int_reduce_encode(
     encode_ints(&values, new, format, rounding, scales, codes)
 }
 
-/// [`crate::int_decode_sum`].
+/// [`crate::Kernels::int_decode_sum`].
 pub fn int_decode_sum(parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         *output = decoded_sum(parts, format, index);
     }
 }
 
-/// [`crate::int_expand`].
+/// [`crate::Kernels::int_expand`].
 pub fn int_expand(part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         *output = flush(decoded(part, format, index) * weight);
     }
 }
 
-/// [`crate::bf16_encode`].
+/// [`crate::Kernels::bf16_encode`].
 pub fn bf16_encode(input: &[f32], output: &mut [u16]) -> Option<usize> {
     let mut bad = None;
     for (index, (input, output)) in input.iter().zip(output).enumerate() {
@@ -283,7 +283,7 @@ pub fn bf16_encode(input: &[f32], output: &mut [u16]) -> Option<usize> {
     bad
 }
 
-/// [`crate::bf16_decode_sum`].
+/// [`crate::Kernels::bf16_decode_sum`].
 pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         let values = parts.iter().map(|part| bf16::from_bits(part[index]).to_f32());
@@ -291,7 +291,7 @@ pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
     }
 }
 
-/// [`crate::bf16_expand`].
+/// [`crate::Kernels::bf16_expand`].
 pub fn bf16_expand(input: &[u16], weight: f32, output: &mut [f32]) {
     for (output, input) in output.iter_mut().zip(input) {
         *output = flush(bf16::from_bits(*input).to_f32() * weight);
