@@ -43,6 +43,7 @@
 //! * **Elements and operators**: [`DType`], [`Element`], [`ReduceOp`]; [`UserOp`] for operators of your own.
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
+//! * **Compression**: [`compression`].
 //! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
 //!
 //! Warnings, such as of a call that makes no progress, are `tracing` events; without a subscriber they reach standard
@@ -103,6 +104,21 @@ pub use unisono_transport_tcp::flight;
 /// });
 /// ```
 pub use unisono_schedule as schedule;
+
+/// Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each element; docs/compression.md says when
+/// it pays.
+///
+/// ```
+/// use unisono::ReduceOp;
+/// use unisono::compression::{CompressedCollectives, CompressionState, SignL1};
+///
+/// let world = unisono::init()?;
+/// let mut gradients = vec![0.5f32; 1000];
+/// let mut state = CompressionState::new::<f32>(&*world, SignL1::default(), gradients.len())?;
+/// world.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
+/// # Ok::<(), unisono::Error>(())
+/// ```
+pub use unisono_compression as compression;
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];

@@ -13,8 +13,11 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-communicator", &[SCHEDULE]),
     ("unisono-backend", &[COMMUNICATOR]),
     ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
+    ("unisono-kernels", &[]),
+    // The engine is there for its tests.
+    ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
-    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP]),
+    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION]),
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
@@ -27,8 +30,10 @@ const COMMUNICATOR: &str = "unisono-communicator";
 const BACKEND: &str = "unisono-backend";
 const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
+const KERNELS: &str = "unisono-kernels";
+const COMPRESSION: &str = "unisono-compression";
 const TCP: &str = "unisono-transport-tcp";
-const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, "unisono"];
+const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, "unisono"];
 
 /// One package of the workspace.
 struct Package {

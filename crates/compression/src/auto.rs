@@ -1,0 +1,115 @@
+//! Whether compression pays: every rank measures once, the slowest one counts, and all ranks decide alike.
+
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    Buffers, Call, Collective, Collectives, DType, Descriptor, Place, ReduceOp, Result, Scope, Severity,
+    Site, log, zeroed,
+};
+
+use crate::collectives::host_kernels;
+use crate::elements::{Elements, FloatType};
+use crate::exchange;
+use crate::state::CompressionState;
+
+/// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
+const SAMPLE_ELEMENTS: usize = 2 * 1024 * 1024;
+
+/// How often each way is measured, after once without a clock; the fastest time of each rank counts.
+const ROUNDS: usize = 3;
+
+/// What a state with the policy knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Auto {
+    Undecided,
+    Compress,
+    Decline,
+}
+
+impl CompressionState {
+    /// The same state, which at its first call finds out whether compression pays: all ranks measure an exact and a
+    /// compressed all-reduce of up to 2 Mi elements on this communicator, and keep the faster way for all calls of this
+    /// state. Where that is the exact one, a line in the log says so, and calls are exact.
+    ///
+    /// Every rank's state must have this policy, or none.
+    pub fn or_exact(mut self) -> CompressionState {
+        self.auto = Some(Auto::Undecided);
+        self
+    }
+
+    /// Whether [`CompressionState::or_exact`] has chosen exact calls; `None` before the first call, and without that
+    /// policy.
+    pub fn declined(&self) -> Option<bool> {
+        match self.auto? {
+            Auto::Undecided => None,
+            Auto::Compress => Some(false),
+            Auto::Decline => Some(true),
+        }
+    }
+}
+
+/// Whether the call is to be exact; decides it if that is not known. Collective.
+pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Site) -> Result<bool> {
+    if state.auto == Some(Auto::Undecided) {
+        let [exact, compressed] = measure(scope, state, site)?;
+        let is_slower = compressed >= exact;
+        state.auto = Some(if is_slower { Auto::Decline } else { Auto::Compress });
+        if is_slower && scope.group().rank() == 0 {
+            let elements = state.elements().min(SAMPLE_ELEMENTS);
+            let times = format_args!(
+                "{} does not pay here: {elements} elements take {:.3} ms, an exact all_reduce {:.3} ms; calls with \
+                 this state are exact",
+                state.codec().name(),
+                compressed * 1e3,
+                exact * 1e3
+            );
+            log(Severity::Warn, Some(scope.group().own_job_rank().get()), times);
+        }
+    }
+    Ok(state.auto == Some(Auto::Decline))
+}
+
+/// An exact all-reduce of the vector.
+pub(crate) fn exact(
+    scope: &dyn Scope,
+    vector: &mut Elements<'_>,
+    op: ReduceOp,
+    dtype: DType,
+    site: Site,
+) -> Result<()> {
+    let descriptor = Descriptor {
+        op: Some(op),
+        place: Place::InPlace,
+        ..Descriptor::new(Collective::AllReduce, dtype, vector.count() as u64)
+    };
+    let call = Call::new(descriptor, Buffers::InOut(vector.buffer()));
+    scope.issue(Call { site, ..call }).map(drop)
+}
+
+/// Seconds of an exact and of a compressed call: of the slowest rank.
+fn measure(scope: &dyn Scope, state: &CompressionState, site: Site) -> Result<[f64; 2]> {
+    let elements = state.elements().min(SAMPLE_ELEMENTS);
+    let float = FloatType::of(state.dtype)?;
+    let mut bytes = zeroed::<u32>((elements * state.dtype.bytes()).div_ceil(size_of::<u32>()))?;
+    let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut bytes)[..elements * state.dtype.bytes()];
+    let mut vector = Elements::new(float, [bytes]);
+    let mut sample = CompressionState::with_codec(scope, state.codec.clone(), state.dtype, elements)?;
+    let kernels = host_kernels(scope, elements);
+    let mut best = [f64::INFINITY; 2];
+    for round in 0..=ROUNDS {
+        let times = [
+            timed(|| exact(scope, &mut vector, ReduceOp::Sum, state.dtype, site))?,
+            timed(|| exchange::run(scope, &kernels, &mut vector, 1.0, &mut sample, site))?,
+        ];
+        if round > 0 {
+            best = [0, 1].map(|way| best[way].min(times[way].as_secs_f64()));
+        }
+    }
+    scope.all_reduce(&mut best, ReduceOp::Max)?;
+    Ok(best)
+}
+
+fn timed(call: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let start = Instant::now();
+    call().map(|()| start.elapsed())
+}

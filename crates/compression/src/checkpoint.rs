@@ -1,0 +1,125 @@
+//! A state as bytes, for a checkpoint of each rank.
+//!
+//! Little-endian: the magic `UNIRESID`, version `u32`, tag of the codec (10 bytes, filled up with zeros), code of the
+//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, length of the rank's residual `u64` and of
+//! the owner's `u64`, then both as f32.
+
+use std::sync::Arc;
+
+use unisono_communicator::{Communicator, DTYPE_CODE_BYTES, Element, Error, Result};
+use unisono_kernels::format::flush;
+
+use crate::codec::{Codec, TAG_BYTES_MAX};
+use crate::state::CompressionState;
+
+const MAGIC: &[u8; 8] = b"UNIRESID";
+const VERSION: u32 = 1;
+
+impl CompressionState {
+    /// Everything that a later run needs to go on as if there had been no pause.
+    ///
+    /// ```
+    /// use unisono_communicator::{ReduceOp, Solo};
+    /// use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+    /// let comm = Solo::new();
+    /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 2)?;
+    /// comm.compressed_all_reduce(&mut [1.0f32, 3.0], ReduceOp::Sum, &mut state)?;
+    /// let later = CompressionState::import::<f32>(&comm, SignL1::default(), &state.export())?;
+    /// assert_eq!(later.residual(), state.residual());
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn export(&self) -> Vec<u8> {
+        let mut bytes = self.header();
+        for residual in [self.residual(), self.owner_residual()] {
+            bytes.extend(residual.iter().flat_map(|value| value.to_le_bytes()));
+        }
+        bytes
+    }
+
+    /// The state that [`CompressionState::export`] wrote on the same rank of as many ranks, with an equal codec.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] when the bytes are no such state, or one of another rank, codec or element type;
+    /// those of [`CompressionState::new`].
+    pub fn import<T: Element>(
+        comm: &(impl Communicator + ?Sized),
+        codec: impl Codec + 'static,
+        bytes: &[u8],
+    ) -> Result<CompressionState> {
+        CompressionState::import_with_codec::<T>(comm, Arc::new(codec), bytes)
+    }
+
+    /// The same with a codec that is chosen at run time.
+    ///
+    /// # Errors
+    /// As [`CompressionState::import`].
+    pub fn import_with_codec<T: Element>(
+        comm: &(impl Communicator + ?Sized),
+        codec: Arc<dyn Codec>,
+        bytes: &[u8],
+    ) -> Result<CompressionState> {
+        let wrong = |problem: &str| Error::invalid("checkpoint", problem);
+        let mut rest = bytes;
+        if rest.split_off(..MAGIC.len()) != Some(&MAGIC[..]) {
+            return Err(wrong("is not the state of a compressed collective"));
+        }
+        let short = || wrong("ends too early");
+        let version = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        if version != VERSION {
+            return Err(wrong(&format!("has version {version}, this library reads {VERSION}")));
+        }
+        let _: [u8; TAG_BYTES_MAX + DTYPE_CODE_BYTES] = take(&mut rest).ok_or_else(short)?;
+        let elements = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        let _: [u8; 8] = take(&mut rest).ok_or_else(short)?;
+        let calls = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        let elements = usize::try_from(elements)
+            .ok()
+            .filter(|elements| *elements <= bytes.len() || !codec.has_feedback());
+        let elements = elements.ok_or_else(|| wrong("has fewer residuals than elements"))?;
+        let mut state = CompressionState::with_codec(comm, codec, T::DTYPE, elements)?;
+        state.calls = calls;
+        let header = state.header();
+        if bytes[..header.len().min(bytes.len())] != header {
+            let is_for = format!(
+                "is not of rank {} of {} with {} for elements of {}",
+                state.members.own,
+                state.members.ranks.len(),
+                state.codec.tag(),
+                T::DTYPE
+            );
+            return Err(wrong(&is_for));
+        }
+        let mut values = bytes[header.len()..].chunks_exact(size_of::<f32>()).map(|value| {
+            // INVARIANT: a chunk has four bytes.
+            flush(f32::from_le_bytes(value.try_into().expect("four bytes")))
+        });
+        if bytes.len() - header.len()
+            != (state.residual().len() + state.owner_residual().len()) * size_of::<f32>()
+        {
+            return Err(wrong("has another length than its header says"));
+        }
+        state.worker.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
+        state.owner.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
+        if state.residual().iter().chain(state.owner_residual()).any(|value| !value.is_finite()) {
+            return Err(wrong("has a residual that is not finite"));
+        }
+        Ok(state)
+    }
+
+    fn header(&self) -> Vec<u8> {
+        let mut tag = self.codec.tag().into_bytes();
+        tag.resize(TAG_BYTES_MAX, 0);
+        let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &tag, &self.dtype.code()].concat();
+        bytes.extend((self.layout.elements as u64).to_le_bytes());
+        bytes.extend((self.members.ranks.len() as u32).to_le_bytes());
+        bytes.extend((self.members.own as u32).to_le_bytes());
+        bytes.extend(self.calls.to_le_bytes());
+        bytes.extend((self.residual().len() as u64).to_le_bytes());
+        bytes.extend((self.owner_residual().len() as u64).to_le_bytes());
+        bytes
+    }
+}
+
+fn take<const BYTES: usize>(rest: &mut &[u8]) -> Option<[u8; BYTES]> {
+    rest.split_off(..BYTES)?.try_into().ok()
+}

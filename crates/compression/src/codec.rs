@@ -1,0 +1,175 @@
+//! What a codec is: how elements become fewer bytes and come back. It does not know how the bytes travel.
+
+use std::fmt;
+use std::sync::Arc;
+
+use unisono_communicator::{Buffer, BufferMut, Error, Result};
+use unisono_kernels::{Counter, Rounding};
+
+use crate::codecs::{Bf16, Int4, Int8, SignL1, SignRms};
+use crate::kernels::{CodecKernels, Feedback};
+
+/// What an encoder knows of its call besides the elements.
+#[derive(Clone, Copy, Debug)]
+pub struct EncodeContext {
+    /// For random bits: different for each rank, call and stage.
+    pub key: u64,
+    /// The place of the input's first element in the whole vector.
+    pub first: usize,
+    /// The scale of the whole vector, for a codec that measures it ([`Codec::measures`]).
+    pub scale: f32,
+}
+
+impl EncodeContext {
+    pub(crate) fn rounding(self, seed: Option<u64>) -> Rounding {
+        let counter = |seed: u64| Counter { key: seed ^ self.key, first: self.first as u64 };
+        seed.map_or(Rounding::Nearest, |seed| Rounding::Stochastic(counter(seed)))
+    }
+}
+
+/// A way to encode f32 in fewer bits.
+///
+/// A codec is a value without state; residuals are in the [`crate::CompressionState`]. All ranks of a call must use an
+/// equal one. Encoded bytes are the same on every processor and for any number of threads.
+pub trait Codec: Send + Sync + fmt::Debug {
+    /// The name by which [`codec_by_name`] knows it.
+    fn name(&self) -> &'static str;
+
+    /// Everything that must be equal on all ranks, in at most [`TAG_BYTES_MAX`] bytes. Errors show it.
+    fn tag(&self) -> String;
+
+    /// Elements of a block. Parts begin at whole blocks, and every block can be decoded alone.
+    fn block(&self) -> usize;
+
+    /// The length of `elements` elements when they are encoded, in words of 4 bytes. Exact, so that no length travels.
+    fn encoded_words(&self, elements: usize) -> usize;
+
+    /// Whether it keeps what it leaves out for the next call.
+    fn has_feedback(&self) -> bool;
+
+    /// The length to which a vector of `elements` is filled up with zeros among `ranks`.
+    fn padded(&self, elements: usize, ranks: usize) -> usize {
+        let _ = ranks;
+        elements
+    }
+
+    /// Whether [`Codec::measure`] must see the whole vector before the first part is encoded.
+    fn measures(&self) -> bool {
+        false
+    }
+
+    /// Adds the residual to a part of the vector, the result in `feedback.new`: the sum of its squares.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory that `kernels` do not reach, and from a codec that does not measure.
+    fn measure(&self, kernels: &dyn CodecKernels, input: Buffer<'_>, feedback: Feedback<'_>) -> Result<f64> {
+        let _ = (kernels, input, feedback);
+        let what = format!("a scale of the whole vector in {self:?}");
+        Err(Error::Unsupported { what, backend: "compression", instead: None })
+    }
+
+    /// The scale of a vector of `elements` with this sum of squares.
+    fn scale(&self, squares: f64, elements: usize) -> f32 {
+        let _ = (squares, elements);
+        0.0
+    }
+
+    /// Encodes f32 with the residual, and leaves the new one. The first block that has an element that is not finite,
+    /// if there is one.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for memory that `kernels` do not reach.
+    fn encode(
+        &self,
+        kernels: &dyn CodecKernels,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        context: EncodeContext,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// Encodes the sum of encoded parts, as [`Codec::encode`] does, without a buffer for the sum where the kernels can.
+    ///
+    /// # Errors
+    /// As [`Codec::encode`].
+    fn reduce_encode(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        feedback: Option<Feedback<'_>>,
+        context: EncodeContext,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// Decodes a part, and multiplies it by `weight`.
+    ///
+    /// # Errors
+    /// As [`Codec::encode`].
+    fn decode(
+        &self,
+        kernels: &dyn CodecKernels,
+        part: Buffer<'_>,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
+
+    /// Takes a part of `elements` elements off the wire: checks what a kernel relies on, and brings the part into the
+    /// order that kernels read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str>;
+}
+
+/// The longest [`Codec::tag`].
+pub const TAG_BYTES_MAX: usize = 10;
+
+/// The names of the built-in codecs, for command lines.
+pub const CODECS: &[&str] = &["sign", "sign-rms", "int8", "int4", "bf16"];
+
+/// The built-in codec of that name, with its default parameters.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] for any other name; it says the nearest one.
+///
+/// ```
+/// use unisono_compression::codec_by_name;
+/// assert_eq!(codec_by_name("int8")?.encoded_words(1024), 4 + 256);
+/// assert!(codec_by_name("int9").unwrap_err().to_string().contains("int8"));
+/// # Ok::<(), unisono_communicator::Error>(())
+/// ```
+pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
+    Ok(match name {
+        "sign" => Arc::new(SignL1::default()),
+        "sign-rms" => Arc::new(SignRms::default()),
+        "int8" => Arc::new(Int8::default()),
+        "int4" => Arc::new(Int4::default()),
+        "bf16" => Arc::new(Bf16),
+        _ => {
+            let nearest = CODECS.iter().max_by(|left, right| {
+                strsim::jaro_winkler(name, left).total_cmp(&strsim::jaro_winkler(name, right))
+            });
+            let nearest = nearest.copied().unwrap_or_default();
+            let known = CODECS.join(", ");
+            return Err(Error::invalid(
+                "codec",
+                format!("{name:?} is not one of {known}; did you mean {nearest:?}?"),
+            ));
+        }
+    })
+}
+
+/// Whether every scale is one that encoders make: finite and not negative.
+pub(crate) fn check_scales(scales: &[u32]) -> std::result::Result<(), &'static str> {
+    let is_scale = |bits: &u32| f32::from_bits(*bits).is_finite() && *bits >> 31 == 0;
+    if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative or not finite") }
+}
+
+/// The first element that is not finite. When all are, but not the sum of their squares, the largest: some element must
+/// be named.
+pub(crate) fn worst_element(values: &[f32]) -> usize {
+    let magnitude = |index: &usize| values[*index].abs().to_bits();
+    let first = values.iter().position(|value| !value.is_finite());
+    first.or_else(|| (0..values.len()).max_by_key(magnitude)).unwrap_or(0)
+}

@@ -1,0 +1,348 @@
+//! One compressed all-reduce: every rank encodes its vector and sends each owner its share; owners sum what comes,
+//! encode the sum and send it to all.
+//!
+//! It goes piece by piece, so that a piece is on the wire while the next one is encoded. Nothing that the caller sees
+//! changes before all pieces have come and none of them says that a rank has an element that is not finite.
+
+use unisono_communicator::{
+    Buffer, BufferMut, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync, Counts, DType,
+    Descriptor, Error, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site, TypedWork, Work, zeroed,
+};
+
+use crate::codec::{Codec, EncodeContext, worst_element};
+use crate::elements::Elements;
+use crate::kernels::{CodecKernels, Feedback};
+use crate::layout::Layout;
+use crate::message::{self, Fault, message_words};
+use crate::state::CompressionState;
+
+/// Elements that are measured at a time.
+const MEASURED_ELEMENTS: usize = 1 << 20;
+
+/// The words of one piece on their way.
+type Words = TypedWork<Vec<u32>>;
+
+/// Runs the call within `scope`: the vector becomes the sum times `weight`. After an error the vector and the residuals
+/// are as before.
+///
+/// # Errors
+/// [`Error::NonFinite`], and the communicator is as usable as before; [`Error::Corrupted`]; errors of the collectives.
+pub(crate) fn run(
+    scope: &dyn Scope,
+    kernels: &dyn CodecKernels,
+    vector: &mut Elements<'_>,
+    weight: f32,
+    state: &mut CompressionState,
+    site: Site,
+) -> Result<()> {
+    let result = exchange(scope, kernels, vector, weight, state, site);
+    if let Err(error) = &result {
+        let was_agreed = matches!(error, Error::NonFinite { .. });
+        // The others wait for what this rank will not send.
+        let was_refused = error.is_before_start() && scope.numbers().is_empty();
+        if !was_agreed && !was_refused {
+            let _ = scope.revoke(error.clone());
+        }
+    }
+    result
+}
+
+fn exchange(
+    scope: &dyn Scope,
+    kernels: &dyn CodecKernels,
+    vector: &mut Elements<'_>,
+    weight: f32,
+    state: &mut CompressionState,
+    site: Site,
+) -> Result<()> {
+    let codec = state.codec.clone();
+    let pieces = state.layout.pieces;
+    let mut rank = Rank::new(kernels, &*codec, state);
+    let wire = Wire { scope, site };
+    if codec.measures() {
+        // What this rank owes is written before anything comes from the others; see `Layout::first_pieces`.
+        scope.barrier()?;
+        rank.measure(vector)?;
+    }
+    let messages = rank.encode(0, vector, &|| ())?;
+    let mut arrived = Some(wire.all_to_all(&rank, 0, messages)?.wait()?);
+    rank.keep_first_pieces();
+    let mut arriving: Option<Words> = None;
+    let mut pending: Vec<Words> = Vec::with_capacity(pieces);
+    for piece in 0..pieces {
+        // The calls of the pieces before are under way: this thread moves them, between the parts that it encodes.
+        let advance = || {
+            for work in arriving.iter().chain(pending.last()) {
+                let _ = work.is_done();
+            }
+        };
+        let mut next = None;
+        if piece + 1 < pieces {
+            let messages = rank.encode(piece + 1, vector, &advance)?;
+            next = Some(wire.all_to_all(&rank, piece + 1, messages)?);
+        }
+        let messages = match arriving.take() {
+            Some(work) => work.wait()?,
+            None => arrived.take().unwrap_or_default(),
+        };
+        let sum = rank.reduce(piece, messages)?;
+        pending.push(wire.all_gather(&rank, piece, sum)?);
+        arriving = next;
+    }
+    let mut sums = pending.into_iter().map(TypedWork::wait).collect::<Result<Vec<_>>>()?;
+    let accepted = rank.accept(&mut sums);
+    accepted.map_err(|fault| wire.error(fault, &*codec))?;
+    rank.decode(&sums, weight, vector)?;
+    state.worker.turn();
+    state.owner.turn();
+    state.calls += 1;
+    state.last_call = Some(scope.numbers());
+    Ok(())
+}
+
+/// The calls that a compressed one is made of.
+struct Wire<'a> {
+    scope: &'a dyn Scope,
+    site: Site,
+}
+
+impl Wire<'_> {
+    fn start(&self, collective: Collective, counts: Counts, input: Vec<u32>, output: usize) -> Result<Words> {
+        let descriptor =
+            Descriptor { uneven: true, ..Descriptor::new(collective, DType::U32, input.len() as u64) };
+        let output = OwnedMemory::of(zeroed::<u32>(output)?);
+        let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(input), output };
+        let call = OwnedCall { counts, site: self.site, ..OwnedCall::new(descriptor, buffers) };
+        let work: Work = self.scope.start(call);
+        Ok(TypedWork::new(work))
+    }
+
+    /// Sends each owner its message of a piece; gives those that came for this rank's share, in rank order.
+    fn all_to_all(&self, rank: &Rank<'_>, piece: usize, messages: Vec<u32>) -> Result<Words> {
+        let ranks = rank.layout.ranks;
+        let send = (0..ranks).map(|owner| rank.words(piece, owner) as u64).collect();
+        let own = rank.words(piece, rank.own);
+        let counts = Counts::PerPair { send, receive: vec![own as u64; ranks] };
+        self.start(Collective::AllToAll, counts, messages, own * ranks)
+    }
+
+    /// Sends this rank's sum of a piece to all; gives all sums in rank order.
+    fn all_gather(&self, rank: &Rank<'_>, piece: usize, message: Vec<u32>) -> Result<Words> {
+        let words: Vec<u64> = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
+        let total = words.iter().sum::<u64>() as usize;
+        self.start(Collective::AllGather, Counts::PerRank(words), message, total)
+    }
+
+    fn error(&self, fault: Fault, codec: &dyn Codec) -> Error {
+        let group = self.scope.group();
+        let job_rank = |rank: u32| group.job_ranks()[rank as usize];
+        let call = Box::new(CallInfo {
+            site: Some(self.site.into()),
+            algorithm: Some(CallAlgorithm { name: codec.tag().into(), schedules: 0 }),
+            ..CallInfo::new(self.scope.numbers().start, self.scope.parent().descriptor)
+        });
+        match fault {
+            Fault::NonFinite { block, rank: from } => {
+                let block_elements = codec.block() as u64;
+                Error::NonFinite { rank: job_rank(from), block: block.into(), block_elements, call }
+            }
+            Fault::Damaged { from, to } => {
+                let reason = "an encoded part has impossible content".to_owned();
+                Error::Corrupted { from: job_rank(from), to: job_rank(to), call: Some(call), reason }
+            }
+        }
+    }
+}
+
+/// This rank's part of the work: everything but the calls.
+struct Rank<'s> {
+    kernels: &'s dyn CodecKernels,
+    codec: &'s dyn Codec,
+    layout: &'s Layout,
+    own: usize,
+    worker: (&'s [f32], &'s mut [f32]),
+    owner: (&'s [f32], &'s mut [f32]),
+    first_pieces: &'s mut [f32],
+    key: u64,
+    scale: f32,
+    /// The block because of which there is no such scale.
+    unmeasured: Option<usize>,
+    scratch: Vec<f32>,
+}
+
+impl<'s> Rank<'s> {
+    fn new(kernels: &'s dyn CodecKernels, codec: &'s dyn Codec, state: &'s mut CompressionState) -> Rank<'s> {
+        let own = state.members.own;
+        Rank {
+            kernels,
+            codec,
+            layout: &state.layout,
+            own,
+            worker: state.worker.both(),
+            owner: state.owner.both(),
+            first_pieces: &mut state.first_pieces,
+            key: random_key(own as u64, state.calls),
+            scale: 0.0,
+            unmeasured: None,
+            scratch: Vec::new(),
+        }
+    }
+
+    fn words(&self, piece: usize, owner: usize) -> usize {
+        message_words(self.codec, self.layout.piece(piece, owner).len())
+    }
+
+    /// Adds what is owed to the whole vector, and finds its scale.
+    fn measure(&mut self, vector: &Elements<'_>) -> Result<()> {
+        let mut squares = 0.0;
+        for from in (0..self.layout.padded).step_by(MEASURED_ELEMENTS) {
+            let range = from..self.layout.padded.min(from + MEASURED_ELEMENTS);
+            let old = Buffer::of(&self.worker.0[range.clone()]);
+            let new = BufferMut::of(&mut self.worker.1[range.clone()]);
+            let input = Buffer::of(vector.read(range, &mut self.scratch));
+            squares += self.codec.measure(self.kernels, input, Feedback { old, new })?;
+        }
+        self.scale = self.codec.scale(squares, self.layout.padded);
+        let is_bad = !self.scale.is_finite();
+        self.unmeasured = is_bad.then(|| worst_element(self.worker.1) / self.codec.block());
+        Ok(())
+    }
+
+    /// The messages of a piece for all owners. `advance` is called between them.
+    fn encode(&mut self, piece: usize, vector: &Elements<'_>, advance: &dyn Fn()) -> Result<Vec<u32>> {
+        let ranks = self.layout.ranks;
+        let mut messages = zeroed::<u32>((0..ranks).map(|owner| self.words(piece, owner)).sum())?;
+        let mut rest = &mut messages[..];
+        let mut first_piece_at = 0;
+        for owner in 0..ranks {
+            let range = self.layout.piece(piece, owner);
+            let message = rest.split_off_mut(..self.words(piece, owner)).unwrap_or_default();
+            if range.is_empty() {
+                continue;
+            }
+            let is_kept_apart = piece == 0 && !self.first_pieces.is_empty();
+            let feedback = self.codec.has_feedback().then(|| Feedback {
+                old: Buffer::of(&self.worker.0[range.clone()]),
+                new: BufferMut::of(if is_kept_apart {
+                    &mut self.first_pieces[first_piece_at..first_piece_at + range.len()]
+                } else {
+                    &mut self.worker.1[range.clone()]
+                }),
+            });
+            first_piece_at += range.len();
+            if let Some(block) = self.unmeasured {
+                message::write_fault(message, self.non_finite(0, block));
+                continue;
+            }
+            let context = EncodeContext { key: self.key, first: range.start, scale: self.scale };
+            let input = Buffer::of(vector.read(range.clone(), &mut self.scratch));
+            let part = message::part_mut(self.codec, message, range.len());
+            let bad = self.codec.encode(self.kernels, input, feedback, context, BufferMut::of(part))?;
+            if let Some(bad) = bad {
+                message::write_fault(message, self.non_finite(range.start, bad));
+            }
+            advance();
+        }
+        Ok(messages)
+    }
+
+    fn non_finite(&self, start: usize, bad: usize) -> Fault {
+        Fault::NonFinite { block: (start / self.codec.block() + bad) as u32, rank: self.own as u32 }
+    }
+
+    /// All other ranks are in this call: what was left by the call before the last may be overwritten.
+    fn keep_first_pieces(&mut self) {
+        let mut rest = &self.first_pieces[..];
+        for owner in 0..self.layout.ranks {
+            let range = self.layout.piece(0, owner);
+            // There are none in a codec that writes its residuals in place, and in one that has none.
+            if let Some(first) = rest.split_off(..range.len()) {
+                self.worker.1[range].copy_from_slice(first);
+            }
+        }
+    }
+
+    /// The message with the sum of this rank's share of a piece.
+    fn reduce(&mut self, piece: usize, mut messages: Vec<u32>) -> Result<Vec<u32>> {
+        let range = self.layout.piece(piece, self.own);
+        let words = self.words(piece, self.own);
+        let mut sum = zeroed::<u32>(words)?;
+        if range.is_empty() {
+            return Ok(sum);
+        }
+        let ranks = self.layout.ranks as u32;
+        let (codec, own) = (self.codec, self.own as u32);
+        let faults = (0u32..).zip(messages.chunks_mut(words)).filter_map(|(from, message)| {
+            message::accept(codec, message, range.len(), [from, own], ranks).err()
+        });
+        if let Some(fault) = faults.min() {
+            message::write_fault(&mut sum, fault);
+            return Ok(sum);
+        }
+        let share = self.layout.share(self.own);
+        let at = range.start - share.start..range.end - share.start;
+        let feedback = codec.has_feedback().then(|| Feedback {
+            old: Buffer::of(&self.owner.0[at.clone()]),
+            new: BufferMut::of(&mut self.owner.1[at.clone()]),
+        });
+        let part = |message| Buffer::of(message::part(codec, message, range.len()));
+        let parts: Vec<Buffer<'_>> = messages.chunks(words).map(part).collect();
+        // The owner's random bits are not those with which it has encoded its own vector.
+        let context = EncodeContext { key: !self.key, first: range.start, scale: 0.0 };
+        let out = BufferMut::of(message::part_mut(codec, &mut sum, range.len()));
+        let bad = codec.reduce_encode(self.kernels, &parts, range.len(), feedback, context, out)?;
+        if let Some(bad) = bad {
+            message::write_fault(&mut sum, self.non_finite(range.start, bad));
+        }
+        Ok(sum)
+    }
+
+    /// Each owner's message in the sums of each piece: piece, range in the words, elements.
+    fn parts(
+        &self,
+    ) -> impl Iterator<Item = (usize, usize, std::ops::Range<usize>, std::ops::Range<usize>)> + use<'_, 's>
+    {
+        (0..self.layout.pieces).flat_map(move |piece| {
+            let mut at = 0;
+            (0..self.layout.ranks).filter_map(move |owner| {
+                let words = at..at + self.words(piece, owner);
+                at = words.end;
+                let elements = self.layout.piece(piece, owner);
+                (!elements.is_empty()).then_some((piece, owner, words, elements))
+            })
+        })
+    }
+
+    /// Whether all sums can be used; else the lowest fault, which is the same on all ranks unless a part was damaged on
+    /// its way to this one.
+    fn accept(&self, sums: &mut [Vec<u32>]) -> Result<(), Fault> {
+        let ranks = self.layout.ranks as u32;
+        let faults = self.parts().filter_map(|(piece, owner, words, elements)| {
+            let message = &mut sums[piece][words];
+            let way = [owner as u32, self.own as u32];
+            message::accept(self.codec, message, elements.len(), way, ranks).err()
+        });
+        faults.min().map_or(Ok(()), Err)
+    }
+
+    /// Writes the sums times `weight`.
+    fn decode(&mut self, sums: &[Vec<u32>], weight: f32, vector: &mut Elements<'_>) -> Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for (piece, _, words, elements) in self.parts() {
+            let part = message::part(self.codec, &sums[piece][words], elements.len());
+            vector.write(elements, &mut scratch, |out| {
+                self.codec.decode(self.kernels, Buffer::of(part), weight, BufferMut::of(out))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// A key for the random bits of one rank in one call: a bijection of both that spreads them over all bits (the
+/// finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+fn random_key(rank: u64, calls: u64) -> u64 {
+    let mut key = calls.wrapping_add(rank << 40).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}

@@ -1,0 +1,272 @@
+//! What codecs need of the kernels, wherever the memory of a call lies: one implementation for each kind of device.
+
+use unisono_communicator::{Buffer, BufferMut, Error, Result, Segments, SegmentsMut};
+use unisono_kernels::{
+    GlobalSignPart, IntFormat, IntPart, IntPartMut, Kernels, Residual, Rounding, SignPart, SignPartMut,
+    sign_words,
+};
+
+/// The error feedback of an encoder.
+#[derive(Debug)]
+pub struct Feedback<'a> {
+    /// What the last call left out.
+    pub old: Buffer<'a>,
+    /// What this call leaves out.
+    pub new: BufferMut<'a>,
+}
+
+/// The kernels on one kind of memory. An encoded part is one buffer of words: first the scales, then the codes.
+///
+/// Encoders return the first block that cannot be encoded because an element is not finite, if there is one; what they
+/// have written is worthless then.
+///
+/// # Errors
+/// Each function returns [`Error::Unsupported`] for memory that these kernels do not reach.
+pub trait CodecKernels: Send + Sync {
+    /// [`Kernels::sign_encode`].
+    fn sign_encode(
+        &self,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// [`Kernels::sign_reduce_encode`].
+    fn sign_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        feedback: Option<Feedback<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// [`Kernels::sign_expand`].
+    fn sign_expand(&self, part: Buffer<'_>, block: usize, weight: f32, out: BufferMut<'_>) -> Result<()>;
+
+    /// [`Kernels::compensate`]: the sum of squares.
+    fn compensate(&self, input: Buffer<'_>, feedback: Feedback<'_>) -> Result<f64>;
+
+    /// [`Kernels::sign_reduce_global`]: the sum of squares.
+    fn sign_reduce_global(&self, parts: &[Buffer<'_>], feedback: Feedback<'_>) -> Result<f64>;
+
+    /// [`Kernels::sign_pack`], and the scale before the bits.
+    fn sign_pack(&self, values: BufferMut<'_>, scale: f32, out: BufferMut<'_>) -> Result<()>;
+
+    /// [`Kernels::int_encode`].
+    fn int_encode(
+        &self,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// [`Kernels::int_reduce_encode`].
+    fn int_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        feedback: Option<Feedback<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// [`Kernels::int_expand`].
+    fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()>;
+
+    /// [`Kernels::bf16_encode`].
+    fn bf16_encode(&self, input: Buffer<'_>, out: BufferMut<'_>) -> Result<Option<usize>>;
+
+    /// [`Kernels::bf16_decode_sum`], and the sum encoded again.
+    fn bf16_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>>;
+
+    /// [`Kernels::bf16_expand`].
+    fn bf16_expand(&self, part: Buffer<'_>, weight: f32, out: BufferMut<'_>) -> Result<()>;
+}
+
+/// The kernels of the processor, on host memory.
+#[derive(Clone, Copy, Debug)]
+pub struct HostKernels(pub Kernels);
+
+/// Elements that [`CodecKernels::bf16_reduce_encode`] sums at a time: they stay in the first cache.
+const SUMMED_ELEMENTS: usize = 4 * unisono_kernels::reference::BF16_BLOCK;
+
+/// A contiguous part of host memory.
+fn host<'a, T: bytemuck::Pod>(buffer: &Buffer<'a>) -> Result<&'a [T]> {
+    match buffer {
+        Buffer::Host(Segments::One(bytes)) => Ok(bytemuck::cast_slice(bytes)),
+        Buffer::Host(_) | Buffer::Device(_) => Err(Error::no_device("compression on the host")),
+    }
+}
+
+fn host_mut<T: bytemuck::Pod>(buffer: BufferMut<'_>) -> Result<&mut [T]> {
+    match buffer {
+        BufferMut::Host(SegmentsMut::One(bytes)) => Ok(bytemuck::cast_slice_mut(bytes)),
+        BufferMut::Host(_) | BufferMut::Device(_) => Err(Error::no_device("compression on the host")),
+    }
+}
+
+fn residual(feedback: Option<Feedback<'_>>) -> Result<Option<Residual<'_>>> {
+    let Some(Feedback { old, new }) = feedback else { return Ok(None) };
+    Ok(Some(Residual { old: host(&old)?, new: host_mut(new)? }))
+}
+
+fn global_sign_part<'a>(part: &Buffer<'a>) -> Result<GlobalSignPart<'a>> {
+    let (scale, bits) = host::<u32>(part)?.split_at(1);
+    Ok(GlobalSignPart { scale: f32::from_bits(scale[0]), bits })
+}
+
+fn sign_part<'a>(part: &Buffer<'a>, elements: usize, block: usize) -> Result<SignPart<'a>> {
+    let (scales, bits) = host::<u32>(part)?.split_at(elements.div_ceil(block));
+    Ok(SignPart { scales: bytemuck::cast_slice(scales), bits })
+}
+
+fn sign_part_mut(out: BufferMut<'_>, elements: usize, block: usize) -> Result<SignPartMut<'_>> {
+    let (scales, bits) = host_mut::<u32>(out)?.split_at_mut(elements.div_ceil(block));
+    Ok(SignPartMut { scales: bytemuck::cast_slice_mut(scales), bits })
+}
+
+fn int_part<'a>(part: &Buffer<'a>, elements: usize, format: IntFormat) -> Result<IntPart<'a>> {
+    let (scales, codes) = host::<u32>(part)?.split_at(format.scales(elements));
+    let codes = &bytemuck::cast_slice(codes)[..format.width.code_bytes(elements)];
+    Ok(IntPart { scales: bytemuck::cast_slice(scales), codes })
+}
+
+fn int_part_mut(out: BufferMut<'_>, elements: usize, format: IntFormat) -> Result<IntPartMut<'_>> {
+    let (scales, codes) = host_mut::<u32>(out)?.split_at_mut(format.scales(elements));
+    let codes: &mut [u8] = bytemuck::cast_slice_mut(codes);
+    let (codes, padding) = codes.split_at_mut(format.width.code_bytes(elements));
+    padding.fill(0);
+    Ok(IntPartMut { scales: bytemuck::cast_slice_mut(scales), codes })
+}
+
+impl CodecKernels for HostKernels {
+    fn sign_encode(
+        &self,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>> {
+        let input: &[f32] = host(&input)?;
+        let out = sign_part_mut(out, input.len(), block)?;
+        Ok(self.0.sign_encode(input, residual(feedback)?, block, out))
+    }
+
+    fn sign_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        feedback: Option<Feedback<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>> {
+        let parts: Vec<_> =
+            parts.iter().map(|part| sign_part(part, elements, block)).collect::<Result<_>>()?;
+        let out = sign_part_mut(out, elements, block)?;
+        Ok(self.0.sign_reduce_encode(&parts, elements, residual(feedback)?, block, out))
+    }
+
+    fn sign_expand(&self, part: Buffer<'_>, block: usize, weight: f32, out: BufferMut<'_>) -> Result<()> {
+        let out: &mut [f32] = host_mut(out)?;
+        let part = sign_part(&part, out.len(), block)?;
+        self.0.sign_expand(part, block, weight, out);
+        Ok(())
+    }
+
+    fn compensate(&self, input: Buffer<'_>, feedback: Feedback<'_>) -> Result<f64> {
+        Ok(self.0.compensate(host(&input)?, host(&feedback.old)?, host_mut(feedback.new)?))
+    }
+
+    fn sign_reduce_global(&self, parts: &[Buffer<'_>], feedback: Feedback<'_>) -> Result<f64> {
+        let parts: Vec<_> = parts.iter().map(global_sign_part).collect::<Result<_>>()?;
+        Ok(self.0.sign_reduce_global(&parts, host(&feedback.old)?, host_mut(feedback.new)?))
+    }
+
+    fn sign_pack(&self, values: BufferMut<'_>, scale: f32, out: BufferMut<'_>) -> Result<()> {
+        let values: &mut [f32] = host_mut(values)?;
+        let (first, bits) = host_mut::<u32>(out)?.split_at_mut(1);
+        first[0] = scale.to_bits();
+        self.0.sign_pack(values, scale, &mut bits[..sign_words(values.len())]);
+        Ok(())
+    }
+
+    fn int_encode(
+        &self,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>> {
+        let input: &[f32] = host(&input)?;
+        let out = int_part_mut(out, input.len(), format)?;
+        Ok(self.0.int_encode(input, residual(feedback)?, format, rounding, out))
+    }
+
+    fn int_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        feedback: Option<Feedback<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>> {
+        let parts: Vec<_> =
+            parts.iter().map(|part| int_part(part, elements, format)).collect::<Result<_>>()?;
+        let out = int_part_mut(out, elements, format)?;
+        Ok(self.0.int_reduce_encode(&parts, elements, residual(feedback)?, format, rounding, out))
+    }
+
+    fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()> {
+        let out: &mut [f32] = host_mut(out)?;
+        let part = int_part(&part, out.len(), format)?;
+        self.0.int_expand(part, format, weight, out);
+        Ok(())
+    }
+
+    fn bf16_encode(&self, input: Buffer<'_>, out: BufferMut<'_>) -> Result<Option<usize>> {
+        let input: &[f32] = host(&input)?;
+        let (codes, padding) = host_mut::<u16>(out)?.split_at_mut(input.len());
+        padding.fill(0);
+        Ok(self.0.bf16_encode(input, codes))
+    }
+
+    fn bf16_reduce_encode(
+        &self,
+        parts: &[Buffer<'_>],
+        elements: usize,
+        out: BufferMut<'_>,
+    ) -> Result<Option<usize>> {
+        let parts: Vec<&[u16]> = parts.iter().map(host).collect::<Result<_>>()?;
+        let (codes, padding) = host_mut::<u16>(out)?.split_at_mut(elements);
+        padding.fill(0);
+        let mut sum = [0.0f32; SUMMED_ELEMENTS];
+        let mut bad = None;
+        for (number, codes) in codes.chunks_mut(SUMMED_ELEMENTS).enumerate() {
+            let at = number * SUMMED_ELEMENTS..number * SUMMED_ELEMENTS + codes.len();
+            let parts: Vec<&[u16]> = parts.iter().map(|part| &part[at.clone()]).collect();
+            let sum = &mut sum[..codes.len()];
+            self.0.bf16_decode_sum(&parts, sum);
+            let first = at.start / unisono_kernels::reference::BF16_BLOCK;
+            bad = bad.or(self.0.bf16_encode(sum, codes).map(|block| first + block));
+        }
+        Ok(bad)
+    }
+
+    fn bf16_expand(&self, part: Buffer<'_>, weight: f32, out: BufferMut<'_>) -> Result<()> {
+        let out: &mut [f32] = host_mut(out)?;
+        self.0.bf16_expand(&host::<u16>(&part)?[..out.len()], weight, out);
+        Ok(())
+    }
+}

@@ -1,0 +1,54 @@
+//! Compressed collectives: an all-reduce that sends 1, 4, 8 or 16 bits for each f32, over any communicator.
+//!
+//! A [`Codec`] turns elements into fewer bits; a [`CompressionState`] keeps, on each rank, what the codec has left out
+//! so far, so that nothing is lost over many calls (error feedback); [`CompressedCollectives`] are the calls.
+//!
+//! ```
+//! use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
+//! use unisono_communicator::ReduceOp;
+//!
+//! let outputs = unisono_engine::in_process::run(2, |comm| {
+//!     let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), 2).unwrap();
+//!     let mut sums = [0.0f32; 2];
+//!     for _ in 0..100 {
+//!         let mut gradients = if comm.group().rank() == 0 { [0.1f32, -0.9] } else { [0.3, 0.5] };
+//!         comm.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state).unwrap();
+//!         sums.iter_mut().zip(gradients).for_each(|(sum, mean)| *sum += mean);
+//!     }
+//!     sums
+//! });
+//! // One bit and a scale in each call; over 100 calls, the means 0.2 and -0.2.
+//! assert_eq!(outputs[0], outputs[1]);
+//! assert!((outputs[0][0] - 20.0).abs() < 2.0 && (outputs[0][1] + 20.0).abs() < 2.0, "{:?}", outputs[0]);
+//! ```
+//!
+//! How bytes are laid out: [`Codec`] implementations say what a part is, `message.rs` what is around it.
+
+#![forbid(unsafe_code)]
+
+mod auto;
+mod checkpoint;
+mod codec;
+mod codecs;
+mod collectives;
+mod elements;
+mod exchange;
+mod kernels;
+mod layout;
+mod message;
+mod rebind;
+mod size;
+mod state;
+mod work;
+
+pub use codec::{CODECS, Codec, EncodeContext, TAG_BYTES_MAX, codec_by_name};
+pub use codecs::{
+    Bf16, BitOrder, INT_BLOCK_DEFAULT, INT_BLOCK_MAX, Int4, Int8, IntOptions, SIGN_BLOCK_DEFAULT,
+    SIGN_BLOCK_MAX, SignL1, SignRms,
+};
+pub use collectives::CompressedCollectives;
+pub use kernels::{CodecKernels, Feedback, HostKernels};
+pub use rebind::Rebound;
+pub use size::{residual_bytes, wire_bytes};
+pub use state::CompressionState;
+pub use work::CompressedWork;

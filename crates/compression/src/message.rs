@@ -1,0 +1,87 @@
+//! What ranks send each other in a compressed call: a word that says whether the rest can be used, and the encoded
+//! part.
+//!
+//! | status, word 0 | words 1 ... |
+//! | --- | --- |
+//! | 0 | the part, [`Codec::encoded_words`] words |
+//! | 1: an element is not finite | the rank of the group, the block of the vector |
+//! | 2: a part came damaged | the rank that sent it, the rank that noticed |
+//!
+//! Words are little-endian. A part of no elements has no message. The length follows from the number of elements, and
+//! is never sent.
+
+use crate::codec::Codec;
+
+/// Why a part cannot be used. The lowest one is the one that all ranks report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fault {
+    /// A rank has an element that is not finite.
+    NonFinite {
+        /// Of the whole vector.
+        block: u32,
+        /// Of the group.
+        rank: u32,
+    },
+    /// A part that came from one rank to another has impossible content.
+    Damaged {
+        /// Who sent it.
+        from: u32,
+        /// Who noticed.
+        to: u32,
+    },
+}
+
+const USABLE: u32 = 0;
+const NON_FINITE: u32 = 1;
+const DAMAGED: u32 = 2;
+
+/// The status, and room for two numbers.
+const WORDS_MIN: usize = 3;
+
+/// The length of a message with a part of `elements`.
+pub(crate) fn message_words(codec: &dyn Codec, elements: usize) -> usize {
+    if elements == 0 { 0 } else { (1 + codec.encoded_words(elements)).max(WORDS_MIN) }
+}
+
+/// Makes the message say why it has no part.
+pub(crate) fn write_fault(message: &mut [u32], fault: Fault) {
+    let words = match fault {
+        Fault::NonFinite { block, rank } => [NON_FINITE, rank, block],
+        Fault::Damaged { from, to } => [DAMAGED, from, to],
+    };
+    message.fill(0);
+    message[..WORDS_MIN].copy_from_slice(&words);
+}
+
+/// The encoded part within a message, to be written.
+pub(crate) fn part_mut<'m>(codec: &dyn Codec, message: &'m mut [u32], elements: usize) -> &'m mut [u32] {
+    let (status, part) = message.split_at_mut(1);
+    status[0] = USABLE;
+    &mut part[..codec.encoded_words(elements)]
+}
+
+/// The encoded part within a message that was accepted.
+pub(crate) fn part<'m>(codec: &dyn Codec, message: &'m [u32], elements: usize) -> &'m [u32] {
+    &message[1..1 + codec.encoded_words(elements)]
+}
+
+/// Takes a message of `from` with a part of `elements` off the wire, for rank `to` among `ranks`.
+pub(crate) fn accept(
+    codec: &dyn Codec,
+    message: &mut [u32],
+    elements: usize,
+    [from, to]: [u32; 2],
+    ranks: u32,
+) -> Result<(), Fault> {
+    let damaged = Fault::Damaged { from, to };
+    let fault = match message[..WORDS_MIN] {
+        [USABLE, ..] => {
+            let part = &mut message[1..1 + codec.encoded_words(elements)];
+            return codec.accept(part, elements).map_err(|_| damaged);
+        }
+        [NON_FINITE, rank, block] if rank < ranks => Fault::NonFinite { block, rank },
+        [DAMAGED, from, to] if from < ranks && to < ranks => Fault::Damaged { from, to },
+        _ => damaged,
+    };
+    Err(fault)
+}
