@@ -33,6 +33,7 @@ mod codecs;
 mod collectives;
 mod elements;
 mod exchange;
+mod inspect;
 mod kernels;
 mod layout;
 mod message;

@@ -1,0 +1,60 @@
+//! What a rank sends, to look at.
+
+use unisono_communicator::{Buffer, BufferMut, Element, Error, Result, zeroed};
+use unisono_kernels::Kernels;
+
+use crate::codec::EncodeContext;
+use crate::elements::{Elements, FloatType};
+use crate::exchange::random_key;
+use crate::kernels::{Feedback, HostKernels};
+use crate::state::CompressionState;
+
+impl CompressionState {
+    /// `vector` as the next call would encode it on this rank, with what is owed, as one part ([`crate::Codec`]). Changes
+    /// nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
+    ///
+    /// ```
+    /// use unisono_communicator::Solo;
+    /// use unisono_compression::{CompressionState, SignL1};
+    /// let state = CompressionState::new::<f32>(&Solo::new(), SignL1::default(), 4)?;
+    /// let words = state.encode(&[1.0f32, -3.0, 2.0, -2.0])?;
+    /// assert_eq!((f32::from_bits(words[0]), words[1]), (2.0, 0b0101));
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a vector of another length or element type, and for one with an element that is not
+    /// finite; [`Error::System`] when there is no memory.
+    pub fn encode<T: Element>(&self, vector: &[T]) -> Result<Vec<u32>> {
+        if (self.dtype, self.layout.elements) != (T::DTYPE, vector.len()) {
+            let own = format!("the state is for {} of {}", self.layout.elements, self.dtype);
+            return Err(Error::invalid(
+                "vector",
+                format!("has {} elements of {}; {own}", vector.len(), T::DTYPE),
+            ));
+        }
+        let (codec, length) = (&*self.codec, self.layout.padded);
+        let kernels = HostKernels(Kernels::best());
+        let mut copy = vector.to_vec();
+        let elements = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(&mut copy)]);
+        let mut scratch = Vec::new();
+        let input = elements.read(0..length, &mut scratch);
+        let mut owed = zeroed::<f32>(if codec.has_feedback() { length } else { 0 })?;
+        let mut scale = 0.0;
+        if codec.measures() {
+            let feedback = Feedback { old: Buffer::of(self.residual()), new: BufferMut::of(&mut owed) };
+            scale = codec.scale(codec.measure(&kernels, Buffer::of(input), feedback)?, length);
+        }
+        let context = EncodeContext { key: random_key(self.members.own as u64, self.calls), first: 0, scale };
+        let new = BufferMut::of(&mut owed);
+        let feedback = codec.has_feedback().then(|| Feedback { old: Buffer::of(self.residual()), new });
+        let mut part = zeroed::<u32>(codec.encoded_words(length))?;
+        let bad = codec.encode(&kernels, Buffer::of(input), feedback, context, BufferMut::of(&mut part))?;
+        match bad {
+            None => Ok(part),
+            Some(block) => {
+                Err(Error::invalid("vector", format!("has a NaN or an infinity in block {block}")))
+            }
+        }
+    }
+}
