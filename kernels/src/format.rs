@@ -50,6 +50,28 @@ pub fn mean(lanes: &[f32; LANES], count: usize) -> f32 {
     flush(tree(&lanes) * mean_factor(count))
 }
 
+/// Elements whose squares are summed in f32.
+pub const SQUARES_BLOCK: usize = 1024;
+
+/// The exponent of two by which the numbers of a block are divided before they are squared, so that squares neither
+/// overflow nor vanish. `largest` is the largest magnitude of the block: as long as it is from 2^-40 to 2^50, nothing is
+/// divided.
+#[inline(always)]
+pub fn squares_shift(largest: f32) -> i32 {
+    let exponent = (largest.to_bits() >> 23) as i32 - 127;
+    // No normal number has the exponent of zero.
+    let is_usual = exponent == -127 || (-40..50).contains(&exponent);
+    // 2^-126 is the smallest factor that is normal.
+    if is_usual { 0 } else { exponent.min(126) }
+}
+
+/// The sum of the squares of a block: `sum`, which the lanes summed of what was left after [`squares_shift`].
+#[inline(always)]
+pub fn squares(sum: f32, shift: i32) -> f64 {
+    let factor = f64::from_bits(((2 * shift + 1023) as u64) << 52);
+    f64::from(sum) * factor
+}
+
 /// The scale of a global encoder: the root of the mean of squares. `None` if it is not finite.
 pub fn root_mean_square(squares: f64, count: usize) -> Option<f32> {
     let scale = flush((squares / count.max(1) as f64).sqrt() as f32);
@@ -117,6 +139,31 @@ impl IntFormat {
     pub const fn steps(self) -> u32 {
         if self.symmetric { self.width.symmetric_max() } else { self.width.asymmetric_max() }
     }
+
+    /// The scale of a block whose largest magnitude (or range) is `range`: a little more than `range / steps`, with 16
+    /// significant bits, so that code x scale is exact and a device that fuses it with a sum gives the same bits. Zero
+    /// if that would be below [`INT_SCALE_MIN`], `None` if such a product could overflow.
+    #[inline(always)]
+    pub fn scale(self, range: f32) -> Option<f32> {
+        // The quotient of two constants, rounded once.
+        let scale = range * (1.0 / self.steps() as f32);
+        // Up by at least five units in the last place, more than the roundings of this and the later product, so that
+        // no code is larger than `steps`, whatever random bits are added.
+        let scale = f32::from_bits(scale.to_bits().wrapping_add(0x104) & !0xff);
+        let scale = if scale < INT_SCALE_MIN { 0.0 } else { scale };
+        self.is_scale(scale).then_some(scale)
+    }
+
+    /// Whether an encoder can have made this scale.
+    #[inline(always)]
+    pub fn is_scale(self, scale: f32) -> bool {
+        let end = match self.width {
+            IntWidth::Eight => power_of_two(120),
+            IntWidth::Four => power_of_two(124),
+        };
+        let is_in_range = scale == 0.0 || (INT_SCALE_MIN..end).contains(&scale);
+        is_in_range && scale.is_sign_positive() && scale.to_bits() & 0xff == 0
+    }
 }
 
 /// How a code is rounded.
@@ -143,9 +190,14 @@ impl Counter {
     #[inline(always)]
     pub fn bits(self, index: usize) -> u32 {
         let number = self.first.wrapping_add(index as u64);
-        let word = (number >> 1) as u32;
-        let mixed = mix(mix(word ^ self.key as u32).wrapping_add((self.key >> 32) as u32));
-        if number & 1 == 0 { mixed & 0xffff } else { mixed >> 16 }
+        let word = self.word((number >> 1) as u32);
+        if number & 1 == 0 { word & 0xffff } else { word >> 16 }
+    }
+
+    /// The random bits of elements 2 x `pair` (low half) and 2 x `pair` + 1.
+    #[inline(always)]
+    pub const fn word(self, pair: u32) -> u32 {
+        mix(mix(pair ^ self.key as u32).wrapping_add((self.key >> 32) as u32))
     }
 }
 
@@ -160,32 +212,22 @@ const fn mix(mut word: u32) -> u32 {
     word ^ word >> 15
 }
 
-/// The scale of a block of integers whose largest magnitude (or range) is `range`: a little more than `range / steps`,
-/// with 16 significant bits, so that code x scale is exact and a device that fuses it with a sum gives the same bits.
-/// Zero if that would be below [`INT_SCALE_MIN`].
-#[inline(always)]
-pub fn int_scale(range: f32, steps: u32) -> f32 {
-    // The quotient of two constants, rounded once by the compiler.
-    let scale = range * (1.0 / steps as f32);
-    let scale = f32::from_bits(scale.to_bits().wrapping_add(0x100) & !0xff);
-    if scale < INT_SCALE_MIN { 0.0 } else { scale }
-}
-
-/// A little less than 1 / `scale`, for a scale of [`int_scale`] that is not zero: by division of integers, which every
+/// A little less than 1 / `scale`, for a scale of [`IntFormat::scale`] that is not zero: by division of integers, which every
 /// device has and none rounds. The quotient of 2^39 and the 16 significant bits of the scale has 24 bits.
 #[inline(always)]
 pub fn int_reciprocal(scale: f32) -> f32 {
     let bits = scale.to_bits();
     let exponent = (bits >> 23) as i32 - 127;
-    let significand = u64::from((bits & 0x007f_ffff | 0x0080_0000) >> 8);
-    // In (2^23, 2^24]: exact in f32.
-    let quotient = ((1u64 << 39) / significand) as f32;
+    let significand = (bits & 0x007f_ffff | 0x0080_0000) >> 8;
+    // Long division, for devices have no 64-bit integers. In (2^23, 2^24]: exact in f32.
+    let (high, rest) = ((1 << 31) / significand, (1 << 31) % significand);
+    let quotient = ((high << 8) + (rest << 8) / significand) as f32;
     // 1 / (significand x 2^(exponent - 15)) = quotient x 2^(15 - 39 - exponent).
     quotient * power_of_two(-24) * power_of_two(-exponent)
 }
 
 /// 2^`exponent`, for a normal number.
 #[inline(always)]
-fn power_of_two(exponent: i32) -> f32 {
+pub(crate) const fn power_of_two(exponent: i32) -> f32 {
     f32::from_bits(((exponent + 127) as u32) << 23)
 }

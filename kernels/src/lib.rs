@@ -15,10 +15,23 @@
 //! They are methods of [`Kernels`], which says how they run. Every body of a kernel, for whatever instruction set, kind of
 //! stores and number of threads, gives the same bytes as the functions of [`reference`], which are the definition.
 
-pub mod format;
-pub mod reference;
+#![deny(unsafe_code)]
 
+mod bf16;
+mod dispatch;
+pub mod format;
+mod global;
+mod groups;
+mod handle;
+mod int;
+mod int_decode;
+pub mod reference;
+mod sign;
+mod simd;
+
+pub use dispatch::Target;
 pub use format::{Counter, IntFormat, IntWidth, Rounding};
+pub use handle::{Kernels, Stores, Threads};
 
 /// The error feedback of an encoder: what earlier calls owe to each element, and what this one will.
 ///
@@ -35,6 +48,14 @@ impl Residual<'_> {
     /// The same, for a shorter time.
     pub fn reborrow(&mut self) -> Residual<'_> {
         Residual { old: self.old, new: self.new }
+    }
+}
+
+impl<'a> Residual<'a> {
+    /// Of the first `at` elements and of the others.
+    fn split_at(self, at: usize) -> (Residual<'a>, Residual<'a>) {
+        let (old, new) = (self.old.split_at(at), self.new.split_at_mut(at));
+        (Residual { old: old.0, new: new.0 }, Residual { old: old.1, new: new.1 })
     }
 }
 
@@ -74,6 +95,14 @@ pub struct SignPartMut<'a> {
     pub bits: &'a mut [u32],
 }
 
+impl<'a> SignPartMut<'a> {
+    /// For the first `at` elements, which are whole blocks, and for the others.
+    fn split_at(self, at: usize, block: usize) -> (SignPartMut<'a>, SignPartMut<'a>) {
+        let (scales, bits) = (self.scales.split_at_mut(at / block), self.bits.split_at_mut(at / 32));
+        (SignPartMut { scales: scales.0, bits: bits.0 }, SignPartMut { scales: scales.1, bits: bits.1 })
+    }
+}
+
 /// Where one rank's integers are put, as [`IntPart`] holds them.
 #[derive(Debug)]
 pub struct IntPartMut<'a> {
@@ -83,11 +112,18 @@ pub struct IntPartMut<'a> {
     pub codes: &'a mut [u8],
 }
 
+impl<'a> IntPartMut<'a> {
+    /// For the first `at` elements, which are whole blocks, and for the others.
+    fn split_at(self, at: usize, format: IntFormat) -> (IntPartMut<'a>, IntPartMut<'a>) {
+        let (scales, codes) = (
+            self.scales.split_at_mut(format.scales(at)),
+            self.codes.split_at_mut(format.width.code_bytes(at)),
+        );
+        (IntPartMut { scales: scales.0, codes: codes.0 }, IntPartMut { scales: scales.1, codes: codes.1 })
+    }
+}
+
 /// How many words hold one bit for each of `elements`.
 pub const fn sign_words(elements: usize) -> usize {
     elements.div_ceil(32)
 }
-
-mod kernels;
-
-pub use kernels::{Kernels, Stores, Target, Threads};

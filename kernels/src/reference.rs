@@ -2,7 +2,10 @@
 
 use half::bf16;
 
-use crate::format::{IntFormat, IntWidth, LANES, Rounding, flush, int_reciprocal, int_scale, is_plus, mean};
+use crate::format::{
+    self, IntFormat, IntWidth, LANES, Rounding, SQUARES_BLOCK, flush, int_reciprocal, is_plus, mean,
+    power_of_two, squares_shift, tree,
+};
 use crate::{GlobalSignPart, IntPart, Residual, SignPart};
 
 /// Elements of a block of [`bf16_encode`], as errors count them.
@@ -21,6 +24,13 @@ fn signed(plus: bool, scale: f32) -> f32 {
 fn compensated(input: f32, old: Option<&[f32]>, index: usize) -> f32 {
     let input = flush(input);
     old.map_or(input, |old| flush(input + old[index]))
+}
+
+/// The sum of signs: parts are summed by fours, and the sums of the fours in their order. All sums begin with +0.0.
+fn sum_of_signs(values: impl Iterator<Item = f32>) -> f32 {
+    let values: Vec<f32> = values.collect();
+    let sum = |values: &[f32]| values.iter().fold(0.0, |sum, value| flush(sum + value));
+    sum(&values.chunks(4).map(sum).collect::<Vec<f32>>())
 }
 
 /// [`crate::Kernels::sign_encode`].
@@ -75,8 +85,7 @@ pub fn sign_reduce_encode(
     let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
     let sum = |index: usize| {
         let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scales[index / block]));
-        let sum = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
-        old.map_or(sum, |old| flush(sum + old[index]))
+        compensated(sum_of_signs(values), old, index)
     };
     let values: Vec<f32> = (0..elements).map(sum).collect();
     encode_signs(&values, new, block, scales, bits)
@@ -89,34 +98,36 @@ pub fn sign_expand(part: SignPart<'_>, block: usize, weight: f32, output: &mut [
     }
 }
 
-/// The squares of blocks of 1,024 are summed by lanes in f32, the blocks' sums in f64 in their order.
-fn squares(values: &[f32]) -> f64 {
-    let sum_of_block = |values: &[f32]| {
+/// The sum of squares of each block of [`SQUARES_BLOCK`]; its lanes are summed in f32.
+fn sum_squares(values: &[f32], squares: &mut [f64]) {
+    assert!(squares.len() == values.len().div_ceil(SQUARES_BLOCK));
+    for (values, squares) in values.chunks(SQUARES_BLOCK).zip(squares) {
+        let largest = values.iter().map(|value| value.abs().to_bits()).max().unwrap_or(0);
+        let shift = squares_shift(f32::from_bits(largest));
         let mut lanes = [0.0; LANES];
         for (index, value) in values.iter().enumerate() {
+            let value = flush(value * power_of_two(-shift));
             lanes[index % LANES] += flush(value * value);
         }
-        f64::from(crate::format::tree(&lanes))
-    };
-    values.chunks(1024).map(sum_of_block).sum()
+        *squares = format::squares(tree(&lanes), shift);
+    }
 }
 
-/// [`crate::Kernels::compensate`].
-pub fn compensate(input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
+/// [`crate::Kernels::compensate`], whose result is the sum of the `squares` of blocks in their order.
+pub fn compensate(input: &[f32], old: &[f32], sum: &mut [f32], squares: &mut [f64]) {
     for (index, sum) in sum.iter_mut().enumerate() {
         *sum = compensated(input[index], Some(old), index);
     }
-    squares(sum)
+    sum_squares(sum, squares);
 }
 
-/// [`crate::Kernels::sign_reduce_global`].
-pub fn sign_reduce_global(parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [f32]) -> f64 {
+/// [`crate::Kernels::sign_reduce_global`], whose result is the sum of the `squares` of blocks in their order.
+pub fn sign_reduce_global(parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [f32], squares: &mut [f64]) {
     for (index, sum) in sum.iter_mut().enumerate() {
         let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scale));
-        let signs = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
-        *sum = flush(signs + old[index]);
+        *sum = compensated(sum_of_signs(values), Some(old), index);
     }
-    squares(sum)
+    sum_squares(sum, squares);
 }
 
 /// [`crate::Kernels::sign_pack`].
@@ -193,8 +204,7 @@ fn scale_block(values: &[f32], format: IntFormat, scales: &mut [f32]) -> bool {
     if !range.is_finite() {
         return false;
     }
-    scales[0] = int_scale(range, format.steps());
-    true
+    format.scale(range).inspect(|scale| scales[0] = *scale).is_some()
 }
 
 fn code_of(value: f32, scales: &[f32], format: IntFormat, rounding: Rounding, index: usize) -> i32 {
@@ -234,7 +244,7 @@ fn decoded(part: IntPart<'_>, format: IntFormat, index: usize) -> f32 {
 
 fn decoded_sum(parts: &[IntPart<'_>], format: IntFormat, index: usize) -> f32 {
     let values = parts.iter().map(|part| decoded(*part, format, index));
-    values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0)
+    values.fold(0.0, |sum, value| flush(sum + value))
 }
 
 /// [`crate::Kernels::int_reduce_encode`].
@@ -248,10 +258,7 @@ pub fn int_reduce_encode(
     codes: &mut [u8],
 ) -> Option<usize> {
     let (old, new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
-    let sum = |index: usize| {
-        let sum = decoded_sum(parts, format, index);
-        old.map_or(sum, |old| flush(sum + old[index]))
-    };
+    let sum = |index: usize| compensated(decoded_sum(parts, format, index), old, index);
     let values: Vec<f32> = (0..elements).map(sum).collect();
     encode_ints(&values, new, format, rounding, scales, codes)
 }
@@ -287,13 +294,13 @@ pub fn bf16_encode(input: &[f32], output: &mut [u16]) -> Option<usize> {
 pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         let values = parts.iter().map(|part| bf16::from_bits(part[index]).to_f32());
-        *output = values.reduce(|sum, value| flush(sum + value)).unwrap_or(0.0);
+        *output = values.fold(0.0, |sum, value| flush(sum + value));
     }
 }
 
 /// [`crate::Kernels::bf16_expand`].
 pub fn bf16_expand(input: &[u16], weight: f32, output: &mut [f32]) {
     for (output, input) in output.iter_mut().zip(input) {
-        *output = flush(bf16::from_bits(*input).to_f32() * weight);
+        *output = flush(flush(bf16::from_bits(*input).to_f32()) * weight);
     }
 }

@@ -1,18 +1,13 @@
 //! How kernels run, and the kernels as methods of that.
 
-use crate::{
-    GlobalSignPart, IntFormat, IntPart, IntPartMut, Residual, Rounding, SignPart, SignPartMut, format,
-    reference,
-};
+use std::sync::LazyLock;
 
-/// The instruction set that a body of the kernels is written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
-    /// [`reference`]: the definition, one element after the other.
-    Reference,
-    /// Any processor.
-    Portable,
-}
+use crate::dispatch::{self, Available, Job, Target};
+use crate::format::{self, LANES, SQUARES_BLOCK};
+use crate::{
+    GlobalSignPart, IntFormat, IntPart, IntPartMut, Residual, Rounding, SignPart, SignPartMut, bf16, global,
+    int, int_decode, sign, sign_words,
+};
 
 /// How a kernel writes large outputs: f32 that nothing reads soon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -44,19 +39,30 @@ pub enum Threads {
 }
 
 /// The kernels, and how they run.
+///
+/// All methods panic when lengths of buffers do not fit each other, and when a block is not a multiple of 64 elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernels {
-    target: Target,
-    #[expect(dead_code, reason = "the reference has one way to write")]
+    available: Available,
     stores: Stores,
-    #[expect(dead_code, reason = "the reference has one thread")]
     threads: Threads,
 }
 
 impl Kernels {
-    /// The fastest body for this processor, cached stores, one thread.
+    /// The fastest bodies for this processor, cached stores, one thread.
     pub fn best() -> Kernels {
-        Kernels { target: Target::Reference, stores: Stores::Cached, threads: Threads::One }
+        static BEST: LazyLock<Kernels> = LazyLock::new(|| {
+            let fastest = Target::ALL.into_iter().rev().find_map(Kernels::of);
+            // INVARIANT: every processor has what `Target::Portable` needs.
+            fastest.expect("portable bodies are available")
+        });
+        *BEST
+    }
+
+    /// The bodies of a target, cached stores, one thread. `None` where the processor lacks the instructions.
+    pub fn of(target: Target) -> Option<Kernels> {
+        let available = Available::new(target)?;
+        Some(Kernels { available, stores: Stores::Cached, threads: Threads::One })
     }
 
     /// With another way to write.
@@ -71,15 +77,12 @@ impl Kernels {
 
     /// What the bodies are written for.
     pub fn target(self) -> Target {
-        self.target
+        self.available.target()
     }
 
     /// Encodes `input + residual.old` by the sign of each element and the mean magnitude of each block of `block`
     /// elements; `residual.new` becomes what that leaves out. The first block whose scale is not finite, if there is
     /// one: the outputs are worthless then.
-    ///
-    /// # Panics
-    /// When lengths do not fit, and when `block` is not a multiple of 64.
     pub fn sign_encode(
         self,
         input: &[f32],
@@ -87,13 +90,12 @@ impl Kernels {
         block: usize,
         output: SignPartMut<'_>,
     ) -> Option<usize> {
-        reference::sign_encode(input, residual, block, output.scales, output.bits)
+        check_residual(&residual, input.len());
+        check_signs(&output, input.len(), block);
+        self.run(sign::Encode { input, residual, block, output })
     }
 
     /// Sums the `parts` and `residual.old`, and encodes the sum as [`Kernels::sign_encode`] does.
-    ///
-    /// # Panics
-    /// As [`Kernels::sign_encode`].
     pub fn sign_reduce_encode(
         self,
         parts: &[SignPart<'_>],
@@ -102,22 +104,20 @@ impl Kernels {
         block: usize,
         output: SignPartMut<'_>,
     ) -> Option<usize> {
-        reference::sign_reduce_encode(parts, elements, residual, block, output.scales, output.bits)
+        check_residual(&residual, elements);
+        check_signs(&output, elements, block);
+        parts.iter().for_each(|part| check_sign_part(part, elements, block));
+        self.run(sign::ReduceEncode { parts, first: 0, elements, residual, block, output })
     }
 
     /// Each element of `output` becomes plus or minus its block's scale times `weight`.
-    ///
-    /// # Panics
-    /// As [`Kernels::sign_encode`].
     pub fn sign_expand(self, part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
-        reference::sign_expand(part, block, weight, output);
+        check_sign_part(&part, output.len(), block);
+        self.run(sign::Expand { part, block, weight, output });
     }
 
     /// [`Kernels::sign_encode`] with one scale, the root of the mean square of all elements: that, `None` if it is not
     /// finite.
-    ///
-    /// # Panics
-    /// As [`Kernels::sign_encode`].
     pub fn sign_encode_global(self, input: &[f32], residual: Residual<'_>, bits: &mut [u32]) -> Option<f32> {
         let squares = self.compensate(input, residual.old, residual.new);
         let scale = format::root_mean_square(squares, input.len())?;
@@ -126,35 +126,36 @@ impl Kernels {
     }
 
     /// The first half of [`Kernels::sign_encode_global`]: `sum` becomes `input + old`; the sum of its squares.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn compensate(self, input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
-        reference::compensate(input, old, sum)
+        assert_eq!((old.len(), sum.len()), (input.len(), input.len()), "elements");
+        let mut squares = vec![0.0; input.len().div_ceil(SQUARES_BLOCK)];
+        self.run(global::Compensate {
+            input,
+            old,
+            sums: global::Sums { values: sum, squares: &mut squares },
+        });
+        squares.iter().sum()
     }
 
     /// `sum` becomes the sum of the `parts` and `old`; the sum of its squares.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn sign_reduce_global(self, parts: &[GlobalSignPart<'_>], old: &[f32], sum: &mut [f32]) -> f64 {
-        reference::sign_reduce_global(parts, old, sum)
+        assert_eq!(old.len(), sum.len(), "elements");
+        parts.iter().for_each(|part| assert_eq!(part.bits.len(), sign_words(sum.len()), "words of a part"));
+        let mut squares = vec![0.0; sum.len().div_ceil(SQUARES_BLOCK)];
+        let sums = global::Sums { values: sum, squares: &mut squares };
+        self.run(global::Reduce { parts, first: 0, old, sums });
+        squares.iter().sum()
     }
 
     /// The second half of [`Kernels::sign_encode_global`]: packs the signs of `values`, which become what plus or minus
     /// `scale` leaves out.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn sign_pack(self, values: &mut [f32], scale: f32, bits: &mut [u32]) {
-        reference::sign_pack(values, scale, bits);
+        assert_eq!(bits.len(), sign_words(values.len()), "words");
+        self.run(global::Pack { values, scale, bits });
     }
 
     /// Encodes `input + residual.old` by integers, with scales for each block; `residual.new` becomes what that leaves
     /// out. The first block with an element that is not finite, if there is one: the outputs are worthless then.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn int_encode(
         self,
         input: &[f32],
@@ -163,13 +164,12 @@ impl Kernels {
         rounding: Rounding,
         output: IntPartMut<'_>,
     ) -> Option<usize> {
-        reference::int_encode(input, residual, format, rounding, output.scales, output.codes)
+        check_residual(&residual, input.len());
+        check_ints(output.scales.len(), output.codes.len(), input.len(), format);
+        self.run(int::Encode { input, first: 0, residual, format, rounding, output })
     }
 
     /// Sums the `parts` and `residual.old`, and encodes the sum as [`Kernels::int_encode`] does.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn int_reduce_encode(
         self,
         parts: &[IntPart<'_>],
@@ -179,47 +179,83 @@ impl Kernels {
         rounding: Rounding,
         output: IntPartMut<'_>,
     ) -> Option<usize> {
-        reference::int_reduce_encode(parts, elements, residual, format, rounding, output.scales, output.codes)
+        check_residual(&residual, elements);
+        check_ints(output.scales.len(), output.codes.len(), elements, format);
+        parts.iter().for_each(|part| check_ints(part.scales.len(), part.codes.len(), elements, format));
+        self.run(int::ReduceEncode { parts, first: 0, elements, residual, format, rounding, output })
     }
 
     /// `output` becomes the sum of the `parts`.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn int_decode_sum(self, parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
-        reference::int_decode_sum(parts, format, output);
+        parts.iter().for_each(|part| check_ints(part.scales.len(), part.codes.len(), output.len(), format));
+        self.run(int_decode::DecodeSum { parts, first: 0, format, output });
     }
 
     /// `output` becomes what the codes stand for, times `weight`.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn int_expand(self, part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
-        reference::int_expand(part, format, weight, output);
+        check_ints(part.scales.len(), part.codes.len(), output.len(), format);
+        self.run(int_decode::Expand { part, format, weight, output });
     }
 
     /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of [`reference::BF16_BLOCK`]
     /// elements with one that is not finite, if there is one.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn bf16_encode(self, input: &[f32], output: &mut [u16]) -> Option<usize> {
-        reference::bf16_encode(input, output)
+        assert_eq!(output.len(), input.len(), "elements");
+        self.run(bf16::Encode { input, output })
     }
 
     /// `output` becomes the sum of the `parts`.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn bf16_decode_sum(self, parts: &[&[u16]], output: &mut [f32]) {
-        reference::bf16_decode_sum(parts, output);
+        parts.iter().for_each(|part| assert_eq!(part.len(), output.len(), "elements of a part"));
+        self.run(bf16::DecodeSum { parts, first: 0, output });
     }
 
     /// `output` becomes `input` times `weight`.
-    ///
-    /// # Panics
-    /// When lengths do not fit.
     pub fn bf16_expand(self, input: &[u16], weight: f32, output: &mut [f32]) {
-        reference::bf16_expand(input, weight, output);
+        assert_eq!(output.len(), input.len(), "elements");
+        self.run(bf16::Expand { input, weight, output });
     }
+
+    fn run<J>(self, job: J) -> J::Output
+    where
+        J: Job + Send,
+        J::Output: Send,
+    {
+        match self.threads {
+            Threads::One => dispatch::run(job, self.available, self.stores),
+            Threads::Pool => dispatch::run_on_pool(job, self.available, self.stores),
+        }
+    }
+}
+
+fn check_residual(residual: &Option<Residual<'_>>, elements: usize) {
+    if let Some(residual) = residual {
+        assert_eq!(
+            (residual.old.len(), residual.new.len()),
+            (elements, elements),
+            "elements of the residual"
+        );
+    }
+}
+
+fn check_block(block: usize) {
+    assert!(block > 0 && block.is_multiple_of(LANES), "a block of {block} elements");
+}
+
+fn check_signs(output: &SignPartMut<'_>, elements: usize, block: usize) {
+    check_block(block);
+    assert_eq!(output.scales.len(), elements.div_ceil(block), "scales");
+    assert_eq!(output.bits.len(), sign_words(elements), "words");
+}
+
+fn check_sign_part(part: &SignPart<'_>, elements: usize, block: usize) {
+    check_block(block);
+    assert_eq!(part.scales.len(), elements.div_ceil(block), "scales of a part");
+    assert_eq!(part.bits.len(), sign_words(elements), "words of a part");
+}
+
+fn check_ints(scales: usize, codes: usize, elements: usize, format: IntFormat) {
+    check_block(format.block);
+    assert_eq!(scales, format.scales(elements), "scales");
+    assert_eq!(codes, format.width.code_bytes(elements), "bytes of codes");
 }

@@ -1,0 +1,179 @@
+//! f32 to bf16 and back: loops that the compiler turns into vectors by itself.
+
+use crate::Stores;
+use crate::dispatch::Job;
+use crate::format::{LANES, flush};
+use crate::groups::{lanes, padded, store};
+use crate::reference::{self, BF16_BLOCK};
+use crate::simd::{Group, Simd};
+
+/// From these bits of a magnitude on, the nearest bf16 is not finite.
+const NOT_FINITE: u32 = 0x7f7f_8000;
+
+/// `bits` of an f32 that is not NaN, to the nearest.
+#[inline(always)]
+fn narrow(value: f32) -> u16 {
+    let bits = flush(value).to_bits();
+    (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
+}
+
+#[inline(always)]
+fn widen(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+/// [`crate::Kernels::bf16_encode`].
+pub(crate) struct Encode<'a> {
+    pub(crate) input: &'a [f32],
+    pub(crate) output: &'a mut [u16],
+}
+
+impl Job for Encode<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S, _: Stores) -> Option<usize> {
+        let mut bad = None;
+        let blocks = self.input.chunks(BF16_BLOCK).zip(self.output.chunks_mut(BF16_BLOCK));
+        for (number, (input, output)) in blocks.enumerate() {
+            let mut largest = 0;
+            for (input, output) in input.iter().zip(output) {
+                *output = narrow(*input);
+                largest = largest.max(input.abs().to_bits());
+            }
+            if largest >= NOT_FINITE {
+                bad = bad.or(Some(number));
+            }
+        }
+        bad
+    }
+
+    fn define(self) -> Option<usize> {
+        reference::bf16_encode(self.input, self.output)
+    }
+
+    fn elements(&self) -> usize {
+        self.input.len()
+    }
+
+    fn unit(&self) -> usize {
+        BF16_BLOCK
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let (input, output) = (self.input.split_at(at), self.output.split_at_mut(at));
+        (Encode { input: input.0, output: output.0 }, Encode { input: input.1, output: output.1 })
+    }
+
+    fn join(first: Option<usize>, second: Option<usize>, units: usize) -> Option<usize> {
+        first.or(second.map(|block| units + block))
+    }
+}
+
+/// The group that begins at `at`.
+#[inline(always)]
+fn load<S: Simd>(simd: S, bits: &[u16], at: usize) -> S::Lanes {
+    let widened = |bits: &[u16; LANES]| -> Group { bits.map(widen) };
+    match bits[at..].first_chunk() {
+        Some(bits) => lanes(simd, &widened(bits)),
+        None => lanes(simd, &widened(&padded(&bits[at..]))),
+    }
+}
+
+/// [`crate::Kernels::bf16_decode_sum`].
+pub(crate) struct DecodeSum<'a> {
+    pub(crate) parts: &'a [&'a [u16]],
+    /// The number of the first element of this job.
+    pub(crate) first: usize,
+    pub(crate) output: &'a mut [f32],
+}
+
+impl Job for DecodeSum<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S, stores: Stores) {
+        let mut at = 0;
+        while at < self.output.len() {
+            let mut sums = simd.zeros();
+            for part in self.parts {
+                let values = load(simd, part, self.first + at);
+                for number in 0..S::COUNT {
+                    sums[number] = simd.flush(simd.add(sums[number], values[number]));
+                }
+            }
+            store(simd, self.output, at, sums, stores);
+            at += LANES;
+        }
+    }
+
+    fn define(self) {
+        reference::bf16_decode_sum(self.parts, self.output);
+    }
+
+    fn elements(&self) -> usize {
+        self.output.len()
+    }
+
+    fn unit(&self) -> usize {
+        BF16_BLOCK
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let DecodeSum { parts, first, output } = self;
+        let output = output.split_at_mut(at);
+        (
+            DecodeSum { parts, first, output: output.0 },
+            DecodeSum { parts, first: first + at, output: output.1 },
+        )
+    }
+
+    fn join((): (), (): (), _: usize) {}
+}
+
+/// [`crate::Kernels::bf16_expand`].
+pub(crate) struct Expand<'a> {
+    pub(crate) input: &'a [u16],
+    pub(crate) weight: f32,
+    pub(crate) output: &'a mut [f32],
+}
+
+impl Job for Expand<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S, stores: Stores) {
+        let weight = simd.splat(self.weight);
+        let mut at = 0;
+        while at < self.output.len() {
+            let mut values = load(simd, self.input, at);
+            for number in 0..S::COUNT {
+                values[number] = simd.flush(simd.mul(simd.flush(values[number]), weight));
+            }
+            store(simd, self.output, at, values, stores);
+            at += LANES;
+        }
+    }
+
+    fn define(self) {
+        reference::bf16_expand(self.input, self.weight, self.output);
+    }
+
+    fn elements(&self) -> usize {
+        self.output.len()
+    }
+
+    fn unit(&self) -> usize {
+        BF16_BLOCK
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let (input, output) = (self.input.split_at(at), self.output.split_at_mut(at));
+        (
+            Expand { input: input.0, weight: self.weight, output: output.0 },
+            Expand { input: input.1, weight: self.weight, output: output.1 },
+        )
+    }
+
+    fn join((): (), (): (), _: usize) {}
+}

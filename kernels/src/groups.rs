@@ -1,0 +1,144 @@
+//! Groups of 64 elements of slices, of which the last one may be short.
+
+use crate::Stores;
+use crate::format::LANES;
+use crate::simd::{Group, Simd};
+
+/// All of a group's vectors.
+#[inline(always)]
+pub(crate) fn lanes<S: Simd>(simd: S, group: &Group) -> S::Lanes {
+    let mut lanes = simd.zeros();
+    for number in 0..S::COUNT {
+        lanes[number] = simd.load(group, number);
+    }
+    lanes
+}
+
+/// The group of `slice` that begins at `at`, with zeros behind the last element.
+#[inline(always)]
+pub(crate) fn load<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
+    match slice[at..].first_chunk() {
+        Some(group) => lanes(simd, group),
+        None => lanes(simd, &padded(&slice[at..])),
+    }
+}
+
+/// `short`, and its first element's default behind it.
+#[cold]
+#[inline(never)]
+pub(crate) fn padded<T: Copy + Default, const LENGTH: usize>(short: &[T]) -> [T; LENGTH] {
+    let mut group = [T::default(); LENGTH];
+    group[..short.len()].copy_from_slice(short);
+    group
+}
+
+/// What of a group belongs to `slice` from `at` on is written there.
+#[inline(always)]
+pub(crate) fn store<S: Simd>(simd: S, slice: &mut [f32], at: usize, lanes: S::Lanes, stores: Stores) {
+    match (slice[at..].first_chunk_mut(), stores) {
+        (Some(group), Stores::Cached) => store_group(simd, group, lanes),
+        (Some(group), Stores::Streaming) => {
+            for number in 0..S::COUNT {
+                simd.stream(group, number, lanes[number]);
+            }
+        }
+        (None, _) => {
+            let mut group = [0.0; LANES];
+            store_group(simd, &mut group, lanes);
+            cut(&group, &mut slice[at..]);
+        }
+    }
+}
+
+#[inline(always)]
+fn store_group<S: Simd>(simd: S, group: &mut Group, lanes: S::Lanes) {
+    for number in 0..S::COUNT {
+        simd.store(group, number, lanes[number]);
+    }
+}
+
+/// The beginning of `group`, as long as `short`.
+#[cold]
+#[inline(never)]
+pub(crate) fn cut<T: Copy>(group: &[T], short: &mut [T]) {
+    let length = short.len();
+    short.copy_from_slice(&group[..length]);
+}
+
+/// The lanes of the first `count` elements, zeros elsewhere.
+#[inline(always)]
+pub(crate) fn first<S: Simd>(simd: S, all: S::Lanes, count: usize) -> S::Lanes {
+    if count >= LANES {
+        return all;
+    }
+    let mut group = [0.0; LANES];
+    store_group(simd, &mut group, all);
+    lanes(simd, &padded(&group[..count]))
+}
+
+/// The bits of the group that begins at element `at`; clear behind the last word.
+#[inline(always)]
+pub(crate) fn word(bits: &[u32], at: usize) -> u64 {
+    match bits[at / 32..] {
+        [low, high, ..] => u64::from(low) | u64::from(high) << 32,
+        [low] => u64::from(low),
+        [] => 0,
+    }
+}
+
+/// Writes the bits of the first `count` elements of the group that begins at element `at`.
+#[inline(always)]
+pub(crate) fn put_word(bits: &mut [u32], at: usize, word: u64, count: usize) {
+    let word = if count < LANES { word & ((1 << count) - 1) } else { word };
+    match &mut bits[at / 32..] {
+        [low, high, ..] => (*low, *high) = (word as u32, (word >> 32) as u32),
+        [low] => *low = word as u32,
+        [] => {}
+    }
+}
+
+/// The sum of all lanes in the order of [`crate::format::tree`].
+#[inline(always)]
+pub(crate) fn tree<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
+    let mut width = S::COUNT / 2;
+    while width > 0 {
+        for number in 0..width {
+            lanes[number] = simd.add(lanes[number], lanes[number + width]);
+        }
+        width /= 2;
+    }
+    let mut sums = [0.0; LANES];
+    simd.store(&mut sums, 0, lanes[0]);
+    let mut width = LANES / S::COUNT / 2;
+    while width > 0 {
+        for lane in 0..width {
+            sums[lane] += sums[lane + width];
+        }
+        width /= 2;
+    }
+    sums[0]
+}
+
+/// The largest magnitude of all lanes, which are not negative; NaN is larger than all.
+#[inline(always)]
+pub(crate) fn largest_lane<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
+    for number in 1..S::COUNT {
+        lanes[0] = simd.max_magnitude(lanes[0], lanes[number]);
+    }
+    fold(simd, lanes[0], |left, right| if left.to_bits() > right.to_bits() { left } else { right })
+}
+
+/// One of the lanes of a vector, by choices between two.
+#[inline(always)]
+pub(crate) fn fold<S: Simd>(simd: S, floats: S::Floats, choose: impl Fn(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0.0; LANES];
+    simd.store(&mut lanes, 0, floats);
+    let mut width = LANES / S::COUNT / 2;
+    while width > 0 {
+        for lane in 0..width {
+            lanes[lane] = choose(lanes[lane], lanes[lane + width]);
+        }
+        width /= 2;
+    }
+    lanes[0]
+}

@@ -1,0 +1,446 @@
+//! Eight or four bits for each element, with a scale for each block.
+//!
+//! As in [`crate::sign`] a block's second pass, which needs its scale, runs a block later.
+
+use std::ops::Range;
+
+use crate::dispatch::Job;
+use crate::format::{Counter, IntFormat, IntWidth, LANES, Rounding, flush, int_reciprocal};
+use crate::groups::{cut, first, fold, lanes, largest_lane, load, store};
+use crate::int_decode::Codes;
+use crate::sign::{Input, NO_FLUSH_MIN, Source, compensate, split_residual};
+use crate::simd::Simd;
+use crate::{IntPart, IntPartMut, Residual, Stores, reference};
+
+/// Elements of a block that waits outside of the new residual.
+const HELD_MAX: usize = 2048;
+
+/// What an encoder works on. `SYMMETRIC` is what the format says.
+struct Encoder<'a, S, R, const SYMMETRIC: bool> {
+    simd: S,
+    source: R,
+    /// The number of the first element of this job.
+    first: usize,
+    elements: usize,
+    format: IntFormat,
+    rounding: Rounding,
+    output: IntPartMut<'a>,
+    bad: Option<usize>,
+}
+
+/// How the codes of a block are found.
+#[derive(Clone, Copy)]
+struct Steps {
+    scale: f32,
+    reciprocal: f32,
+    /// What code 0 means.
+    origin: f32,
+}
+
+impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> {
+    #[inline(always)]
+    fn blocks(&self) -> usize {
+        self.elements.div_ceil(self.format.block)
+    }
+
+    #[inline(always)]
+    fn elements_of(&self, number: usize) -> Range<usize> {
+        number * self.format.block..self.elements.min((number + 1) * self.format.block)
+    }
+
+    /// Finds a block's scale; the numbers go to `held`.
+    #[inline(always)]
+    fn measure(&mut self, number: usize, old: Option<&[f32]>, mut held: Option<&mut [f32]>) {
+        let (simd, Range { start, end }) = (self.simd, self.elements_of(number));
+        self.source.begin(simd, number);
+        let mut largest = simd.zeros();
+        let (mut min, mut max) = (simd.splat(f32::INFINITY), simd.splat(f32::NEG_INFINITY));
+        let mut at = start;
+        while at < end {
+            let mut values = self.source.load(simd, at);
+            // The largest of numbers of which none is normal gives a scale of zero as zeros do.
+            if old.is_some() || held.is_some() || !SYMMETRIC {
+                values = compensate(simd, values, old, at);
+            }
+            if let Some(held) = &mut held {
+                store(simd, held, at - start, values, Stores::Cached);
+            }
+            if !SYMMETRIC && end - at < LANES {
+                values = with_first_behind(simd, values, end - at);
+            }
+            for number in 0..S::COUNT {
+                largest[number] = simd.max_magnitude(largest[number], simd.abs(values[number]));
+                if !SYMMETRIC {
+                    min = simd.min(min, values[number]);
+                    max = simd.max(max, values[number]);
+                }
+            }
+            at += LANES;
+        }
+        let magnitude = largest_lane(simd, largest);
+        let scales = self.format.scales_per_block();
+        let scales = &mut self.output.scales[number * scales..][..scales];
+        let mut range = magnitude;
+        if !SYMMETRIC {
+            let min = fold(simd, min, |left, right| if left < right { left } else { right });
+            scales[1] = min;
+            range = flush(fold(simd, max, |left, right| if left > right { left } else { right }) - min);
+        }
+        let is_finite = magnitude.is_finite() && range.is_finite();
+        match self.format.scale(range).filter(|_| is_finite) {
+            Some(scale) => scales[0] = scale,
+            None => {
+                scales[0] = 0.0;
+                self.bad = self.bad.or(Some(number));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn steps(&self, number: usize) -> Steps {
+        let scale = self.output.scales[number * self.format.scales_per_block()];
+        let origin = if SYMMETRIC { 0.0 } else { self.output.scales[2 * number + 1] };
+        let reciprocal = if scale == 0.0 { 0.0 } else { int_reciprocal(scale) };
+        Steps { scale, reciprocal, origin }
+    }
+
+    /// Writes the codes of a group; what they leave out.
+    #[inline(always)]
+    fn code(&mut self, steps: Steps, values: S::Lanes, at: usize, count: usize) -> S::Lanes {
+        let (simd, Steps { scale, reciprocal, origin }) = (self.simd, steps);
+        let (reciprocal, mut codes, mut distances) = (simd.splat(reciprocal), simd.no_codes(), values);
+        if !SYMMETRIC {
+            for number in 0..S::COUNT {
+                distances[number] = simd.flush(simd.sub(values[number], simd.splat(origin)));
+            }
+        }
+        match self.rounding {
+            Rounding::Nearest => {
+                for number in 0..S::COUNT {
+                    codes[number] = simd.round(simd.mul(distances[number], reciprocal));
+                }
+            }
+            Rounding::Stochastic(counter) => {
+                let random = random(counter, self.first + at);
+                for number in 0..S::COUNT {
+                    let fine = simd.mul(simd.mul(distances[number], reciprocal), simd.splat(65536.0));
+                    codes[number] = simd.dither(simd.round(fine), &random, number);
+                }
+            }
+        }
+        match self.format.width {
+            IntWidth::Eight => put_bytes::<S, SYMMETRIC>(simd, &codes, &mut self.output.codes[at..]),
+            IntWidth::Four => put_halves(simd, &codes, &mut self.output.codes[at / 2..], count),
+        }
+        let (mut left, step) = (values, simd.splat(scale));
+        for number in 0..S::COUNT {
+            let code = simd.to_floats(codes[number]);
+            if SYMMETRIC {
+                left[number] = simd.sub_exact_product(values[number], code, step);
+            } else {
+                let value = simd.flush(simd.add_exact_product(simd.splat(origin), code, step));
+                left[number] = simd.sub(values[number], value);
+            }
+        }
+        if !SYMMETRIC || scale < NO_FLUSH_MIN {
+            for number in 0..S::COUNT {
+                left[number] = simd.flush(left[number]);
+            }
+        }
+        left
+    }
+
+    #[inline(always)]
+    fn encode(&mut self, residual: Option<Residual<'_>>, stores: Stores) -> Option<usize> {
+        let fits = self.format.block <= HELD_MAX;
+        match (residual, stores) {
+            (None, _) if R::IS_MEMORY || !fits => self.again(),
+            (None, _) => self.hold(None),
+            (Some(residual), Stores::Streaming) if fits => self.hold(Some(residual)),
+            (Some(residual), _) => self.rewrite(residual),
+        }
+        self.bad
+    }
+
+    /// The source gives each block twice.
+    #[inline(always)]
+    fn again(&mut self) {
+        let blocks = self.blocks();
+        for number in 0..blocks + usize::from(R::IS_MEMORY) {
+            if number < blocks {
+                self.measure(number, None, None);
+            }
+            // Only from memory, whose groups do not depend on the block that was begun.
+            let Some(last) = number.checked_sub(usize::from(R::IS_MEMORY)) else { continue };
+            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let mut at = start;
+            while at < end {
+                let mut values = self.source.load(self.simd, at);
+                // Subnormal numbers are too small for code 1, or for a chance of it.
+                if steps.scale < NO_FLUSH_MIN || !SYMMETRIC {
+                    values = compensate(self.simd, values, None, at);
+                }
+                self.code(steps, values, at, end - at);
+                at += LANES;
+            }
+        }
+    }
+
+    /// Blocks wait in the new residual.
+    #[inline(always)]
+    fn rewrite(&mut self, residual: Residual<'_>) {
+        for number in 0..=self.blocks() {
+            if number < self.blocks() {
+                let held = &mut residual.new[self.elements_of(number)];
+                self.measure(number, Some(residual.old), Some(held));
+            }
+            let Some(last) = number.checked_sub(1) else { continue };
+            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let mut at = start;
+            while at < end {
+                let left = self.code(steps, load(self.simd, residual.new, at), at, end - at);
+                store(self.simd, &mut residual.new[..end], at, left, Stores::Cached);
+                at += LANES;
+            }
+        }
+    }
+
+    /// Blocks wait elsewhere, so that the new residual is only written.
+    #[inline(always)]
+    fn hold(&mut self, mut residual: Option<Residual<'_>>) {
+        let mut held = [[0.0; HELD_MAX]; 2];
+        for number in 0..=self.blocks() {
+            if number < self.blocks() {
+                let held = &mut held[number % 2][..self.elements_of(number).len()];
+                self.measure(number, residual.as_ref().map(|residual| residual.old), Some(held));
+            }
+            let Some(last) = number.checked_sub(1) else { continue };
+            let (steps, Range { start, end }) = (self.steps(last), self.elements_of(last));
+            let held = &held[last % 2][..end - start];
+            let mut at = start;
+            while at < end {
+                let left = self.code(steps, load(self.simd, held, at - start), at, end - at);
+                if let Some(residual) = &mut residual {
+                    store(self.simd, residual.new, at, left, Stores::Streaming);
+                }
+                at += LANES;
+            }
+        }
+    }
+}
+
+/// The first `count` elements, then the first one again and again: what a minimum does not heed.
+#[cold]
+#[inline(always)]
+fn with_first_behind<S: Simd>(simd: S, values: S::Lanes, count: usize) -> S::Lanes {
+    let mut group = [0.0; LANES];
+    for number in 0..S::COUNT {
+        simd.store(&mut group, number, values[number]);
+    }
+    let first = group[0];
+    group[count..].fill(first);
+    lanes(simd, &group)
+}
+
+/// The random bits of the group that begins at element `index`, as [`Counter::bits`] gives them.
+#[inline(always)]
+fn random(counter: Counter, index: usize) -> [u16; LANES] {
+    let first = counter.first.wrapping_add(index as u64);
+    let mut words = [0; LANES / 2 + 1];
+    for (number, word) in words.iter_mut().enumerate() {
+        *word = counter.word(((first >> 1) as u32).wrapping_add(number as u32));
+    }
+    let mut random = [0; LANES];
+    // Two elements share a word, of which the first may begin with the second of them.
+    if first & 1 == 0 {
+        for (pair, word) in random.as_chunks_mut().0.iter_mut().zip(words) {
+            *pair = [word as u16, (word >> 16) as u16];
+        }
+    } else {
+        for (index, pair) in random.as_chunks_mut().0.iter_mut().enumerate() {
+            *pair = [(words[index] >> 16) as u16, words[index + 1] as u16];
+        }
+    }
+    random
+}
+
+#[inline(always)]
+fn put_bytes<S: Simd, const SIGNED: bool>(simd: S, codes: &S::Codes, bytes: &mut [u8]) {
+    match bytes.first_chunk_mut() {
+        Some(bytes) => simd.pack_bytes::<SIGNED>(codes, bytes),
+        None => {
+            let mut group = [0; LANES];
+            simd.pack_bytes::<SIGNED>(codes, &mut group);
+            cut(&group, bytes);
+        }
+    }
+}
+
+/// The half behind the last of `count` codes is cleared.
+#[inline(always)]
+fn put_halves<S: Simd>(simd: S, codes: &S::Codes, bytes: &mut [u8], count: usize) {
+    match bytes.first_chunk_mut() {
+        Some(bytes) if count >= LANES => simd.pack_halves(codes, bytes),
+        _ => {
+            let mut group = [0; LANES / 2];
+            simd.pack_halves(codes, &mut group);
+            if count % 2 == 1 {
+                group[count / 2] &= 15;
+            }
+            cut(&group, bytes);
+        }
+    }
+}
+
+/// [`crate::Kernels::int_encode`].
+pub(crate) struct Encode<'a> {
+    pub(crate) input: &'a [f32],
+    /// The number of the first element of this job.
+    pub(crate) first: usize,
+    pub(crate) residual: Option<Residual<'a>>,
+    pub(crate) format: IntFormat,
+    pub(crate) rounding: Rounding,
+    pub(crate) output: IntPartMut<'a>,
+}
+
+impl Job for Encode<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
+        let Encode { input, first, residual, format, rounding, output } = self;
+        let (source, elements) = (Input(input), input.len());
+        if format.symmetric {
+            Encoder::<_, _, true> { simd, source, first, elements, format, rounding, output, bad: None }
+                .encode(residual, stores)
+        } else {
+            Encoder::<_, _, false> { simd, source, first, elements, format, rounding, output, bad: None }
+                .encode(residual, stores)
+        }
+    }
+
+    fn define(self) -> Option<usize> {
+        let Encode { input, first: _, residual, format, rounding, output } = self;
+        reference::int_encode(input, residual, format, rounding, output.scales, output.codes)
+    }
+
+    fn elements(&self) -> usize {
+        self.input.len()
+    }
+
+    fn unit(&self) -> usize {
+        self.format.block
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let Encode { input, first, residual, format, rounding, output } = self;
+        let (input, residual, output) =
+            (input.split_at(at), split_residual(residual, at), output.split_at(at, format));
+        (
+            Encode { input: input.0, first, residual: residual.0, format, rounding, output: output.0 },
+            Encode {
+                input: input.1,
+                first: first + at,
+                residual: residual.1,
+                format,
+                rounding,
+                output: output.1,
+            },
+        )
+    }
+
+    fn join(first: Option<usize>, second: Option<usize>, units: usize) -> Option<usize> {
+        first.or(second.map(|block| units + block))
+    }
+}
+
+/// The sum of several ranks' integers.
+struct Parts<'a> {
+    codes: Codes<'a>,
+    elements: usize,
+}
+
+impl<S: Simd> Source<S> for Parts<'_> {
+    const IS_MEMORY: bool = false;
+
+    #[inline(always)]
+    fn begin(&mut self, _: S, number: usize) {
+        self.codes.begin(number);
+    }
+
+    #[inline(always)]
+    fn load(&self, simd: S, at: usize) -> S::Lanes {
+        first(simd, self.codes.sum(simd, at), self.elements - at)
+    }
+}
+
+/// [`crate::Kernels::int_reduce_encode`].
+pub(crate) struct ReduceEncode<'a> {
+    pub(crate) parts: &'a [IntPart<'a>],
+    /// The number of the first element of this job.
+    pub(crate) first: usize,
+    pub(crate) elements: usize,
+    pub(crate) residual: Option<Residual<'a>>,
+    pub(crate) format: IntFormat,
+    pub(crate) rounding: Rounding,
+    pub(crate) output: IntPartMut<'a>,
+}
+
+impl Job for ReduceEncode<'_> {
+    type Output = Option<usize>;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
+        let ReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
+        let source = Parts { codes: Codes::new(parts, format, first), elements };
+        if format.symmetric {
+            Encoder::<_, _, true> { simd, source, first, elements, format, rounding, output, bad: None }
+                .encode(residual, stores)
+        } else {
+            Encoder::<_, _, false> { simd, source, first, elements, format, rounding, output, bad: None }
+                .encode(residual, stores)
+        }
+    }
+
+    fn define(self) -> Option<usize> {
+        let ReduceEncode { parts, first: _, elements, residual, format, rounding, output } = self;
+        reference::int_reduce_encode(parts, elements, residual, format, rounding, output.scales, output.codes)
+    }
+
+    fn elements(&self) -> usize {
+        self.elements
+    }
+
+    fn unit(&self) -> usize {
+        self.format.block
+    }
+
+    fn split(self, at: usize) -> (Self, Self) {
+        let ReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
+        let (residual, output) = (split_residual(residual, at), output.split_at(at, format));
+        (
+            ReduceEncode {
+                parts,
+                first,
+                elements: at,
+                residual: residual.0,
+                format,
+                rounding,
+                output: output.0,
+            },
+            ReduceEncode {
+                parts,
+                first: first + at,
+                elements: elements - at,
+                residual: residual.1,
+                format,
+                rounding,
+                output: output.1,
+            },
+        )
+    }
+
+    fn join(first: Option<usize>, second: Option<usize>, units: usize) -> Option<usize> {
+        first.or(second.map(|block| units + block))
+    }
+}

@@ -1,0 +1,113 @@
+//! What the bodies of the kernels ask of an instruction set: vectors that hold the 64 lanes of a group.
+//!
+//! A value of a [`Simd`] type is made only in functions that are compiled for its instructions. All bodies are inlined
+//! into those functions, so they are written once and compiled for each instruction set.
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) mod avx512;
+pub(crate) mod portable;
+
+use std::ops::IndexMut;
+
+use crate::format::LANES;
+
+/// Elements that bodies treat together.
+pub(crate) type Group = [f32; LANES];
+
+/// One instruction set. Vectors are [`Simd::COUNT`] to a group; `number` says which of them is meant.
+pub(crate) trait Simd: Copy {
+    /// A vector of f32.
+    type Floats: Copy;
+    /// A vector of i32 with as many lanes.
+    type Ints: Copy;
+    /// A group of f32.
+    type Lanes: Copy + IndexMut<usize, Output = Self::Floats>;
+    /// A group of i32.
+    type Codes: Copy + IndexMut<usize, Output = Self::Ints>;
+    /// What [`Simd::look_up`] needs of the scales of up to four parts.
+    type Table: Copy;
+
+    /// Vectors of a group.
+    const COUNT: usize;
+
+    fn splat(self, value: f32) -> Self::Floats;
+    fn zeros(self) -> Self::Lanes;
+    fn no_codes(self) -> Self::Codes;
+    fn load(self, group: &Group, number: usize) -> Self::Floats;
+    fn store(self, group: &mut Group, number: usize, floats: Self::Floats);
+    /// Past the caches if the group is aligned, otherwise as [`Simd::store`].
+    fn stream(self, group: &mut Group, number: usize, floats: Self::Floats);
+    /// Makes all that was streamed visible to other threads as ordinary stores are.
+    fn fence(self);
+
+    fn add(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    fn sub(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    fn mul(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// `sum + left x right`, where the product is exact, so that it makes no difference whether it is fused.
+    fn add_exact_product(self, sum: Self::Floats, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// `difference - left x right`, where the product is exact.
+    fn sub_exact_product(self, from: Self::Floats, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// As [`crate::format::flush`].
+    fn flush(self, floats: Self::Floats) -> Self::Floats;
+    /// `flush(left) + right`.
+    fn flush_add(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    fn abs(self, floats: Self::Floats) -> Self::Floats;
+    /// `magnitude`, which is not negative, with the sign of `sign`.
+    fn with_sign(self, magnitude: Self::Floats, sign: Self::Floats) -> Self::Floats;
+    /// The larger of two that are not negative, where Inf is larger than numbers and NaN larger than Inf.
+    fn max_magnitude(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// Of numbers.
+    fn min(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// Of numbers.
+    fn max(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// The sign bits, the first lane lowest.
+    fn sign_bits(self, floats: Self::Floats) -> u64;
+    /// Vector `number` of a group: `scale` where the bit is set, -`scale` elsewhere.
+    fn signed(self, bits: u64, number: usize, scale: Self::Floats) -> Self::Floats;
+
+    /// For up to four scales.
+    fn table(self, scales: &[f32]) -> Self::Table;
+    /// Sums, from the first on, plus or minus the scales of a table, with flushes. Words behind the scales are 0.
+    fn look_up(self, table: &Self::Table, words: &[u64; 4]) -> Self::Lanes;
+
+    /// To the nearest, ties to even; for magnitudes up to 2^24.
+    fn round(self, floats: Self::Floats) -> Self::Ints;
+    fn to_floats(self, ints: Self::Ints) -> Self::Floats;
+    /// `(ints + random) >> 16`.
+    fn dither(self, ints: Self::Ints, random: &[u16; LANES], number: usize) -> Self::Ints;
+    /// One code in each byte: -127 to 127 if they are `SIGNED`, otherwise 0 to 255.
+    fn pack_bytes<const SIGNED: bool>(self, codes: &Self::Codes, bytes: &mut [u8; LANES]);
+    /// Two codes in each byte, the first in the low half.
+    fn pack_halves(self, codes: &Self::Codes, bytes: &mut [u8; LANES / 2]);
+    fn unpack_bytes<const SIGNED: bool>(self, bytes: &[u8; LANES]) -> Self::Lanes;
+    fn unpack_halves<const SIGNED: bool>(self, bytes: &[u8; LANES / 2]) -> Self::Lanes;
+}
+
+/// The scales of up to four parts, for targets that add them one by one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scales {
+    scales: [f32; 4],
+    count: usize,
+}
+
+impl Scales {
+    fn new(scales: &[f32]) -> Scales {
+        let mut table = Scales { scales: [0.0; 4], count: scales.len() };
+        table.scales[..scales.len()].copy_from_slice(scales);
+        table
+    }
+
+    #[inline(always)]
+    fn sum<S: Simd>(&self, simd: S, words: &[u64; 4]) -> S::Lanes {
+        let mut sums = simd.zeros();
+        for (scale, word) in self.scales.iter().zip(words).take(self.count) {
+            let scale = simd.splat(*scale);
+            for number in 0..S::COUNT {
+                sums[number] = simd.flush(simd.add(sums[number], simd.signed(*word, number, scale)));
+            }
+        }
+        sums
+    }
+}
