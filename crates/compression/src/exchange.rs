@@ -268,13 +268,16 @@ impl<'s> Rank<'s> {
     /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only then
     /// that all others have ended the last one.
     fn keep_first_pieces(&mut self) {
+        // There are none in a codec that writes its residuals in place, and in one that has none.
+        if self.first_pieces.is_empty() {
+            return;
+        }
         let mut rest = &self.first_pieces[..];
         for owner in 0..self.layout.ranks {
             let range = self.layout.piece(0, owner);
-            // There are none in a codec that writes its residuals in place, and in one that has none.
-            if let Some(first) = rest.split_off(..range.len()) {
-                self.worker.1[range].copy_from_slice(first);
-            }
+            let (first, behind) = rest.split_at(range.len());
+            self.worker.1[range].copy_from_slice(first);
+            rest = behind;
         }
     }
 
