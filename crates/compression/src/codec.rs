@@ -160,10 +160,10 @@ pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
     })
 }
 
-/// Whether every scale is one that encoders make: finite and not negative.
+/// Whether every scale is one that encoders make: finite, not negative, and not subnormal.
 pub(crate) fn check_scales(scales: &[u32]) -> std::result::Result<(), &'static str> {
-    let is_scale = |bits: &u32| f32::from_bits(*bits).is_finite() && *bits >> 31 == 0;
-    if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative or not finite") }
+    let is_scale = |bits: &u32| *bits == 0 || f32::from_bits(*bits).is_normal() && *bits >> 31 == 0;
+    if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative, subnormal or not finite") }
 }
 
 /// The first element that is not finite. When all are, but not the sum of their squares, the largest: some element must

@@ -10,7 +10,7 @@ use crate::auto;
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
 use crate::kernels::HostKernels;
-use crate::state::CompressionState;
+use crate::state::{CompressionState, LastCall};
 use crate::work::CompressedWork;
 
 /// Compressed collectives, on every communicator: one call made of an all-to-all and an all-gather for each piece, with
@@ -161,7 +161,9 @@ fn within(
     site: Site,
 ) -> Result<()> {
     if auto::declines(scope, state, site)? {
-        return auto::exact(scope, vector, op, state.dtype, site);
+        auto::exact(scope, vector, op, state.dtype, site)?;
+        state.end_call(LastCall::Exact);
+        return Ok(());
     }
     let kernels = host_kernels(scope, vector.count());
     let weight = weight(op, scope.group().size())?;

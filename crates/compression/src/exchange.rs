@@ -4,6 +4,9 @@
 //! It goes piece by piece, so that a piece is on the wire while the next one is encoded. Nothing that the caller sees
 //! changes before all pieces have come and none of them says that a rank has an element that is not finite.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use unisono_communicator::{
     Buffer, BufferMut, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync, Counts, DType,
     Descriptor, Error, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site, TypedWork, Work, zeroed,
@@ -14,7 +17,7 @@ use crate::elements::Elements;
 use crate::kernels::{CodecKernels, Feedback};
 use crate::layout::Layout;
 use crate::message::{self, Fault, message_words};
-use crate::state::CompressionState;
+use crate::state::{CompressionState, LastCall};
 
 /// Elements that are measured at a time.
 const MEASURED_ELEMENTS: usize = 1 << 20;
@@ -35,7 +38,12 @@ pub(crate) fn run(
     state: &mut CompressionState,
     site: Site,
 ) -> Result<()> {
-    let result = exchange(scope, kernels, vector, weight, state, site);
+    let call = || exchange(scope, kernels, vector, weight, state, site);
+    // A panic of a codec would leave the others waiting until the call's deadline.
+    let result = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        let _ = scope.revoke(panicked(scope, site, &*panic));
+        resume_unwind(panic)
+    });
     if let Err(error) = &result {
         let was_agreed = matches!(error, Error::NonFinite { .. });
         // The others wait for what this rank will not send.
@@ -45,6 +53,17 @@ pub(crate) fn run(
         }
     }
     result
+}
+
+fn panicked(scope: &dyn Scope, site: Site, panic: &dyn Any) -> Error {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("without a text").to_owned();
+    let call = Box::new(call_info(scope, site));
+    Error::Panicked { rank: scope.group().own_job_rank(), call, text }
+}
+
+fn call_info(scope: &dyn Scope, site: Site) -> CallInfo {
+    CallInfo { site: Some(site.into()), ..CallInfo::new(scope.numbers().start, scope.parent().descriptor) }
 }
 
 fn exchange(
@@ -66,7 +85,6 @@ fn exchange(
     }
     let messages = rank.encode(0, vector, &|| ())?;
     let mut arrived = Some(wire.all_to_all(&rank, 0, messages)?.wait()?);
-    rank.keep_first_pieces();
     let mut arriving: Option<Words> = None;
     let mut pending: Vec<Words> = Vec::with_capacity(pieces);
     for piece in 0..pieces {
@@ -93,10 +111,8 @@ fn exchange(
     let accepted = rank.accept(&mut sums);
     accepted.map_err(|fault| wire.error(fault, &*codec))?;
     rank.decode(&sums, weight, vector)?;
-    state.worker.turn();
-    state.owner.turn();
-    state.calls += 1;
-    state.last_call = Some(scope.numbers());
+    rank.keep_first_pieces();
+    state.end_call(LastCall::Compressed);
     Ok(())
 }
 
@@ -137,9 +153,8 @@ impl Wire<'_> {
         let group = self.scope.group();
         let job_rank = |rank: u32| group.job_ranks()[rank as usize];
         let call = Box::new(CallInfo {
-            site: Some(self.site.into()),
             algorithm: Some(CallAlgorithm { name: codec.tag().into(), schedules: 0 }),
-            ..CallInfo::new(self.scope.numbers().start, self.scope.parent().descriptor)
+            ..call_info(self.scope, self.site)
         });
         match fault {
             Fault::NonFinite { block, rank: from } => {
@@ -250,15 +265,19 @@ impl<'s> Rank<'s> {
         Fault::NonFinite { block: (start / self.codec.block() + bad) as u32, rank: self.own as u32 }
     }
 
-    /// All other ranks are in this call: what was left by the call before the last may be overwritten.
+    /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only then
+    /// that all others have ended the last one.
     fn keep_first_pieces(&mut self) {
+        // There are none in a codec that writes its residuals in place, and in one that has none.
+        if self.first_pieces.is_empty() {
+            return;
+        }
         let mut rest = &self.first_pieces[..];
         for owner in 0..self.layout.ranks {
             let range = self.layout.piece(0, owner);
-            // There are none in a codec that writes its residuals in place, and in one that has none.
-            if let Some(first) = rest.split_off(..range.len()) {
-                self.worker.1[range].copy_from_slice(first);
-            }
+            let (first, behind) = rest.split_at(range.len());
+            self.worker.1[range].copy_from_slice(first);
+            rest = behind;
         }
     }
 

@@ -3,9 +3,9 @@
 //!
 //! | status, word 0 | words 1 ... |
 //! | --- | --- |
-//! | 0 | the part, [`Codec::encoded_words`] words |
-//! | 1: an element is not finite | the rank of the group, the block of the vector |
-//! | 2: a part came damaged | the rank that sent it, the rank that noticed |
+//! | 0000ffff | the part, [`Codec::encoded_words`] words |
+//! | 00ff00ff: an element is not finite | the rank of the group, the block of the vector, zeros |
+//! | 0f0f0f0f: a part came damaged | the rank that sent it, the rank that noticed, zeros |
 //!
 //! Words are little-endian. A part of no elements has no message. The length follows from the number of elements, and
 //! is never sent.
@@ -31,9 +31,10 @@ pub(crate) enum Fault {
     },
 }
 
-const USABLE: u32 = 0;
-const NON_FINITE: u32 = 1;
-const DAMAGED: u32 = 2;
+// Any two differ in 16 bits, and each in 16 from zero: damage makes none of another.
+const USABLE: u32 = 0x0000_ffff;
+const NON_FINITE: u32 = 0x00ff_00ff;
+const DAMAGED: u32 = 0x0f0f_0f0f;
 
 /// The status, and room for two numbers.
 const WORDS_MIN: usize = 3;
@@ -74,14 +75,15 @@ pub(crate) fn accept(
     ranks: u32,
 ) -> Result<(), Fault> {
     let damaged = Fault::Damaged { from, to };
-    let fault = match message[..WORDS_MIN] {
-        [USABLE, ..] => {
-            let part = &mut message[1..1 + codec.encoded_words(elements)];
-            return codec.accept(part, elements).map_err(|_| damaged);
-        }
-        [NON_FINITE, rank, block] if rank < ranks => Fault::NonFinite { block, rank },
-        [DAMAGED, from, to] if from < ranks && to < ranks => Fault::Damaged { from, to },
+    if message[0] == USABLE {
+        let part = &mut message[1..1 + codec.encoded_words(elements)];
+        return codec.accept(part, elements).map_err(|_| damaged);
+    }
+    let (words, rest) = message.split_at(WORDS_MIN);
+    let is_whole = rest.iter().all(|word| *word == 0);
+    Err(match *words {
+        [NON_FINITE, rank, block] if is_whole && rank < ranks => Fault::NonFinite { block, rank },
+        [DAMAGED, from, to] if is_whole && from < ranks && to < ranks => Fault::Damaged { from, to },
         _ => damaged,
-    };
-    Err(fault)
+    })
 }

@@ -1,11 +1,18 @@
 //! A state on the communicator that the survivors of a failure go on with.
+//!
+//! Survivors first tell each other what their states are for and how many calls each has ended: one that is a call ahead
+//! goes back. Then what is owed to the sums moves to the new owners. At last they agree that all of them have got that
+//! far, so that after another failure all states are still on the old communicator, and can follow the next shrink.
 
 use std::ops::Range;
 
-use unisono_communicator::{CollectivesUneven, Error, JobRank, Result, Shrunk, zeroed};
+use unisono_communicator::{
+    Collectives, CollectivesUneven, Communicator, Error, JobRank, Result, Shrunk, zeroed,
+};
 
+use crate::auto::Auto;
 use crate::layout::Layout;
-use crate::state::{CompressionState, Generations, Members};
+use crate::state::{CompressionState, Generations, LastCall, Members};
 
 /// What [`CompressionState::rebind`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,85 +26,142 @@ pub struct Rebound {
     pub lost_elements: Vec<Range<usize>>,
 }
 
+/// What moves to the new communicator.
+struct Moved {
+    went_back: bool,
+    layout: Layout,
+    worker: Generations,
+    owner: Generations,
+    first_pieces: Vec<f32>,
+}
+
 impl CompressionState {
     /// Takes the state to the communicator of the survivors: what this rank owes stays, what the survivors owe to the
-    /// sums is divided anew among them. Collective over the survivors, once after each shrink.
+    /// sums is divided anew among them. A state that chooses ([`CompressionState::or_exact`]) chooses again.
+    ///
+    /// Collective over the survivors, once after each shrink. When ranks fail meanwhile, it fails on all survivors, and
+    /// all states are as before: shrink again, and rebind to that.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] when `shrunk` did not come from this state's communicator. Errors of the collective
-    /// that moves residuals; the state is then as before.
+    /// [`Error::InvalidArgument`] when `shrunk` did not come from this state's communicator, and, on all ranks, when
+    /// their states are not of one vector or are more than one call apart. Errors of the collectives.
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Rebound> {
-        let comm = &shrunk.communicator;
+        let comm = &*shrunk.communicator;
         let members = Members::of(comm.group());
         let old_ranks = self.survivors(shrunk, &members)?;
-        let went_back = self.last_call.as_ref().is_some_and(|call| call.end > shrunk.last_common_call);
-        if went_back {
-            self.turn();
+        let moved = self.moved(comm, &members, &old_ranks);
+        if let Err(error) = &moved
+            && !error.is_before_start()
+        {
+            // The others may wait for what this rank will not send.
+            let _ = comm.revoke(error.clone());
         }
-        let layout = Layout::new(&*self.codec, self.layout.elements, members.ranks.len());
-        let moved = if self.codec.has_feedback() {
-            self.moved(shrunk, &members, &layout, &old_ranks)
-        } else {
-            Ok(None)
+        let is_whole = comm.agree(moved.is_ok());
+        if !matches!(is_whole, Ok(true)) {
+            self.failed_rebind = Some(members.clone());
+        }
+        let moved = match (moved, is_whole?) {
+            (Err(error), _) => return Err(error),
+            // Another rank could not, and has revoked the communicator.
+            (Ok(_), false) => return Err(comm.barrier().err().unwrap_or(Error::Closed)),
+            (Ok(moved), true) => moved,
         };
-        let moved = moved.inspect_err(|_| {
-            if went_back {
-                self.turn();
-            }
-        })?;
-        let gone = (0..self.layout.ranks).filter(|rank| shrunk.new_ranks[*rank].is_none());
+        let is_gone = |rank: &usize| !members.ranks.contains(&self.members.ranks[*rank]);
+        let gone: Vec<usize> = (0..self.layout.ranks).filter(is_gone).collect();
+        let shares = gone.iter().map(|rank| self.layout.share(*rank));
         let rebound = Rebound {
-            went_back,
-            lost: gone.clone().map(|rank| self.members.ranks[rank]).collect(),
-            lost_elements: gone
-                .map(|rank| self.layout.share(rank))
-                .filter(|share| !share.is_empty())
-                .collect(),
+            went_back: moved.went_back,
+            lost: gone.iter().map(|rank| self.members.ranks[*rank]).collect(),
+            lost_elements: shares.filter(|share| !share.is_empty()).collect(),
         };
-        if let Some((worker, owner, first_pieces)) = moved {
-            (self.worker, self.owner, self.first_pieces) = (worker, owner, first_pieces);
-        }
-        self.calls -= u64::from(went_back);
-        (self.members, self.layout, self.last_call) = (members, layout, None);
+        self.calls -= u64::from(moved.went_back);
+        (self.layout, self.members) = (moved.layout, members);
+        (self.worker, self.owner, self.first_pieces) = (moved.worker, moved.owner, moved.first_pieces);
+        (self.last_call, self.failed_rebind) = (None, None);
+        self.auto = self.auto.map(|_| Auto::Undecided);
         Ok(rebound)
-    }
-
-    fn turn(&mut self) {
-        self.worker.turn();
-        self.owner.turn();
     }
 
     /// The old rank of each new one.
     fn survivors(&self, shrunk: &Shrunk, members: &Members) -> Result<Vec<usize>> {
-        let mut old_ranks = vec![None; members.ranks.len()];
-        for (old, new) in shrunk.new_ranks.iter().enumerate() {
-            let job_rank = self.members.ranks.get(old);
-            if let Some(new) = new.map(|new| new as usize)
-                && job_rank.is_some()
-                && members.ranks.get(new) == job_rank
-            {
-                old_ranks[new] = Some(old);
-            }
-        }
-        let whole: Option<Vec<usize>> = old_ranks.into_iter().collect();
-        let is_ours = shrunk.new_ranks.len() == self.members.ranks.len();
-        whole.filter(|_| is_ours).ok_or_else(|| {
+        let is_parent = |parent: &&Members| {
+            let is_right = |(old, new): (&JobRank, &Option<u32>)| {
+                new.is_none_or(|new| members.ranks.get(new as usize) == Some(old))
+            };
+            parent.ranks.len() == shrunk.new_ranks.len()
+                && parent.ranks.iter().zip(&shrunk.new_ranks).all(is_right)
+                && shrunk.new_ranks.iter().flatten().count() == members.ranks.len()
+        };
+        let mut parents = [Some(&self.members), self.failed_rebind.as_ref()].into_iter().flatten();
+        let old_rank = |new: &JobRank| self.members.ranks.iter().position(|old| old == new);
+        let old_ranks = parents.find(is_parent).and_then(|_| members.ranks.iter().map(old_rank).collect());
+        old_ranks.ok_or_else(|| {
             Error::invalid("shrunk", "is of another communicator than the one that this state is for")
         })
     }
 
-    /// The residuals in the new layout.
-    fn moved(
+    /// Whether this rank goes back by a call, so that all survivors have ended as many.
+    fn goes_back(&self, comm: &dyn Communicator) -> Result<bool> {
+        let mut tag = self.codec.tag().into_bytes();
+        tag.extend(self.dtype.code());
+        tag.resize(2 * size_of::<u64>(), 0);
+        let mut own: Vec<u64> = vec![self.layout.elements as u64, self.members.epoch.into()];
+        own.extend(tag.chunks_exact(size_of::<u64>()).map(|word| {
+            // INVARIANT: a chunk has eight bytes.
+            u64::from_le_bytes(word.try_into().expect("eight bytes"))
+        }));
+        let described = own.len();
+        let can_go_back = self.last_call.is_some();
+        own.extend([self.calls, self.calls - u64::from(can_go_back)]);
+        let mut all = zeroed::<u64>(own.len() * comm.group().size() as usize)?;
+        comm.all_gather(&own, &mut all)?;
+        let states = || all.chunks_exact(own.len());
+        if states().any(|other| other[..described] != all[..described]) {
+            return Err(Error::invalid(
+                "state",
+                "is of another vector, codec or communicator than other ranks'",
+            ));
+        }
+        let calls = states().map(|other| other[described]);
+        let fewest = calls.clone().min().unwrap_or_default();
+        if states().any(|other| other[described + 1] > fewest) {
+            let most = calls.max().unwrap_or_default();
+            return Err(Error::invalid(
+                "state",
+                format!("ranks have ended {fewest} to {most} calls with it, and not all can go back so far"),
+            ));
+        }
+        Ok(self.calls > fewest)
+    }
+
+    /// The state in the new layout.
+    fn moved(&self, comm: &dyn Communicator, members: &Members, old_ranks: &[usize]) -> Result<Moved> {
+        let went_back = self.goes_back(comm)?;
+        let layout = Layout::new(&*self.codec, self.layout.elements, members.ranks.len());
+        if !self.codec.has_feedback() {
+            let (worker, owner, first_pieces) = Default::default();
+            return Ok(Moved { went_back, layout, worker, owner, first_pieces });
+        }
+        let turns_back = went_back && self.last_call == Some(LastCall::Compressed);
+        let [old_worker, old_owner] = [&self.worker, &self.owner]
+            .map(|residuals| if turns_back { residuals.previous() } else { residuals.current() });
+        let mut worker = Generations::zeroed(layout.padded)?;
+        let kept = layout.padded.min(self.layout.padded);
+        worker.current_mut()[..kept].copy_from_slice(&old_worker[..kept]);
+        let owner = self.moved_sums(comm, members, &layout, old_ranks, old_owner)?;
+        let first_pieces = if self.codec.measures() { Vec::new() } else { zeroed(layout.first_pieces())? };
+        Ok(Moved { went_back, layout, worker, owner, first_pieces })
+    }
+
+    /// What is owed to the sums, at the new owners.
+    fn moved_sums(
         &self,
-        shrunk: &Shrunk,
+        comm: &dyn Communicator,
         members: &Members,
         layout: &Layout,
         old_ranks: &[usize],
-    ) -> Result<Option<(Generations, Generations, Vec<f32>)>> {
-        let mut worker = Generations::zeroed(layout.padded)?;
-        let kept = layout.padded.min(self.layout.padded);
-        worker.current_mut()[..kept].copy_from_slice(&self.worker.current()[..kept]);
-
+        old_owner: &[f32],
+    ) -> Result<Generations> {
         let mut owner = Generations::zeroed(layout.share(members.own).len())?;
         let own_old = self.layout.share(self.members.own);
         let own_new = layout.share(members.own);
@@ -115,12 +179,12 @@ impl CompressionState {
             if range.is_empty() {
                 &[][..]
             } else {
-                &self.owner.current()[range.start - own_old.start..range.end - own_old.start]
+                &old_owner[range.start - own_old.start..range.end - own_old.start]
             }
         });
         let input: Vec<f32> = slices.flatten().copied().collect();
         let mut output = zeroed::<f32>(received.iter().map(ExactSizeIterator::len).sum())?;
-        shrunk.communicator.all_to_all_v(&input, &lengths(&sent), &mut output, &lengths(&received))?;
+        comm.all_to_all_v(&input, &lengths(&sent), &mut output, &lengths(&received))?;
         let mut rest = &output[..];
         for range in received {
             if let Some(part) = rest.split_off(..range.len())
@@ -130,7 +194,6 @@ impl CompressionState {
                     .copy_from_slice(part);
             }
         }
-        let first_pieces = if self.codec.measures() { Vec::new() } else { zeroed(layout.first_pieces())? };
-        Ok(Some((worker, owner, first_pieces)))
+        Ok(owner)
     }
 }

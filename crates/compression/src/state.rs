@@ -26,6 +26,11 @@ impl Generations {
         &self.memory[self.current]
     }
 
+    /// What the last call has read, until the next one writes.
+    pub(crate) fn previous(&self) -> &[f32] {
+        &self.memory[1 - self.current]
+    }
+
     pub(crate) fn current_mut(&mut self) -> &mut [f32] {
         &mut self.memory[self.current]
     }
@@ -36,7 +41,7 @@ impl Generations {
         if self.current == 0 { (first, second) } else { (second, first) }
     }
 
-    /// The next generation becomes the current one; or, after that, the one before.
+    /// The next generation becomes the current one.
     pub(crate) fn turn(&mut self) {
         self.current = 1 - self.current;
     }
@@ -94,9 +99,19 @@ pub struct CompressionState {
     pub(crate) first_pieces: Vec<f32>,
     /// How many calls have succeeded: one of the sources of random bits.
     pub(crate) calls: u64,
-    /// The numbers of the collectives of the last call that succeeded on the communicator of `members`.
-    pub(crate) last_call: Option<Range<u64>>,
+    /// What a step back would take back; nothing before the first call on the communicator of `members`.
+    pub(crate) last_call: Option<LastCall>,
+    /// The communicator of survivors to which this state could not go, because more ranks have failed.
+    pub(crate) failed_rebind: Option<Members>,
     pub(crate) auto: Option<Auto>,
+}
+
+/// How the last call that succeeded was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LastCall {
+    Compressed,
+    /// By a state that has declined; residuals are as before it.
+    Exact,
 }
 
 impl CompressionState {
@@ -133,7 +148,7 @@ impl CompressionState {
                 first_pieces = zeroed(layout.first_pieces())?;
             }
         }
-        let (calls, last_call, auto) = (0, None, None);
+        let (calls, last_call, failed_rebind, auto) = (0, None, None, None);
         Ok(CompressionState {
             codec,
             dtype,
@@ -144,6 +159,7 @@ impl CompressionState {
             first_pieces,
             calls,
             last_call,
+            failed_rebind,
             auto,
         })
     }
@@ -185,10 +201,21 @@ impl CompressionState {
         self.worker.bytes() + self.owner.bytes() + self.first_pieces.len() * size_of::<f32>()
     }
 
-    /// Forgets what is owed, as at the start of a training.
+    /// Forgets what is owed, as at the start of a training; also what a step back to before the last call would owe.
     pub fn reset(&mut self) {
-        self.worker.current_mut().fill(0.0);
-        self.owner.current_mut().fill(0.0);
+        for residuals in [&mut self.worker, &mut self.owner] {
+            residuals.memory.iter_mut().for_each(|memory| memory.fill(0.0));
+        }
+    }
+
+    /// A call has ended.
+    pub(crate) fn end_call(&mut self, how: LastCall) {
+        if how == LastCall::Compressed {
+            self.worker.turn();
+            self.owner.turn();
+        }
+        self.calls += 1;
+        self.last_call = Some(how);
     }
 
     /// # Errors

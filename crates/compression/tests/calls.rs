@@ -2,86 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
-use std::sync::Arc;
+mod common;
 
+use common::{codecs, noise};
 use unisono_communicator::{Collectives, Communicator, DType, Error, Group, ReduceOp};
 use unisono_compression::{
-    Bf16, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, SignL1, SignRms,
-    codec_by_name, wire_bytes,
+    CompressedCollectives, CompressionState, Int4, Int8, SignL1, codec_by_name, wire_bytes,
 };
 use unisono_engine::in_process;
-
-/// A number that looks random, in (-1, 1).
-fn noise(seed: u64, index: usize) -> f32 {
-    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64 + 1);
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((word ^ word >> 31) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-}
-
-fn codecs() -> Vec<Arc<dyn Codec>> {
-    let options = IntOptions::default();
-    vec![
-        Arc::new(SignL1::default()),
-        Arc::new(SignL1::with_block(64).unwrap()),
-        Arc::new(SignL1::default().without_feedback()),
-        Arc::new(SignRms::default()),
-        Arc::new(SignRms::deepspeed()),
-        Arc::new(Int8::default()),
-        Arc::new(Int8::new(IntOptions { feedback: true, symmetric: false, ..options }).unwrap()),
-        Arc::new(Int4::new(IntOptions { feedback: true, ..options }).unwrap()),
-        Arc::new(Int4::new(IntOptions { stochastic: Some(7), feedback: true, ..options }).unwrap()),
-        Arc::new(Bf16),
-    ]
-}
-
-/// Sum of outputs + what is owed = sum of exact means, for every codec with feedback; equal outputs on all ranks.
-#[test]
-fn what_is_left_out_comes_later() {
-    for codec in codecs() {
-        for (ranks, elements) in [(1, 5), (2, 0), (2, 1), (3, 1000), (4, 5000), (2, 300_001)] {
-            let rounds = if elements > 10_000 { 3 } else { 100 };
-            let ended = in_process::run(ranks, |comm| {
-                let rank = comm.group().rank();
-                let mut state =
-                    CompressionState::with_codec(&*comm, codec.clone(), DType::F32, elements).unwrap();
-                let (mut outputs, mut inputs) = (vec![0.0f64; elements], vec![0.0f64; elements]);
-                let mut last = Vec::new();
-                for round in 0..rounds {
-                    let seed = |rank: u32| 1000 * u64::from(rank) + round;
-                    let mut vector: Vec<f32> = (0..elements).map(|index| noise(seed(rank), index)).collect();
-                    for (index, sum) in inputs.iter_mut().enumerate() {
-                        *sum += (0..ranks).map(|rank| f64::from(noise(seed(rank), index))).sum::<f64>();
-                    }
-                    comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
-                    outputs.iter_mut().zip(&vector).for_each(|(sum, value)| *sum += f64::from(*value));
-                    last = vector;
-                }
-                let owed = state.residual()[..elements.min(state.residual().len())].to_vec();
-                (outputs, inputs, last, owed, state.owned(), state.owner_residual().to_vec())
-            });
-            let same = &ended[0].2;
-            assert!(ended.iter().all(|(_, _, last, ..)| last == same), "{codec:?}: replicas differ");
-            if !codec.has_feedback() {
-                continue;
-            }
-            for index in 0..elements {
-                let mut owed: f64 = ended.iter().map(|rank| f64::from(rank.3[index])).sum();
-                for (_, _, _, _, owned, residual) in &ended {
-                    if owned.contains(&index) {
-                        owed += f64::from(residual[index - owned.start]);
-                    }
-                }
-                let (output, input) = (ended[0].0[index], ended[0].1[index]);
-                let difference = (output + owed - input).abs();
-                assert!(
-                    difference < 1e-3,
-                    "{codec:?}, {ranks} ranks, element {index}: {output} + {owed} != {input}"
-                );
-            }
-        }
-    }
-}
 
 #[test]
 fn a_nan_changes_nothing_and_is_named() {

@@ -158,15 +158,17 @@ impl IntCodec {
     }
 }
 
-/// Scales are as encoders make them, smallest elements are finite.
+/// Scales and smallest elements are as encoders make them, and no code of an encoder stands for a number that is not finite.
 fn check_numbers(numbers: &[u32], format: IntFormat) -> std::result::Result<(), &'static str> {
-    if format.symmetric {
-        return check_scales(numbers);
-    }
-    for pair in numbers.chunks(2) {
-        check_scales(&pair[..1])?;
-        if !f32::from_bits(pair[1]).is_finite() {
-            return Err("the smallest element of a block is not finite");
+    let most = format.steps() as f32;
+    for numbers in numbers.chunks(format.scales_per_block()) {
+        check_scales(&numbers[..1])?;
+        let smallest = numbers.get(1).map_or(0.0, |bits| f32::from_bits(*bits));
+        if smallest.is_subnormal() {
+            return Err("the smallest element of a block is subnormal");
+        }
+        if !(f32::from_bits(numbers[0]) * most + smallest).is_finite() {
+            return Err("the elements of a block are not finite");
         }
     }
     Ok(())

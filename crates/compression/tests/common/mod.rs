@@ -1,0 +1,119 @@
+//! What the tests of compressed calls have in common: inputs, codecs, and what a run of calls leaves.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+pub(crate) mod links;
+
+use std::sync::Arc;
+
+use unisono_communicator::{Communicator, DType, ReduceOp};
+use unisono_compression::{
+    Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, SignL1, SignRms,
+};
+use unisono_engine::in_process;
+
+/// A number that looks random, in (-1, 1).
+pub(crate) fn noise(seed: u64, index: usize) -> f32 {
+    let mut word = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(index as u64 + 1);
+    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((word ^ word >> 31) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+}
+
+/// So many of them.
+pub(crate) fn noises(seed: u64, elements: usize) -> Vec<f32> {
+    (0..elements).map(|index| noise(seed, index)).collect()
+}
+
+/// What rank `rank` puts into call `call`.
+pub(crate) fn input(rank: u32, call: u64, elements: usize) -> Vec<f32> {
+    noises(1_000_000 * (u64::from(rank) + 1) + call, elements)
+}
+
+/// The bits, which tell -0.0 from 0.0 and NaN from NaN.
+pub(crate) fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// One of every kind.
+pub(crate) fn codecs() -> Vec<Arc<dyn Codec>> {
+    let mut codecs = feedback_codecs();
+    codecs.push(Arc::new(SignL1::default().without_feedback()));
+    codecs.push(Arc::new(Int8::default()));
+    codecs.push(Arc::new(Int8::new(IntOptions { stochastic: Some(3), ..IntOptions::default() }).unwrap()));
+    codecs.push(Arc::new(
+        Int4::new(IntOptions { symmetric: false, block: 64, ..IntOptions::default() }).unwrap(),
+    ));
+    codecs.push(Arc::new(Bf16));
+    codecs
+}
+
+/// Those with error feedback.
+pub(crate) fn feedback_codecs() -> Vec<Arc<dyn Codec>> {
+    let options = IntOptions { feedback: true, ..IntOptions::default() };
+    vec![
+        Arc::new(SignL1::default()),
+        Arc::new(SignL1::with_block(64).unwrap()),
+        Arc::new(SignRms::default()),
+        Arc::new(SignRms::default().with_bits(BitOrder::MsbFirst)),
+        Arc::new(SignRms::deepspeed()),
+        Arc::new(Int8::new(IntOptions { symmetric: false, ..options }).unwrap()),
+        Arc::new(Int4::new(options).unwrap()),
+        Arc::new(Int4::new(IntOptions { stochastic: Some(7), block: 512, ..options }).unwrap()),
+    ]
+}
+
+/// A state for f32.
+pub(crate) fn state(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: usize) -> CompressionState {
+    CompressionState::with_codec(comm, codec.clone(), DType::F32, elements).unwrap()
+}
+
+/// What a rank has after some calls.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Owed {
+    /// [`CompressionState::residual`].
+    pub(crate) worker: Vec<f32>,
+    /// [`CompressionState::owned`].
+    pub(crate) owned: std::ops::Range<usize>,
+    /// [`CompressionState::owner_residual`].
+    pub(crate) owner: Vec<f32>,
+}
+
+/// What `state` owes.
+pub(crate) fn owed(state: &CompressionState) -> Owed {
+    Owed { worker: state.residual().to_vec(), owned: state.owned(), owner: state.owner_residual().to_vec() }
+}
+
+/// The sum of what all ranks owe to each of `elements` elements.
+pub(crate) fn total_owed(all: &[Owed], elements: usize) -> Vec<f64> {
+    let mut total = vec![0.0; elements];
+    for owed in all {
+        for (index, total) in total.iter_mut().enumerate() {
+            *total += owed.worker.get(index).map_or(0.0, |value| f64::from(*value));
+            if owed.owned.contains(&index) && !owed.owner.is_empty() {
+                *total += f64::from(owed.owner[index - owed.owned.start]);
+            }
+        }
+    }
+    total
+}
+
+/// What all ranks owe after each of `calls` calls without a fault, of [`input`], beginning with none.
+pub(crate) fn clean(
+    ranks: u32,
+    codec: &Arc<dyn Codec>,
+    elements: usize,
+    calls: u64,
+) -> Vec<Vec<(Owed, Vec<f32>)>> {
+    let all = in_process::run(ranks, |comm| {
+        let mut state = state(&*comm, codec, elements);
+        let mut after = vec![(owed(&state), Vec::new())];
+        for call in 0..calls {
+            let mut vector = input(comm.group().rank(), call, elements);
+            comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
+            after.push((owed(&state), vector));
+        }
+        after
+    });
+    (0..=calls as usize).map(|call| all.iter().map(|rank| rank[call].clone()).collect()).collect()
+}
