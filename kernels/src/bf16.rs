@@ -5,7 +5,7 @@ use crate::dispatch::Job;
 use crate::format::{LANES, flush};
 use crate::groups::{lanes, padded, store};
 use crate::reference::{self, BF16_BLOCK};
-use crate::simd::{Group, Simd};
+use crate::simd::{Group, Simd, unrolled};
 
 /// From these bits of a magnitude on, the nearest bf16 is not finite.
 const NOT_FINITE: u32 = 0x7f7f_8000;
@@ -98,9 +98,9 @@ impl Job for DecodeSum<'_> {
             let mut sums = simd.zeros();
             for part in self.parts {
                 let values = load(simd, part, self.first + at);
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     sums[number] = simd.flush(simd.add(sums[number], values[number]));
-                }
+                });
             }
             store(simd, self.output, at, sums, stores);
             at += LANES;
@@ -147,9 +147,9 @@ impl Job for Expand<'_> {
         let mut at = 0;
         while at < self.output.len() {
             let mut values = load(simd, self.input, at);
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 values[number] = simd.flush(simd.mul(simd.flush(values[number]), weight));
-            }
+            });
             store(simd, self.output, at, values, stores);
             at += LANES;
         }

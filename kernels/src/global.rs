@@ -7,7 +7,7 @@ use crate::dispatch::Job;
 use crate::format::{self, LANES, SQUARES_BLOCK, power_of_two, squares_shift};
 use crate::groups::{first, largest_lane, load, put_word, store, tree};
 use crate::sign::{compensate, left_out, plus_bits, sum_of_signs};
-use crate::simd::Simd;
+use crate::simd::{Simd, unrolled};
 use crate::{GlobalSignPart, Stores, reference};
 
 /// What a first pass writes.
@@ -35,9 +35,9 @@ impl<'a> Sums<'a> {
             while at < end {
                 let values = source.load(simd, at);
                 add_squares(simd, &mut sums, values);
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     largest[number] = simd.max_magnitude(largest[number], simd.abs(values[number]));
-                }
+                });
                 store(simd, self.values, at, values, stores);
                 at += LANES;
             }
@@ -47,10 +47,10 @@ impl<'a> Sums<'a> {
                 let mut at = start;
                 while at < end {
                     let mut values = load(simd, &self.values[..end], at);
-                    for number in 0..S::COUNT {
+                    unrolled!(for number in S {
                         values[number] =
                             simd.flush(simd.mul(values[number], simd.splat(power_of_two(-shift))));
-                    }
+                    });
                     add_squares(simd, &mut sums, values);
                     at += LANES;
                 }
@@ -62,9 +62,9 @@ impl<'a> Sums<'a> {
 
 #[inline(always)]
 fn add_squares<S: Simd>(simd: S, sums: &mut S::Lanes, values: S::Lanes) {
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         sums[number] = simd.add(sums[number], simd.flush(simd.mul(values[number], values[number])));
-    }
+    });
 }
 
 /// Where groups come from.

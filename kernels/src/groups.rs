@@ -2,15 +2,15 @@
 
 use crate::Stores;
 use crate::format::LANES;
-use crate::simd::{Group, Simd};
+use crate::simd::{Group, Simd, unrolled};
 
 /// All of a group's vectors.
 #[inline(always)]
 pub(crate) fn lanes<S: Simd>(simd: S, group: &Group) -> S::Lanes {
     let mut lanes = simd.zeros();
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         lanes[number] = simd.load(group, number);
-    }
+    });
     lanes
 }
 
@@ -38,9 +38,9 @@ pub(crate) fn store<S: Simd>(simd: S, slice: &mut [f32], at: usize, lanes: S::La
     match (slice[at..].first_chunk_mut(), stores) {
         (Some(group), Stores::Cached) => store_group(simd, group, lanes),
         (Some(group), Stores::Streaming) => {
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 simd.stream(group, number, lanes[number]);
-            }
+            });
         }
         (None, _) => {
             let mut group = [0.0; LANES];
@@ -52,9 +52,9 @@ pub(crate) fn store<S: Simd>(simd: S, slice: &mut [f32], at: usize, lanes: S::La
 
 #[inline(always)]
 fn store_group<S: Simd>(simd: S, group: &mut Group, lanes: S::Lanes) {
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         simd.store(group, number, lanes[number]);
-    }
+    });
 }
 
 /// The beginning of `group`, as long as `short`.
@@ -97,16 +97,24 @@ pub(crate) fn put_word(bits: &mut [u32], at: usize, word: u64, count: usize) {
     }
 }
 
+/// Adds the second half of 2 x `HALF` vectors to the first, if there are so many.
+#[inline(always)]
+fn halved<S: Simd, const HALF: usize>(simd: S, mut lanes: S::Lanes) -> S::Lanes {
+    unrolled!(for number in S {
+        if HALF < S::COUNT && number < HALF {
+            lanes[number] = simd.add(lanes[number], lanes[number + HALF]);
+        }
+    });
+    lanes
+}
+
 /// The sum of all lanes in the order of [`crate::format::tree`].
 #[inline(always)]
 pub(crate) fn tree<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
-    let mut width = S::COUNT / 2;
-    while width > 0 {
-        for number in 0..width {
-            lanes[number] = simd.add(lanes[number], lanes[number + width]);
-        }
-        width /= 2;
-    }
+    lanes = halved::<S, 8>(simd, lanes);
+    lanes = halved::<S, 4>(simd, lanes);
+    lanes = halved::<S, 2>(simd, lanes);
+    lanes = halved::<S, 1>(simd, lanes);
     let mut sums = [0.0; LANES];
     simd.store(&mut sums, 0, lanes[0]);
     let mut width = LANES / S::COUNT / 2;
@@ -122,9 +130,9 @@ pub(crate) fn tree<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
 /// The largest magnitude of all lanes, which are not negative; NaN is larger than all.
 #[inline(always)]
 pub(crate) fn largest_lane<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
-    for number in 1..S::COUNT {
+    unrolled!(for number in S {
         lanes[0] = simd.max_magnitude(lanes[0], lanes[number]);
-    }
+    });
     fold(simd, lanes[0], |left, right| if left.to_bits() > right.to_bits() { left } else { right })
 }
 

@@ -9,7 +9,7 @@ use crate::format::{Counter, IntFormat, IntWidth, LANES, Rounding, flush, int_re
 use crate::groups::{cut, first, fold, lanes, largest_lane, load, store};
 use crate::int_decode::Codes;
 use crate::sign::{Input, NO_FLUSH_MIN, Source, compensate, split_residual};
-use crate::simd::Simd;
+use crate::simd::{Simd, unrolled};
 use crate::{IntPart, IntPartMut, Residual, Stores, reference};
 
 /// Elements of a block that waits outside of the new residual.
@@ -68,13 +68,13 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
             if !SYMMETRIC && end - at < LANES {
                 values = with_first_behind(simd, values, end - at);
             }
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 largest[number] = simd.max_magnitude(largest[number], simd.abs(values[number]));
                 if !SYMMETRIC {
                     min = simd.min(min, values[number]);
                     max = simd.max(max, values[number]);
                 }
-            }
+            });
             at += LANES;
         }
         let magnitude = largest_lane(simd, largest);
@@ -110,22 +110,22 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
         let (simd, Steps { scale, reciprocal, origin }) = (self.simd, steps);
         let (reciprocal, mut codes, mut distances) = (simd.splat(reciprocal), simd.no_codes(), values);
         if !SYMMETRIC {
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 distances[number] = simd.flush(simd.sub(values[number], simd.splat(origin)));
-            }
+            });
         }
         match self.rounding {
             Rounding::Nearest => {
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     codes[number] = simd.round(simd.mul(distances[number], reciprocal));
-                }
+                });
             }
             Rounding::Stochastic(counter) => {
                 let random = random(counter, self.first + at);
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     let fine = simd.mul(simd.mul(distances[number], reciprocal), simd.splat(65536.0));
                     codes[number] = simd.dither(simd.round(fine), &random, number);
-                }
+                });
             }
         }
         match self.format.width {
@@ -133,7 +133,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
             IntWidth::Four => put_halves(simd, &codes, &mut self.output.codes[at / 2..], count),
         }
         let (mut left, step) = (values, simd.splat(scale));
-        for number in 0..S::COUNT {
+        unrolled!(for number in S {
             let code = simd.to_floats(codes[number]);
             if SYMMETRIC {
                 left[number] = simd.sub_exact_product(values[number], code, step);
@@ -141,11 +141,11 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
                 let value = simd.flush(simd.add_exact_product(simd.splat(origin), code, step));
                 left[number] = simd.sub(values[number], value);
             }
-        }
+        });
         if !SYMMETRIC || scale < NO_FLUSH_MIN {
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 left[number] = simd.flush(left[number]);
-            }
+            });
         }
         left
     }
@@ -234,9 +234,9 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
 #[inline(always)]
 fn with_first_behind<S: Simd>(simd: S, values: S::Lanes, count: usize) -> S::Lanes {
     let mut group = [0.0; LANES];
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         simd.store(&mut group, number, values[number]);
-    }
+    });
     let first = group[0];
     group[count..].fill(first);
     lanes(simd, &group)

@@ -4,7 +4,7 @@ use crate::dispatch::Job;
 use crate::format::{IntFormat, IntWidth, LANES};
 use crate::groups::{padded, store};
 use crate::sign::NO_FLUSH_MIN;
-use crate::simd::Simd;
+use crate::simd::{Simd, unrolled};
 use crate::{IntPart, Stores, reference};
 
 /// The parts of a sum.
@@ -42,18 +42,18 @@ impl<'a> Codes<'a> {
         for part in self.parts {
             let codes = unpack(simd, part.codes, self.format, self.first + at);
             let scale = simd.splat(part.scales[self.scales]);
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 sums[number] = if self.format.symmetric {
                     simd.add_exact_product(sums[number], codes[number], scale)
                 } else {
                     let origin = simd.splat(part.scales[self.scales + 1]);
                     simd.add(sums[number], simd.flush(simd.add_exact_product(origin, codes[number], scale)))
                 };
-            }
+            });
             if self.flushes {
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     sums[number] = simd.flush(sums[number]);
-                }
+                });
             }
         }
         sums
@@ -169,7 +169,7 @@ impl Job for Expand<'_> {
             let mut at = 0;
             while at < output.len() {
                 let mut values = unpack(simd, part.codes, format, number * format.block + at);
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     let value = match scales {
                         [_] => simd.mul(values[number], scale),
                         _ => {
@@ -178,11 +178,11 @@ impl Job for Expand<'_> {
                         }
                     };
                     values[number] = simd.mul(value, factor);
-                }
+                });
                 if flushes || !format.symmetric {
-                    for number in 0..S::COUNT {
+                    unrolled!(for number in S {
                         values[number] = simd.flush(values[number]);
-                    }
+                    });
                 }
                 store(simd, output, at, values, stores);
                 at += LANES;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::dispatch::Job;
 use crate::format::{LANES, flush, mean_factor};
 use crate::groups::{first, load, put_word, store, tree, word};
-use crate::simd::Simd;
+use crate::simd::{Simd, unrolled};
 use crate::{Residual, SignPart, SignPartMut, Stores, reference};
 
 /// From this scale on, what plus or minus the scale leaves of a number that is zero or normal is zero or normal, and so
@@ -98,9 +98,9 @@ pub(crate) fn sum_of_signs<S: Simd, P>(
             sums = looked_up;
             continue;
         }
-        for number in 0..S::COUNT {
+        unrolled!(for number in S {
             sums[number] = simd.flush(simd.add(sums[number], looked_up[number]));
-        }
+        });
     }
     sums
 }
@@ -109,15 +109,15 @@ pub(crate) fn sum_of_signs<S: Simd, P>(
 #[inline(always)]
 pub(crate) fn compensate<S: Simd>(simd: S, mut values: S::Lanes, old: Option<&[f32]>, at: usize) -> S::Lanes {
     let Some(old) = old else {
-        for number in 0..S::COUNT {
+        unrolled!(for number in S {
             values[number] = simd.flush(values[number]);
-        }
+        });
         return values;
     };
     let old = load(simd, old, at);
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         values[number] = simd.flush(simd.flush_add(values[number], old[number]));
-    }
+    });
     values
 }
 
@@ -125,9 +125,9 @@ pub(crate) fn compensate<S: Simd>(simd: S, mut values: S::Lanes, old: Option<&[f
 #[inline(always)]
 pub(crate) fn plus_bits<S: Simd>(simd: S, values: S::Lanes) -> u64 {
     let mut minus = 0;
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         minus |= simd.sign_bits(values[number]) << (number * (LANES / S::COUNT));
-    }
+    });
     !minus
 }
 
@@ -135,13 +135,13 @@ pub(crate) fn plus_bits<S: Simd>(simd: S, values: S::Lanes) -> u64 {
 #[inline(always)]
 pub(crate) fn left_out<S: Simd>(simd: S, mut values: S::Lanes, scale: f32) -> S::Lanes {
     let splat = simd.splat(scale);
-    for number in 0..S::COUNT {
+    unrolled!(for number in S {
         values[number] = simd.sub(values[number], simd.with_sign(splat, values[number]));
-    }
+    });
     if scale < NO_FLUSH_MIN {
-        for number in 0..S::COUNT {
+        unrolled!(for number in S {
             values[number] = simd.flush(values[number]);
-        }
+        });
     }
     values
 }
@@ -170,9 +170,9 @@ impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
         let mut at = start;
         while at < end {
             let values = compensate(simd, self.source.load(simd, at), old, at);
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 sums[number] = simd.add(sums[number], simd.abs(values[number]));
-            }
+            });
             put_word(self.output.bits, at, plus_bits(simd, values), end - at);
             if let Some(held) = &mut held {
                 store(simd, held, at - start, values, Stores::Cached);
@@ -180,9 +180,9 @@ impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
             at += LANES;
         }
         let part = simd.splat(1.0 / LANES as f32);
-        for number in 0..S::COUNT {
+        unrolled!(for number in S {
             sums[number] = simd.flush(simd.mul(sums[number], part));
-        }
+        });
         self.output.scales[number] = flush(tree(simd, sums) * mean_factor(end - start));
     }
 
@@ -372,9 +372,9 @@ impl Job for Expand<'_> {
             while at < output.len() {
                 let word = word(part.bits, number * block + at);
                 let mut values = simd.zeros();
-                for number in 0..S::COUNT {
+                unrolled!(for number in S {
                     values[number] = simd.signed(word, number, scale);
-                }
+                });
                 store(simd, output, at, values, stores);
                 at += LANES;
             }

@@ -104,7 +104,10 @@ pub(crate) struct RunArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct BenchArguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<BenchCommands>,
     /// What to measure, with commas between: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce,
     /// gather, scatter, barrier, sendrecv.
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
@@ -133,6 +136,23 @@ pub(crate) struct BenchArguments {
     /// Write the input and output of the last call of each row to DIR/<row>.
     #[arg(long, value_name = "DIR")]
     pub(crate) dump: Option<PathBuf>,
+    /// Print one JSON document.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchCommands {
+    /// Measures the kernels of compressed collectives beside a copy, on one core and without ranks; every result is
+    /// checked first.
+    Kernels(KernelsArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KernelsArguments {
+    /// The instructions to use: reference, portable, avx2, avx512; several with commas [default: the fastest].
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub(crate) target: Vec<String>,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,

@@ -13,6 +13,23 @@ use std::ops::IndexMut;
 
 use crate::format::LANES;
 
+/// A loop over the vectors of a group of the [`Simd`] type `$simd`. It is unrolled here, since the compiler keeps vectors
+/// in registers only where their numbers are constants.
+macro_rules! unrolled {
+    (for $number:ident in $simd:ident $body:block) => {
+        unrolled!(@ $number $simd $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
+    };
+    (@ $number:ident $simd:ident $body:block $($constant:literal)*) => {
+        $(
+            if $constant < $simd::COUNT {
+                let $number: usize = $constant;
+                $body
+            }
+        )*
+    };
+}
+pub(crate) use unrolled;
+
 /// Elements that bodies treat together.
 pub(crate) type Group = [f32; LANES];
 
@@ -104,9 +121,9 @@ impl Scales {
         let mut sums = simd.zeros();
         for (scale, word) in self.scales.iter().zip(words).take(self.count) {
             let scale = simd.splat(*scale);
-            for number in 0..S::COUNT {
+            unrolled!(for number in S {
                 sums[number] = simd.flush(simd.add(sums[number], simd.signed(*word, number, scale)));
-            }
+            });
         }
         sums
     }

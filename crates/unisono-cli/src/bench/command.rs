@@ -11,8 +11,8 @@ use unisono_transport_tcp::environment::Placement;
 use super::operations::MeasuredOperation;
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
-use super::{Algorithms, Plan, measure, plot};
-use crate::arguments::{ALL, AUTO, BenchArguments};
+use super::{Algorithms, Plan, kernels, measure, plot};
+use crate::arguments::{ALL, AUTO, BenchArguments, BenchCommands};
 use crate::print;
 use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
@@ -23,6 +23,9 @@ const RANKS_DEFAULT: u32 = 2;
 
 /// `unisono bench`.
 pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
+    if let Some(BenchCommands::Kernels(arguments)) = &arguments.command {
+        return kernels::bench(arguments);
+    }
     let plan = plan(&arguments)?;
     let ranks = match arguments.ranks {
         Some(ranks) => ranks,
@@ -39,7 +42,8 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
 
 /// The arguments of a rank: the same bench without the number of ranks, so that it joins the job it is started in.
 fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
-    let BenchArguments { operations, ranks: _, sizes, dtype, op, algorithm, plot, dump, json } = arguments;
+    let BenchArguments { command: _, operations, ranks: _, sizes, dtype, op, algorithm, plot, dump, json } =
+        arguments;
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<OsString> = vec![
         "bench".into(),

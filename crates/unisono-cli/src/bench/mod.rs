@@ -3,6 +3,7 @@
 mod case;
 pub(crate) mod command;
 mod dump;
+mod kernels;
 pub(crate) mod operations;
 mod plot;
 #[cfg(test)]
