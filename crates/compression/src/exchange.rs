@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unisono_communicator::{
     Buffer, BufferMut, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync, Counts, DType,
-    Descriptor, Error, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site, TypedWork, Work, zeroed,
+    Descriptor, Error, Finished, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site, Work,
 };
 
 use crate::codec::{Codec, EncodeContext, worst_element};
@@ -17,13 +17,25 @@ use crate::elements::Elements;
 use crate::kernels::{CodecKernels, Feedback};
 use crate::layout::Layout;
 use crate::message::{self, Fault, message_words};
+use crate::pool::Pool;
 use crate::state::{CompressionState, LastCall};
 
 /// Elements that are measured at a time.
 const MEASURED_ELEMENTS: usize = 1 << 20;
 
 /// The words of one piece on their way.
-type Words = TypedWork<Vec<u32>>;
+struct Words(Work);
+
+impl Words {
+    /// What came; what was sent goes back to the pool.
+    fn wait(self, pool: &mut Pool) -> Result<Vec<u32>> {
+        let Finished { result, buffers } = self.0.finish();
+        result?;
+        let Some(OwnedBuffers::Separate { input, output }) = buffers else { return Ok(Vec::new()) };
+        pool.put(input.into_vec().unwrap_or_default());
+        Ok(output.into_vec().unwrap_or_default())
+    }
+}
 
 /// Runs the call within `scope`: the vector becomes the sum times `weight`. After an error the vector and the residuals
 /// are as before.
@@ -84,33 +96,34 @@ fn exchange(
         rank.measure(vector)?;
     }
     let messages = rank.encode(0, vector, &|| ())?;
-    let mut arrived = Some(wire.all_to_all(&rank, 0, messages)?.wait()?);
+    let mut arrived = Some(wire.all_to_all(&mut rank, 0, messages)?.wait(rank.pool)?);
     let mut arriving: Option<Words> = None;
     let mut pending: Vec<Words> = Vec::with_capacity(pieces);
     for piece in 0..pieces {
         // The calls of the pieces before are under way: this thread moves them, between the parts that it encodes.
         let advance = || {
             for work in arriving.iter().chain(pending.last()) {
-                let _ = work.is_done();
+                let _ = work.0.is_done();
             }
         };
         let mut next = None;
         if piece + 1 < pieces {
             let messages = rank.encode(piece + 1, vector, &advance)?;
-            next = Some(wire.all_to_all(&rank, piece + 1, messages)?);
+            next = Some(wire.all_to_all(&mut rank, piece + 1, messages)?);
         }
         let messages = match arriving.take() {
-            Some(work) => work.wait()?,
+            Some(work) => work.wait(rank.pool)?,
             None => arrived.take().unwrap_or_default(),
         };
         let sum = rank.reduce(piece, messages)?;
-        pending.push(wire.all_gather(&rank, piece, sum)?);
+        pending.push(wire.all_gather(&mut rank, piece, sum)?);
         arriving = next;
     }
-    let mut sums = pending.into_iter().map(TypedWork::wait).collect::<Result<Vec<_>>>()?;
+    let mut sums = pending.into_iter().map(|work| work.wait(rank.pool)).collect::<Result<Vec<_>>>()?;
     let accepted = rank.accept(&mut sums);
     accepted.map_err(|fault| wire.error(fault, &*codec))?;
     rank.decode(&sums, weight, vector)?;
+    sums.into_iter().for_each(|sum| rank.pool.put(sum));
     rank.keep_first_pieces();
     state.end_call(LastCall::Compressed);
     Ok(())
@@ -123,30 +136,31 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    fn start(&self, collective: Collective, counts: Counts, input: Vec<u32>, output: usize) -> Result<Words> {
+    fn start(&self, collective: Collective, counts: Counts, input: Vec<u32>, output: Vec<u32>) -> Words {
         let descriptor =
             Descriptor { uneven: true, ..Descriptor::new(collective, DType::U32, input.len() as u64) };
-        let output = OwnedMemory::of(zeroed::<u32>(output)?);
-        let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(input), output };
+        let (input, output) = (OwnedMemory::of(input), OwnedMemory::of(output));
+        let buffers = OwnedBuffers::Separate { input, output };
         let call = OwnedCall { counts, site: self.site, ..OwnedCall::new(descriptor, buffers) };
-        let work: Work = self.scope.start(call);
-        Ok(TypedWork::new(work))
+        Words(self.scope.start(call))
     }
 
     /// Sends each owner its message of a piece; gives those that came for this rank's share, in rank order.
-    fn all_to_all(&self, rank: &Rank<'_>, piece: usize, messages: Vec<u32>) -> Result<Words> {
+    fn all_to_all(&self, rank: &mut Rank<'_>, piece: usize, messages: Vec<u32>) -> Result<Words> {
         let ranks = rank.layout.ranks;
         let send = (0..ranks).map(|owner| rank.words(piece, owner) as u64).collect();
         let own = rank.words(piece, rank.own);
         let counts = Counts::PerPair { send, receive: vec![own as u64; ranks] };
-        self.start(Collective::AllToAll, counts, messages, own * ranks)
+        let arriving = rank.pool.take(own * ranks)?;
+        Ok(self.start(Collective::AllToAll, counts, messages, arriving))
     }
 
     /// Sends this rank's sum of a piece to all; gives all sums in rank order.
-    fn all_gather(&self, rank: &Rank<'_>, piece: usize, message: Vec<u32>) -> Result<Words> {
+    fn all_gather(&self, rank: &mut Rank<'_>, piece: usize, message: Vec<u32>) -> Result<Words> {
         let words: Vec<u64> = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
         let total = words.iter().sum::<u64>() as usize;
-        self.start(Collective::AllGather, Counts::PerRank(words), message, total)
+        let arriving = rank.pool.take(total)?;
+        Ok(self.start(Collective::AllGather, Counts::PerRank(words), message, arriving))
     }
 
     fn error(&self, fault: Fault, codec: &dyn Codec) -> Error {
@@ -177,12 +191,14 @@ struct Rank<'s> {
     own: usize,
     worker: (&'s [f32], &'s mut [f32]),
     owner: (&'s [f32], &'s mut [f32]),
-    first_pieces: &'s mut [f32],
+    /// The bits of the next residuals of the first pieces, until all ranks are known to have ended the call before.
+    first_pieces: Vec<u32>,
     key: u64,
     scale: f32,
     /// The block because of which there is no such scale.
     unmeasured: Option<usize>,
     scratch: Vec<f32>,
+    pool: &'s mut Pool,
 }
 
 impl<'s> Rank<'s> {
@@ -195,11 +211,12 @@ impl<'s> Rank<'s> {
             own,
             worker: state.worker.both(),
             owner: state.owner.both(),
-            first_pieces: &mut state.first_pieces,
+            first_pieces: Vec::new(),
             key: random_key(own as u64, state.calls),
             scale: 0.0,
             unmeasured: None,
             scratch: Vec::new(),
+            pool: &mut state.pool,
         }
     }
 
@@ -226,8 +243,12 @@ impl<'s> Rank<'s> {
     /// The messages of a piece for all owners. `advance` is called between them.
     fn encode(&mut self, piece: usize, vector: &Elements<'_>, advance: &dyn Fn()) -> Result<Vec<u32>> {
         let ranks = self.layout.ranks;
-        let mut messages = zeroed::<u32>((0..ranks).map(|owner| self.words(piece, owner)).sum())?;
+        let mut messages = self.pool.take((0..ranks).map(|owner| self.words(piece, owner)).sum())?;
         let mut rest = &mut messages[..];
+        let is_kept_apart = piece == 0 && self.codec.has_feedback() && !self.codec.measures();
+        if is_kept_apart {
+            self.first_pieces = self.pool.take(self.layout.first_pieces())?;
+        }
         let mut first_piece_at = 0;
         for owner in 0..ranks {
             let range = self.layout.piece(piece, owner);
@@ -235,11 +256,11 @@ impl<'s> Rank<'s> {
             if range.is_empty() {
                 continue;
             }
-            let is_kept_apart = piece == 0 && !self.first_pieces.is_empty();
             let feedback = self.codec.has_feedback().then(|| Feedback {
                 old: Buffer::of(&self.worker.0[range.clone()]),
                 new: BufferMut::of(if is_kept_apart {
-                    &mut self.first_pieces[first_piece_at..first_piece_at + range.len()]
+                    let first_pieces = bytemuck::cast_slice_mut(&mut self.first_pieces);
+                    &mut first_pieces[first_piece_at..first_piece_at + range.len()]
                 } else {
                     &mut self.worker.1[range.clone()]
                 }),
@@ -272,20 +293,21 @@ impl<'s> Rank<'s> {
         if self.first_pieces.is_empty() {
             return;
         }
-        let mut rest = &self.first_pieces[..];
+        let mut rest: &[f32] = bytemuck::cast_slice(&self.first_pieces);
         for owner in 0..self.layout.ranks {
             let range = self.layout.piece(0, owner);
             let (first, behind) = rest.split_at(range.len());
             self.worker.1[range].copy_from_slice(first);
             rest = behind;
         }
+        self.pool.put(std::mem::take(&mut self.first_pieces));
     }
 
     /// The message with the sum of this rank's share of a piece.
     fn reduce(&mut self, piece: usize, mut messages: Vec<u32>) -> Result<Vec<u32>> {
         let range = self.layout.piece(piece, self.own);
         let words = self.words(piece, self.own);
-        let mut sum = zeroed::<u32>(words)?;
+        let mut sum = self.pool.take(words)?;
         if range.is_empty() {
             return Ok(sum);
         }
@@ -313,6 +335,7 @@ impl<'s> Rank<'s> {
         if let Some(bad) = bad {
             message::write_fault(&mut sum, self.non_finite(range.start, bad));
         }
+        self.pool.put(messages);
         Ok(sum)
     }
 

@@ -37,6 +37,7 @@ mod inspect;
 mod kernels;
 mod layout;
 mod message;
+mod pool;
 mod rebind;
 mod size;
 mod state;

@@ -56,9 +56,11 @@ pub(crate) fn write_fault(message: &mut [u32], fault: Fault) {
 
 /// The encoded part within a message, to be written.
 pub(crate) fn part_mut<'m>(codec: &dyn Codec, message: &'m mut [u32], elements: usize) -> &'m mut [u32] {
-    let (status, part) = message.split_at_mut(1);
+    let (status, rest) = message.split_at_mut(1);
     status[0] = USABLE;
-    &mut part[..codec.encoded_words(elements)]
+    let (part, padding) = rest.split_at_mut(codec.encoded_words(elements));
+    padding.fill(0);
+    part
 }
 
 /// The encoded part within a message that was accepted.

@@ -32,7 +32,6 @@ struct Moved {
     layout: Layout,
     worker: Generations,
     owner: Generations,
-    first_pieces: Vec<f32>,
 }
 
 impl CompressionState {
@@ -76,7 +75,7 @@ impl CompressionState {
         };
         self.calls -= u64::from(moved.went_back);
         (self.layout, self.members) = (moved.layout, members);
-        (self.worker, self.owner, self.first_pieces) = (moved.worker, moved.owner, moved.first_pieces);
+        (self.worker, self.owner) = (moved.worker, moved.owner);
         (self.last_call, self.failed_rebind) = (None, None);
         self.auto = self.auto.map(|_| Auto::Undecided);
         Ok(rebound)
@@ -139,8 +138,8 @@ impl CompressionState {
         let went_back = self.goes_back(comm)?;
         let layout = Layout::new(&*self.codec, self.layout.elements, members.ranks.len());
         if !self.codec.has_feedback() {
-            let (worker, owner, first_pieces) = Default::default();
-            return Ok(Moved { went_back, layout, worker, owner, first_pieces });
+            let (worker, owner) = Default::default();
+            return Ok(Moved { went_back, layout, worker, owner });
         }
         let turns_back = went_back && self.last_call == Some(LastCall::Compressed);
         let [old_worker, old_owner] = [&self.worker, &self.owner]
@@ -149,8 +148,7 @@ impl CompressionState {
         let kept = layout.padded.min(self.layout.padded);
         worker.current_mut()[..kept].copy_from_slice(&old_worker[..kept]);
         let owner = self.moved_sums(comm, members, &layout, old_ranks, old_owner)?;
-        let first_pieces = if self.codec.measures() { Vec::new() } else { zeroed(layout.first_pieces())? };
-        Ok(Moved { went_back, layout, worker, owner, first_pieces })
+        Ok(Moved { went_back, layout, worker, owner })
     }
 
     /// What is owed to the sums, at the new owners.

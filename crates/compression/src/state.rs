@@ -9,6 +9,7 @@ use crate::auto::Auto;
 use crate::codec::Codec;
 use crate::elements::FloatType;
 use crate::layout::Layout;
+use crate::pool::Pool;
 
 /// The residuals of one stage. The last call has read one generation and written the other.
 #[derive(Debug, Default)]
@@ -19,7 +20,10 @@ pub(crate) struct Generations {
 
 impl Generations {
     pub(crate) fn zeroed(elements: usize) -> Result<Generations> {
-        Ok(Generations { memory: [zeroed(elements)?, zeroed(elements)?], current: 0 })
+        let mut memory = [zeroed(elements)?, zeroed(elements)?];
+        // Written now, a page is there; read first, it would be the system's page of zeros and be copied later.
+        memory.iter_mut().for_each(|memory: &mut Vec<f32>| memory.fill(0.0));
+        Ok(Generations { memory, current: 0 })
     }
 
     pub(crate) fn current(&self) -> &[f32] {
@@ -69,8 +73,8 @@ impl Members {
 /// far. Each vector needs a state of its own on every rank, made for the same communicator.
 ///
 /// Memory: two generations of residuals, for a codec with error feedback 8 bytes for each element of the vector and
-/// 8 / ranks bytes for those that this rank sums; nothing for others. At most 16 Ki elements of each rank's share are
-/// kept a third time.
+/// 8 / ranks bytes for those that this rank sums; nothing for others. The messages of a call, a few parts of the encoded
+/// vector, keep their memory for the next one.
 ///
 /// Residuals are f32 whatever the vector is. Those of the vector's own rank are what its encoder left out; those of the
 /// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.
@@ -95,8 +99,6 @@ pub struct CompressionState {
     pub(crate) layout: Layout,
     pub(crate) worker: Generations,
     pub(crate) owner: Generations,
-    /// The next residuals of the first pieces, until it is known that all ranks have ended the call before.
-    pub(crate) first_pieces: Vec<f32>,
     /// How many calls have succeeded: one of the sources of random bits.
     pub(crate) calls: u64,
     /// What a step back would take back; nothing before the first call on the communicator of `members`.
@@ -104,6 +106,7 @@ pub struct CompressionState {
     /// The communicator of survivors to which this state could not go, because more ranks have failed.
     pub(crate) failed_rebind: Option<Members>,
     pub(crate) auto: Option<Auto>,
+    pub(crate) pool: Pool,
 }
 
 /// How the last call that succeeded was made.
@@ -140,13 +143,10 @@ impl CompressionState {
         FloatType::of(dtype)?;
         let members = Members::of(comm.group());
         let layout = Layout::new(&*codec, elements, members.ranks.len());
-        let (mut worker, mut owner, mut first_pieces) = Default::default();
+        let (mut worker, mut owner) = Default::default();
         if codec.has_feedback() {
             worker = Generations::zeroed(layout.padded)?;
             owner = Generations::zeroed(layout.share(members.own).len())?;
-            if !codec.measures() {
-                first_pieces = zeroed(layout.first_pieces())?;
-            }
         }
         let (calls, last_call, failed_rebind, auto) = (0, None, None, None);
         Ok(CompressionState {
@@ -156,11 +156,11 @@ impl CompressionState {
             layout,
             worker,
             owner,
-            first_pieces,
             calls,
             last_call,
             failed_rebind,
             auto,
+            pool: Pool::default(),
         })
     }
 
@@ -198,7 +198,7 @@ impl CompressionState {
 
     /// Memory of the residuals, in bytes.
     pub fn bytes(&self) -> usize {
-        self.worker.bytes() + self.owner.bytes() + self.first_pieces.len() * size_of::<f32>()
+        self.worker.bytes() + self.owner.bytes()
     }
 
     /// Forgets what is owed, as at the start of a training; also what a step back to before the last call would owe.
