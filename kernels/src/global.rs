@@ -5,7 +5,7 @@
 
 use crate::dispatch::Job;
 use crate::format::{self, LANES, SQUARES_BLOCK, power_of_two, squares_shift};
-use crate::groups::{first, largest_lane, load, put_word, store, tree};
+use crate::groups::{first, largest_lane, load, load_ahead, put_word, store, tree};
 use crate::sign::{compensate, left_out, plus_bits, sum_of_signs};
 use crate::simd::{Simd, unrolled};
 use crate::{GlobalSignPart, Stores, reference};
@@ -84,7 +84,7 @@ struct Input<'a>(&'a [f32], &'a [f32]);
 impl<S: Simd> Values<S> for Input<'_> {
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
-        compensate(simd, load(simd, self.0, at), Some(self.1), at)
+        compensate(simd, load_ahead(simd, self.0, at), Some(self.1), at)
     }
 }
 

@@ -23,7 +23,19 @@ pub(crate) fn load<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
     }
 }
 
-/// `short`, and its first element's default behind it.
+/// How far ahead of the groups that are loaded memory is asked for: a block of signs.
+const AHEAD_ELEMENTS: usize = 1024;
+
+/// [`load`] from memory that is read once, from its beginning to its end.
+#[inline(always)]
+pub(crate) fn load_ahead<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
+    if let Some(group) = slice[at..].first_chunk() {
+        simd.prefetch(group, AHEAD_ELEMENTS);
+    }
+    load(simd, slice, at)
+}
+
+/// `short`, and zeros behind it.
 #[cold]
 #[inline(never)]
 pub(crate) fn padded<T: Copy + Default, const LENGTH: usize>(short: &[T]) -> [T; LENGTH] {
@@ -115,16 +127,7 @@ pub(crate) fn tree<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
     lanes = halved::<S, 4>(simd, lanes);
     lanes = halved::<S, 2>(simd, lanes);
     lanes = halved::<S, 1>(simd, lanes);
-    let mut sums = [0.0; LANES];
-    simd.store(&mut sums, 0, lanes[0]);
-    let mut width = LANES / S::COUNT / 2;
-    while width > 0 {
-        for lane in 0..width {
-            sums[lane] += sums[lane + width];
-        }
-        width /= 2;
-    }
-    sums[0]
+    simd.sum(lanes[0])
 }
 
 /// The largest magnitude of all lanes, which are not negative; NaN is larger than all.
@@ -133,7 +136,7 @@ pub(crate) fn largest_lane<S: Simd>(simd: S, mut lanes: S::Lanes) -> f32 {
     unrolled!(for number in S {
         lanes[0] = simd.max_magnitude(lanes[0], lanes[number]);
     });
-    fold(simd, lanes[0], |left, right| if left.to_bits() > right.to_bits() { left } else { right })
+    simd.largest(lanes[0])
 }
 
 /// One of the lanes of a vector, by choices between two.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::dispatch::Job;
 use crate::format::{LANES, flush, mean_factor};
-use crate::groups::{first, load, put_word, store, tree, word};
+use crate::groups::{first, load, load_ahead, put_word, store, tree, word};
 use crate::simd::{Simd, unrolled};
 use crate::{Residual, SignPart, SignPartMut, Stores, reference};
 
@@ -41,7 +41,7 @@ impl<S: Simd> Source<S> for Input<'_> {
 
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
-        load(simd, self.0, at)
+        load_ahead(simd, self.0, at)
     }
 }
 
@@ -114,7 +114,7 @@ pub(crate) fn compensate<S: Simd>(simd: S, mut values: S::Lanes, old: Option<&[f
         });
         return values;
     };
-    let old = load(simd, old, at);
+    let old = load_ahead(simd, old, at);
     unrolled!(for number in S {
         values[number] = simd.flush(simd.flush_add(values[number], old[number]));
     });

@@ -91,6 +91,14 @@ impl Simd for Avx2 {
                 _mm256_storeu_ps(to, floats);
             }
         }
+        fn prefetch(self, group: &Group, ahead: usize) {
+            // Any address will do: a prefetch reads nothing that the program could see.
+            let at = group.as_ptr().wrapping_add(ahead);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(16).cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(32).cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(48).cast());
+        }
         fn fence(self) { _mm_sfence(); }
 
         fn add(self, left: __m256, right: __m256) -> __m256 { _mm256_add_ps(left, right) }
@@ -119,6 +127,17 @@ impl Simd for Avx2 {
         }
         fn min(self, left: __m256, right: __m256) -> __m256 { _mm256_min_ps(left, right) }
         fn max(self, left: __m256, right: __m256) -> __m256 { _mm256_max_ps(left, right) }
+        fn sum(self, floats: __m256) -> f32 {
+            let four = _mm_add_ps(_mm256_castps256_ps128(floats), _mm256_extractf128_ps::<1>(floats));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+        fn largest(self, floats: __m256) -> f32 {
+            let bits = _mm256_castps_si256(floats);
+            let four = _mm_max_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256::<1>(bits));
+            let two = _mm_max_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+            f32::from_bits(_mm_cvtsi128_si32(_mm_max_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two))) as u32)
+        }
         fn sign_bits(self, floats: __m256) -> u64 { _mm256_movemask_ps(floats) as u64 }
         fn signed(self, bits: u64, number: usize, scale: __m256) -> __m256 {
             // The four vectors of a half share the broadcast. The bit of lane l goes to where the sign is.

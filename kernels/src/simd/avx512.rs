@@ -99,6 +99,14 @@ impl Simd for Avx512 {
                 _mm512_storeu_ps(to, floats);
             }
         }
+        fn prefetch(self, group: &Group, ahead: usize) {
+            // Any address will do: a prefetch reads nothing that the program could see.
+            let at = group.as_ptr().wrapping_add(ahead);
+            _mm_prefetch::<_MM_HINT_T0>(at.cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(16).cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(32).cast());
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(48).cast());
+        }
         fn fence(self) { _mm_sfence(); }
 
         fn add(self, left: __m512, right: __m512) -> __m512 { _mm512_add_ps(left, right) }
@@ -128,6 +136,15 @@ impl Simd for Avx512 {
         }
         fn min(self, left: __m512, right: __m512) -> __m512 { _mm512_min_ps(left, right) }
         fn max(self, left: __m512, right: __m512) -> __m512 { _mm512_max_ps(left, right) }
+        fn sum(self, floats: __m512) -> f32 {
+            let eight = _mm256_add_ps(_mm512_castps512_ps256(floats), _mm512_extractf32x8_ps::<1>(floats));
+            let four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps::<1>(eight));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        }
+        fn largest(self, floats: __m512) -> f32 {
+            f32::from_bits(_mm512_reduce_max_epi32(_mm512_castps_si512(floats)) as u32)
+        }
         fn sign_bits(self, floats: __m512) -> u64 {
             u64::from(_mm512_movepi32_mask(_mm512_castps_si512(floats)))
         }

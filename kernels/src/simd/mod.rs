@@ -56,6 +56,9 @@ pub(crate) trait Simd: Copy {
     fn store(self, group: &mut Group, number: usize, floats: Self::Floats);
     /// Past the caches if the group is aligned, otherwise as [`Simd::store`].
     fn stream(self, group: &mut Group, number: usize, floats: Self::Floats);
+    /// Asks for the lines of the cache that hold the group `ahead` elements behind the first of `group`, which may be
+    /// outside of the slice.
+    fn prefetch(self, group: &Group, ahead: usize);
     /// Makes all that was streamed visible to other threads as ordinary stores are.
     fn fence(self);
 
@@ -79,6 +82,10 @@ pub(crate) trait Simd: Copy {
     fn min(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
     /// Of numbers.
     fn max(self, left: Self::Floats, right: Self::Floats) -> Self::Floats;
+    /// The sum of all lanes: halves are added until one lane is left.
+    fn sum(self, floats: Self::Floats) -> f32;
+    /// The largest lane, in the order of [`Simd::max_magnitude`].
+    fn largest(self, floats: Self::Floats) -> f32;
     /// The sign bits, the first lane lowest.
     fn sign_bits(self, floats: Self::Floats) -> u64;
     /// Vector `number` of a group: `scale` where the bit is set, -`scale` elsewhere.

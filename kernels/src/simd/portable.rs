@@ -75,6 +75,9 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn prefetch(self, _: &Group, _: usize) {}
+
+    #[inline(always)]
     fn fence(self) {}
 
     #[inline(always)]
@@ -137,6 +140,17 @@ impl Simd for Portable {
     #[inline(always)]
     fn max(self, left: Floats, right: Floats) -> Floats {
         zip(left, right, |left, right| if left > right { left } else { right })
+    }
+
+    #[inline(always)]
+    fn sum(self, floats: Floats) -> f32 {
+        (floats[0] + floats[2]) + (floats[1] + floats[3])
+    }
+
+    #[inline(always)]
+    fn largest(self, floats: Floats) -> f32 {
+        let bits = floats.map(f32::to_bits);
+        f32::from_bits(bits[0].max(bits[2]).max(bits[1].max(bits[3])))
     }
 
     #[inline(always)]

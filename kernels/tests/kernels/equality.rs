@@ -1,8 +1,6 @@
 //! Every body of every kernel gives the bytes of the definition.
 
-mod common;
-
-use common::{
+use crate::inputs::{
     MIXES, Mix, Random, bits_of, bodies, definition, formats, lengths, residual, roundings, values,
 };
 use unisono_kernels::{
