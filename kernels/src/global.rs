@@ -5,7 +5,7 @@
 
 use crate::dispatch::Job;
 use crate::format::{self, LANES, SQUARES_BLOCK, power_of_two, squares_shift};
-use crate::groups::{first, largest_lane, load, load_ahead, put_word, store, tree};
+use crate::groups::{Ahead, first, largest_lane, load, load_ahead, put_word, store, tree};
 use crate::sign::{compensate, left_out, plus_bits, sum_of_signs};
 use crate::simd::{Simd, unrolled};
 use crate::{GlobalSignPart, Stores, reference};
@@ -79,12 +79,12 @@ pub(crate) struct Compensate<'a> {
     pub(crate) sums: Sums<'a>,
 }
 
-struct Input<'a>(&'a [f32], &'a [f32]);
+struct Input<'a>(&'a [f32], &'a [f32], Ahead);
 
 impl<S: Simd> Values<S> for Input<'_> {
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
-        compensate(simd, load_ahead(simd, self.0, at), Some(self.1), at)
+        compensate(simd, load_ahead(simd, self.0, at, self.2), Some(self.1), at, self.2)
     }
 }
 
@@ -93,7 +93,7 @@ impl Job for Compensate<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        self.sums.fill(simd, stores, Input(self.input, self.old));
+        self.sums.fill(simd, stores, Input(self.input, self.old, Ahead::of(true, stores)));
     }
 
     fn define(self) {
@@ -134,13 +134,14 @@ struct Signs<'a, S: Simd> {
     old: &'a [f32],
     /// One for four parts.
     tables: Vec<S::Table>,
+    ahead: Ahead,
 }
 
 impl<S: Simd> Values<S> for Signs<'_, S> {
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
         let sums = sum_of_signs(simd, &self.tables, self.parts, |part| part.bits, self.first + at);
-        compensate(simd, first(simd, sums, self.old.len() - at), Some(self.old), at)
+        compensate(simd, first(simd, sums, self.old.len() - at), Some(self.old), at, self.ahead)
     }
 }
 
@@ -158,7 +159,7 @@ impl Job for Reduce<'_> {
             }
             tables.push(simd.table(&scales[..four.len()]));
         }
-        sums.fill(simd, stores, Signs { parts, first, old, tables });
+        sums.fill(simd, stores, Signs { parts, first, old, tables, ahead: Ahead::of(true, stores) });
     }
 
     fn define(self) {

@@ -26,11 +26,30 @@ pub(crate) fn load<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
 /// How far ahead of the groups that are loaded memory is asked for: a block of signs.
 const AHEAD_ELEMENTS: usize = 1024;
 
+/// Whether memory is asked for before it is loaded. That pays for what comes from memory, and costs a quarter where an
+/// encoder's three buffers come from the second-level cache (measured on Sapphire Rapids).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    Asked,
+    NotAsked,
+}
+
+impl Ahead {
+    /// For an encoder.
+    pub(crate) fn of(has_residual: bool, stores: Stores) -> Ahead {
+        match stores {
+            Stores::Cached if has_residual => Ahead::NotAsked,
+            Stores::Cached | Stores::Streaming => Ahead::Asked,
+        }
+    }
+}
+
 /// [`load`] from memory that is read once, from its beginning to its end.
 #[inline(always)]
-pub(crate) fn load_ahead<S: Simd>(simd: S, slice: &[f32], at: usize) -> S::Lanes {
-    if let Some(group) = slice[at..].first_chunk() {
-        simd.prefetch(group, AHEAD_ELEMENTS);
+pub(crate) fn load_ahead<S: Simd>(simd: S, slice: &[f32], at: usize, ahead: Ahead) -> S::Lanes {
+    match (slice[at..].first_chunk(), ahead) {
+        (Some(group), Ahead::Asked) => simd.prefetch(group, AHEAD_ELEMENTS),
+        (_, Ahead::NotAsked) | (None, _) => {}
     }
     load(simd, slice, at)
 }

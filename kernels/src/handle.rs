@@ -14,8 +14,8 @@ use crate::{
 pub enum Stores {
     /// Through the caches.
     Cached,
-    /// Past the caches, where the processor has such stores: for memory that is larger than the caches, also when it is
-    /// given in pieces.
+    /// Past the caches, where the processor has such stores and the output is aligned to 64 bytes: for memory that is
+    /// larger than the caches, also when it is given in pieces.
     Streaming,
 }
 
@@ -95,7 +95,8 @@ impl Kernels {
         self.run(sign::Encode { input, residual, block, output })
     }
 
-    /// Sums the `parts` and `residual.old`, and encodes the sum as [`Kernels::sign_encode`] does.
+    /// Sums the `parts` (by fours, and the sums of the fours in their order) and `residual.old`, and encodes the sum as
+    /// [`Kernels::sign_encode`] does.
     pub fn sign_reduce_encode(
         self,
         parts: &[SignPart<'_>],
@@ -125,7 +126,9 @@ impl Kernels {
         Some(scale)
     }
 
-    /// The first half of [`Kernels::sign_encode_global`]: `sum` becomes `input + old`; the sum of its squares.
+    /// The first half of [`Kernels::sign_encode_global`]: `sum` becomes `input + old`; the sum of its squares, of which
+    /// [`format::root_mean_square`] makes the scale. For several pieces of a call the caller adds what each gives, in
+    /// their order; pieces of other lengths can give a total that differs in its last bits.
     pub fn compensate(self, input: &[f32], old: &[f32], sum: &mut [f32]) -> f64 {
         assert_eq!((old.len(), sum.len()), (input.len(), input.len()), "elements");
         let mut squares = vec![0.0; input.len().div_ceil(SQUARES_BLOCK)];
@@ -148,7 +151,7 @@ impl Kernels {
     }
 
     /// The second half of [`Kernels::sign_encode_global`]: packs the signs of `values`, which become what plus or minus
-    /// `scale` leaves out.
+    /// `scale` leaves out. They are zero or normal, as the first half leaves them.
     pub fn sign_pack(self, values: &mut [f32], scale: f32, bits: &mut [u32]) {
         assert_eq!(bits.len(), sign_words(values.len()), "words");
         self.run(global::Pack { values, scale, bits });

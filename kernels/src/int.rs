@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use crate::dispatch::Job;
 use crate::format::{Counter, IntFormat, IntWidth, LANES, Rounding, flush, int_reciprocal};
-use crate::groups::{cut, first, fold, lanes, largest_lane, load, store};
+use crate::groups::{Ahead, cut, first, fold, lanes, largest_lane, load, store};
 use crate::int_decode::Codes;
 use crate::sign::{Input, NO_FLUSH_MIN, Source, compensate, split_residual};
 use crate::simd::{Simd, unrolled};
@@ -26,6 +26,7 @@ struct Encoder<'a, S, R, const SYMMETRIC: bool> {
     rounding: Rounding,
     output: IntPartMut<'a>,
     bad: Option<usize>,
+    ahead: Ahead,
 }
 
 /// How the codes of a block are found.
@@ -60,7 +61,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
             let mut values = self.source.load(simd, at);
             // The largest of numbers of which none is normal gives a scale of zero as zeros do.
             if old.is_some() || held.is_some() || !SYMMETRIC {
-                values = compensate(simd, values, old, at);
+                values = compensate(simd, values, old, at, self.ahead);
             }
             if let Some(held) = &mut held {
                 store(simd, held, at - start, values, Stores::Cached);
@@ -178,7 +179,7 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> 
                 let mut values = self.source.load(self.simd, at);
                 // Subnormal numbers are too small for code 1, or for a chance of it.
                 if steps.scale < NO_FLUSH_MIN || !SYMMETRIC {
-                    values = compensate(self.simd, values, None, at);
+                    values = compensate(self.simd, values, None, at, self.ahead);
                 }
                 self.code(steps, values, at, end - at);
                 at += LANES;
@@ -309,13 +310,34 @@ impl Job for Encode<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
         let Encode { input, first, residual, format, rounding, output } = self;
-        let (source, elements) = (Input(input), input.len());
+        let ahead = Ahead::of(residual.is_some(), stores);
+        let (source, elements) = (Input(input, ahead), input.len());
         if format.symmetric {
-            Encoder::<_, _, true> { simd, source, first, elements, format, rounding, output, bad: None }
-                .encode(residual, stores)
+            Encoder::<_, _, true> {
+                simd,
+                source,
+                first,
+                elements,
+                format,
+                rounding,
+                output,
+                bad: None,
+                ahead,
+            }
+            .encode(residual, stores)
         } else {
-            Encoder::<_, _, false> { simd, source, first, elements, format, rounding, output, bad: None }
-                .encode(residual, stores)
+            Encoder::<_, _, false> {
+                simd,
+                source,
+                first,
+                elements,
+                format,
+                rounding,
+                output,
+                bad: None,
+                ahead,
+            }
+            .encode(residual, stores)
         }
     }
 
@@ -392,13 +414,34 @@ impl Job for ReduceEncode<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
         let ReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
+        let ahead = Ahead::of(residual.is_some(), stores);
         let source = Parts { codes: Codes::new(parts, format, first), elements };
         if format.symmetric {
-            Encoder::<_, _, true> { simd, source, first, elements, format, rounding, output, bad: None }
-                .encode(residual, stores)
+            Encoder::<_, _, true> {
+                simd,
+                source,
+                first,
+                elements,
+                format,
+                rounding,
+                output,
+                bad: None,
+                ahead,
+            }
+            .encode(residual, stores)
         } else {
-            Encoder::<_, _, false> { simd, source, first, elements, format, rounding, output, bad: None }
-                .encode(residual, stores)
+            Encoder::<_, _, false> {
+                simd,
+                source,
+                first,
+                elements,
+                format,
+                rounding,
+                output,
+                bad: None,
+                ahead,
+            }
+            .encode(residual, stores)
         }
     }
 

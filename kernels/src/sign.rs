@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::dispatch::Job;
 use crate::format::{LANES, flush, mean_factor};
-use crate::groups::{first, load, load_ahead, put_word, store, tree, word};
+use crate::groups::{Ahead, first, load, load_ahead, put_word, store, tree, word};
 use crate::simd::{Simd, unrolled};
 use crate::{Residual, SignPart, SignPartMut, Stores, reference};
 
@@ -31,7 +31,7 @@ pub(crate) trait Source<S: Simd> {
 }
 
 /// Memory.
-pub(crate) struct Input<'a>(pub(crate) &'a [f32]);
+pub(crate) struct Input<'a>(pub(crate) &'a [f32], pub(crate) Ahead);
 
 impl<S: Simd> Source<S> for Input<'_> {
     const IS_MEMORY: bool = true;
@@ -41,7 +41,7 @@ impl<S: Simd> Source<S> for Input<'_> {
 
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
-        load_ahead(simd, self.0, at)
+        load_ahead(simd, self.0, at, self.1)
     }
 }
 
@@ -107,14 +107,20 @@ pub(crate) fn sum_of_signs<S: Simd, P>(
 
 /// Adds the old residual: what is encoded.
 #[inline(always)]
-pub(crate) fn compensate<S: Simd>(simd: S, mut values: S::Lanes, old: Option<&[f32]>, at: usize) -> S::Lanes {
+pub(crate) fn compensate<S: Simd>(
+    simd: S,
+    mut values: S::Lanes,
+    old: Option<&[f32]>,
+    at: usize,
+    ahead: Ahead,
+) -> S::Lanes {
     let Some(old) = old else {
         unrolled!(for number in S {
             values[number] = simd.flush(values[number]);
         });
         return values;
     };
-    let old = load_ahead(simd, old, at);
+    let old = load_ahead(simd, old, at, ahead);
     unrolled!(for number in S {
         values[number] = simd.flush(simd.flush_add(values[number], old[number]));
     });
@@ -153,6 +159,7 @@ struct Encoder<'a, S, R> {
     elements: usize,
     block: usize,
     output: SignPartMut<'a>,
+    ahead: Ahead,
 }
 
 impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
@@ -169,7 +176,7 @@ impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
         let mut sums = simd.zeros();
         let mut at = start;
         while at < end {
-            let values = compensate(simd, self.source.load(simd, at), old, at);
+            let values = compensate(simd, self.source.load(simd, at), old, at, self.ahead);
             unrolled!(for number in S {
                 sums[number] = simd.add(sums[number], simd.abs(values[number]));
             });
@@ -258,7 +265,9 @@ impl Job for Encode<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
         let Encode { input, residual, block, output } = self;
-        Encoder { simd, source: Input(input), elements: input.len(), block, output }.encode(residual, stores)
+        let ahead = Ahead::of(residual.is_some(), stores);
+        let source = Input(input, ahead);
+        Encoder { simd, source, elements: input.len(), block, output, ahead }.encode(residual, stores)
     }
 
     fn define(self) -> Option<usize> {
@@ -307,7 +316,8 @@ impl Job for ReduceEncode<'_> {
         let ReduceEncode { parts, first, elements, residual, block, output } = self;
         let tables = Vec::with_capacity(parts.len().div_ceil(4));
         let source = Signs { parts, first, elements, block, tables };
-        Encoder { simd, source, elements, block, output }.encode(residual, stores)
+        let ahead = Ahead::of(residual.is_some(), stores);
+        Encoder { simd, source, elements, block, output, ahead }.encode(residual, stores)
     }
 
     fn define(self) -> Option<usize> {

@@ -339,7 +339,8 @@ impl Buffers {
         // What the kernel does not write is the same each time too.
         let Outputs { residuals: [old, new], floats, scales, bits, codes, narrow } = &mut self.outputs;
         old.fill(4, 1e-8);
-        [new, floats].map(|floats| floats.slice_mut().fill(0.0));
+        new.slice_mut().fill(0.0);
+        floats.slice_mut().fill(0.0);
         scales.fill(0.0);
         bits.fill(0);
         codes.fill(0);
