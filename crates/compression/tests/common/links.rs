@@ -150,11 +150,7 @@ impl Tap for Stopper {
         if !self.is_victim {
             return Ok(bytes);
         }
-        let is_over = |since: Instant| {
-            let most = if self.is_ahead.load(Ordering::SeqCst) { TIME_TO_GO_ON / 4 } else { TIME_TO_GO_ON };
-            since.elapsed() > most
-        };
-        if self.since.is_some_and(is_over) {
+        if self.is_over() {
             return Err(ErrorKind::ConnectionReset.into());
         }
         if flow == Flow::In || edge.peer.get() != self.deprived {
@@ -174,6 +170,13 @@ impl Tap for Stopper {
     }
 
     fn forbids_sleep(&mut self) -> bool {
-        self.since.is_some()
+        self.since.is_some() && !self.is_over()
+    }
+}
+
+impl Stopper {
+    fn is_over(&self) -> bool {
+        let most = if self.is_ahead.load(Ordering::SeqCst) { TIME_TO_GO_ON / 4 } else { TIME_TO_GO_ON };
+        self.since.is_some_and(|since| since.elapsed() > most)
     }
 }

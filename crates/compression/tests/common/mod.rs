@@ -27,7 +27,12 @@ pub(crate) fn noises(seed: u64, elements: usize) -> Vec<f32> {
 
 /// What rank `rank` puts into call `call`.
 pub(crate) fn input(rank: u32, call: u64, elements: usize) -> Vec<f32> {
-    noises(1_000_000 * (u64::from(rank) + 1) + call, elements)
+    (0..elements).map(|index| input_at(rank, call, index)).collect()
+}
+
+/// One element of that.
+pub(crate) fn input_at(rank: u32, call: u64, index: usize) -> f32 {
+    noise(1_000_000 * (u64::from(rank) + 1) + call, index)
 }
 
 /// The bits, which tell -0.0 from 0.0 and NaN from NaN.
