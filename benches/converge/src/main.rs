@@ -53,6 +53,9 @@ struct Arguments {
     /// As for `unisono demo --compress`.
     #[arg(long, default_value = "sign,sign-no-feedback,sign-gradient,int8,int4,bf16")]
     methods: String,
+    /// Train nothing: judge and draw the results in this file, of an earlier run.
+    #[arg(long, value_name = "FILE.json")]
+    report: Option<PathBuf>,
     /// Where the results go.
     #[arg(long, value_name = "FILE.json", default_value = "target/converge.json")]
     json: PathBuf,
@@ -74,16 +77,26 @@ fn main() -> ExitCode {
 
 /// Whether every goal is reached.
 fn converge(arguments: &Arguments) -> Result<bool> {
+    let report = match &arguments.report {
+        Some(file) => Report::read(file)?,
+        None => {
+            let report = Report::of(arguments, &train(arguments)?);
+            write(&arguments.json, &report.json()?)?;
+            report
+        }
+    };
+    println!("\n{report}");
+    write(&arguments.plot, &plot::draw(&report).map_err(|error| Problem::new("the picture", error))?)?;
+    Ok(report.is_good())
+}
+
+fn train(arguments: &Arguments) -> Result<Trials> {
     let mut trials = Trials::default();
     for seed in 1..=arguments.seeds {
         println!("seed {seed} of {}", arguments.seeds);
         trials.run(arguments, seed)?;
     }
-    let report = Report::of(arguments, &trials);
-    println!("\n{report}");
-    write(&arguments.json, &report.json()?)?;
-    write(&arguments.plot, &plot::draw(&report).map_err(|error| Problem::new("the picture", error))?)?;
-    Ok(report.is_good())
+    Ok(trials)
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {

@@ -10,6 +10,8 @@ const HEAD_HEIGHT: u32 = 40;
 /// At the right.
 const LEGEND_WIDTH: u32 = 170;
 const LEGEND_STEP: i32 = 20;
+/// Where the axis of losses has marks.
+const LOSS_MARKS: [f64; 12] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0];
 /// Lines that are there to be worse are thin.
 const STROKES: [u32; 2] = [1, 3];
 
@@ -55,11 +57,13 @@ fn draw_into<'a>(report: &Report, picture: &'a mut String) -> Drawn<'a, ()> {
     if low > high {
         return root.present();
     }
+    let losses = low / 1.1..high * 1.1;
+    let marks = LOSS_MARKS.into_iter().filter(|mark| losses.contains(mark)).collect();
     let mut chart = ChartBuilder::on(&area)
         .margin(10)
         .x_label_area_size(40)
         .y_label_area_size(62)
-        .build_cartesian_2d(left - 0.3..right + 0.3, (low / 1.1..high * 1.1).log_scale())?;
+        .build_cartesian_2d(left - 0.3..right + 0.3, losses.log_scale().with_key_points(marks))?;
     chart
         .configure_mesh()
         .light_line_style(WHITE.mix(0.0))

@@ -1,8 +1,9 @@
 //! What the trainings come to: a line for each method, and whether it reaches its goal.
 
 use std::fmt;
+use std::path::Path;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::trials::{Trial, Trials};
 use crate::{Arguments, Problem, Result};
@@ -15,7 +16,7 @@ const EXACT: &str = "none";
 const GOALS: &[(&str, f64)] = &[("sign", 1.0), ("int8", 0.5), ("int4", 1.0), ("bf16", 0.5)];
 
 /// The mean, the least and the largest.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Summary {
     pub(crate) mean: f64,
     pub(crate) min: f64,
@@ -31,14 +32,14 @@ impl Summary {
 }
 
 /// A point of the mean curve.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct MeanPoint {
     pub(crate) bytes: u64,
     pub(crate) loss: f64,
 }
 
 /// One method, over all seeds.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Line {
     pub(crate) codec: String,
     /// In per cent.
@@ -60,7 +61,7 @@ impl Line {
 }
 
 /// All of it.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// Where the data set was; null for the digits.
     pub(crate) data: Option<String>,
@@ -88,6 +89,12 @@ impl Report {
             seeds: arguments.seeds,
             methods: codecs.iter().map(|codec| line(codec, &of(codec), exact)).collect(),
         }
+    }
+
+    /// What [`Report::json`] has made.
+    pub(crate) fn read(file: &Path) -> Result<Report> {
+        let text = std::fs::read_to_string(file).map_err(|error| Problem::new(file.display(), error))?;
+        serde_json::from_str(&text).map_err(|error| Problem::new(file.display(), error))
     }
 
     pub(crate) fn is_good(&self) -> bool {
@@ -185,6 +192,7 @@ pub(crate) mod tests {
             ranks: 4,
             seeds: 2,
             methods: String::new(),
+            report: None,
             json: PathBuf::new(),
             plot: PathBuf::new(),
         };
@@ -223,5 +231,7 @@ pub(crate) mod tests {
         let document: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
         assert_eq!(document["methods"][1]["bytes_on_wire"], 130_000);
         assert_eq!(document["methods"][2]["shortfall_max"], serde_json::Value::Null);
+        let again: Report = serde_json::from_value(document).unwrap();
+        assert_eq!(again.to_string(), text);
     }
 }

@@ -147,8 +147,8 @@ fn every_codec_trains_as_well_as_none_with_fewer_bytes_and_the_same_weights_on_a
 
 #[test]
 fn compressed_training_goes_on_without_a_killed_rank() {
-    // In the warm-up of 1-bit Adam, at its end, and long after.
-    for (kill, victim) in [("1@100", 1), ("0@138", 0), ("2@400", 2)] {
+    // At the end of the warm-up of 1-bit Adam, and long after.
+    for (kill, victim) in [("0@138", 0), ("2@400", 2)] {
         let reports = compression(&["--ranks", "3", "--compress", "sign,int8", "--kill", kill]);
         assert_eq!(reports.len(), 3);
         let survivors: Vec<usize> = (0..3).filter(|rank| *rank != victim).collect();
