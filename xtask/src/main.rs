@@ -1,11 +1,13 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask fuzz` feeds every parser fuzzed
-//! bytes, `cargo xtask soak` fails the ranks of real jobs.
+//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask converge` what compressed
+//! gradients cost in accuracy, `cargo xtask fuzz` feeds every parser fuzzed bytes, `cargo xtask soak` fails the ranks
+//! of real jobs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod compare;
+mod converge;
 mod fuzz;
 mod soak;
 mod test;
@@ -22,6 +24,8 @@ usage: cargo xtask <command>
   tidy   only the house rules
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
+  converge [--install] [options]
+         what compressed gradients cost in accuracy, on Fashion-MNIST, which --install fetches; --help lists options
   fuzz [--inputs N] [target]
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   soak [options]
@@ -35,6 +39,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(repository()),
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
+        ["converge", options @ ..] => converge::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
         _ => {

@@ -59,7 +59,7 @@ fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
 }
 
 /// Where the workspace is compiled.
-fn target_folder() -> PathBuf {
+pub(crate) fn target_folder() -> PathBuf {
     crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 

@@ -37,6 +37,7 @@ mod inspect;
 mod kernels;
 mod layout;
 mod message;
+pub mod one_bit_adam;
 mod pool;
 mod rebind;
 mod size;

@@ -10,7 +10,7 @@ use unisono::algorithms_cli::sizes::parse_size;
 use unisono::{DType, ReduceOp};
 
 use crate::bench::operations::MeasuredOperation;
-use crate::demo::Kill;
+use crate::demo::{Kill, Method, Methods};
 use crate::problem::{Problem, Result};
 use crate::run::cores::Binding;
 
@@ -47,11 +47,7 @@ pub(crate) enum Commands {
     Settings,
     /// A rank of the demonstration.
     #[command(name = crate::demo::RANK_COMMAND, hide = true)]
-    DemoRank {
-        /// Which rank dies, and at which step.
-        #[arg(long)]
-        kill: Option<Kill>,
-    },
+    DemoRank(DemoRankArguments),
     /// The process that outlives a killed launcher.
     #[command(name = crate::run::guard::COMMAND, hide = true)]
     Guard {
@@ -68,9 +64,37 @@ pub(crate) struct DemoArguments {
     /// Kills rank RANK (SIGKILL) after STEP steps of the training; the others go on without it.
     #[arg(long, value_name = "RANK@STEP", allow_hyphen_values = true)]
     pub(crate) kill: Option<Kill>,
+    /// Train with Adam and compressed gradients, once with each of these codecs, with commas between, and once with
+    /// exact ones: sign (1-bit Adam), int8, int4, bf16, none; all: all of these; sign-no-feedback and sign-gradient
+    /// show what error feedback and 1-bit Adam are worth.
+    #[arg(long, value_name = "CODEC")]
+    pub(crate) compress: Option<Methods>,
+    /// With --compress: train a 784-128-10 network on the data set in DIR, four IDX files as those of MNIST.
+    #[arg(long, value_name = "DIR", requires = "compress")]
+    pub(crate) data: Option<PathBuf>,
+    /// With --compress: decides the first weights and the order of the images.
+    #[arg(long, value_name = "NUMBER", requires = "compress")]
+    pub(crate) seed: Option<u64>,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// One rank of a [`crate::demo::demo`].
+#[derive(Debug, Args)]
+pub(crate) struct DemoRankArguments {
+    /// Which rank dies, and at which step.
+    #[arg(long)]
+    pub(crate) kill: Option<Kill>,
+    /// Measure no collectives.
+    #[arg(long)]
+    pub(crate) only_training: bool,
+    #[arg(long)]
+    pub(crate) method: Option<Method>,
+    #[arg(long)]
+    pub(crate) seed: Option<u64>,
+    #[arg(long)]
+    pub(crate) data: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

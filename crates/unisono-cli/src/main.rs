@@ -41,7 +41,7 @@ fn execute(command: Commands) -> Result<()> {
         Commands::Algo { command } => algorithms_cli::execute(command, &[], &mut std::io::stdout().lock()),
         Commands::Doctor(arguments) => doctor::doctor(&arguments),
         Commands::Settings => print::line(settings_page().trim_end()),
-        Commands::DemoRank { kill } => demo::rank(kill),
+        Commands::DemoRank(arguments) => demo::rank(arguments),
         Commands::Guard { folder } => run::guard::watch(&folder),
     }
 }

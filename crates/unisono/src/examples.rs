@@ -18,3 +18,6 @@ pub mod overlap {}
 
 #[doc = concat!("```no_run\n", include_str!("../examples/two_groups.rs"), "```")]
 pub mod two_groups {}
+
+#[doc = concat!("```no_run\n", include_str!("../examples/one_bit_adam.rs"), "```")]
+pub mod one_bit_adam {}

@@ -134,3 +134,11 @@ fn two_groups() {
     }
     assert_eq!(alone("two_groups"), "rank 0: 0 in its row of 1, 0 in all\n");
 }
+
+#[test]
+fn one_bit_adam() {
+    for (rank, said) in job("one_bit_adam", &[]).iter().enumerate() {
+        assert_eq!(*said, format!("rank {rank} of 4: learned; a step sends 7848 bytes instead of 240000\n"));
+    }
+    assert_eq!(alone("one_bit_adam"), "rank 0 of 1: learned; a step sends 0 bytes instead of 0\n");
+}

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
+    ("unisono-converge", &["unisono"]),
     ("unisono-soak", &["unisono", "unisono-tests", TCP]),
     ("xtask", LIBRARIES),
 ];

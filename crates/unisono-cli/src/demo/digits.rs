@@ -1,42 +1,29 @@
 //! The handwritten digits kept in `data/`; its SOURCE.md documents the format, the source and the licence.
 
-use super::network::{CLASSES, INPUTS};
+use super::images::{CLASSES, DataSet, Images};
 
 const RECORDS: &[u8] = include_bytes!("../../data/digits.u8");
+const INPUTS: usize = 64;
 const RECORD_BYTES: usize = INPUTS + 1;
-const PIXEL_MAX: f32 = 16.0;
+const PIXEL_MAX: u8 = 16;
 /// Every fifth image is for testing.
 const TEST_STRIDE: usize = 5;
 const IMAGES: usize = RECORDS.len() / RECORD_BYTES;
 /// All other images are for training.
 pub(crate) const TRAINING_IMAGES: usize = IMAGES - IMAGES.div_ceil(TEST_STRIDE);
 
-/// One image: pixels from 0 to 1, and the digit that it shows.
-pub(crate) struct Digit {
-    pub(crate) pixels: [f32; INPUTS],
-    pub(crate) label: usize,
-}
-
-/// The images, split into those that train and those that test.
-pub(crate) struct Digits {
-    pub(crate) training: Vec<Digit>,
-    pub(crate) test: Vec<Digit>,
-}
-
-impl Digits {
-    pub(crate) fn load() -> Digits {
-        const { assert!(RECORDS.len().is_multiple_of(RECORD_BYTES)) };
-        let mut digits = Digits { training: Vec::new(), test: Vec::new() };
-        for (index, record) in RECORDS.chunks_exact(RECORD_BYTES).enumerate() {
-            let pixels = std::array::from_fn(|pixel| f32::from(record[pixel]) / PIXEL_MAX);
-            let digit = Digit { pixels, label: usize::from(record[INPUTS]) };
-            // INVARIANT: the file is part of the program, and a test reads it.
-            assert!(digit.label < CLASSES, "label {} in image {index}", digit.label);
-            let set = if index.is_multiple_of(TEST_STRIDE) { &mut digits.test } else { &mut digits.training };
-            set.push(digit);
-        }
-        digits
+pub(crate) fn load() -> DataSet {
+    const { assert!(RECORDS.len().is_multiple_of(RECORD_BYTES)) };
+    let empty = || Images::new(INPUTS, PIXEL_MAX);
+    let mut digits = DataSet { name: "handwritten digits".to_owned(), training: empty(), test: empty() };
+    for (index, record) in RECORDS.chunks_exact(RECORD_BYTES).enumerate() {
+        let label = record[INPUTS];
+        // INVARIANT: the file is part of the program, and a test reads it.
+        assert!(usize::from(label) < CLASSES, "label {label} in image {index}");
+        let set = if index.is_multiple_of(TEST_STRIDE) { &mut digits.test } else { &mut digits.training };
+        set.push(&record[..INPUTS], label);
     }
+    digits
 }
 
 #[cfg(test)]
@@ -47,14 +34,21 @@ mod tests {
 
     #[test]
     fn the_split_has_the_stated_sizes_and_every_class_on_both_sides() {
-        let digits = Digits::load();
+        let digits = load();
         assert_eq!((digits.test.len(), digits.training.len(), TRAINING_IMAGES), (360, 1437, 1437));
+        let mut pixels = [0.0; INPUTS];
         for set in [&digits.test, &digits.training] {
             for class in 0..CLASSES {
-                assert!(set.iter().filter(|digit| digit.label == class).count() >= 20, "class {class}");
+                assert!(
+                    (0..set.len()).filter(|&image| set.label(image) == class).count() >= 20,
+                    "class {class}"
+                );
+            }
+            for image in 0..set.len() {
+                set.read(image, &mut pixels);
+                assert!(pixels.iter().all(|pixel| (0.0..=1.0).contains(pixel)), "image {image}");
             }
         }
-        assert!(digits.training.iter().all(|digit| digit.pixels.iter().all(|p| (0.0..=1.0).contains(p))));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use rustix::process::{Signal, getpid, kill_process};
 use unisono::Group;
 
-use super::training::STEPS;
+use super::recipe::DIGITS_STEPS;
 
 /// Which rank dies, and after which step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,10 +32,11 @@ impl FromStr for Kill {
 
     fn from_str(text: &str) -> Result<Kill, String> {
         let parsed = text.split_once('@').and_then(|(rank, step)| {
-            let step = step.parse().ok().filter(|step| (1..STEPS).contains(step))?;
+            let step = step.parse().ok().filter(|step| (1..DIGITS_STEPS).contains(step))?;
             Some(Kill { rank: rank.parse().ok()?, step })
         });
-        parsed.ok_or_else(|| format!("unknown kill {text:?}: RANK@STEP, with steps 1 to {}", STEPS - 1))
+        parsed
+            .ok_or_else(|| format!("unknown kill {text:?}: RANK@STEP, with steps 1 to {}", DIGITS_STEPS - 1))
     }
 }
 

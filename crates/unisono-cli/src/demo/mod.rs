@@ -4,16 +4,23 @@
 //! value per line; the parent prints.
 
 mod digits;
+mod idx;
+mod images;
 mod kill;
+mod method;
 mod network;
+mod optimiser;
 mod parent;
+mod recipe;
+mod report;
 mod training;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use unisono::{DType, Group, ReduceOp};
+use unisono::{Communicator, DType, Group, ReduceOp};
 
+use crate::arguments::DemoRankArguments;
 use crate::bench::operations::MeasuredOperation;
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
@@ -21,7 +28,9 @@ use crate::bench::{Algorithms, Plan, measure};
 use crate::print;
 use crate::problem::{Problem, Result};
 pub(crate) use kill::Kill;
+pub(crate) use method::{Method, Methods};
 pub(crate) use parent::demo;
+use recipe::Task;
 use training::{Recovery, Trained, train};
 
 /// The hidden command of this program that is one rank of the demonstration.
@@ -37,16 +46,31 @@ const EFFORT: Effort = Effort { blocks_max: 9, time: Duration::from_millis(100) 
 enum Note {
     /// A collective has been checked and measured; also as a line of the table.
     Row(Row, String),
-    /// Epochs done, and the mean loss of the last one.
-    Epoch(u32, f32),
+    /// An epoch of so many is done, with this mean loss.
+    Epoch {
+        epoch: u32,
+        epochs: u32,
+        loss: f64,
+    },
     /// Ranks have died, and the others have gone on.
     Recovered(Recovery),
     Trained(Trained),
 }
 
 /// One rank.
-pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
+pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
+    let DemoRankArguments { kill, only_training, method, seed, data } = arguments;
     let comm = unisono::init()?;
+    if !only_training {
+        measure_collectives(&*comm)?;
+    }
+    let last = train(&*comm, &Task { method, seed, data }, kill, |group, note| tell(group, &note))?;
+    last.close()?;
+    // A communicator that has lost a rank is revoked and need not be closed.
+    if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
+}
+
+fn measure_collectives(comm: &dyn Communicator) -> Result<()> {
     let mut told = Ok(());
     let plan = Plan {
         operations: MeasuredOperation::all().collect(),
@@ -58,16 +82,12 @@ pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
         dump: None,
         effort: EFFORT,
     };
-    measure(&*comm, &plan, |row, line| {
+    measure(comm, &plan, |row, line| {
         if told.is_ok() {
             told = tell(comm.group(), &Note::Row(row.clone(), line.to_owned()));
         }
     })?;
-    told?;
-    let last = train(&*comm, kill, |group, note| tell(group, &note))?;
-    last.close()?;
-    // A communicator that has lost a rank is revoked and need not be closed.
-    if last.group().epoch() == comm.group().epoch() { Ok(comm.close()?) } else { Ok(()) }
+    told
 }
 
 fn tell(group: &Group, note: &Note) -> Result<()> {

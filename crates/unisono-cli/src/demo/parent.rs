@@ -1,12 +1,13 @@
 //! The parent of the demonstration: it starts the ranks, and prints and checks what they report.
 
+use std::ffi::OsString;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
 
-use super::training::{EPOCHS, Recovery, Trained};
-use super::{Kill, Note, RANK_COMMAND};
+use super::report;
+use super::training::{Recovery, Trained};
+use super::{Kill, Method, Note, RANK_COMMAND};
 use crate::arguments::DemoArguments;
 use crate::bench::report::{Row, header};
 use crate::print;
@@ -14,41 +15,74 @@ use crate::problem::{Problem, Result};
 use crate::run::output::{Sink, Stream, Terminal};
 use crate::run::{Job, launch};
 
-/// The least accuracy. One rank alone reaches more, so a lower one means that the gradients are wrong.
-const ACCURACY_MIN: f64 = 0.95;
-/// Digits of a hash that the table shows.
-const HASH_DIGITS: usize = 16;
-
 /// `unisono demo`.
 pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
-    let DemoArguments { ranks, kill, json } = arguments;
-    if let Some(Kill { rank, .. }) = kill.filter(|kill| ranks < 2 || kill.rank >= ranks) {
+    if let Some(Kill { rank, .. }) =
+        arguments.kill.filter(|kill| arguments.ranks < 2 || kill.rank >= arguments.ranks)
+    {
+        let ranks = arguments.ranks;
         let problem = format!("--kill {rank}: of {ranks} ranks, one of 0 to {} can die", ranks - 1);
         let problem = if ranks < 2 { "--kill: no rank would be left".to_owned() } else { problem };
         return Err(Problem::usage(problem));
     }
+    let DemoArguments { ranks, kill, json, .. } = arguments;
     let screen = Screen { json };
     screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
     screen.line("\nEvery collective, every element of every result checked:")?;
     screen.line(&header())?;
-    let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
-    let mut words = vec![RANK_COMMAND.into()];
-    words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
-    let job = Job { victim: kill.map(|kill| kill.rank), ..Job::of_this_program(ranks, words)? };
-    let ended = launch(&job, listener.clone());
-    listener.bar.finish_and_clear();
-    ended?;
-    let heard = std::mem::take(&mut *listener.heard());
-    heard.result?;
-    let mut trained = heard.trained.ok_or_else(|| Problem::failed("the ranks", "ended without a report"))?;
-    // The ranks after the last survivor are gone and not in the report.
-    trained.weights_hash.resize(ranks as usize, None);
-    report(screen, &heard.rows, heard.recovery.as_ref(), &trained)?;
-    judge(kill, &heard.rows, heard.recovery.as_ref(), &trained)
+    let compress = arguments.compress.as_ref();
+    let methods = compress.map_or(vec![None], |methods| methods.in_order().into_iter().map(Some).collect());
+    let mut runs: Vec<Run> = Vec::new();
+    // A job for each, so that all of them have all ranks, also when one of these is to be killed.
+    for method in methods {
+        runs.push(Run::of(&arguments, screen, method, !runs.is_empty())?);
+    }
+    report::print(screen, &runs)?;
+    report::judge(kill, &runs)
+}
+
+/// What one job has reported.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) method: Option<Method>,
+    /// The collectives that it has measured.
+    pub(super) rows: Vec<Row>,
+    /// Null when no rank has died.
+    pub(super) recovery: Option<Recovery>,
+    pub(super) trained: Trained,
+}
+
+impl Run {
+    /// Starts the ranks, and listens until they have ended.
+    fn of(
+        arguments: &DemoArguments,
+        screen: Screen,
+        method: Option<Method>,
+        only_training: bool,
+    ) -> Result<Run> {
+        let DemoArguments { ranks, kill, seed, data, .. } = arguments;
+        let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
+        let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
+        words.extend(only_training.then(|| "--only-training".into()));
+        words.extend(kill.iter().flat_map(|kill| ["--kill".into(), kill.to_string().into()]));
+        words.extend(method.iter().flat_map(|method| ["--method".into(), method.name().into()]));
+        words.extend(seed.iter().flat_map(|seed| ["--seed".into(), seed.to_string().into()]));
+        words.extend(data.iter().flat_map(|folder| ["--data".into(), folder.into()]));
+        let job = Job { victim: kill.map(|kill| kill.rank), ..Job::of_this_program(*ranks, words)? };
+        let ended = launch(&job, listener.clone());
+        listener.bar.finish_and_clear();
+        ended?;
+        let Heard { rows, recovery, trained, result } = std::mem::take(&mut *listener.heard());
+        result?;
+        let mut trained = trained.ok_or_else(|| Problem::failed("the ranks", "ended without a report"))?;
+        // The ranks after the last survivor are gone and not in the report.
+        trained.weights_hash.resize(*ranks as usize, None);
+        Ok(Run { method, rows, recovery, trained })
+    }
 }
 
 fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(u64::from(EPOCHS));
+    let bar = ProgressBar::no_length();
     // INVARIANT: the template is a constant, and a test parses it.
     let style = ProgressStyle::with_template("{wide_bar} epoch {pos} of {len}, loss {msg}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -57,8 +91,8 @@ fn bar() -> ProgressBar {
 
 /// Standard output. If JSON was asked for, nothing but the document may appear in it.
 #[derive(Clone, Copy)]
-struct Screen {
-    json: bool,
+pub(super) struct Screen {
+    pub(super) json: bool,
 }
 
 impl Screen {
@@ -100,7 +134,8 @@ impl Listener {
                 heard.rows.push(row);
                 self.screen.line(&line)
             }
-            Note::Epoch(epoch, loss) => {
+            Note::Epoch { epoch, epochs, loss } => {
+                self.bar.set_length(u64::from(epochs));
                 self.bar.set_message(format!("{loss:.4}"));
                 self.bar.set_position(u64::from(epoch));
                 Ok(())
@@ -129,142 +164,10 @@ impl Sink for Listener {
     }
 }
 
-/// The JSON document: the same as the table.
-#[derive(Serialize)]
-struct Document<'a> {
-    collectives: Vec<CollectiveReport<'a>>,
-    /// Null when no rank has died.
-    recovery: Option<&'a Recovery>,
-    training: &'a Trained,
-}
-
-#[derive(Serialize)]
-struct CollectiveReport<'a> {
-    op: &'a str,
-    ranks: u32,
-    bytes: u64,
-    median_us: f64,
-    busbw_gb_per_s: f64,
-    wrong: u64,
-}
-
-impl<'a> From<&'a Row> for CollectiveReport<'a> {
-    fn from(row: &'a Row) -> CollectiveReport<'a> {
-        let Row { op, ranks, bytes, median_us, busbw_gb_per_s, wrong, .. } = row;
-        CollectiveReport {
-            op,
-            ranks: *ranks,
-            bytes: *bytes,
-            median_us: *median_us,
-            busbw_gb_per_s: *busbw_gb_per_s,
-            wrong: *wrong,
-        }
-    }
-}
-
-fn report(screen: Screen, rows: &[Row], recovery: Option<&Recovery>, trained: &Trained) -> Result<()> {
-    if screen.json {
-        let collectives = rows.iter().map(CollectiveReport::from).collect();
-        return print::document(&Document { collectives, recovery, training: trained });
-    }
-    let Trained { test_accuracy, epochs, seconds, bytes_on_wire, weights_hash } = trained;
-    let (percent, megabytes) = (test_accuracy * 100.0, *bytes_on_wire as f64 / 1e6);
-    print::line(
-        "\nA 64-64-10 network learned to read handwritten digits, its gradients averaged by all_reduce:",
-    )?;
-    if let Some(Recovery { lost, survivors, step, milliseconds }) = recovery {
-        print::line(&format!(
-            "rank {} was killed; ranks {} went on from step {step}, {milliseconds:.1} ms after they noticed",
-            list(lost),
-            list(survivors)
-        ))?;
-    }
-    print::line(&format!(
-        "test accuracy {percent:.1} % on 360 images after {epochs} epochs on 1,437 others"
-    ))?;
-    print::line(&format!("{seconds:.2} s, {megabytes:.1} MB of gradients on the wire"))?;
-    weights_hash.iter().enumerate().try_for_each(|(rank, hash)| {
-        let hash = hash.as_deref().map_or("gone", |hash| hash.get(..HASH_DIGITS).unwrap_or(hash));
-        print::line(&format!("rank {rank:<4} weights {hash}"))
-    })
-}
-
-fn list(ranks: &[u32]) -> String {
-    ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// Prints everything that is wrong.
-fn judge(kill: Option<Kill>, rows: &[Row], recovery: Option<&Recovery>, trained: &Trained) -> Result<()> {
-    let mut faults: Vec<String> = rows
-        .iter()
-        .filter(|row| row.wrong > 0)
-        .map(|row| format!("{} of {} bytes: {} wrong elements", row.op, row.bytes, row.wrong))
-        .collect();
-    if trained.test_accuracy < ACCURACY_MIN {
-        faults.push(format!("the test accuracy is {}, below {ACCURACY_MIN}", trained.test_accuracy));
-    }
-    let victim = kill.map(|kill| kill.rank);
-    let lost = recovery.map_or(&[][..], |recovery| &recovery.lost);
-    if !lost.iter().eq(&victim) {
-        faults.push(format!("ranks {lost:?} died, but {victim:?} was to be killed"));
-    }
-    let (gone, left): (Vec<_>, Vec<_>) =
-        (0u32..).zip(&trained.weights_hash).partition(|(_, hash)| hash.is_none());
-    let hashes: Vec<&str> = left.iter().filter_map(|(_, hash)| hash.as_deref()).collect();
-    if !gone.iter().map(|(rank, _)| rank).eq(&victim) || hashes.iter().any(|hash| *hash != hashes[0]) {
-        faults.push(format!("the ranks' weights differ: {:?}", trained.weights_hash));
-    }
-    faults.iter().for_each(print::tell);
-    if faults.is_empty() { Ok(()) } else { Err(Problem::reported()) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn trained(accuracy: f64, hashes: &[Option<&str>]) -> Trained {
-        let weights_hash = hashes.iter().map(|hash| hash.map(str::to_owned)).collect();
-        Trained { test_accuracy: accuracy, epochs: 1, seconds: 1.0, bytes_on_wire: 1, weights_hash }
-    }
-
-    fn row(wrong: u64) -> Row {
-        Row {
-            op: "all_gather".to_owned(),
-            ranks: 2,
-            bytes: 64,
-            dtype: "f32".to_owned(),
-            redop: None,
-            algorithm: "ring".to_owned(),
-            median_us: 1.0,
-            min_us: 1.0,
-            algbw_gb_per_s: 1.0,
-            busbw_gb_per_s: 1.0,
-            predicted_us: None,
-            chosen: true,
-            times_best: None,
-            extra_rss_mib: None,
-            wrong,
-        }
-    }
-
-    #[test]
-    fn every_fault_makes_the_demonstration_fail() {
-        let same = [Some("a"), Some("a")];
-        let whole = |rows: &[Row], trained: &Trained| judge(None, rows, None, trained);
-        assert!(whole(&[row(0)], &trained(0.96, &same)).is_ok());
-        assert!(whole(&[row(0), row(1)], &trained(0.96, &same)).is_err());
-        assert!(whole(&[row(0)], &trained(0.94, &same)).is_err());
-        assert!(whole(&[row(0)], &trained(0.96, &[Some("a"), Some("b")])).is_err());
-        assert!(whole(&[row(0)], &trained(0.96, &[Some("a"), None])).is_err());
-        let kill = Some(Kill { rank: 1, step: 3 });
-        let recovery =
-            |lost: &[u32]| Recovery { lost: lost.into(), survivors: vec![0], step: 3, milliseconds: 1.0 };
-        let half = trained(0.96, &[Some("a"), None]);
-        assert!(judge(kill, &[], Some(&recovery(&[1])), &half).is_ok());
-        assert!(judge(kill, &[], Some(&recovery(&[0])), &half).is_err());
-        assert!(judge(kill, &[], None, &half).is_err());
-        assert!(judge(kill, &[], Some(&recovery(&[1])), &trained(0.96, &same)).is_err());
-    }
+    use crate::demo::report::tests::row;
 
     #[test]
     fn ranks_are_heard_and_nonsense_is_a_problem() {

@@ -1,43 +1,68 @@
-//! Data-parallel training: every rank computes the gradient of its slice of each batch, one all-reduce adds them up,
-//! and every rank takes the same step. All ranks therefore keep bit-identical weights.
+//! Data-parallel training: every rank computes the gradient of its slice of each batch, the ranks average them, exactly
+//! or compressed, and every rank takes the same step. All ranks therefore keep bit-identical weights.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Kill, Note};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use unisono::call::{BufferMut, Buffers, Call, Descriptor, Place};
-use unisono::{Collective, Collectives, Communicator, DType, Error, Group, Outcome, ReduceOp};
-use unisono_schedule::{Action, Choice};
+use unisono::{Collectives, Communicator, Error, Group, ReduceOp};
 
-use super::digits::{Digit, Digits, TRAINING_IMAGES};
-use super::network::{Network, PARAMETERS};
-use crate::forecast::Forecast;
-use crate::problem::{Problem, Result};
+use super::images::{DataSet, Images};
+use super::network::{Activations, Layers, Network};
+use super::optimiser::{Optimiser, Traffic};
+use super::recipe::{Recipe, Task};
+use super::{Kill, Note};
+use crate::problem::Result;
 use crate::random::Random;
 
-const SEED: u64 = 20_261_121;
-pub(crate) const EPOCHS: u32 = 30;
-const BATCH_IMAGES: usize = 64;
-const STEPS_PER_EPOCH: u64 = TRAINING_IMAGES.div_ceil(BATCH_IMAGES) as u64;
-/// Steps of the whole training.
-pub(crate) const STEPS: u64 = EPOCHS as u64 * STEPS_PER_EPOCH;
-const LEARNING_RATE: f32 = 0.1;
-const MOMENTUM: f32 = 0.9;
 const HASH_BYTES: usize = 32;
+/// How many points the curve of the losses has, if there are as many steps.
+const CURVE_POINTS: u64 = 60;
+
+/// What was trained on what.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct About {
+    pub(crate) data: String,
+    /// Whether it is the data set of the plain demonstration.
+    pub(crate) is_digits: bool,
+    pub(crate) inputs: usize,
+    pub(crate) hidden: usize,
+    pub(crate) training_images: usize,
+    pub(crate) test_images: usize,
+}
 
 /// The result of the training; the same on every rank, except for the time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trained {
+    pub(crate) about: About,
     pub(crate) test_accuracy: f64,
     pub(crate) epochs: u32,
     pub(crate) seconds: f64,
-    /// Gradient bytes that all ranks together sent; see [`bytes_sent`].
+    /// How many steps were done before the first one that compresses.
+    pub(crate) warmup_steps: u64,
+    /// And from there on; all of them if no step compresses.
+    pub(crate) steps: u64,
+    /// Gradient bytes that all ranks together sent before they began to compress.
+    pub(crate) warmup_bytes: u64,
+    /// And after that; all of them if no step compresses.
     pub(crate) bytes_on_wire: u64,
     /// SHA-256 of the weights of every rank of the job up to the last survivor, in hexadecimal; `None` for the dead.
     pub(crate) weights_hash: Vec<Option<String>>,
+    /// The loss in equal parts of the training.
+    pub(crate) curve: Vec<CurvePoint>,
+}
+
+/// A part of the training.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CurvePoint {
+    /// Steps done at its end.
+    pub(crate) step: u64,
+    /// Gradient bytes that all ranks together had sent by then.
+    pub(crate) bytes: u64,
+    /// The mean over its images, each before its step.
+    pub(crate) loss: f64,
 }
 
 /// How the survivors went on.
@@ -53,208 +78,249 @@ pub(crate) struct Recovery {
     pub(crate) milliseconds: f64,
 }
 
-/// Elements of the buffer that each step reduces: the gradient, and the loss for the progress line.
-pub(crate) const REDUCED_ELEMENTS: usize = PARAMETERS + 1;
-
 /// The share of `length` items that `rank` of `ranks` takes; shares differ by at most one item and may be empty.
 fn share(length: usize, rank: u32, ranks: u32) -> Range<usize> {
     let at = |rank: u32| length * rank as usize / ranks as usize;
     at(rank)..at(rank + 1)
 }
 
-/// The state after the steps so far.
-#[derive(Clone)]
-struct State {
-    network: Network,
-    velocity: Vec<f32>,
-    /// The sum over the images of this epoch so far.
-    loss: f32,
+/// What one step came to.
+#[derive(Clone, Copy)]
+struct StepRecord {
+    /// The sum over this rank's images.
+    loss: f64,
+    images: usize,
+    /// What all ranks sent.
+    bytes: u64,
+    /// Whether its gradients travelled exactly before others were compressed.
+    is_warmup: bool,
 }
 
 /// One training, from the first step to the last, with the ranks that are left.
 struct Training<'a> {
-    digits: &'a Digits,
+    data: &'a DataSet,
+    task: &'a Task,
+    recipe: Recipe,
     /// The order of the images in every epoch.
     orders: Vec<Vec<usize>>,
-    state: State,
-    /// The state before the last step: survivors differ by at most one step.
-    previous: State,
-    steps_done: u64,
-    bytes_on_wire: u64,
-}
-
-/// The steps that one group of ranks makes.
-struct Lap {
-    comm: Arc<dyn Communicator>,
-    /// How many steps were done before its first one.
-    first_step: u64,
-    steps: u64,
-    algorithm: &'static str,
+    network: Network,
+    /// The parameters before the last step: survivors differ by at most one step.
+    previous: Vec<f32>,
+    optimiser: Optimiser,
+    traffic: Traffic,
+    /// One for each step that is done.
+    records: Vec<StepRecord>,
 }
 
 /// Trains, after a failure with the survivors, and reports what happens. Returns the communicator of the ranks that
 /// have finished. Collective.
 pub(crate) fn train(
     comm: &dyn Communicator,
+    task: &Task,
     kill: Option<Kill>,
     mut tell: impl FnMut(&Group, Note) -> Result<()>,
 ) -> Result<Arc<dyn Communicator>> {
+    let (data, recipe) = task.load()?;
     let start = Instant::now();
-    let digits = Digits::load();
-    let mut training = Training::new(&digits);
-    // A communicator of its own: the number of its calls is the number of steps.
-    let mut lap = Lap { comm: comm.duplicate()?, first_step: 0, steps: 0, algorithm: "" };
+    let mut comm = comm.duplicate()?;
+    let mut training = Training::new(&*comm, &data, task, recipe)?;
     let mut recovering: Option<(Instant, Recovery)> = None;
-    while training.steps_done < STEPS {
+    while training.steps_done() < training.steps() {
         if let Some(kill) = kill {
-            kill.strike(lap.comm.group(), training.steps_done);
+            kill.strike(comm.group(), training.steps_done());
         }
-        match training.step(&mut lap) {
+        match training.step(&*comm) {
             Ok(()) => {
                 if let Some((since, recovery)) = recovering.take() {
                     let milliseconds = since.elapsed().as_secs_f64() * 1e3;
-                    tell(lap.comm.group(), Note::Recovered(Recovery { milliseconds, ..recovery }))?;
+                    tell(comm.group(), Note::Recovered(Recovery { milliseconds, ..recovery }))?;
                 }
                 if let Some((epoch, loss)) = training.finished_epoch() {
-                    tell(lap.comm.group(), Note::Epoch(epoch, loss))?;
+                    tell(comm.group(), Note::Epoch { epoch, epochs: recipe.epochs, loss })?;
                 }
             }
             Err(error) if matches!(error.root_cause(), Error::PeerLost { .. }) => {
                 let since = Instant::now();
-                let recovery = training.recover(&mut lap)?;
+                let recovery = training.recover(&mut comm)?;
                 recovering = Some((since, recovery));
             }
             Err(error) => return Err(error.into()),
         }
     }
-    training.end_lap(&lap);
-    let comm = lap.comm;
-    let test_accuracy = accuracy(&*comm, &training.state.network, &digits.test)?;
-    let trained = Trained {
-        test_accuracy,
-        epochs: EPOCHS,
-        seconds: start.elapsed().as_secs_f64(),
-        bytes_on_wire: training.bytes_on_wire,
-        weights_hash: hashes(&*comm, &training.state.network.parameters)?,
-    };
+    let trained = training.end(&*comm, start)?;
     tell(comm.group(), Note::Trained(trained))?;
     Ok(comm)
 }
 
-impl Training<'_> {
-    fn new(digits: &Digits) -> Training<'_> {
-        let mut order: Vec<usize> = (0..digits.training.len()).collect();
-        let mut shuffling = Random::new(SEED ^ 1);
+impl<'a> Training<'a> {
+    fn new(
+        comm: &dyn Communicator,
+        data: &'a DataSet,
+        task: &'a Task,
+        recipe: Recipe,
+    ) -> Result<Training<'a>> {
+        let images = data.training.len();
+        let mut order: Vec<usize> = (0..images).collect();
+        let mut shuffling = Random::new(task.seed() ^ 1);
         let mut shuffled = || {
             shuffling.shuffle(&mut order);
             order.clone()
         };
-        let orders = (0..EPOCHS).map(|_| shuffled()).collect();
-        let state = State { network: Network::new(SEED), velocity: vec![0.0; PARAMETERS], loss: 0.0 };
-        Training { digits, orders, previous: state.clone(), state, steps_done: 0, bytes_on_wire: 0 }
+        let orders = (0..recipe.epochs).map(|_| shuffled()).collect();
+        let layers = Layers { inputs: data.training.inputs(), hidden: recipe.hidden };
+        let network = Network::new(layers, task.seed());
+        let parameters = layers.parameters();
+        let optimiser = Optimiser::new(comm, task.method, parameters, recipe.steps(images))?;
+        let traffic = optimiser.traffic(comm.group(), parameters);
+        let previous = network.parameters.clone();
+        Ok(Training {
+            data,
+            task,
+            recipe,
+            orders,
+            network,
+            previous,
+            optimiser,
+            traffic,
+            records: Vec::new(),
+        })
+    }
+
+    fn steps_done(&self) -> u64 {
+        self.records.len() as u64
+    }
+
+    fn steps(&self) -> u64 {
+        self.recipe.steps(self.data.training.len())
+    }
+
+    fn steps_per_epoch(&self) -> u64 {
+        self.recipe.steps_per_epoch(self.data.training.len())
     }
 
     /// One batch. After a failure the state is as before.
-    fn step(&mut self, lap: &mut Lap) -> unisono::Result<()> {
-        let (epoch, batch) = (self.steps_done / STEPS_PER_EPOCH, self.steps_done % STEPS_PER_EPOCH);
+    fn step(&mut self, comm: &dyn Communicator) -> unisono::Result<()> {
+        let done = self.steps_done();
+        let (epoch, batch) = (done / self.steps_per_epoch(), done % self.steps_per_epoch());
         let order = &self.orders[epoch as usize];
-        let first = batch as usize * BATCH_IMAGES;
-        let images = &order[first..order.len().min(first + BATCH_IMAGES)];
-        let mut reduced = gradient(lap.comm.group(), &self.state.network, &self.digits.training, images);
-        lap.algorithm = sum_over_ranks(&*lap.comm, &mut reduced)?.algorithm;
-        self.previous.clone_from(&self.state);
-        let State { network, velocity, loss } = &mut self.state;
-        if batch == 0 {
-            *loss = 0.0;
-        }
-        descend(&mut network.parameters, velocity, &reduced[..PARAMETERS]);
-        *loss += reduced[PARAMETERS] * images.len() as f32;
-        self.steps_done += 1;
-        lap.steps += 1;
+        let first = batch as usize * self.recipe.batch_images;
+        let images = &order[first..order.len().min(first + self.recipe.batch_images)];
+        let own = &images[share(images.len(), comm.group().rank(), comm.group().size())];
+        // All images have the same weight in the mean over the ranks, also when the batch divides unevenly.
+        let weight = comm.group().size() as f32 / images.len() as f32;
+        let (mut gradient, loss) = gradient(&self.network, &self.data.training, own, weight);
+        let before = self.network.parameters.clone();
+        let is_warmup = self.optimiser.is_warming_up();
+        let learning_rate = self.recipe.learning_rate(self.task.method, done, self.steps());
+        self.optimiser.step(comm, &mut self.network.parameters, &mut gradient, learning_rate)?;
+        self.previous = before;
+        let bytes = if is_warmup { self.traffic.exact_bytes } else { self.traffic.compressed_bytes };
+        self.records.push(StepRecord { loss, images: own.len(), bytes, is_warmup });
         Ok(())
     }
 
-    /// The epoch whose last step was the last one, and its mean loss.
-    fn finished_epoch(&self) -> Option<(u32, f32)> {
-        let epoch = (self.steps_done / STEPS_PER_EPOCH) as u32;
-        let loss = self.state.loss / self.digits.training.len() as f32;
-        self.steps_done.is_multiple_of(STEPS_PER_EPOCH).then_some((epoch, loss))
+    /// The epoch whose last step was the last one, and the mean loss of this rank's images in it.
+    fn finished_epoch(&self) -> Option<(u32, f64)> {
+        let steps = self.steps_per_epoch();
+        let epoch = &self.records[self.records.len() - steps.min(self.steps_done()) as usize..];
+        let (loss, images) = total(epoch);
+        self.steps_done().is_multiple_of(steps).then_some(((self.steps_done() / steps) as u32, loss / images))
     }
 
     /// Goes on with the survivors from the last step that all of them have done.
-    fn recover(&mut self, lap: &mut Lap) -> Result<Recovery> {
-        let shrunk = lap.comm.shrink()?;
-        let common = lap.first_step + shrunk.last_common_call;
-        self.end_lap(lap);
-        match self.steps_done - common {
-            0 => {}
-            1 => self.state.clone_from(&self.previous),
-            steps => return Err(Problem::failed("going on", format!("{steps} steps ahead of the others"))),
+    fn recover(&mut self, comm: &mut Arc<dyn Communicator>) -> Result<Recovery> {
+        let shrunk = comm.shrink()?;
+        if self.optimiser.rebind(&shrunk, self.steps_done())? {
+            self.network.parameters.copy_from_slice(&self.previous);
+            self.records.pop();
         }
-        self.steps_done = common;
-        let old = lap.comm.group().job_ranks();
+        let old = comm.group().job_ranks();
         let gone = old.iter().zip(&shrunk.new_ranks).filter(|(_, new)| new.is_none());
         let lost = gone.map(|(rank, _)| rank.get()).collect();
-        let survivors = shrunk.communicator.group().job_ranks().iter().map(|rank| rank.get()).collect();
-        *lap = Lap { comm: shrunk.communicator, first_step: common, steps: 0, algorithm: "" };
-        Ok(Recovery { lost, survivors, step: common, milliseconds: 0.0 })
+        *comm = shrunk.communicator;
+        let survivors = comm.group().job_ranks().iter().map(|rank| rank.get()).collect();
+        self.traffic = self.optimiser.traffic(comm.group(), self.network.parameters.len());
+        Ok(Recovery { lost, survivors, step: self.steps_done(), milliseconds: 0.0 })
     }
 
-    fn end_lap(&mut self, lap: &Lap) {
-        // On one rank no schedule runs and nothing is sent.
-        let forecast = Forecast::of_group(lap.comm.group()).ok();
-        let ran = forecast.and_then(|forecast| forecast.ran(Collective::AllReduce, None, lap.algorithm));
-        self.bytes_on_wire += ran.map_or(0, |ran| lap.steps * bytes_sent(&ran, REDUCED_ELEMENTS as u64));
+    /// The result. Collective.
+    fn end(self, comm: &dyn Communicator, start: Instant) -> Result<Trained> {
+        let test_accuracy = accuracy(comm, &self.network, &self.data.test)?;
+        let seconds = start.elapsed().as_secs_f64();
+        // The steps of the warm-up come first.
+        let warmup_steps = self.records.partition_point(|record| record.is_warmup);
+        let (warmup, compressed) = self.records.split_at(warmup_steps);
+        let bytes = |records: &[StepRecord]| records.iter().map(|record| record.bytes).sum();
+        let about = About {
+            data: self.data.name.clone(),
+            is_digits: self.task.data.is_none(),
+            inputs: self.data.training.inputs(),
+            hidden: self.recipe.hidden,
+            training_images: self.data.training.len(),
+            test_images: self.data.test.len(),
+        };
+        Ok(Trained {
+            about,
+            test_accuracy,
+            epochs: self.recipe.epochs,
+            seconds,
+            warmup_steps: warmup.len() as u64,
+            steps: compressed.len() as u64,
+            warmup_bytes: bytes(warmup),
+            bytes_on_wire: bytes(compressed),
+            weights_hash: hashes(comm, &self.network.parameters)?,
+            curve: curve(comm, &self.records)?,
+        })
     }
 }
 
-/// This rank's part of the mean gradient over the batch, followed by its part of the mean loss. All images have the
-/// same weight, also when the batch divides unevenly among the ranks.
-fn gradient(group: &Group, network: &Network, images: &[Digit], batch: &[usize]) -> Vec<f32> {
-    let mut reduced = vec![0.0f32; REDUCED_ELEMENTS];
-    let (gradient, loss) = reduced.split_at_mut(PARAMETERS);
-    let weight = 1.0 / batch.len() as f32;
-    for &image in &batch[share(batch.len(), group.rank(), group.size())] {
-        loss[0] += network.add_gradient(&images[image], weight, gradient);
-    }
-    reduced
+/// The losses of these steps on this rank, added up, and how many images they are of.
+fn total(records: &[StepRecord]) -> (f64, f64) {
+    let sum =
+        |(loss, images): (f64, f64), record: &StepRecord| (loss + record.loss, images + record.images as f64);
+    records.iter().fold((0.0, 0.0), sum)
 }
 
-/// `all_reduce` as a call made by hand, whose outcome names the algorithm.
-fn sum_over_ranks(comm: &dyn Communicator, buffer: &mut [f32]) -> unisono::Result<Outcome> {
-    let descriptor = Descriptor {
-        op: Some(ReduceOp::Sum),
-        place: Place::InPlace,
-        ..Descriptor::new(Collective::AllReduce, DType::F32, buffer.len() as u64)
+/// The mean losses over the images of all ranks that are left, in equal parts of the training.
+fn curve(comm: &dyn Communicator, records: &[StepRecord]) -> Result<Vec<CurvePoint>> {
+    let steps = records.len() as u64;
+    let points = steps.min(CURVE_POINTS);
+    let end = |point: u64| (steps * point / points) as usize;
+    let part = |point: u64| &records[end(point)..end(point + 1)];
+    let mut totals: Vec<f64> = (0..points).map(part).flat_map(|part| <[f64; 2]>::from(total(part))).collect();
+    comm.all_reduce(&mut totals, ReduceOp::Sum)?;
+    let mut bytes = 0;
+    let point = |(point, total): (u64, &[f64; 2])| {
+        bytes += part(point).iter().map(|record| record.bytes).sum::<u64>();
+        CurvePoint { step: end(point + 1) as u64, bytes, loss: total[0] / total[1] }
     };
-    comm.issue(Call::new(descriptor, Buffers::InOut(BufferMut::of(buffer))))
+    Ok((0..).zip(totals.as_chunks().0).map(point).collect())
 }
 
-/// The bytes that all ranks send in one all-reduce of `elements` f32: the sum over the sends of its schedule, without
-/// headers.
-fn bytes_sent(choice: &Choice, elements: u64) -> u64 {
-    let Choice { algorithm, shape } = choice;
-    let sent_by = |rank| {
-        let schedule = algorithm.schedule(shape, rank);
-        let offset = |chunk: u32| elements * u64::from(chunk) / u64::from(schedule.chunks);
-        let sends = schedule.steps.iter().filter(|step| matches!(step.action, Action::Send { .. }));
-        sends.map(|step| offset(step.extent + 1) - offset(step.extent)).sum::<u64>()
-    };
-    (0..shape.ranks).map(sent_by).sum::<u64>() * size_of::<f32>() as u64
-}
-
-fn descend(parameters: &mut [f32], velocity: &mut [f32], gradient: &[f32]) {
-    for ((parameter, velocity), gradient) in parameters.iter_mut().zip(velocity).zip(gradient) {
-        *velocity = MOMENTUM * *velocity - LEARNING_RATE * gradient;
-        *parameter += *velocity;
+/// `weight` times the sum of the gradients of some images, and the sum of their losses.
+fn gradient(network: &Network, images: &Images, chosen: &[usize], weight: f32) -> (Vec<f32>, f64) {
+    let mut gradient = vec![0.0f32; network.parameters.len()];
+    let mut activations = Activations::new(network.layers);
+    let mut pixels = vec![0.0f32; images.inputs()];
+    let mut loss = 0.0;
+    for &image in chosen {
+        images.read(image, &mut pixels);
+        let label = images.label(image);
+        loss += f64::from(network.add_gradient(&pixels, label, weight, &mut activations, &mut gradient));
     }
+    (gradient, loss)
 }
 
 /// The fraction of `images` that are recognised; every rank tests its share.
-fn accuracy(comm: &dyn Communicator, network: &Network, images: &[Digit]) -> Result<f64> {
-    let own = &images[share(images.len(), comm.group().rank(), comm.group().size())];
-    let mut right =
-        [own.iter().filter(|digit| network.classify(&digit.pixels) == digit.label).count() as u64];
+fn accuracy(comm: &dyn Communicator, network: &Network, images: &Images) -> Result<f64> {
+    let mut activations = Activations::new(network.layers);
+    let mut pixels = vec![0.0f32; images.inputs()];
+    let own = share(images.len(), comm.group().rank(), comm.group().size());
+    let is_right = |image: &usize| {
+        images.read(*image, &mut pixels);
+        network.classify(&pixels, &mut activations) == images.label(*image)
+    };
+    let mut right = [own.filter(is_right).count() as u64];
     comm.all_reduce(&mut right, ReduceOp::Sum)?;
     Ok(right[0] as f64 / images.len() as f64)
 }
@@ -277,41 +343,49 @@ fn hashes(comm: &dyn Communicator, parameters: &[f32]) -> Result<Vec<Option<Stri
 #[cfg(test)]
 mod tests {
     use unisono::Solo;
-    use unisono_schedule::{Registry, Shape};
 
     use super::*;
+    use crate::demo::digits;
+    use crate::demo::method::Method;
 
-    #[test]
-    fn one_rank_learns_to_read_and_twice_the_same() {
-        let comm = Solo::new();
-        let mut losses = Vec::new();
-        let mut learn = || {
-            let mut trained = None;
-            let listen = |_: &Group, note| {
-                match note {
-                    Note::Epoch(epoch, loss) => losses.push((epoch, loss)),
-                    Note::Trained(result) => trained = Some(result),
-                    Note::Row(..) | Note::Recovered(_) => panic!("{note:?}"),
+    /// What one rank alone makes of the digits, and the mean loss of each epoch.
+    fn learn(task: &Task) -> (Trained, Vec<f64>) {
+        let (mut trained, mut losses) = (None, Vec::new());
+        let listen = |_: &Group, note| {
+            match note {
+                Note::Epoch { epoch, epochs, loss } => {
+                    losses.push(loss);
+                    assert_eq!((epoch as usize, epochs), (losses.len(), 30));
                 }
-                Ok(())
-            };
-            train(&comm, None, listen).unwrap();
-            trained.unwrap()
+                Note::Trained(result) => trained = Some(result),
+                Note::Row(..) | Note::Recovered(_) => panic!("{note:?}"),
+            }
+            Ok(())
         };
-        let (first, second) = (learn(), learn());
-        assert!(first.test_accuracy >= 0.95, "{}", first.test_accuracy);
-        assert_eq!((first.test_accuracy, first.weights_hash), (second.test_accuracy, second.weights_hash));
-        assert_eq!(losses.len(), 2 * EPOCHS as usize);
-        assert!(losses[0].1 > 5.0 * losses[losses.len() - 1].1, "{losses:?}");
+        train(&Solo::new(), task, None, listen).unwrap();
+        (trained.unwrap(), losses)
     }
 
     #[test]
-    fn a_ring_sends_twice_its_vector_but_for_one_share() {
-        let ring = |ranks| {
-            Choice::named(&Registry::built_in(), Collective::AllReduce, "ring", &Shape::new(ranks)).unwrap()
-        };
-        assert_eq!(bytes_sent(&ring(4), 1000), 4 * 2 * 750 * 4);
-        assert_eq!(bytes_sent(&ring(3), 1001), 2 * 2 * 1001 * 4);
+    fn one_rank_learns_to_read_and_twice_the_same() {
+        for method in [None, Some(Method::None), Some(Method::Sign)] {
+            let task = Task { method, ..Task::default() };
+            let ((first, losses), (second, _)) = (learn(&task), learn(&task));
+            assert!(first.test_accuracy >= 0.95, "{method:?}: {}", first.test_accuracy);
+            assert_eq!(
+                (first.test_accuracy, first.weights_hash, &first.curve),
+                (second.test_accuracy, second.weights_hash, &second.curve)
+            );
+            assert!(losses.len() == 30 && losses[0] > 5.0 * losses[29], "{method:?}: {losses:?}");
+            assert_eq!((first.curve.len(), first.curve[59].step), (60, 690));
+            assert!(first.curve[0].loss > 5.0 * first.curve[59].loss, "{method:?}: {:?}", first.curve);
+        }
+    }
+
+    #[test]
+    fn another_seed_is_another_training() {
+        let hash = |seed| learn(&Task { seed, ..Task::default() }).0.weights_hash;
+        assert_ne!(hash(Some(1)), hash(Some(2)));
     }
 
     #[test]
@@ -323,21 +397,20 @@ mod tests {
     }
 
     #[test]
-    fn slices_weighted_by_the_batch_add_up_to_the_whole_gradient() {
-        let digits = Digits::load();
-        let network = Network::new(1);
-        let gradient = |range: Range<usize>| {
-            let mut gradient = vec![0.0; PARAMETERS];
-            for image in range {
-                network.add_gradient(&digits.training[image], 1.0 / 29.0, &mut gradient);
-            }
-            gradient
-        };
-        let whole = gradient(0..29);
-        let mut sum = vec![0.0f32; PARAMETERS];
+    fn the_mean_of_the_ranks_gradients_is_that_of_the_whole_batch() {
+        let digits = digits::load();
+        let network = Network::new(Layers { inputs: 64, hidden: 64 }, 1);
+        let images: Vec<usize> = (0..29).collect();
+        let (whole, loss) = gradient(&network, &digits.training, &images, 1.0 / 29.0);
+        let mut mean = vec![0.0f32; whole.len()];
+        let mut losses = 0.0;
         for rank in 0..4 {
-            sum.iter_mut().zip(gradient(share(29, rank, 4))).for_each(|(sum, part)| *sum += part);
+            let own = &images[share(29, rank, 4)];
+            let (part, loss) = gradient(&network, &digits.training, own, 4.0 / 29.0);
+            mean.iter_mut().zip(part).for_each(|(mean, part)| *mean += part / 4.0);
+            losses += loss;
         }
-        assert!(whole.iter().zip(&sum).all(|(a, b)| (a - b).abs() < 1e-6));
+        assert!((loss - losses).abs() < 1e-6);
+        assert!(whole.iter().zip(&mean).all(|(a, b)| (a - b).abs() < 1e-6));
     }
 }

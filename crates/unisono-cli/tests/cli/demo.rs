@@ -32,7 +32,8 @@ fn every_collective_is_right_and_training_ends_with_the_same_weights_in_every_ru
     assert!(training["test_accuracy"].as_f64().unwrap() >= 0.95, "{training}");
     assert!(training["epochs"].as_u64().unwrap() > 0 && training["seconds"].as_f64().unwrap() > 0.0);
     // Each of two ranks sends at least half the gradient to be summed and half of the sum, in each of 690 steps.
-    assert!(training["bytes_on_wire"].as_u64().unwrap() >= 690 * 2 * 4 * 4811, "{training}");
+    assert!(training["bytes_on_wire"].as_u64().unwrap() >= 690 * 2 * 4 * 4810, "{training}");
+    assert!(first.get("compression").is_none(), "{first}");
     let hashes = training["weights_hash"].as_array().unwrap();
     assert!(
         hashes.len() == 2 && hashes[0] == hashes[1] && hashes[0].as_str().unwrap().len() == 64,
@@ -88,6 +89,117 @@ fn a_kill_that_cannot_be_is_refused() {
         ("4", "1", "RANK@STEP, with steps 1 to 689"),
     ] {
         let refused = unisono(&["demo", "--ranks", ranks, "--kill", kill]);
+        assert!(refused.status.code() == Some(2) && refused.err.contains(said), "{}", refused.err);
+    }
+}
+
+/// The reports of the trainings with these codecs.
+fn compression(arguments: &[&str]) -> Vec<Value> {
+    let document = document_of(&[&["demo", "--json"], arguments].concat());
+    let exact = &document["compression"][0];
+    assert_eq!(
+        (&exact["codec"], &exact["test_accuracy"]),
+        (&"none".into(), &document["training"]["test_accuracy"])
+    );
+    document["compression"].as_array().unwrap().clone()
+}
+
+fn number(report: &Value, key: &str) -> u64 {
+    report[key].as_u64().unwrap_or_else(|| panic!("{key} of {report}"))
+}
+
+fn accuracy(report: &Value) -> f64 {
+    report["test_accuracy"].as_f64().unwrap()
+}
+
+#[test]
+fn every_codec_trains_as_well_as_none_with_fewer_bytes_and_the_same_weights_on_all_ranks() {
+    let reports = compression(&["--ranks", "2", "--compress", "all"]);
+    let codecs: Vec<&str> = reports.iter().map(|report| report["codec"].as_str().unwrap()).collect();
+    assert_eq!(codecs, ["none", "sign", "int8", "int4", "bf16"]);
+    let exact_step = 2 * 4 * 4810;
+    // At least so many times less than exact, scales and statuses included.
+    for (report, (warmup_steps, less)) in
+        reports.iter().zip([(0, 1.0), (138, 28.0), (0, 3.8), (0, 7.4), (0, 1.9)])
+    {
+        assert!(accuracy(report) >= 0.95 && accuracy(report) >= accuracy(&reports[0]) - 0.01, "{report}");
+        assert_eq!(
+            (number(report, "warmup_steps"), number(report, "steps")),
+            (warmup_steps, 690 - warmup_steps)
+        );
+        assert_eq!(number(report, "warmup_bytes"), warmup_steps * exact_step);
+        let per_step = number(report, "bytes_on_wire") as f64 / number(report, "steps") as f64;
+        assert!(per_step > 0.0 && per_step * less <= exact_step as f64, "{report}");
+        assert!(report["seconds"].as_f64().unwrap() > 0.0 && report["recovery"].is_null(), "{report}");
+        let hashes = report["weights_hash"].as_array().unwrap();
+        assert!(hashes.len() == 2 && hashes[0] == hashes[1] && hashes[0].is_string(), "{report}");
+        let curve = report["curve"].as_array().unwrap();
+        let sent = number(report, "warmup_bytes") + number(report, "bytes_on_wire");
+        assert_eq!((number(&curve[59], "step"), number(&curve[59], "bytes")), (690, sent), "{report}");
+        assert!(curve[0]["loss"].as_f64().unwrap() > 5.0 * curve[59]["loss"].as_f64().unwrap(), "{report}");
+    }
+    let of = |codec| reports.iter().find(|report| report["codec"] == codec).unwrap();
+    assert_ne!(of("sign")["weights_hash"], of("none")["weights_hash"]);
+    let again = compression(&["--ranks", "2", "--compress", "sign"]);
+    assert_eq!(again.len(), 2, "the exact one is beside it");
+    assert_eq!(again[1]["weights_hash"], of("sign")["weights_hash"]);
+}
+
+#[test]
+fn compressed_training_goes_on_without_a_killed_rank() {
+    // At the end of the warm-up of 1-bit Adam, and long after.
+    for (kill, victim) in [("0@138", 0), ("2@400", 2)] {
+        let reports = compression(&["--ranks", "3", "--compress", "sign,int8", "--kill", kill]);
+        assert_eq!(reports.len(), 3);
+        let survivors: Vec<usize> = (0..3).filter(|rank| *rank != victim).collect();
+        for report in &reports {
+            assert_eq!(report["recovery"]["lost"], serde_json::json!([victim]), "{report}");
+            assert_eq!(report["recovery"]["survivors"], serde_json::json!(survivors), "{report}");
+            let step: u64 = kill.split_once('@').unwrap().1.parse().unwrap();
+            let resumed = number(&report["recovery"], "step");
+            assert!(resumed == step || resumed + 1 == step, "{kill}: from step {resumed}");
+            assert!(accuracy(report) >= 0.95, "{report}");
+            let hashes = report["weights_hash"].as_array().unwrap();
+            assert!(hashes.len() == 3 && hashes[victim].is_null(), "{report}");
+            assert_eq!(hashes[survivors[0]], hashes[survivors[1]], "{report}");
+            assert_eq!(number(report, "steps") + number(report, "warmup_steps"), 690, "{report}");
+        }
+    }
+}
+
+#[test]
+fn one_rank_trains_with_every_codec_and_sends_nothing() {
+    for report in compression(&["--ranks", "1", "--compress", "all"]) {
+        assert!(accuracy(&report) >= 0.95, "{report}");
+        assert_eq!((number(&report, "warmup_bytes"), number(&report, "bytes_on_wire")), (0, 0), "{report}");
+    }
+}
+
+#[test]
+fn a_person_reads_a_line_for_each_codec() {
+    let done = unisono(&["demo", "--ranks", "2", "--compress", "int4", "--seed", "7"]);
+    assert!(done.status.success(), "{}", done.err);
+    for codec in ["none ", "int4 "] {
+        let lines = done.out.lines().filter(|line| line.starts_with(codec) && line.contains(" 9"));
+        assert_eq!(lines.count(), 1, "{codec}\n{}", done.out);
+    }
+}
+
+#[test]
+fn a_data_set_that_cannot_be_read_and_options_that_mean_nothing_are_refused() {
+    let refused = unisono(&["demo", "--ranks", "2", "--compress", "int8", "--data", "/no/such/folder"]);
+    assert!(
+        !refused.status.success() && refused.err.contains("/no/such/folder/train-images"),
+        "{}",
+        refused.err
+    );
+    for (arguments, said) in [
+        (&["demo", "--compress", "int2"][..], "unknown codec \"int2\", one of: none, sign"),
+        (&["demo", "--compress"], "--compress"),
+        (&["demo", "--seed", "3"], "--compress"),
+        (&["demo", "--data", "x"], "--compress"),
+    ] {
+        let refused = unisono(arguments);
         assert!(refused.status.code() == Some(2) && refused.err.contains(said), "{}", refused.err);
     }
 }
