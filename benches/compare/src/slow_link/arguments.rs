@@ -12,7 +12,7 @@ use crate::plan::Size;
 /// measured takes turns in every round, and every result is checked.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "cargo xtask slow-link", version)]
-pub(crate) struct Arguments {
+pub(crate) struct SlowLinkArguments {
     /// Speeds of the link, in Gbit/s.
     #[arg(long, value_delimiter = ',', default_values_t = [1.0, 10.0, 25.0], value_parser = parse_speed)]
     pub(crate) gbit: Vec<f64>,
@@ -52,8 +52,8 @@ fn parse_speed(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    fn parse(words: &[&str]) -> Result<Arguments, clap::Error> {
-        Arguments::try_parse_from([&["slow-link"], words].concat())
+    fn parse(words: &[&str]) -> Result<SlowLinkArguments, clap::Error> {
+        SlowLinkArguments::try_parse_from([&["slow-link"], words].concat())
     }
 
     #[test]

@@ -27,12 +27,12 @@ use crate::instance::Watch;
 use crate::problem::{Problem, Result, While};
 use crate::raw::Note;
 use crate::{interruption, machine, new_folder_of_results, scheduling};
-use arguments::Arguments;
+use arguments::SlowLinkArguments;
 use gloo::Gloo;
 use model::Job;
 use network::Network;
 use ours::Ours;
-use record::{Link, Record};
+use record::{Link, SlowLinkRecord};
 
 /// What starts this part of the program.
 pub(crate) const COMMAND: &str = "slow-link";
@@ -41,7 +41,7 @@ const HOSTS: u32 = 2;
 
 /// Measures, or reports again; `words` begins with [`COMMAND`].
 pub(crate) fn run(words: impl Iterator<Item = String>) -> Result<()> {
-    let arguments = Arguments::parse_from(words);
+    let arguments = SlowLinkArguments::parse_from(words);
     if let Some(path) = &arguments.report {
         let record = report::read(path)?;
         return report::write(&record, &out(&arguments)?);
@@ -64,11 +64,16 @@ pub(crate) fn run(words: impl Iterator<Item = String>) -> Result<()> {
     Ok(())
 }
 
-fn out(arguments: &Arguments) -> Result<PathBuf> {
+fn out(arguments: &SlowLinkArguments) -> Result<PathBuf> {
     new_folder_of_results(arguments.out.clone(), "target/slow-link")
 }
 
-fn measure(arguments: &Arguments, network: &Network, out: &Path, watch: Watch<'_>) -> Result<Record> {
+fn measure(
+    arguments: &SlowLinkArguments,
+    network: &Network,
+    out: &Path,
+    watch: Watch<'_>,
+) -> Result<SlowLinkRecord> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).during(logs.display().to_string())?;
     let job = Job { hosts: HOSTS, ranks_per_host: arguments.ranks_per_host };
@@ -76,7 +81,7 @@ fn measure(arguments: &Arguments, network: &Network, out: &Path, watch: Watch<'_
     let program = program()?;
     let ours = Ours { program, job, sizes: &sizes, codecs: &arguments.codecs, logs: &logs };
     let gloo = if arguments.no_gloo { None } else { Gloo::find(&arguments.peers_dir, network, job)? };
-    let mut record = Record { facts: facts(), job, links: Vec::new() };
+    let mut record = SlowLinkRecord { facts: facts(), job, links: Vec::new() };
     for &gbit_per_s in &arguments.gbit {
         network.shape((gbit_per_s * 1e9) as u64).during("shaping the link")?;
         let mut link = Link { gbit_per_s, stream_bits_per_s: Vec::new(), samples: Vec::new() };

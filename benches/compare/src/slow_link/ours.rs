@@ -21,7 +21,7 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// A row of the bench, as far as it is of interest.
 #[derive(Debug, Deserialize)]
-struct Row {
+struct BenchRow {
     op: String,
     bytes: u64,
     median_us: f64,
@@ -43,9 +43,9 @@ pub(crate) struct Ours<'a> {
 }
 
 /// The ranks of one round; they do not outlive it.
-struct Ranks(Vec<Child>);
+struct BenchRanks(Vec<Child>);
 
-impl Drop for Ranks {
+impl Drop for BenchRanks {
     fn drop(&mut self) {
         for child in &mut self.0 {
             // One that has ended does not mind.
@@ -77,12 +77,12 @@ impl Ours<'_> {
         words
     }
 
-    fn start(&self, network: &Network, output: &Path) -> Result<Ranks> {
+    fn start(&self, network: &Network, output: &Path) -> Result<BenchRanks> {
         let log = self.logs.join("unisono.log");
         let log =
             OpenOptions::new().create(true).append(true).open(&log).during(log.display().to_string())?;
         let output = File::create(output).during(output.display().to_string())?;
-        let mut ranks = Ranks(Vec::new());
+        let mut ranks = BenchRanks(Vec::new());
         for rank in 0..self.job.ranks() {
             let host = (rank / self.job.ranks_per_host) as usize;
             let place = (rank as usize, self.job.ranks() as usize);
@@ -101,7 +101,7 @@ impl Ours<'_> {
         Ok(ranks)
     }
 
-    fn wait(&self, mut ranks: Ranks, watch: Watch<'_>) -> Result<()> {
+    fn wait(&self, mut ranks: BenchRanks, watch: Watch<'_>) -> Result<()> {
         let until = Instant::now() + ROUND_MAX;
         let at = self.logs.join("unisono.log");
         while let Some(child) = ranks.0.last_mut() {
@@ -125,8 +125,8 @@ impl Ours<'_> {
 
 fn samples(text: &str, round: u32) -> Result<Vec<Sample>> {
     let problem = |text: String| Problem::Refused(format!("unisono bench: {text}"));
-    let rows: Vec<Row> = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
-    let sample = |row: Row| {
+    let rows: Vec<BenchRow> = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
+    let sample = |row: BenchRow| {
         if row.wrong > 0 {
             return Err(problem(format!("{} of {} bytes: {} wrong", row.op, row.bytes, row.wrong)));
         }

@@ -9,7 +9,7 @@ pub(crate) const EXACT: &str = "exact";
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct SlowLinkRecord {
     /// What it was measured on.
     pub(crate) facts: Vec<(String, String)>,
     pub(crate) job: Job,

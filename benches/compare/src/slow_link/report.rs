@@ -8,7 +8,7 @@ use serde::Serialize;
 use unisono::algorithms_cli::axis::plain;
 
 use super::drawing;
-use super::record::Record;
+use super::record::SlowLinkRecord;
 use super::summary::{self, Summary};
 use crate::plan::Size;
 use crate::problem::{Problem, Result, While};
@@ -19,13 +19,13 @@ const GOALS: [(f64, &str, f64); 4] =
     [(1.0, "sign", 18.0), (1.0, "int8", 3.6), (1.0, "int4", 6.5), (10.0, "sign", 4.0)];
 const GOAL_BYTES: u64 = 64 << 20;
 
-pub(crate) fn read(path: &Path) -> Result<Record> {
+pub(crate) fn read(path: &Path) -> Result<SlowLinkRecord> {
     let text = fs::read_to_string(path).during(path.display().to_string())?;
     serde_json::from_str(&text).map_err(|error| Problem::Refused(format!("{}: {error}", path.display())))
 }
 
 /// Writes `record.json`, `summary.json`, `report.md` and a picture for each size into `out`, and prints the report.
-pub(crate) fn write(record: &Record, out: &Path) -> Result<()> {
+pub(crate) fn write(record: &SlowLinkRecord, out: &Path) -> Result<()> {
     let figures = summary::of(record);
     save(&out.join("record.json"), record)?;
     save(&out.join("summary.json"), &figures)?;
@@ -48,7 +48,7 @@ fn save(path: &Path, document: &impl Serialize) -> Result<()> {
     fs::write(path, text).during(path.display().to_string())
 }
 
-fn markdown(record: &Record, figures: &[Summary]) -> String {
+fn markdown(record: &SlowLinkRecord, figures: &[Summary]) -> String {
     let mut lines: Vec<String> =
         record.facts.iter().map(|(name, fact)| format!("* {name}: {fact}")).collect();
     let (hosts, ranks) = (record.job.hosts, record.job.ranks_per_host);

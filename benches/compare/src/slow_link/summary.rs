@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::model::{Job, Prediction, crossover_bits_per_s};
-use super::record::{Compressed, EXACT, Link, Parts, Record, Sample};
+use super::record::{Compressed, EXACT, Link, Parts, Sample, SlowLinkRecord};
 use crate::judge::median;
 use crate::systems::TORCH;
 
@@ -41,7 +41,7 @@ pub(crate) struct CodecSummary {
 }
 
 /// Every speed, size and system of the record, in the order in which they were measured.
-pub(crate) fn of(record: &Record) -> Vec<Summary> {
+pub(crate) fn of(record: &SlowLinkRecord) -> Vec<Summary> {
     let of_link =
         |link| keys(link).into_iter().map(move |(bytes, system)| summary(record.job, link, bytes, system));
     record.links.iter().flat_map(of_link).collect()
@@ -122,7 +122,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// Two speeds, two sizes, an exact all-reduce, a codec and a peer, in two rounds.
-    pub(crate) fn record() -> Record {
+    pub(crate) fn record() -> SlowLinkRecord {
         let job = Job { hosts: 2, ranks_per_host: 1 };
         let link = |gbit_per_s: f64| {
             let mut link =
@@ -145,7 +145,11 @@ pub(crate) mod tests {
             }
             link
         };
-        Record { facts: vec![("kernel".to_owned(), "x".to_owned())], job, links: vec![link(1.0), link(10.0)] }
+        SlowLinkRecord {
+            facts: vec![("kernel".to_owned(), "x".to_owned())],
+            job,
+            links: vec![link(1.0), link(10.0)],
+        }
     }
 
     #[test]
