@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use unisono::{DType, Group, ReduceOp};
 
-use crate::bench::operations::MeasuredOperation;
+use crate::bench::operations::{BenchOperation, MeasuredOperation};
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
 use crate::bench::{Algorithms, Plan, measure};
@@ -49,10 +49,12 @@ pub(crate) fn rank(kill: Option<Kill>) -> Result<()> {
     let comm = unisono::init()?;
     let mut told = Ok(());
     let plan = Plan {
-        operations: MeasuredOperation::all().collect(),
+        operations: MeasuredOperation::all().map(BenchOperation::Measured).collect(),
         sizes: SIZES_BYTES.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,
+        codecs: Vec::new(),
+        parts: false,
         algorithms: Algorithms::Cheapest,
         plot: None,
         dump: None,

@@ -244,6 +244,7 @@ mod tests {
             times_best: None,
             extra_rss_mib: None,
             wrong,
+            compressed: None,
         }
     }
 
