@@ -58,10 +58,13 @@ pub(crate) fn run(words: impl Iterator<Item = String>) -> Result<()> {
     let guard = Guard::start()?;
     let out = out(&arguments)?;
     let watch = Watch { interrupted: &interrupted, guard: &guard };
-    let record = measure(&arguments, &network, &out, watch)?;
-    report::write(&record, &out)?;
+    let job = Job { hosts: HOSTS, ranks_per_host: arguments.ranks_per_host };
+    let mut record = SlowLinkRecord { facts: facts(), job, links: Vec::new() };
+    let measured = measure(&arguments, &network, &out, watch, &mut record);
+    // What was measured before a problem is worth its tables too.
+    let reported = report::write(&record, &out);
     println!("results: {}", out.display());
-    Ok(())
+    measured.and(reported)
 }
 
 fn out(arguments: &SlowLinkArguments) -> Result<PathBuf> {
@@ -73,38 +76,35 @@ fn measure(
     network: &Network,
     out: &Path,
     watch: Watch<'_>,
-) -> Result<SlowLinkRecord> {
+    record: &mut SlowLinkRecord,
+) -> Result<()> {
     let logs = out.join("logs");
     fs::create_dir_all(&logs).during(logs.display().to_string())?;
-    let job = Job { hosts: HOSTS, ranks_per_host: arguments.ranks_per_host };
+    let (job, program) = (record.job, program()?);
     let sizes: Vec<u64> = arguments.sizes.iter().map(|size| size.0).collect();
-    let program = program()?;
     let ours = Ours { program, job, sizes: &sizes, codecs: &arguments.codecs, logs: &logs };
     let gloo = if arguments.no_gloo { None } else { Gloo::find(&arguments.peers_dir, network, job)? };
-    let mut record = SlowLinkRecord { facts: facts(), job, links: Vec::new() };
     for &gbit_per_s in &arguments.gbit {
         network.shape((gbit_per_s * 1e9) as u64).during("shaping the link")?;
-        let mut link = Link { gbit_per_s, stream_bits_per_s: Vec::new(), samples: Vec::new() };
+        record.links.push(Link { gbit_per_s, stream_bits_per_s: Vec::new(), samples: Vec::new() });
         let around = gloo.as_ref().map(|gloo| (gloo, gloo.around(&logs, watch)));
         let mut peer = around.as_ref().map(|(gloo, around)| gloo.start(around)).transpose()?;
         for round in 0..arguments.rounds {
             eprintln!("{gbit_per_s} Gbit/s: round {} of {}", round + 1, arguments.rounds);
             watch.check()?;
-            link.stream_bits_per_s.push(stream::measure(network)?);
-            // Whoever follows a pause may be slower, so the order changes.
-            if round % 2 == 0 {
-                link.samples.extend(ours.round(network, round, watch)?);
-            }
-            if let Some(peer) = &mut peer {
-                link.samples.extend(peer.round(&sizes, round)?);
-            }
-            if round % 2 == 1 {
-                link.samples.extend(ours.round(network, round, watch)?);
-            }
+            let stream_bits_per_s = stream::measure(network)?;
+            let samples = match (&mut peer, round % 2) {
+                (None, _) => ours.round(network, round, watch)?,
+                // Whoever follows may be slower, so the order changes.
+                (Some(peer), 0) => [ours.round(network, round, watch)?, peer.round(&sizes, round)?].concat(),
+                (Some(peer), _) => [peer.round(&sizes, round)?, ours.round(network, round, watch)?].concat(),
+            };
+            let Some(link) = record.links.last_mut() else { continue };
+            link.stream_bits_per_s.push(stream_bits_per_s);
+            link.samples.extend(samples);
         }
-        record.links.push(link);
     }
-    Ok(record)
+    Ok(())
 }
 
 /// The program `unisono`, built beside this one.

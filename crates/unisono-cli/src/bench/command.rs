@@ -119,6 +119,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         }
         names => Algorithms::Named(without_repeats(names)),
     };
+    let are_many = algorithms.are_compared() || codecs.len() > 1 || arguments.parts;
     let plan = Plan {
         operations: operations.clone(),
         sizes: sizes.clone(),
@@ -126,7 +127,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         op,
         codecs,
         parts: arguments.parts,
-        effort: if algorithms.are_compared() { Effort::COMPARING } else { Effort::THOROUGH },
+        effort: if are_many { Effort::COMPARING } else { Effort::THOROUGH },
         algorithms,
         plot: plot.clone(),
         dump: dump.clone(),
