@@ -386,7 +386,7 @@ mod tests {
         assert!(text.contains("4 ranks here need 8192.0 GiB"), "{text}");
         // A vector, and two generations of what each rank and each owner owes.
         let text = refused("unisono bench compressed_all_reduce --codec sign --sizes 1024G").unwrap_err();
-        assert!(text.contains("4 ranks here need 14336.") , "{text}");
+        assert!(text.contains("4 ranks here need 14336."), "{text}");
         assert_eq!(refused("unisono bench barrier --sizes 1024G"), Ok(()));
     }
 

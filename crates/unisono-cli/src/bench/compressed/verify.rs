@@ -170,7 +170,8 @@ mod tests {
         let values = Values { seed: 5, ranks: 1, dtype: DType::F32, op: None };
         let mut vector: Vec<f32> = (0..ELEMENTS as u64).map(|index| values.normal(0, index)).collect();
         let codec = codec_by_name(name).unwrap();
-        let mut state = CompressionState::with_codec(&comm, Arc::clone(&codec), DType::F32, ELEMENTS).unwrap();
+        let mut state =
+            CompressionState::with_codec(&comm, Arc::clone(&codec), DType::F32, ELEMENTS).unwrap();
         for _ in 0..calls {
             comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state).unwrap();
         }
