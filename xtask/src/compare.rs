@@ -16,8 +16,10 @@ const PACKAGES: &[(&str, &[&str])] = &[
     ("v_mpich", &["mpich==5.0.2"]),
     ("v_oneccl-cpu", &["oneccl-cpu==2022.1.2"]),
     ("v_dev", &["oneccl-devel==2022.1.2", "impi-devel"]),
-    ("venv", &["torch==2.15.0", "numpy"]),
+    (TORCH, &["torch==2.15.0", "numpy"]),
 ];
+
+pub(crate) const TORCH: &str = "venv";
 
 const SOURCES: &str = "benches/compare/peers";
 const BUILT: &str = "compare-bin";
@@ -35,7 +37,7 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
         .and_then(|()| if needs_peers { build_peers(repository, &peers) } else { Ok(()) });
     match outcome {
         Ok(()) if is_install && words.is_empty() => true,
-        Ok(()) => hand_over(repository, &peers, &words),
+        Ok(()) => hand_over(repository, &peers, &[], &words),
         Err(problem) => {
             println!("compare: {problem}");
             false
@@ -44,7 +46,7 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
 }
 
 /// As the comparison itself reads it.
-fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
+pub(crate) fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
     let flag = "--peers-dir";
     let next = words.iter().position(|word| *word == flag).and_then(|place| words.get(place + 1).copied());
     let joined = words.iter().find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
@@ -79,10 +81,8 @@ fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
     let (sources, built) = (repository.join(SOURCES), peers.join(BUILT));
     std::fs::create_dir_all(&built).map_err(|error| format!("{}: {error}", built.display()))?;
     let at = |path: &str| peers.join(path);
-    let (mpi, ccl, torch) =
-        (sources.join("mpi_rank.c"), sources.join("ccl_rank.cc"), sources.join("torch_rank.py"));
-    let newest =
-        [&mpi, &ccl, &torch, &sources.join("turns.h")].map(|file| changed(file)).into_iter().max().flatten();
+    let (mpi, ccl) = (sources.join("mpi_rank.c"), sources.join("ccl_rank.cc"));
+    let newest = [&mpi, &ccl, &sources.join("turns.h")].map(|file| changed(file)).into_iter().max().flatten();
     let is_stale = |program: &str| changed(&built.join(program)) < newest;
     let (library, more, include) = (at("v_oneccl-cpu/lib"), at("v_dev/lib"), at("v_dev/include"));
     let search = |flag: &str, folder: &Path| format!("{flag}{}", folder.display());
@@ -108,20 +108,29 @@ fn build_peers(repository: &Path, peers: &Path) -> Result<(), String> {
         command.arg("-o").arg(built.join("ccl")).args(&linked);
         succeed(command.args(["-lccl", "-lmpi", "-l:libintlc.so.5"]).args(&found))?;
     }
-    std::fs::copy(&torch, built.join("torch_rank.py"))
+    copy_torch_rank(repository, peers)
+}
+
+/// What torch's ranks run needs no compiler.
+pub(crate) fn copy_torch_rank(repository: &Path, peers: &Path) -> Result<(), String> {
+    let (name, built) = ("torch_rank.py", peers.join(BUILT));
+    std::fs::create_dir_all(&built)
+        .and_then(|()| std::fs::copy(repository.join(SOURCES).join(name), built.join(name)))
         .map(drop)
-        .map_err(|error| format!("torch_rank.py: {error}"))
+        .map_err(|error| format!("{name}: {error}"))
 }
 
 fn changed(file: &Path) -> Option<SystemTime> {
     std::fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
-/// Builds the comparison and becomes it, so that Ctrl-C reaches the one who cleans up.
-fn hand_over(repository: &Path, peers: &Path, words: &[&str]) -> bool {
+/// Builds the comparison and `more` packages, and becomes the comparison, so that Ctrl-C reaches the one who cleans up.
+pub(crate) fn hand_over(repository: &Path, peers: &Path, more: &[&str], words: &[&str]) -> bool {
     let cargo = env!("CARGO");
-    let build = ["build", "--release", "--package", "unisono-compare", "--bins"];
-    if let Err(problem) = succeed(Command::new(cargo).args(build).current_dir(repository)) {
+    let mut build = Command::new(cargo);
+    build.args(["build", "--release", "--package", "unisono-compare", "--bins"]);
+    build.args(more.iter().flat_map(|package| ["--package", package]));
+    if let Err(problem) = succeed(build.current_dir(repository)) {
         println!("compare: {problem}");
         return false;
     }

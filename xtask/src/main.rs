@@ -1,7 +1,7 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask converge` what compressed
-//! gradients cost in accuracy, `cargo xtask fuzz` feeds every parser fuzzed bytes, `cargo xtask soak` fails the ranks
-//! of real jobs.
+//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces
+//! over shaped links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every
+//! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -9,6 +9,7 @@
 mod compare;
 mod converge;
 mod fuzz;
+mod slow_link;
 mod soak;
 mod test;
 mod tidy;
@@ -30,6 +31,8 @@ usage: cargo xtask <command>
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
+  slow-link [options]
+         exact and compressed all-reduces between two hosts with a slow link, beside torch's Gloo; needs root
 ";
 
 fn main() -> ExitCode {
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         ["converge", options @ ..] => converge::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
+        ["slow-link", options @ ..] => slow_link::run(repository(), options),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::from(2);

@@ -69,7 +69,7 @@ pub(crate) fn measure(
     };
     let namespace = Namespace::create(configuration.congestion)?;
     let scheduled = scheduling::entering(configuration.scheduling);
-    let entering = [namespace.entering(), scheduled.clone()].concat();
+    let hosts = [[namespace.entering(), scheduled.clone()].concat()];
     let slot = |system| Slot { system, instance: None, failed_starts: 0, lost: BTreeSet::new() };
     let mut measurement = Measurement {
         arguments,
@@ -78,7 +78,7 @@ pub(crate) fn measure(
         slots: systems.iter().map(|system| slot(*system)).collect(),
         around: Surroundings {
             ranks: configuration.ranks,
-            entering: &entering,
+            hosts: &hosts,
             logs,
             watch,
             start_max: Duration::from_secs(arguments.start_timeout_s),

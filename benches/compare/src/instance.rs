@@ -50,8 +50,9 @@ impl Watch<'_> {
 #[derive(Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) ranks: u32,
-    /// Before the system's command: namespace and scheduling.
-    pub(crate) entering: &'a [String],
+    /// For each host the words before the system's command: namespace and scheduling. Every host has the same number
+    /// of ranks, in order; a launcher runs on the first.
+    pub(crate) hosts: &'a [Vec<String>],
     /// Where what systems print goes, one file each.
     pub(crate) logs: &'a Path,
     pub(crate) watch: Watch<'a>,
@@ -120,18 +121,20 @@ impl Instance {
             Start::EachRank => around.ranks,
         };
         let ranks = around.ranks.to_string();
-        let words = around.entering.iter().chain(&system.command).map(|word| word.replace("{ranks}", &ranks));
-        let words: Vec<String> = words.collect();
+        let ranks_per_host = around.ranks / around.hosts.len() as u32;
         // What ranks started by hand on one host have in common: the folder is theirs alone.
         let job = self.folder.path().to_string_lossy().into_owned();
         for rank in 0..processes {
+            let host = &around.hosts[(rank / ranks_per_host) as usize];
+            let words = host.iter().chain(&system.command).map(|word| word.replace("{ranks}", &ranks));
+            let words: Vec<String> = words.collect();
             let mut program = Program::new(&words[0]);
             program.args(&words[1..]).arg(self.folder.path());
             program.envs(system.environment.iter().map(|(key, value)| (key, value)));
             if system.start == Start::EachRank {
-                let rank = rank.to_string();
-                program.env("RANK", &rank).env("WORLD_SIZE", &ranks).env("UNISONO_JOB", &job);
-                program.env("LOCAL_RANK", &rank).env("LOCAL_WORLD_SIZE", &ranks);
+                program.env("RANK", rank.to_string()).env("WORLD_SIZE", &ranks).env("UNISONO_JOB", &job);
+                program.env("LOCAL_RANK", (rank % ranks_per_host).to_string());
+                program.env("LOCAL_WORLD_SIZE", ranks_per_host.to_string());
             }
             let out = log.try_clone().during("the log")?;
             let err = log.try_clone().during("the log")?;

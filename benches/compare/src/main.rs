@@ -13,6 +13,7 @@ mod instance;
 mod judge;
 mod machine;
 mod namespace;
+mod picture;
 mod plan;
 mod plot;
 mod probe;
@@ -21,6 +22,7 @@ mod processes;
 mod raw;
 mod report;
 mod scheduling;
+mod slow_link;
 mod systems;
 
 use std::fs;
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         Some(word) if word == probe::SERVER => probe::serve(),
         Some(word) if word == busy_loops::SERVER => busy_loops::serve(),
         Some(word) if word == guard::SERVER => guard::serve(),
+        Some(word) if word == slow_link::stream::RECEIVER => slow_link::stream::receive(),
+        Some(word) if word == slow_link::stream::SENDER => slow_link::stream::send(),
+        Some(word) if word == slow_link::COMMAND => slow_link::run(std::env::args().skip(1)),
         _ => run(&Arguments::parse()),
     };
     match outcome {
@@ -65,10 +70,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         let record = read_all(&arguments.report)?;
         return report::write(&record, arguments.rounds, &folder_of_results(arguments)?);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
-    }
+    let interrupted = interruption()?;
     let (systems, plan) = (chosen_systems(arguments)?, plan(arguments)?);
     let out = folder_of_results(arguments)?;
     let _machine = scheduling::lock_machine()?;
@@ -87,6 +89,15 @@ fn run(arguments: &Arguments) -> Result<()> {
     let reported = report::write(&recorder.record, arguments.rounds, &out);
     println!("results: {}", out.display());
     measured.and(reported)
+}
+
+/// Becomes true when the user wants the run to end.
+fn interruption() -> Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, interrupted.clone()).during("noticing signals")?;
+    }
+    Ok(interrupted)
 }
 
 fn measure(
@@ -172,8 +183,13 @@ fn read_all(files: &[PathBuf]) -> Result<Record> {
 }
 
 fn folder_of_results(arguments: &Arguments) -> Result<PathBuf> {
+    new_folder_of_results(arguments.out.clone(), "target/compare")
+}
+
+/// The folder that the user names, or a new one in `parent`.
+fn new_folder_of_results(named: Option<PathBuf>, parent: &str) -> Result<PathBuf> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let out = arguments.out.clone().unwrap_or_else(|| Path::new("target/compare").join(seconds.to_string()));
+    let out = named.unwrap_or_else(|| Path::new(parent).join(seconds.to_string()));
     fs::create_dir_all(&out).during(out.display().to_string())?;
     Ok(out)
 }

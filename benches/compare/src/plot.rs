@@ -1,30 +1,21 @@
 //! A picture per configuration: for each operation, time against size, and below it bus bandwidth against size; one
 //! line per system.
 
-use std::fmt::Display;
 use std::path::Path;
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
-use unisono::algorithms_cli::axis::{COLOURS, FONT, plain, power_of_two, range};
+use unisono::algorithms_cli::axis::power_of_two;
 use unisono_compare::ComparedOperation;
 
+use crate::picture::{Line, OURS, Panel, chart, legend, undrawn};
 use crate::plan::Configuration;
-use crate::problem::{Problem, Result};
+use crate::problem::Result;
 use crate::report::Judged;
 
 const PANEL_WIDTH: u32 = 460;
 const PANEL_HEIGHT: u32 = 320;
 const COLUMNS_MAX: usize = 3;
 const HEAD_HEIGHT: u32 = 80;
-const LEGEND_STEP: i32 = 150;
-/// What the names of our own systems begin with.
-const OURS: &str = "unisono";
-
-fn colour(index: usize) -> RGBColor {
-    let (red, green, blue) = COLOURS[index % COLOURS.len()];
-    RGBColor(red, green, blue)
-}
 
 /// What a panel's vertical axis is.
 #[derive(Clone, Copy)]
@@ -49,9 +40,6 @@ impl Axis {
     }
 }
 
-/// One system's points in a panel: the binary logarithm of the size, and the value.
-type Line = Vec<(f64, f64)>;
-
 /// Draws what was measured; nothing when that is nothing with a size.
 pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path) -> Result<()> {
     let measured: Vec<&Judged> =
@@ -71,7 +59,7 @@ pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path
     let root = SVGBackend::new(path, size).into_drawing_area();
     root.fill(&WHITE).map_err(|error| undrawn(path, &error))?;
     let (head, body) = root.split_vertically(HEAD_HEIGHT);
-    legend(&head, configuration, &systems).map_err(|error| undrawn(path, &error))?;
+    legend(&head, title(configuration), &systems).map_err(|error| undrawn(path, &error))?;
     let panels = body.split_evenly((2 * rows, columns));
     for (index, &operation) in operations.iter().enumerate() {
         let (row, column) = (index / columns, index % columns);
@@ -79,14 +67,20 @@ pub(crate) fn draw(configuration: Configuration, judged: &[&Judged], path: &Path
             let panel = &panels[(2 * row + below) * columns + column];
             let of_it = measured.iter().filter(|one| one.cell.operation == operation);
             let lines = lines(&of_it.copied().collect::<Vec<_>>(), &systems, axis);
-            chart(panel, operation, axis, &systems, &lines).map_err(|error| undrawn(path, &error))?;
+            let around = Panel {
+                caption: operation.name(),
+                below: "bytes",
+                label: &power_of_two,
+                beside: axis.title(),
+            };
+            chart(panel, &around, &systems, &lines).map_err(|error| undrawn(path, &error))?;
         }
     }
     root.present().map_err(|error| undrawn(path, &error))
 }
 
-fn undrawn(path: &Path, error: &dyn Display) -> Problem {
-    Problem::Refused(format!("{}: {error}", path.display()))
+fn title(Configuration { ranks, scheduling, congestion }: Configuration) -> String {
+    format!("{ranks} ranks over TCP on one host, {scheduling} scheduling, {congestion}")
 }
 
 /// Ours first, so that they keep their colours from picture to picture.
@@ -104,69 +98,10 @@ fn lines(cells: &[&Judged], systems: &[&str], axis: Axis) -> Vec<Line> {
             let value = axis.value(one.cell.operation, one.configuration.ranks, one.cell.bytes, time_us);
             ((one.cell.bytes as f64).log2(), value)
         });
-        points.filter(|(_, value)| value.is_finite()).collect()
+        let measured = points.filter(|(_, value)| value.is_finite()).collect();
+        Line { measured, predicted: Vec::new() }
     };
     systems.iter().map(line).collect()
-}
-
-/// Ours are thicker.
-fn style(index: usize, name: &str) -> ShapeStyle {
-    let is_ours = name.starts_with(OURS);
-    colour(index).stroke_width(if is_ours { 3 } else { 1 })
-}
-
-type Drawn<'a> = std::result::Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
-
-fn legend<'a>(
-    area: &DrawingArea<SVGBackend<'a>, Shift>,
-    configuration: Configuration,
-    systems: &[&str],
-) -> Drawn<'a> {
-    let Configuration { ranks, scheduling, congestion } = configuration;
-    let title = format!("{ranks} ranks over TCP on one host, {scheduling} scheduling, {congestion}");
-    area.draw(&Text::new(title, (16, 10), (FONT, 18)))?;
-    let (width, _) = area.dim_in_pixel();
-    let per_row = (width as i32 / LEGEND_STEP).max(1) as usize;
-    for (index, name) in systems.iter().enumerate() {
-        let left = 16 + LEGEND_STEP * (index % per_row) as i32;
-        let top = 40 + 18 * (index / per_row) as i32;
-        area.draw(&PathElement::new(vec![(left, top + 6), (left + 26, top + 6)], style(index, name)))?;
-        area.draw(&Text::new((*name).to_owned(), (left + 32, top), (FONT, 13)))?;
-    }
-    Ok(())
-}
-
-fn chart<'a>(
-    area: &DrawingArea<SVGBackend<'a>, Shift>,
-    operation: ComparedOperation,
-    axis: Axis,
-    systems: &[&str],
-    lines: &[Line],
-) -> Drawn<'a> {
-    let points = || lines.iter().flatten();
-    let (left, right) = range(points().map(|point| point.0));
-    let (low, high) = range(points().map(|point| point.1));
-    let mut chart = ChartBuilder::on(area)
-        .caption(operation.name(), (FONT, 15))
-        .margin(10)
-        .x_label_area_size(36)
-        .y_label_area_size(62)
-        .build_cartesian_2d(left - 0.5..right + 0.5, (low / 1.3..high * 1.3).log_scale())?;
-    chart
-        .configure_mesh()
-        .light_line_style(WHITE.mix(0.0))
-        .x_labels(8)
-        .x_label_formatter(&|exponent| power_of_two(*exponent))
-        .y_label_formatter(&|value| plain(*value))
-        .x_desc("bytes")
-        .y_desc(axis.title())
-        .draw()?;
-    for (index, (name, line)) in systems.iter().zip(lines).enumerate() {
-        chart.draw_series(LineSeries::new(line.iter().copied(), style(index, name)))?;
-        let dot = |point: &(f64, f64)| Circle::new(*point, 3, colour(index).filled());
-        chart.draw_series(line.iter().map(dot))?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

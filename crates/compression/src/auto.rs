@@ -7,9 +7,9 @@ use unisono_communicator::{
     Site, log, zeroed,
 };
 
-use crate::collectives::host_kernels;
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
+use crate::kernels::HostKernels;
 use crate::state::CompressionState;
 
 /// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
@@ -94,7 +94,7 @@ fn measure(scope: &dyn Scope, state: &CompressionState, site: Site) -> Result<[f
     let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut bytes)[..elements * state.dtype.bytes()];
     let mut vector = Elements::new(float, [bytes]);
     let mut sample = CompressionState::with_codec(scope, state.codec.clone(), state.dtype, elements)?;
-    let kernels = host_kernels(scope, elements);
+    let kernels = HostKernels::of_call(scope.group(), elements);
     let mut best = [f64::INFINITY; 2];
     for round in 0..=ROUNDS {
         let times = [

@@ -4,7 +4,6 @@ use unisono_communicator::{
     CallOptions, Collective, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp,
     Result, Scope, Site,
 };
-use unisono_kernels::{Kernels, Stores, Threads};
 
 use crate::auto;
 use crate::elements::{Elements, FloatType};
@@ -165,18 +164,7 @@ fn within(
         state.end_call(LastCall::Exact);
         return Ok(());
     }
-    let kernels = host_kernels(scope, vector.count());
+    let kernels = HostKernels::of_call(scope.group(), vector.count());
     let weight = weight(op, scope.group().size())?;
     exchange::run(scope, &kernels, vector, weight, state, site)
-}
-
-/// The processor's kernels for a call over so many elements. More threads than one only where each rank of this host
-/// has more cores than one.
-pub(crate) fn host_kernels(scope: &dyn Scope, elements: usize) -> HostKernels {
-    let group = scope.group();
-    let own_host = group.hosts()[group.rank() as usize];
-    let neighbours = group.hosts().iter().filter(|host| **host == own_host).count();
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let threads = if cores >= 2 * neighbours { Threads::Pool } else { Threads::One };
-    HostKernels(Kernels::best().with_stores(Stores::of_call(elements)).with_threads(threads))
 }

@@ -1,9 +1,9 @@
 //! What codecs need of the kernels, wherever the memory of a call lies: one implementation for each kind of device.
 
-use unisono_communicator::{Buffer, BufferMut, Error, Result, Segments, SegmentsMut};
+use unisono_communicator::{Buffer, BufferMut, Error, Group, Result, Segments, SegmentsMut};
 use unisono_kernels::{
     GlobalSignPart, IntFormat, IntPart, IntPartMut, Kernels, Residual, Rounding, SignPart, SignPartMut,
-    sign_words,
+    Stores, Threads, sign_words,
 };
 
 /// The error feedback of an encoder.
@@ -96,6 +96,18 @@ pub trait CodecKernels: Send + Sync {
 /// The kernels of the processor, on host memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostKernels(pub Kernels);
+
+impl HostKernels {
+    /// Those of a call of `group` over so many elements. More threads than one only where each rank of this host has
+    /// more cores than one.
+    pub fn of_call(group: &Group, elements: usize) -> HostKernels {
+        let own_host = group.hosts()[group.rank() as usize];
+        let neighbours = group.hosts().iter().filter(|host| **host == own_host).count();
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = if cores >= 2 * neighbours { Threads::Pool } else { Threads::One };
+        HostKernels(Kernels::best().with_stores(Stores::of_call(elements)).with_threads(threads))
+    }
+}
 
 /// Elements that [`CodecKernels::bf16_reduce_encode`] sums at a time: they stay in the first cache.
 const SUMMED_ELEMENTS: usize = 4 * unisono_kernels::reference::BF16_BLOCK;

@@ -2,14 +2,16 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
 use unisono::algorithms_cli::sizes::parse_size;
-use unisono::{DType, ReduceOp};
+use unisono::compression::{Codec, codec_by_name};
+use unisono::{DType, Error, ReduceOp};
 
-use crate::bench::operations::MeasuredOperation;
+use crate::bench::operations::BenchOperation;
 use crate::demo::{Kill, Method, Methods};
 use crate::problem::{Problem, Result};
 use crate::run::cores::Binding;
@@ -133,9 +135,9 @@ pub(crate) struct BenchArguments {
     #[command(subcommand)]
     pub(crate) command: Option<BenchCommands>,
     /// What to measure, with commas between: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce,
-    /// gather, scatter, barrier, sendrecv.
+    /// gather, scatter, barrier, sendrecv, compressed_all_reduce.
     #[arg(required = true, value_delimiter = ',', value_name = "OP")]
-    pub(crate) operations: Vec<MeasuredOperation>,
+    pub(crate) operations: Vec<BenchOperation>,
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
@@ -147,9 +149,16 @@ pub(crate) struct BenchArguments {
     #[arg(long, default_value_t = DType::F32)]
     pub(crate) dtype: DType,
     /// How all_reduce, reduce_scatter and reduce combine elements: sum, prod, avg, min, max, bit_and, bit_or, bit_xor
-    /// [default: sum].
+    /// [default: sum; compressed_all_reduce: avg].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
+    /// How compressed_all_reduce encodes elements: sign, sign-rms, int8, int4, bf16; several with commas are measured in
+    /// turns [default: sign].
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_codec)]
+    pub(crate) codec: Vec<Arc<dyn Codec>>,
+    /// Measure also what a compressed_all_reduce consists of, each part alone: encode, exchange, reduce, expand.
+    #[arg(long)]
+    pub(crate) parts: bool,
     /// The algorithm, by its name in `unisono algo list`; several names with commas are measured in turns; auto: the
     /// one with the lowest predicted cost; all: every one that fits, in turns.
     #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
@@ -211,6 +220,13 @@ pub(crate) struct DoctorArguments {
 /// The longest time in seconds that an option can name, some 30 years.
 const SECONDS_MAX: f64 = 1e9;
 
+fn parse_codec(text: &str) -> Result<Arc<dyn Codec>, String> {
+    codec_by_name(text).map_err(|error| match error {
+        Error::InvalidArgument { problem, .. } => problem,
+        other => other.to_string(),
+    })
+}
+
 fn parse_switch(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),
@@ -268,6 +284,11 @@ mod tests {
             ("unisono algo", "a command is missing, one of: list, show, verify, price"),
             ("unisono bench all_reduce,fold", "one of: all_reduce, reduce_scatter"),
             ("unisono bench", "missing: <OP>"),
+            (
+                "unisono bench compressed_all_reduce --codec int9",
+                "--codec: \"int9\" is not one of sign, sign-rms, int8",
+            ),
+            ("unisono bench compressed_all_reduce --codec int9", "did you mean \"int8\"?"),
             ("unisono bench all_reduce --dtype f31", "one of: f64, f32"),
             ("unisono bench all_reduce --op plus", "one of: sum, prod"),
             ("unisono bench all_reduce --sizes 64,1X", "K, M or G"),

@@ -1,6 +1,7 @@
-//! Hosts that this machine plays: network namespaces at one bridge, whose links can be cut. Needs root and iproute2.
+//! Hosts that this machine plays: network namespaces at one bridge, whose links can be cut and slowed down. Needs root
+//! and iproute2.
 //!
-//! `benches/soak` includes this file too.
+//! `benches/soak` and `benches/compare` include this file too.
 
 #![allow(dead_code, reason = "every user takes its own part")]
 
@@ -13,9 +14,21 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Waits until its input ends, however that comes about, and removes the secret and all namespaces. What is connected
-/// to the bridge goes with the bridge's namespace.
-const GUARD: &str = "read -r line; rm -f -- \"$1\"; shift; for name; do ip netns delete \"$name\"; done";
+/// Waits until its input ends, however that comes about, and removes the secret and all namespaces with the processes
+/// in them. What is connected to the bridge goes with the bridge's namespace.
+const GUARD: &str = "read -r line; rm -f -- \"$1\"; shift
+for name; do
+  ip netns pids \"$name\" | while read -r pid; do kill -KILL \"$pid\"; done
+  ip netns delete \"$name\"
+done";
+
+/// The name of a host's link.
+pub(crate) const INTERFACE: &str = "port";
+
+/// A shaped host may send this long at the full speed of the machine before the shaping begins, ...
+const BUCKET_US: u64 = 200;
+/// ... and this much at least: with less it does not reach the rate.
+const BUCKET_BYTES_MIN: u64 = 128 << 10;
 
 const SECRET_BYTES: usize = 32;
 
@@ -86,14 +99,14 @@ impl Network {
         write_secret(&self.secret_file)?;
         let (name, switch) = (&self.name, switch(&self.name));
         let mut ports = String::from("link add bridge type bridge\nlink set bridge up\n");
-        ip(&["netns", "add", &switch], "")?;
+        run("ip", &["netns", "add", &switch], "")?;
         for host in 0..self.hosts {
             let namespace = namespace(name, host);
-            ip(&["netns", "add", &namespace], "")?;
+            run("ip", &["netns", "add", &namespace], "")?;
             ports += &format!("link add port{host} type veth peer name port netns {namespace}\n");
             ports += &format!("link set port{host} master bridge up\n");
         }
-        ip(&["-n", &switch, "-batch", "-"], &ports)?;
+        run("ip", &["-n", &switch, "-batch", "-"], &ports)?;
         for host in 0..self.hosts {
             let address = Network::address(host);
             let lines = format!("link set lo up\naddress add {address}/24 dev port\nlink set port up\n");
@@ -107,10 +120,16 @@ impl Network {
         Ipv4Addr::new(10, 0, 0, host as u8 + 1)
     }
 
+    /// The words before a command that is to run on a host. The process becomes that of the command.
+    pub(crate) fn entering(&self, host: usize) -> [String; 4] {
+        ["ip".to_owned(), "netns".to_owned(), "exec".to_owned(), namespace(&self.name, host)]
+    }
+
     /// Runs a program on a host. The child is the program itself.
     pub(crate) fn command(&self, host: usize, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &namespace(&self.name, host)]).arg(program);
+        let [first, rest @ ..] = self.entering(host);
+        let mut command = Command::new(first);
+        command.args(rest).arg(program);
         command
     }
 
@@ -131,6 +150,16 @@ impl Network {
             .env("UNISONO_SECRET_FILE", &self.secret_file)
             .env("UNISONO_HOST_ID", host.to_string());
         command
+    }
+
+    /// From now on every host sends at most so many bits per second (`tc-tbf(8)`).
+    pub(crate) fn shape(&self, bits_per_s: u64) -> io::Result<()> {
+        let bucket_bytes = (bits_per_s / 8 * BUCKET_US / 1_000_000).max(BUCKET_BYTES_MIN);
+        let line = format!(
+            "qdisc replace dev port root tbf rate {bits_per_s}bit burst {bucket_bytes} latency 50ms\n"
+        );
+        let all = || 0..self.hosts;
+        all().try_for_each(|host| run("tc", &["-n", &namespace(&self.name, host), "-batch", "-"], &line))
     }
 
     /// Cuts a host off from all others.
@@ -162,11 +191,11 @@ impl Network {
     }
 
     fn on_switch(&self, lines: &str) -> io::Result<()> {
-        ip(&["-n", &switch(&self.name), "-batch", "-"], lines)
+        run("ip", &["-n", &switch(&self.name), "-batch", "-"], lines)
     }
 
     fn on_host(&self, host: usize, lines: &str) -> io::Result<()> {
-        ip(&["-n", &namespace(&self.name, host), "-batch", "-"], lines)
+        run("ip", &["-n", &namespace(&self.name, host), "-batch", "-"], lines)
     }
 }
 
@@ -192,9 +221,9 @@ fn write_secret(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(&secret)
 }
 
-/// Runs `ip` with these words and this input.
-fn ip(words: &[&str], input: &str) -> io::Result<()> {
-    let mut child = Command::new("ip")
+/// Runs a program with these words and this input.
+fn run(program: &str, words: &[&str], input: &str) -> io::Result<()> {
+    let mut child = Command::new(program)
         .args(words)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
@@ -208,5 +237,5 @@ fn ip(words: &[&str], input: &str) -> io::Result<()> {
         return Ok(());
     }
     let text = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("ip {}: {}", words.join(" "), text.trim().replace('\n', ", "))))
+    Err(io::Error::other(format!("{program} {}: {}", words.join(" "), text.trim().replace('\n', ", "))))
 }

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use unisono::{Collective, Communicator, ReduceOp};
+use unisono::compression::{Codec, SignL1, residual_bytes};
+use unisono::{Collective, Communicator, DType, ReduceOp};
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
-use super::operations::MeasuredOperation;
+use super::operations::{BenchOperation, MeasuredOperation};
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
 use super::{Algorithms, Plan, kernels, measure, plot};
@@ -42,12 +43,24 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
 
 /// The arguments of a rank: the same bench without the number of ranks, so that it joins the job it is started in.
 fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
-    let BenchArguments { command: _, operations, ranks: _, sizes, dtype, op, algorithm, plot, dump, json } =
-        arguments;
+    let BenchArguments {
+        command: _,
+        operations,
+        ranks: _,
+        sizes,
+        dtype,
+        op,
+        codec,
+        parts,
+        algorithm,
+        plot,
+        dump,
+        json,
+    } = arguments;
     let list = |items: Vec<String>| items.join(",");
     let mut words: Vec<OsString> = vec![
         "bench".into(),
-        list(operations.iter().map(MeasuredOperation::to_string).collect()).into(),
+        list(operations.iter().map(BenchOperation::to_string).collect()).into(),
         "--sizes".into(),
         list(sizes.iter().map(u64::to_string).collect()).into(),
         "--dtype".into(),
@@ -57,6 +70,15 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     ];
     if let Some(op) = op {
         words.extend(["--op".into(), op.name().into()]);
+    }
+    if !codec.is_empty() {
+        words.extend([
+            "--codec".into(),
+            list(codec.iter().map(|codec| codec.name().to_owned()).collect()).into(),
+        ]);
+    }
+    if *parts {
+        words.push("--parts".into());
     }
     if let Some(plot) = plot {
         words.extend(["--plot".into(), plot.into()]);
@@ -72,7 +94,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
 
 fn plan(arguments: &BenchArguments) -> Result<Plan> {
     let BenchArguments { operations, sizes, dtype, op, algorithm, plot, dump, .. } = arguments;
-    let reduces = operations.iter().any(|operation| operation.reduces());
+    let reduces = operations.iter().any(|operation| operation.like().reduces());
     match op {
         Some(op) if !reduces => {
             let names: Vec<_> =
@@ -82,6 +104,7 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         }
         _ => {}
     }
+    let codecs = codecs(arguments)?;
     let op = op.unwrap_or(ReduceOp::Sum);
     if reduces && !op.accepts(*dtype) {
         let fitting = ReduceOp::PLAIN.iter().filter(|op| op.accepts(*dtype));
@@ -96,26 +119,61 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         }
         names => Algorithms::Named(without_repeats(names)),
     };
+    let are_many = algorithms.are_compared() || codecs.len() > 1 || arguments.parts;
     let plan = Plan {
         operations: operations.clone(),
         sizes: sizes.clone(),
         dtype: *dtype,
         op,
-        effort: if algorithms.are_compared() { Effort::COMPARING } else { Effort::THOROUGH },
+        codecs,
+        parts: arguments.parts,
+        effort: if are_many { Effort::COMPARING } else { Effort::THOROUGH },
         algorithms,
         plot: plot.clone(),
         dump: dump.clone(),
     };
     if let (Some(plot), false) =
-        (plot, operations.iter().any(|one| one.has_size()) && sizes.iter().any(|&size| size > 0))
+        (plot, operations.iter().any(|one| one.like().has_size()) && sizes.iter().any(|&size| size > 0))
     {
         let problem = format!("--plot {}: nothing that has a size is measured", plot.display());
         return Err(Problem::usage(problem));
     }
-    for (&operation, name) in plan.named() {
+    for (operation, name) in plan.named() {
         algorithm_exists(operation, name)?;
     }
     Ok(plan)
+}
+
+/// The codecs to measure, each once. Everything that only compressed calls have, or cannot have, is checked here.
+fn codecs(arguments: &BenchArguments) -> Result<Vec<Arc<dyn Codec>>> {
+    let BenchArguments { operations, dtype, op, codec, parts, .. } = arguments;
+    let compressed = BenchOperation::CompressedAllReduce;
+    if !operations.contains(&compressed) {
+        return match (codec.first(), parts) {
+            (Some(codec), _) => {
+                Err(Problem::usage(format!("--codec {}: only for {compressed}", codec.name())))
+            }
+            (None, true) => Err(Problem::usage(format!("--parts: only for {compressed}"))),
+            (None, false) => Ok(Vec::new()),
+        };
+    }
+    if *dtype != DType::F32 {
+        return Err(Problem::usage(format!("{compressed} is measured on f32, not on {dtype}")));
+    }
+    // Calls follow each other in place, and sums of sums leave the range of f32.
+    if let Some(op) = op.filter(|op| *op != ReduceOp::Avg) {
+        return Err(Problem::usage(format!("{compressed} is measured with avg, not with {op}")));
+    }
+    let mut once: Vec<Arc<dyn Codec>> = Vec::new();
+    for codec in codec {
+        if !once.iter().any(|one| one.tag() == codec.tag()) {
+            once.push(codec.clone());
+        }
+    }
+    if once.is_empty() {
+        once.push(Arc::new(SignL1::default()));
+    }
+    Ok(once)
 }
 
 fn without_repeats(names: &[&str]) -> Vec<Arc<str>> {
@@ -130,16 +188,16 @@ fn without_repeats(names: &[&str]) -> Vec<Arc<str>> {
 
 impl Plan {
     /// Every operation with every algorithm that is asked for by name.
-    fn named(&self) -> impl Iterator<Item = (&MeasuredOperation, &str)> {
+    fn named(&self) -> impl Iterator<Item = (BenchOperation, &str)> {
         let names = match &self.algorithms {
             Algorithms::Named(names) => &names[..],
             Algorithms::Cheapest | Algorithms::All => &[],
         };
-        self.operations.iter().flat_map(move |operation| names.iter().map(move |name| (operation, &**name)))
+        self.operations.iter().flat_map(move |&operation| names.iter().map(move |name| (operation, &**name)))
     }
 }
 
-fn algorithm_exists(operation: MeasuredOperation, name: &str) -> Result<()> {
+fn algorithm_exists(operation: BenchOperation, name: &str) -> Result<()> {
     let collective = operation.collective();
     let (registry, widest) = (Registry::built_in(), Shape::new(Shape::RANKS_MAX));
     let nearest = match collective.map(|collective| Choice::named(&registry, collective, name, &widest)) {
@@ -170,13 +228,8 @@ fn algorithms_fit(plan: &Plan, ranks: u32) -> Result<()> {
 fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
     let available = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_bytes(&text));
     let Some((size, available)) = plan.sizes.iter().max().zip(available) else { return Ok(()) };
-    let buffers = |operation: &MeasuredOperation| match operation.collective() {
-        Some(Collective::AllReduce | Collective::Broadcast) => 1,
-        _ if operation.has_size() => 2,
-        _ => 0,
-    };
-    let buffers: u64 = plan.operations.iter().map(buffers).max().unwrap_or(0);
-    let needed = size.saturating_mul(buffers).saturating_mul(ranks.into());
+    let needed = plan.operations.iter().map(|operation| bytes_of_rank(plan, *operation, *size, ranks)).max();
+    let needed = needed.unwrap_or(0).saturating_mul(ranks.into());
     if needed <= available {
         return Ok(());
     }
@@ -186,6 +239,25 @@ fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
         gib(needed),
         gib(available)
     )))
+}
+
+/// What a rank needs for calls of `size` bytes.
+fn bytes_of_rank(plan: &Plan, operation: BenchOperation, size: u64, ranks: u32) -> u64 {
+    let buffers = match (operation, operation.collective()) {
+        (BenchOperation::CompressedAllReduce, _) => {
+            let elements = size as usize / size_of::<f32>();
+            let of_codec = |codec: &Arc<dyn Codec>| {
+                size.saturating_add(residual_bytes(&**codec, elements, 0, ranks as usize))
+            };
+            // To measure the parts takes as much again.
+            let times = if plan.parts { 2 } else { 1 };
+            return plan.codecs.iter().map(of_codec).fold(0, u64::saturating_add).saturating_mul(times);
+        }
+        (_, Some(Collective::AllReduce | Collective::Broadcast)) => 1,
+        (operation, _) if operation.like().has_size() => 2,
+        _ => 0,
+    };
+    size.saturating_mul(buffers)
 }
 
 /// The memory that processes can have, by /proc/meminfo.
@@ -202,8 +274,8 @@ fn remarks(plan: &Plan, ranks: u32) -> Vec<String> {
             "# one rank: nothing is sent, and no algorithm runs; -n 2 measures between ranks".to_owned(),
         );
     }
-    for operation in plan.operations.iter().filter(|operation| operation.has_size()) {
-        let least = operation.shares(ranks) * plan.dtype.bytes() as u64;
+    for operation in plan.operations.iter().filter(|operation| operation.like().has_size()) {
+        let least = operation.like().shares(ranks) * plan.dtype.bytes() as u64;
         let small: Vec<String> =
             plan.sizes.iter().filter(|&&size| size > 0 && size < least).map(u64::to_string).collect();
         if !small.is_empty() {
@@ -281,6 +353,30 @@ mod tests {
     }
 
     #[test]
+    fn a_rank_is_told_its_codecs() {
+        let asked = arguments("unisono bench compressed_all_reduce --codec int8,sign --parts");
+        let told = rank_arguments(&asked).join(" ".as_ref()).into_string().unwrap();
+        assert_eq!(format!("{:?}", arguments(&format!("unisono {told}"))), format!("{asked:?}"));
+    }
+
+    #[test]
+    fn what_compressed_calls_have_or_cannot_have_is_told() {
+        let tags = |line: &str| {
+            let plan = plan(&arguments(&format!("unisono bench {line}"))).map_err(|problem| problem.text)?;
+            Ok(plan.codecs.iter().map(|codec| codec.tag()).collect::<Vec<_>>())
+        };
+        let refused = |line: &str| -> String { tags(line).unwrap_err() };
+        assert_eq!(tags("compressed_all_reduce --op avg"), Ok(vec!["sign".to_owned()]));
+        assert_eq!(tags("compressed_all_reduce --codec bf16,bf16").map(|tags| tags.len()), Ok(1));
+        assert_eq!(tags("all_reduce").map(|tags| tags.len()), Ok(0));
+        assert_eq!(refused("all_reduce --codec int8"), "--codec int8: only for compressed_all_reduce");
+        assert_eq!(refused("all_reduce --parts"), "--parts: only for compressed_all_reduce");
+        assert!(refused("compressed_all_reduce --op sum").contains("measured with avg, not with sum"));
+        assert!(refused("compressed_all_reduce --dtype f16").contains("measured on f32, not on f16"));
+        assert!(refused("compressed_all_reduce --algorithm ring").contains("for compressed_all_reduce"));
+    }
+
+    #[test]
     fn memory_that_is_not_there_is_refused_before_anything_starts() {
         assert_eq!(available_bytes("MemTotal: 9 kB\nMemAvailable:   2048 kB\n"), Some(2 << 20));
         let refused =
@@ -288,6 +384,9 @@ mod tests {
         assert_eq!(refused("unisono bench all_reduce,all_gather --sizes 64"), Ok(()));
         let text = refused("unisono bench all_reduce,all_gather --sizes 64,1024G").unwrap_err();
         assert!(text.contains("4 ranks here need 8192.0 GiB"), "{text}");
+        // A vector, and two generations of what each rank and each owner owes.
+        let text = refused("unisono bench compressed_all_reduce --codec sign --sizes 1024G").unwrap_err();
+        assert!(text.contains("4 ranks here need 14336."), "{text}");
         assert_eq!(refused("unisono bench barrier --sizes 1024G"), Ok(()));
     }
 

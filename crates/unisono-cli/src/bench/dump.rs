@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use unisono::{DType, ReduceOp};
 
 use super::case::Case;
+use super::operations::BenchOperation;
 
 /// The file `call.json`.
 #[derive(Serialize)]
@@ -17,6 +19,9 @@ struct CallFile<'a> {
     redop: Option<&'a str>,
     root: Option<u32>,
     count: u64,
+    /// Of a compressed call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    codec: Option<&'a str>,
 }
 
 /// The folder of one row.
@@ -40,12 +45,25 @@ impl Dump {
         let redop = case.op.map(|op| op.name());
         let dtype = case.dtype.name();
         let (ranks, count) = (case.ranks, case.count);
-        let call = CallFile { op: case.operation.name(), ranks, dtype, redop, root, count };
-        let text = serde_json::to_vec_pretty(&call).map_err(io::Error::from)?;
+        self.call_file(&CallFile { op: case.operation.name(), ranks, dtype, redop, root, count, codec: None })
+    }
+
+    /// The same for a compressed mean of f32.
+    pub(crate) fn compressed_call(&self, codec: &str, rank: u32, ranks: u32, count: u64) -> io::Result<()> {
+        if rank != 0 {
+            return Ok(());
+        }
+        let (op, dtype, redop) = (BenchOperation::COMPRESSED, DType::F32.name(), Some(ReduceOp::Avg.name()));
+        self.call_file(&CallFile { op, ranks, dtype, redop, root: None, count, codec: Some(codec) })
+    }
+
+    fn call_file(&self, call: &CallFile<'_>) -> io::Result<()> {
+        let text = serde_json::to_vec_pretty(call).map_err(io::Error::from)?;
         fs::write(self.folder.join("call.json"), text)
     }
 
-    /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian.
+    /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian; of a compressed
+    /// call also the residual that it has left (`residual`) and the encoded vector (`encoded`).
     pub(crate) fn buffer(&self, rank: u32, side: &str, bytes: &[u8]) -> io::Result<()> {
         fs::write(self.folder.join(format!("rank{rank}.{side}")), bytes)
     }

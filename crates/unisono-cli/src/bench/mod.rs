@@ -2,6 +2,7 @@
 
 mod case;
 pub(crate) mod command;
+mod compressed;
 mod dump;
 mod kernels;
 pub(crate) mod operations;
@@ -19,13 +20,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use unisono::backend::AlgorithmName;
+use unisono::compression::Codec;
 use unisono::{Collectives, Communicator, DType, ReduceOp};
 
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
 use case::{Case, Memory};
 use dump::Dump;
-use operations::MeasuredOperation;
+use operations::{BenchOperation, MeasuredOperation};
 use report::Row;
 use resident::Watch;
 use timing::{Effort, time};
@@ -44,10 +46,14 @@ pub(crate) enum Algorithms {
 /// What to measure.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
-    pub(crate) operations: Vec<MeasuredOperation>,
+    pub(crate) operations: Vec<BenchOperation>,
     pub(crate) sizes: Vec<u64>,
     pub(crate) dtype: DType,
     pub(crate) op: ReduceOp,
+    /// For compressed calls.
+    pub(crate) codecs: Vec<Arc<dyn Codec>>,
+    /// Whether the parts of compressed calls are measured too.
+    pub(crate) parts: bool,
     pub(crate) algorithms: Algorithms,
     /// The file for a picture of the rows.
     pub(crate) plot: Option<PathBuf>,
@@ -57,8 +63,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// One list for each operation and size: the calls to measure in turns, which differ only in their algorithm.
-    fn cells(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Vec<Case>> {
+    /// What is measured in turns, for each operation and size.
+    fn turns(&self, comm: &dyn Communicator, forecast: &Forecast) -> Vec<Turns> {
         let (ranks, rank) = (comm.group().size(), comm.group().rank());
         let case = |operation: MeasuredOperation, size| Case {
             operation,
@@ -71,12 +77,25 @@ impl Plan {
             rank,
         };
         let sizes = |operation: MeasuredOperation| if operation.has_size() { &self.sizes[..] } else { &[0] };
-        self.operations
-            .iter()
-            .flat_map(|&operation| sizes(operation).iter().map(move |&size| case(operation, size)))
-            .map(|case| self.algorithms.apply(case, forecast))
-            .collect()
+        let of_operation = |&asked: &BenchOperation| {
+            sizes(asked.like()).iter().map(move |&size| {
+                let case = case(asked.like(), size);
+                match asked {
+                    BenchOperation::Measured(_) => Turns::Algorithms(self.algorithms.apply(case, forecast)),
+                    BenchOperation::CompressedAllReduce => Turns::Codecs { elements: case.count },
+                }
+            })
+        };
+        self.operations.iter().flat_map(of_operation).collect()
     }
+}
+
+/// The calls of one operation and size.
+enum Turns {
+    /// They differ only in their algorithm.
+    Algorithms(Vec<Case>),
+    /// A compressed call by each codec of the plan.
+    Codecs { elements: u64 },
 }
 
 impl Algorithms {
@@ -111,39 +130,56 @@ pub(crate) fn measure(
     mut report: impl FnMut(&Row, &str),
 ) -> Result<Vec<Row>> {
     let forecast = Forecast::of_group(comm.group())?;
-    let cells = plan.cells(comm, &forecast);
-    let mut memory = Memory::new(comm, &cells.concat());
+    let all = plan.turns(comm, &forecast);
+    let cases = all.iter().flat_map(|turns| match turns {
+        Turns::Algorithms(cases) => &cases[..],
+        Turns::Codecs { .. } => &[],
+    });
+    let mut memory = Memory::new(comm, &cases.cloned().collect::<Vec<_>>());
     let mut rows = Vec::new();
-    for cases in &cells {
-        let cell = Cell { comm, cases, effort: plan.effort, row: rows.len(), dump: plan.dump.as_deref() };
-        let mut measured = cell.measure(&forecast, &mut memory)?;
-        if plan.algorithms.are_compared() {
-            let best = measured.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
-            // A call on one rank can be shorter than a tick of the clock.
-            let times_best = |row: &Row| if best > 0.0 { row.median_us / best } else { 1.0 };
-            measured.iter_mut().for_each(|row| row.times_best = Some(times_best(row)));
-        }
-        for (row, case) in measured.iter().zip(cases) {
-            report(row, &row.line(case.count, case.root(0)));
-        }
+    for turns in &all {
+        let place = Place { comm, effort: plan.effort, row: rows.len(), dump: plan.dump.as_deref() };
+        let measured = match turns {
+            Turns::Algorithms(cases) => {
+                let mut measured = place.measure(cases, &forecast, &mut memory)?;
+                if plan.algorithms.are_compared() {
+                    compare(&mut measured);
+                }
+                let line = |(row, case): (&Row, &Case)| report(row, &row.line(case.count, case.root(0)));
+                measured.iter().zip(cases).for_each(line);
+                measured
+            }
+            Turns::Codecs { elements } => {
+                let measured = compressed::measure(&place, plan, *elements as usize, memory.bytes())?;
+                measured.iter().for_each(|row| report(row, &row.line(*elements, None)));
+                measured
+            }
+        };
         rows.extend(measured);
     }
     Ok(rows)
 }
 
-/// Calls that are measured in turns.
-struct Cell<'a> {
+/// Fills in how much slower than the best of them each one is.
+fn compare(measured: &mut [Row]) {
+    let best = measured.iter().map(|row| row.median_us).fold(f64::INFINITY, f64::min);
+    // A call on one rank can be shorter than a tick of the clock.
+    let times_best = |row: &Row| if best > 0.0 { row.median_us / best } else { 1.0 };
+    measured.iter_mut().for_each(|row| row.times_best = Some(times_best(row)));
+}
+
+/// Where and how calls are measured in turns.
+struct Place<'a> {
     comm: &'a dyn Communicator,
-    cases: &'a [Case],
     effort: Effort,
     /// The number of the first one's row.
     row: usize,
     dump: Option<&'a Path>,
 }
 
-impl Cell<'_> {
-    fn measure(&self, forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
-        let &Cell { comm, cases, effort, .. } = self;
+impl Place<'_> {
+    fn measure(&self, cases: &[Case], forecast: &Forecast, memory: &mut Memory) -> Result<Vec<Row>> {
+        let &Place { comm, effort, .. } = self;
         // The first check connects and allocates, so that this is not measured.
         let checks =
             (self.row..).zip(cases).map(|(row, case)| check(comm, case, 2 * row as u64, memory, None));
@@ -154,13 +190,21 @@ impl Cell<'_> {
         })?;
         let mut rows = Vec::with_capacity(cases.len());
         for (((case, before), timing), row) in cases.iter().zip(before).zip(timings).zip(self.row..) {
-            let dump = self.dump.map(|directory| Dump::create(directory, row));
-            let dump = dump.transpose().map_err(|error| Problem::failed("--dump", error))?;
+            let dump = self.dump(row)?;
             let after = check(comm, case, 2 * row as u64 + 1, memory, dump.as_ref())?;
-            let checked = before.and(after).over_ranks(comm, case, memory)?;
+            let checked = before.and(after);
+            let early = if case.operation.has_size() { 0 } else { left_early(comm)? };
+            let checked =
+                Checked { wrong: checked.wrong + early, ..checked }.over_ranks(comm, memory.bytes())?;
             rows.push(row_of(case, &checked, forecast).timed(case.operation, &timing));
         }
         Ok(rows)
+    }
+
+    /// The folder of a row, if there is one.
+    fn dump(&self, row: usize) -> Result<Option<Dump>> {
+        let dump = self.dump.map(|directory| Dump::create(directory, row));
+        dump.transpose().map_err(|error| Problem::failed("--dump", error))
     }
 }
 
@@ -186,8 +230,9 @@ fn row_of(case: &Case, checked: &Checked, forecast: &Forecast) -> Row {
         // Without a schedule nothing was chosen.
         chosen: ran.is_none_or(|ran| pick == Some(ran)),
         times_best: None,
-        extra_rss_mib: checked.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)),
+        extra_rss_mib: checked.extra_rss_mib(),
         wrong: checked.wrong,
+        compressed: None,
     }
 }
 
@@ -209,17 +254,20 @@ impl Checked {
         }
     }
 
-    /// All ranks' wrong elements, and the largest of their extra memories. Collective.
-    fn over_ranks(self, comm: &dyn Communicator, case: &Case, memory: &Memory) -> Result<Checked> {
-        let early = if case.operation.has_size() { 0 } else { left_early(comm)? };
-        let mut wrong = [self.wrong + early];
+    /// All ranks' wrong elements, and the largest of their memories beyond `own_bytes` of the bench itself. Collective.
+    fn over_ranks(self, comm: &dyn Communicator, own_bytes: u64) -> Result<Checked> {
+        let mut wrong = [self.wrong];
         comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
-        let extra = self.peak_bytes.map(|peak| peak.saturating_sub(memory.bytes()));
+        let extra = self.peak_bytes.map(|peak| peak.saturating_sub(own_bytes));
         // If one rank does not know, the maximum is not known.
         let mut most = [extra.unwrap_or(u64::MAX)];
         comm.all_reduce(&mut most, ReduceOp::Max)?;
         let peak_bytes = Some(most[0]).filter(|&most| most != u64::MAX);
         Ok(Checked { wrong: wrong[0], peak_bytes, ..self })
+    }
+
+    fn extra_rss_mib(&self) -> Option<f64> {
+        self.peak_bytes.map(|bytes| bytes as f64 / f64::from(1 << 20))
     }
 }
 
@@ -282,10 +330,12 @@ mod tests {
 
     fn plan(sizes: &[u64]) -> Plan {
         Plan {
-            operations: MeasuredOperation::all().collect(),
+            operations: MeasuredOperation::all().map(BenchOperation::Measured).collect(),
             sizes: sizes.to_vec(),
             dtype: DType::I16,
             op: ReduceOp::Max,
+            codecs: Vec::new(),
+            parts: false,
             algorithms: Algorithms::All,
             plot: None,
             dump: None,

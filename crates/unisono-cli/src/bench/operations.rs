@@ -105,6 +105,60 @@ impl FromStr for MeasuredOperation {
     }
 }
 
+/// What the program can be asked to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BenchOperation {
+    /// A call that a descriptor describes.
+    Measured(MeasuredOperation),
+    /// An all-reduce that sends encoded elements.
+    CompressedAllReduce,
+}
+
+impl BenchOperation {
+    pub(crate) const COMPRESSED: &str = "compressed_all_reduce";
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            BenchOperation::Measured(operation) => operation.name(),
+            BenchOperation::CompressedAllReduce => BenchOperation::COMPRESSED,
+        }
+    }
+
+    /// The collective whose algorithms can be chosen.
+    pub(crate) fn collective(self) -> Option<Collective> {
+        match self {
+            BenchOperation::Measured(operation) => operation.collective(),
+            BenchOperation::CompressedAllReduce => None,
+        }
+    }
+
+    /// As what its size counts and its bandwidth is computed.
+    pub(crate) fn like(self) -> MeasuredOperation {
+        match self {
+            BenchOperation::Measured(operation) => operation,
+            BenchOperation::CompressedAllReduce => MeasuredOperation::Collective(Collective::AllReduce),
+        }
+    }
+}
+
+impl fmt::Display for BenchOperation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for BenchOperation {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == BenchOperation::COMPRESSED {
+            return Ok(BenchOperation::CompressedAllReduce);
+        }
+        let unknown = |answer| format!("{answer}, {}", BenchOperation::COMPRESSED);
+        text.parse().map(BenchOperation::Measured).map_err(unknown)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,5 +201,7 @@ mod tests {
         let answer = "allreduce".parse::<MeasuredOperation>().unwrap_err();
         assert!(MeasuredOperation::all().all(|operation| answer.contains(operation.name())), "{answer}");
         assert!("send".parse::<MeasuredOperation>().is_err());
+        let answer = "compressed".parse::<BenchOperation>().unwrap_err();
+        assert!(answer.ends_with("sendrecv, compressed_all_reduce"), "{answer}");
     }
 }

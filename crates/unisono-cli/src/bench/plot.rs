@@ -74,9 +74,10 @@ fn title(rows: &[Row]) -> String {
     format!("{} {ranks}, {}{redop}; dots: median measured, dashed: predicted", first.ranks, first.dtype)
 }
 
-/// A series for each algorithm if they are compared; else one, of whichever the library chose.
+/// A series for each algorithm if they are compared, and for each codec; else one, of whichever the library chose.
 fn series<'a>(rows: &[&'a Row]) -> Vec<Series<'a>> {
-    let are_compared = rows.iter().any(|row| row.times_best.is_some());
+    // Codecs are never chosen by size.
+    let are_compared = rows.iter().any(|row| row.times_best.is_some() || row.compressed.is_some());
     let mut all: Vec<Series<'_>> = Vec::new();
     for row in rows {
         let is_one = rows.iter().all(|other| other.algorithm == row.algorithm);
@@ -171,6 +172,7 @@ mod tests {
             times_best,
             extra_rss_mib: None,
             wrong: 0,
+            compressed: None,
         }
     }
 

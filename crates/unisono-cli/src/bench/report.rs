@@ -37,6 +37,35 @@ pub(crate) struct Row {
     pub(crate) extra_rss_mib: Option<f64>,
     /// Wrong elements, summed over the ranks.
     pub(crate) wrong: u64,
+    /// What only a compressed call has.
+    #[serde(flatten)]
+    pub(crate) compressed: Option<CompressedFigures>,
+}
+
+/// What a compressed call has besides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct CompressedFigures {
+    pub(crate) codec: String,
+    /// The payload that all ranks together send in one call, with scales and statuses.
+    pub(crate) wire_bytes: u64,
+    /// Of one call without residuals: the Euclidean norm of result minus exact mean, divided by that of the exact mean.
+    /// The inputs are about standard normal and independent, so it is the error that error feedback must make good.
+    pub(crate) relative_error: f64,
+    /// If they were asked for.
+    pub(crate) parts: Option<PartTimes>,
+}
+
+/// What a compressed call consists of, each measured alone: the median.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PartTimes {
+    /// Encoding the whole vector, with its residual.
+    pub(crate) encode_us: f64,
+    /// As many bytes in one all-to-all and one all-gather.
+    pub(crate) exchange_us: f64,
+    /// Summing this rank's share of all ranks' encoded vectors, and encoding the sum.
+    pub(crate) reduce_us: f64,
+    /// Decoding the whole vector.
+    pub(crate) expand_us: f64,
 }
 
 impl Row {
@@ -59,7 +88,7 @@ impl Row {
         // Of several algorithms, the library's choice is marked.
         let mark = if self.chosen && self.times_best.is_some() { " *" } else { "" };
         let predicted = self.predicted_us.map_or("none".to_owned(), |predicted| format!("{predicted:.1}"));
-        format!(
+        let line = format!(
             "{:<14} {:>12} {:>12} {:>5} {:>7} {:>4} {:<22} {:>10.1} {:>10.1} {:>10} {:>8.3} {:>8.3} {:>6}",
             self.op,
             self.bytes,
@@ -74,7 +103,18 @@ impl Row {
             self.algbw_gb_per_s,
             self.busbw_gb_per_s,
             self.wrong
-        )
+        );
+        self.compressed.as_ref().map_or(line.clone(), |figures| format!("{line}\n{figures}"))
+    }
+}
+
+impl fmt::Display for CompressedFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CompressedFigures { codec: _, wire_bytes, relative_error, parts } = self;
+        write!(f, "#   {wire_bytes} B on the wire, relative error of one call {relative_error:.5}")?;
+        let Some(PartTimes { encode_us, exchange_us, reduce_us, expand_us }) = parts else { return Ok(()) };
+        write!(f, "; alone, us: encode {encode_us:.1}, exchange {exchange_us:.1}, reduce {reduce_us:.1}, ")?;
+        write!(f, "expand {expand_us:.1}")
     }
 }
 
@@ -159,6 +199,7 @@ mod tests {
             times_best: None,
             extra_rss_mib: None,
             wrong: 0,
+            compressed: None,
         };
         row.timed(name.parse().unwrap(), timing)
     }

@@ -56,7 +56,7 @@ pub(crate) struct Effort {
 impl Effort {
     /// For a row that is measured alone.
     pub(crate) const THOROUGH: Effort = Effort { blocks_max: 31, time: Duration::from_secs(1) };
-    /// For each algorithm when all are measured, since there are many.
+    /// For each algorithm, codec or part when several are measured.
     pub(crate) const COMPARING: Effort = Effort { blocks_max: 15, time: Duration::from_millis(400) };
 }
 

@@ -41,6 +41,14 @@ impl Values {
         self.write(first, into, |values, index| values.input(rank, index));
     }
 
+    /// About a standard normal number: the sum of four uniform ones (Irwin and Hall 1927).
+    pub(crate) fn normal(&self, rank: u32, index: u64) -> f32 {
+        let random = self.random(rank, index);
+        let sum: u64 = [0, 16, 32, 48].into_iter().map(|shift| random >> shift & 0xffff).sum();
+        // Each of the four has the mean (2^16 - 1) / 2 and the variance 2^32 / 12.
+        ((sum as f64 - 2.0 * 65_535.0) / (65_536.0 / 3f64.sqrt())) as f32
+    }
+
     /// Writes elements `first..` of the reduction of all ranks' inputs.
     pub(crate) fn fill_reduced(&self, first: u64, into: &mut [u8]) {
         self.write(first, into, |values, index| values.reduced(index));
@@ -354,6 +362,18 @@ mod tests {
         assert_eq!(Some(&least), inputs.iter().min());
         let (inputs, product) = column(ReduceOp::Prod);
         assert_eq!(product, inputs[0].wrapping_mul(inputs[1]).wrapping_mul(inputs[2]));
+    }
+
+    #[test]
+    fn normal_numbers_have_mean_0_variance_1_and_both_tails() {
+        let values = Values { seed: SEED, ranks: 2, dtype: DType::F32, op: None };
+        let numbers: Vec<f64> = (0..100_000).map(|index| f64::from(values.normal(1, index))).collect();
+        let mean = numbers.iter().sum::<f64>() / 1e5;
+        let variance = numbers.iter().map(|x| x * x).sum::<f64>() / 1e5 - mean * mean;
+        assert!(mean.abs() < 0.02 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
+        let beyond = |limit: f64| numbers.iter().filter(|x| **x * limit.signum() > limit.abs()).count();
+        assert!((1_500..3_000).contains(&beyond(2.0)) && (1_500..3_000).contains(&beyond(-2.0)));
+        assert_ne!(values.normal(0, 7).to_bits(), values.normal(1, 7).to_bits());
     }
 
     #[test]

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use unisono::{Communicator, DType, Group, ReduceOp};
 
 use crate::arguments::DemoRankArguments;
-use crate::bench::operations::MeasuredOperation;
+use crate::bench::operations::{BenchOperation, MeasuredOperation};
 use crate::bench::report::Row;
 use crate::bench::timing::Effort;
 use crate::bench::{Algorithms, Plan, measure};
@@ -73,10 +73,12 @@ pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
 fn measure_collectives(comm: &dyn Communicator) -> Result<()> {
     let mut told = Ok(());
     let plan = Plan {
-        operations: MeasuredOperation::all().collect(),
+        operations: MeasuredOperation::all().map(BenchOperation::Measured).collect(),
         sizes: SIZES_BYTES.to_vec(),
         dtype: DType::F32,
         op: ReduceOp::Sum,
+        codecs: Vec::new(),
+        parts: false,
         algorithms: Algorithms::Cheapest,
         plot: None,
         dump: None,

@@ -284,6 +284,7 @@ pub(super) mod tests {
             times_best: None,
             extra_rss_mib: None,
             wrong,
+            compressed: None,
         }
     }
 

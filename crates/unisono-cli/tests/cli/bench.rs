@@ -67,6 +67,88 @@ fn j2_other_types_and_operators_are_right_too() {
 }
 
 #[test]
+fn compressed_calls_are_right_for_every_codec_size_and_number_of_ranks() {
+    let codecs = ["sign", "sign-rms", "int8", "int4", "bf16"];
+    for ranks in ["2", "3"] {
+        let words = ["bench", "all_reduce,compressed_all_reduce", "--codec", &codecs.join(","), "-n", ranks];
+        let rows = rows(&unisono(&[&words[..], &["--sizes", "0,4,4K,1M", "--json"]].concat()));
+        assert_eq!(rows.len(), 4 + 4 * codecs.len());
+        assert!(rows[..4].iter().all(|row| row.get("codec").is_none() && row["op"] == "all_reduce"));
+        for (row, place) in rows[4..].iter().zip(0..) {
+            assert_eq!((&row["wrong"], &row["op"]), (&0.into(), &"compressed_all_reduce".into()), "{row}");
+            let codec = codecs[place % codecs.len()];
+            assert_eq!((row["codec"].as_str(), row["redop"].as_str()), (Some(codec), Some("avg")), "{row}");
+            let (bytes, wire, error) =
+                (number(row, "bytes"), number(row, "wire_bytes"), number(row, "relative_error"));
+            assert_eq!(row["parts"], Value::Null);
+            if bytes == f64::from(1 << 20) {
+                let others = f64::from(ranks.parse::<u32>().unwrap() - 1);
+                let bits = wire * 8.0 / (2.0 * others * bytes / 4.0);
+                let (expected_bits, error_max) = match codec {
+                    "sign" | "sign-rms" => (1.0..1.1, 1.0),
+                    "int8" => (8.0..8.3, 0.02),
+                    "int4" => (4.0..4.3, 0.25),
+                    _ => (16.0..16.1, 0.005),
+                };
+                assert!(expected_bits.contains(&bits) && error > 0.0 && error < error_max, "{row}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_a_compressed_call_are_measured_on_request() {
+    let words = ["bench", "compressed_all_reduce", "-n", "2", "--sizes", "64K", "--parts"];
+    let rows = rows(&unisono(&[&words[..], &["--json"]].concat()));
+    for part in ["encode_us", "exchange_us", "reduce_us", "expand_us"] {
+        assert!(number(&rows[0]["parts"], part) > 0.0, "{rows:?}");
+    }
+    let done = unisono(&words);
+    assert!(done.out.contains("B on the wire, relative error of one call 0."), "{}", done.out);
+    assert!(done.out.contains("; alone, us: encode "), "{}", done.out);
+}
+
+/// The definition of the codec again, from the files alone.
+#[test]
+fn a_dumped_compressed_call_can_be_judged_from_outside() {
+    const BLOCK: usize = 1024;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let words = ["bench", "compressed_all_reduce", "-n", "2", "--sizes", "10000", "--dump", path, "--json"];
+    assert_eq!(rows(&unisono(&words)).len(), 1);
+    let call: Value =
+        serde_json::from_slice(&std::fs::read(folder.path().join("0/call.json")).unwrap()).unwrap();
+    assert_eq!((&call["op"], &call["codec"]), (&"compressed_all_reduce".into(), &"sign".into()));
+    assert_eq!((&call["redop"], &call["count"]), (&"avg".into(), &2500.into()));
+    let words = |rank: u32, side: &str| -> Vec<u32> {
+        let bytes = std::fs::read(folder.path().join(format!("0/rank{rank}.{side}"))).unwrap();
+        bytes.chunks_exact(4).map(bytemuck::pod_read_unaligned).collect()
+    };
+    let floats =
+        |rank: u32, side: &str| words(rank, side).into_iter().map(f32::from_bits).collect::<Vec<_>>();
+    for rank in 0..2 {
+        let (input, residual, encoded) =
+            (floats(rank, "in"), floats(rank, "residual"), words(rank, "encoded"));
+        let blocks = input.len().div_ceil(BLOCK);
+        assert_eq!(
+            (input.len(), residual.len(), encoded.len()),
+            (2500, 2500, blocks + 2500_usize.div_ceil(32))
+        );
+        let (scales, bits) = encoded.split_at(blocks);
+        for (index, (value, left)) in input.iter().zip(&residual).enumerate() {
+            let block = &input[index / BLOCK * BLOCK..input.len().min((index / BLOCK + 1) * BLOCK)];
+            let mean = block.iter().map(|x| f64::from(x.abs())).sum::<f64>() / block.len() as f64;
+            let scale = f32::from_bits(scales[index / BLOCK]);
+            assert!((f64::from(scale) - mean).abs() < 1e-6, "{scale} {mean}");
+            let is_plus = bits[index / 32] >> (index % 32) & 1 == 1;
+            assert_eq!(is_plus, *value >= 0.0);
+            assert_eq!(*left, if is_plus { value - scale } else { value + scale });
+        }
+        assert_eq!(words(rank, "out"), words(0, "out"));
+    }
+}
+
+#[test]
 fn a_forced_algorithm_is_the_one_that_runs() {
     let list = unisono(&["algo", "list", "--json"]);
     let list: Vec<Value> = serde_json::from_str(&list.out).unwrap();

@@ -14,4 +14,5 @@ mod run_jobs;
 mod run_signals;
 mod run_trouble;
 mod settings;
+mod slow_link;
 mod support;

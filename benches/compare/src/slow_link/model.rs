@@ -1,0 +1,103 @@
+//! What a call over a slow link should take: the bytes of the busiest host divided by the link's rate, and the kernels.
+//!
+//! `N` ranks, `n` elements, `w` bytes of payload per element, `f = 2 (N - 1) / N`:
+//!
+//! ```text
+//! exact       f 4n / B                          the additions hide behind the bytes
+//! serial      f w n / B + kernels               encode, exchange, reduce, expand one after the other
+//! pipelined   max(f w n / B, kernels)           the kernels of one block beside the bytes of another
+//! crossover   B at which exact and serial are equal
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+/// Who is where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    pub(crate) hosts: u32,
+    pub(crate) ranks_per_host: u32,
+}
+
+impl Job {
+    pub(crate) fn ranks(self) -> u32 {
+        self.hosts * self.ranks_per_host
+    }
+
+    /// Bytes that a host must send at least in an exact all-reduce of `bytes`.
+    pub(crate) fn exact_bytes(self, bytes: u64) -> f64 {
+        let hosts = f64::from(self.hosts);
+        2.0 * (hosts - 1.0) / hosts * bytes as f64
+    }
+
+    /// Bytes that a host sends to others of the `wire_bytes` that all ranks together send in exchanges of all with all.
+    pub(crate) fn exchanged_bytes(self, wire_bytes: u64) -> f64 {
+        let others = f64::from(self.ranks()) - 1.0;
+        let remote = f64::from(self.ranks() - self.ranks_per_host);
+        wire_bytes as f64 / f64::from(self.hosts) * remote / others
+    }
+}
+
+/// What is predicted for one call.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Prediction {
+    /// One after the other.
+    pub(crate) serial_us: f64,
+    /// As well as they can overlap.
+    pub(crate) pipelined_us: f64,
+}
+
+impl Prediction {
+    /// For `host_bytes` from each host over a link of `bits_per_s`, beside kernels that take `kernels_us`.
+    pub(crate) fn of(host_bytes: f64, bits_per_s: f64, kernels_us: f64) -> Prediction {
+        let wire_us = host_bytes * 8.0 / bits_per_s * 1e6;
+        Prediction { serial_us: wire_us + kernels_us, pipelined_us: wire_us.max(kernels_us) }
+    }
+}
+
+/// Bits per second below which a codec wins that saves `saved_bytes` of each host's and costs `kernels_us`.
+pub(crate) fn crossover_bits_per_s(saved_bytes: f64, kernels_us: f64) -> f64 {
+    saved_bytes * 8.0 / (kernels_us / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: Job = Job { hosts: 2, ranks_per_host: 1 };
+
+    #[test]
+    fn an_exact_call_sends_what_a_ring_between_hosts_sends() {
+        assert_eq!(TWO.exact_bytes(1 << 20), f64::from(1 << 20));
+        assert_eq!(Job { hosts: 4, ..TWO }.exact_bytes(1 << 20), 1.5 * f64::from(1 << 20));
+        // Ranks of one host add before they send.
+        assert_eq!(Job { ranks_per_host: 2, ..TWO }.exact_bytes(1 << 20), f64::from(1 << 20));
+    }
+
+    #[test]
+    fn of_an_exchange_between_all_only_what_leaves_a_host_counts() {
+        assert_eq!(TWO.exchanged_bytes(1000), 500.0);
+        // Of three others, two are on the other host.
+        assert_eq!(Job { ranks_per_host: 2, ..TWO }.exchanged_bytes(1200), 400.0);
+    }
+
+    /// The example of a 1-bit codec of 64 MiB over 0.96 Gbit/s: 4.125 bits... of payload per element for 32 of f32.
+    #[test]
+    fn one_bit_per_element_over_a_gigabit_is_some_twenty_times_faster() {
+        let elements = (64 << 20) / 4;
+        let wire_bytes = 2 * (elements / 8 + elements / 1024 * 4);
+        let exact = Prediction::of(TWO.exact_bytes(64 << 20), 0.96e9, 0.0);
+        let sign = Prediction::of(TWO.exchanged_bytes(wire_bytes), 0.96e9, 8_300.0);
+        assert!((559_000.0..560_000.0).contains(&exact.serial_us), "{exact:?}");
+        let (serial, pipelined) = (exact.serial_us / sign.serial_us, exact.serial_us / sign.pipelined_us);
+        assert!((21.0..22.0).contains(&serial) && (30.0..32.0).contains(&pipelined), "{serial} {pipelined}");
+    }
+
+    #[test]
+    fn at_the_crossover_both_take_the_same_time() {
+        let (exact_bytes, codec_bytes, kernels_us) = (64e6, 2e6, 8e3);
+        let at = crossover_bits_per_s(exact_bytes - codec_bytes, kernels_us);
+        let exact = Prediction::of(exact_bytes, at, 0.0);
+        let codec = Prediction::of(codec_bytes, at, kernels_us);
+        assert!((exact.serial_us / codec.serial_us - 1.0).abs() < 1e-12);
+    }
+}

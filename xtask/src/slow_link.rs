@@ -1,0 +1,21 @@
+//! `cargo xtask slow-link`: builds the program and the comparison, of which this is a part, and hands over to it.
+
+use std::path::Path;
+
+use crate::compare;
+
+/// Does not come back unless it could not start.
+pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+    let peers = compare::peers_folder(repository, words);
+    let prepared = if peers.join(compare::TORCH).exists() {
+        compare::copy_torch_rank(repository, &peers)
+    } else {
+        // The measurement itself says that it leaves torch out.
+        Ok(())
+    };
+    if let Err(problem) = prepared {
+        println!("slow-link: {problem}");
+        return false;
+    }
+    compare::hand_over(repository, &peers, &["unisono-cli"], &[&["slow-link"], words].concat())
+}
