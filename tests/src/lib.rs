@@ -11,6 +11,7 @@
 
 pub mod backend;
 pub mod case;
+pub mod compressed;
 pub mod double;
 mod late;
 pub mod sample;

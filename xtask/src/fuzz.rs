@@ -13,14 +13,15 @@ use std::time::Instant;
 /// A target, and the longest input that it gets: twice as long, half as many in the same time.
 type Target = (&'static str, u32);
 
-const TARGETS: [Target; 4] = [("frame", 256), ("handshake", 400), ("store", 512), ("control", 256)];
+const TARGETS: [Target; 5] =
+    [("frame", 256), ("handshake", 400), ("store", 512), ("control", 256), ("compression", 512)];
 
 const INPUTS: u64 = 10_000_000;
 
 /// Memory above which an input counts as a crash.
 const RSS_MB_MAX: u32 = 2048;
 
-const USAGE: &str = "fuzz: usage: cargo xtask fuzz [--inputs N] [frame | handshake | store | control]";
+const USAGE: &str = "fuzz: usage: cargo xtask fuzz [--inputs N] [frame | handshake | store | control | compression]";
 
 /// Runs what `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {

@@ -33,6 +33,8 @@ mod codecs;
 mod collectives;
 mod elements;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod inspect;
 mod kernels;
 mod layout;

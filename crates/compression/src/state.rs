@@ -11,6 +11,9 @@ use crate::elements::FloatType;
 use crate::layout::Layout;
 use crate::pool::Pool;
 
+/// Elements of f32 that memory can have.
+const ELEMENTS_MAX: usize = isize::MAX as usize / size_of::<f32>();
+
 /// The residuals of one stage. The last call has read one generation and written the other.
 #[derive(Debug, Default)]
 pub(crate) struct Generations {
@@ -121,7 +124,8 @@ impl CompressionState {
     /// A state without residuals for vectors of `elements` elements of `T` on `comm`. No communication.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `T` is f32, f16 or bf16. [`Error::System`] when there is no memory.
+    /// [`Error::Unsupported`] unless `T` is f32, f16 or bf16. [`Error::InvalidArgument`] for more elements than memory can
+    /// have. [`Error::System`] when there is no memory.
     pub fn new<T: Element>(
         comm: &(impl Communicator + ?Sized),
         codec: impl Codec + 'static,
@@ -141,6 +145,12 @@ impl CompressionState {
         elements: usize,
     ) -> Result<CompressionState> {
         FloatType::of(dtype)?;
+        if elements > ELEMENTS_MAX {
+            return Err(Error::invalid(
+                "elements",
+                format!("{elements}, no memory has more than {ELEMENTS_MAX}"),
+            ));
+        }
         let members = Members::of(comm.group());
         let layout = Layout::new(&*codec, elements, members.ranks.len());
         let (mut worker, mut owner) = Default::default();

@@ -8,7 +8,9 @@ use std::sync::{Arc, Barrier};
 
 use common::{bits, input, owed, state};
 use unisono_communicator::{Communicator, Error, JobRank, ReduceOp, Result, Solo};
-use unisono_compression::{Codec, CompressedCollectives, CompressionState, Int8, Rebound, SignL1, SignRms};
+use unisono_compression::{
+    Bf16, Codec, CompressedCollectives, CompressionState, Int8, Rebound, SignL1, SignRms,
+};
 use unisono_engine::in_process;
 
 const ELEMENTS: usize = 500;
@@ -212,6 +214,19 @@ fn checkpoints_of_other_ranks_and_sizes_are_refused() {
         assert!(refused(
             CompressionState::import::<f32>(&*comm, SignL1::with_block(64).unwrap(), &longer).map(drop)
         ));
+    });
+}
+
+/// A codec without residuals has no length that could be compared with the file's.
+#[test]
+fn a_checkpoint_of_more_elements_than_there_can_be_is_refused() {
+    in_process::run(3, |comm| {
+        let mut bytes = state(&*comm, &(Arc::new(Bf16) as Arc<dyn Codec>), 5).export();
+        for length in [u64::MAX, u64::MAX - 1023, 1 << 63, 1 << 61] {
+            bytes[25..33].copy_from_slice(&length.to_le_bytes());
+            let refused = CompressionState::import::<f32>(&*comm, Bf16, &bytes).map(drop);
+            assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{length}: {refused:?}");
+        }
     });
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use unisono::{Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp};
 use unisono_communicator::TypedWork;
+use unisono_compression::{CompressedCollectives, CompressionState, SignL1};
 
 /// Forks in the middle of a call: each meets the other threads of the parent elsewhere.
 const FORKS: u32 = 20;
@@ -80,7 +81,9 @@ fn fork() -> Option<i32> {
 /// Ends with status 0 when everything was refused; by way of `exit`, so that its handler runs too.
 fn refused_in_child(comm: Arc<dyn Communicator>, work: TypedWork<Vec<u32>>) -> ! {
     let is_refused = |error: Error| matches!(error, Error::Forked { .. });
+    let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), 4).unwrap();
     let checks = [
+        comm.compressed_all_reduce(&mut [1.0f32; 4], ReduceOp::Sum, &mut state).is_err_and(is_refused),
         comm.barrier().is_err_and(is_refused),
         comm.send(&[1u8], 1, 0).is_err_and(is_refused),
         comm.agree(true).is_err_and(is_refused),

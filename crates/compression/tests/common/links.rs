@@ -180,3 +180,32 @@ impl Stopper {
         self.since.is_some_and(|since| since.elapsed() > most)
     }
 }
+
+/// Links that move few bytes at a time, and those slowly.
+#[derive(Default)]
+pub(crate) struct Thin {
+    next: Option<Instant>,
+}
+
+impl Tap for Thin {
+    fn before(&mut self, _edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize> {
+        if flow == Flow::In {
+            return Ok(bytes);
+        }
+        if self.next.is_some_and(|next| Instant::now() < next) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(bytes.min(64 * 1024))
+    }
+
+    fn after(&mut self, _edge: Edge, flow: Flow, bytes: usize) {
+        if flow == Flow::Out {
+            // 4 GB/s would be a fast link; this one has 20 MB/s.
+            self.next = Some(Instant::now() + Duration::from_nanos(50 * bytes as u64));
+        }
+    }
+
+    fn forbids_sleep(&mut self) -> bool {
+        self.next.is_some_and(|next| Instant::now() < next)
+    }
+}
