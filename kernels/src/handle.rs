@@ -200,8 +200,8 @@ impl Kernels {
         self.run(int_decode::IntExpand { part, format, weight, output });
     }
 
-    /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of [`reference::BF16_BLOCK`]
-    /// elements with one that is not finite, if there is one.
+    /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of
+    /// [`BF16_BLOCK`](crate::reference::BF16_BLOCK) elements with one that is not finite, if there is one.
     pub fn bf16_encode(self, input: &[f32], output: &mut [u16]) -> Option<usize> {
         assert_eq!(output.len(), input.len(), "elements");
         self.run(bf16::Bf16Encode { input, output })
