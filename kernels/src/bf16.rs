@@ -23,12 +23,12 @@ fn widen(bits: u16) -> f32 {
 }
 
 /// [`crate::Kernels::bf16_encode`].
-pub(crate) struct Encode<'a> {
+pub(crate) struct Bf16Encode<'a> {
     pub(crate) input: &'a [f32],
     pub(crate) output: &'a mut [u16],
 }
 
-impl Job for Encode<'_> {
+impl Job for Bf16Encode<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
@@ -62,7 +62,7 @@ impl Job for Encode<'_> {
 
     fn split(self, at: usize) -> (Self, Self) {
         let (input, output) = (self.input.split_at(at), self.output.split_at_mut(at));
-        (Encode { input: input.0, output: output.0 }, Encode { input: input.1, output: output.1 })
+        (Bf16Encode { input: input.0, output: output.0 }, Bf16Encode { input: input.1, output: output.1 })
     }
 
     fn join(first: Option<usize>, second: Option<usize>, units: usize) -> Option<usize> {
@@ -81,14 +81,14 @@ fn load<S: Simd>(simd: S, bits: &[u16], at: usize) -> S::Lanes {
 }
 
 /// [`crate::Kernels::bf16_decode_sum`].
-pub(crate) struct DecodeSum<'a> {
+pub(crate) struct Bf16DecodeSum<'a> {
     pub(crate) parts: &'a [&'a [u16]],
     /// The number of the first element of this job.
     pub(crate) first: usize,
     pub(crate) output: &'a mut [f32],
 }
 
-impl Job for DecodeSum<'_> {
+impl Job for Bf16DecodeSum<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -120,11 +120,11 @@ impl Job for DecodeSum<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let DecodeSum { parts, first, output } = self;
+        let Bf16DecodeSum { parts, first, output } = self;
         let output = output.split_at_mut(at);
         (
-            DecodeSum { parts, first, output: output.0 },
-            DecodeSum { parts, first: first + at, output: output.1 },
+            Bf16DecodeSum { parts, first, output: output.0 },
+            Bf16DecodeSum { parts, first: first + at, output: output.1 },
         )
     }
 
@@ -132,13 +132,13 @@ impl Job for DecodeSum<'_> {
 }
 
 /// [`crate::Kernels::bf16_expand`].
-pub(crate) struct Expand<'a> {
+pub(crate) struct Bf16Expand<'a> {
     pub(crate) input: &'a [u16],
     pub(crate) weight: f32,
     pub(crate) output: &'a mut [f32],
 }
 
-impl Job for Expand<'_> {
+impl Job for Bf16Expand<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -170,8 +170,8 @@ impl Job for Expand<'_> {
     fn split(self, at: usize) -> (Self, Self) {
         let (input, output) = (self.input.split_at(at), self.output.split_at_mut(at));
         (
-            Expand { input: input.0, weight: self.weight, output: output.0 },
-            Expand { input: input.1, weight: self.weight, output: output.1 },
+            Bf16Expand { input: input.0, weight: self.weight, output: output.0 },
+            Bf16Expand { input: input.1, weight: self.weight, output: output.1 },
         )
     }
 

@@ -54,8 +54,8 @@ pub fn mean(lanes: &[f32; LANES], count: usize) -> f32 {
 pub const SQUARES_BLOCK: usize = 1024;
 
 /// The exponent of two by which the numbers of a block are divided before they are squared, so that squares neither
-/// overflow nor vanish. `largest` is the largest magnitude of the block: as long as it is from 2^-40 to 2^50, nothing is
-/// divided.
+/// overflow nor vanish. `largest` is the largest magnitude of the block: as long as it is from 2^-40 to 2^50, nothing
+/// is divided.
 #[inline(always)]
 pub fn squares_shift(largest: f32) -> i32 {
     let exponent = (largest.to_bits() >> 23) as i32 - 127;
@@ -201,8 +201,8 @@ impl Counter {
     }
 }
 
-/// A bijection of 32-bit words whose output bits depend evenly on the input's: the constants of Wellons' hash prospector
-/// ("lowbias32", revision of 2023).
+/// A bijection of 32-bit words whose output bits depend evenly on the input's: the constants of Wellons' hash
+/// prospector ("lowbias32", revision of 2023).
 #[inline(always)]
 const fn mix(mut word: u32) -> u32 {
     word ^= word >> 16;
@@ -212,8 +212,8 @@ const fn mix(mut word: u32) -> u32 {
     word ^ word >> 15
 }
 
-/// A little less than 1 / `scale`, for a scale of [`IntFormat::scale`] that is not zero: by division of integers, which every
-/// device has and none rounds. The quotient of 2^39 and the 16 significant bits of the scale has 24 bits.
+/// A little less than 1 / `scale`, for a scale of [`IntFormat::scale`] that is not zero: by division of integers, which
+/// every device has and none rounds. The quotient of 2^39 and the 16 significant bits of the scale has 24 bits.
 #[inline(always)]
 pub fn int_reciprocal(scale: f32) -> f32 {
     let bits = scale.to_bits();

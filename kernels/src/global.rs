@@ -79,9 +79,9 @@ pub(crate) struct Compensate<'a> {
     pub(crate) sums: Sums<'a>,
 }
 
-struct Input<'a>(&'a [f32], &'a [f32], Ahead);
+struct Compensated<'a>(&'a [f32], &'a [f32], Ahead);
 
-impl<S: Simd> Values<S> for Input<'_> {
+impl<S: Simd> Values<S> for Compensated<'_> {
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
         compensate(simd, load_ahead(simd, self.0, at, self.2), Some(self.1), at, self.2)
@@ -93,7 +93,7 @@ impl Job for Compensate<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        self.sums.fill(simd, stores, Input(self.input, self.old, Ahead::of(true, stores)));
+        self.sums.fill(simd, stores, Compensated(self.input, self.old, Ahead::of(true, stores)));
     }
 
     fn define(self) {
@@ -128,7 +128,7 @@ pub(crate) struct Reduce<'a> {
     pub(crate) sums: Sums<'a>,
 }
 
-struct Signs<'a, S: Simd> {
+struct GlobalSignSum<'a, S: Simd> {
     parts: &'a [GlobalSignPart<'a>],
     first: usize,
     old: &'a [f32],
@@ -137,7 +137,7 @@ struct Signs<'a, S: Simd> {
     ahead: Ahead,
 }
 
-impl<S: Simd> Values<S> for Signs<'_, S> {
+impl<S: Simd> Values<S> for GlobalSignSum<'_, S> {
     #[inline(always)]
     fn load(&self, simd: S, at: usize) -> S::Lanes {
         let sums = sum_of_signs(simd, &self.tables, self.parts, |part| part.bits, self.first + at);
@@ -159,7 +159,7 @@ impl Job for Reduce<'_> {
             }
             tables.push(simd.table(&scales[..four.len()]));
         }
-        sums.fill(simd, stores, Signs { parts, first, old, tables, ahead: Ahead::of(true, stores) });
+        sums.fill(simd, stores, GlobalSignSum { parts, first, old, tables, ahead: Ahead::of(true, stores) });
     }
 
     fn define(self) {

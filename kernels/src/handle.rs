@@ -92,7 +92,7 @@ impl Kernels {
     ) -> Option<usize> {
         check_residual(&residual, input.len());
         check_signs(&output, input.len(), block);
-        self.run(sign::Encode { input, residual, block, output })
+        self.run(sign::SignEncode { input, residual, block, output })
     }
 
     /// Sums the `parts` (by fours, and the sums of the fours in their order) and `residual.old`, and encodes the sum as
@@ -108,13 +108,13 @@ impl Kernels {
         check_residual(&residual, elements);
         check_signs(&output, elements, block);
         parts.iter().for_each(|part| check_sign_part(part, elements, block));
-        self.run(sign::ReduceEncode { parts, first: 0, elements, residual, block, output })
+        self.run(sign::SignReduceEncode { parts, first: 0, elements, residual, block, output })
     }
 
     /// Each element of `output` becomes plus or minus its block's scale times `weight`.
     pub fn sign_expand(self, part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
         check_sign_part(&part, output.len(), block);
-        self.run(sign::Expand { part, block, weight, output });
+        self.run(sign::SignExpand { part, block, weight, output });
     }
 
     /// [`Kernels::sign_encode`] with one scale, the root of the mean square of all elements: that, `None` if it is not
@@ -169,7 +169,7 @@ impl Kernels {
     ) -> Option<usize> {
         check_residual(&residual, input.len());
         check_ints(output.scales.len(), output.codes.len(), input.len(), format);
-        self.run(int::Encode { input, first: 0, residual, format, rounding, output })
+        self.run(int::IntEncode { input, first: 0, residual, format, rounding, output })
     }
 
     /// Sums the `parts` and `residual.old`, and encodes the sum as [`Kernels::int_encode`] does.
@@ -185,38 +185,38 @@ impl Kernels {
         check_residual(&residual, elements);
         check_ints(output.scales.len(), output.codes.len(), elements, format);
         parts.iter().for_each(|part| check_ints(part.scales.len(), part.codes.len(), elements, format));
-        self.run(int::ReduceEncode { parts, first: 0, elements, residual, format, rounding, output })
+        self.run(int::IntReduceEncode { parts, first: 0, elements, residual, format, rounding, output })
     }
 
     /// `output` becomes the sum of the `parts`.
     pub fn int_decode_sum(self, parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
         parts.iter().for_each(|part| check_ints(part.scales.len(), part.codes.len(), output.len(), format));
-        self.run(int_decode::DecodeSum { parts, first: 0, format, output });
+        self.run(int_decode::IntDecodeSum { parts, first: 0, format, output });
     }
 
     /// `output` becomes what the codes stand for, times `weight`.
     pub fn int_expand(self, part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
         check_ints(part.scales.len(), part.codes.len(), output.len(), format);
-        self.run(int_decode::Expand { part, format, weight, output });
+        self.run(int_decode::IntExpand { part, format, weight, output });
     }
 
-    /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of [`reference::BF16_BLOCK`]
-    /// elements with one that is not finite, if there is one.
+    /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of
+    /// [`BF16_BLOCK`](crate::reference::BF16_BLOCK) elements with one that is not finite, if there is one.
     pub fn bf16_encode(self, input: &[f32], output: &mut [u16]) -> Option<usize> {
         assert_eq!(output.len(), input.len(), "elements");
-        self.run(bf16::Encode { input, output })
+        self.run(bf16::Bf16Encode { input, output })
     }
 
     /// `output` becomes the sum of the `parts`.
     pub fn bf16_decode_sum(self, parts: &[&[u16]], output: &mut [f32]) {
         parts.iter().for_each(|part| assert_eq!(part.len(), output.len(), "elements of a part"));
-        self.run(bf16::DecodeSum { parts, first: 0, output });
+        self.run(bf16::Bf16DecodeSum { parts, first: 0, output });
     }
 
     /// `output` becomes `input` times `weight`.
     pub fn bf16_expand(self, input: &[u16], weight: f32, output: &mut [f32]) {
         assert_eq!(output.len(), input.len(), "elements");
-        self.run(bf16::Expand { input, weight, output });
+        self.run(bf16::Bf16Expand { input, weight, output });
     }
 
     fn run<J>(self, job: J) -> J::Output

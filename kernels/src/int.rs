@@ -16,7 +16,7 @@ use crate::{IntPart, IntPartMut, Residual, Stores, reference};
 const HELD_MAX: usize = 2048;
 
 /// What an encoder works on. `SYMMETRIC` is what the format says.
-struct Encoder<'a, S, R, const SYMMETRIC: bool> {
+struct IntEncoder<'a, S, R, const SYMMETRIC: bool> {
     simd: S,
     source: R,
     /// The number of the first element of this job.
@@ -38,7 +38,7 @@ struct Steps {
     origin: f32,
 }
 
-impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> Encoder<'_, S, R, SYMMETRIC> {
+impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRIC> {
     #[inline(always)]
     fn blocks(&self) -> usize {
         self.elements.div_ceil(self.format.block)
@@ -294,7 +294,7 @@ fn put_halves<S: Simd>(simd: S, codes: &S::Codes, bytes: &mut [u8], count: usize
 }
 
 /// [`crate::Kernels::int_encode`].
-pub(crate) struct Encode<'a> {
+pub(crate) struct IntEncode<'a> {
     pub(crate) input: &'a [f32],
     /// The number of the first element of this job.
     pub(crate) first: usize,
@@ -304,16 +304,16 @@ pub(crate) struct Encode<'a> {
     pub(crate) output: IntPartMut<'a>,
 }
 
-impl Job for Encode<'_> {
+impl Job for IntEncode<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
-        let Encode { input, first, residual, format, rounding, output } = self;
+        let IntEncode { input, first, residual, format, rounding, output } = self;
         let ahead = Ahead::of(residual.is_some(), stores);
         let (source, elements) = (Input(input, ahead), input.len());
         if format.symmetric {
-            Encoder::<_, _, true> {
+            IntEncoder::<_, _, true> {
                 simd,
                 source,
                 first,
@@ -326,7 +326,7 @@ impl Job for Encode<'_> {
             }
             .encode(residual, stores)
         } else {
-            Encoder::<_, _, false> {
+            IntEncoder::<_, _, false> {
                 simd,
                 source,
                 first,
@@ -342,7 +342,7 @@ impl Job for Encode<'_> {
     }
 
     fn define(self) -> Option<usize> {
-        let Encode { input, first: _, residual, format, rounding, output } = self;
+        let IntEncode { input, first: _, residual, format, rounding, output } = self;
         reference::int_encode(input, residual, format, rounding, output.scales, output.codes)
     }
 
@@ -355,12 +355,12 @@ impl Job for Encode<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let Encode { input, first, residual, format, rounding, output } = self;
+        let IntEncode { input, first, residual, format, rounding, output } = self;
         let (input, residual, output) =
             (input.split_at(at), split_residual(residual, at), output.split_at(at, format));
         (
-            Encode { input: input.0, first, residual: residual.0, format, rounding, output: output.0 },
-            Encode {
+            IntEncode { input: input.0, first, residual: residual.0, format, rounding, output: output.0 },
+            IntEncode {
                 input: input.1,
                 first: first + at,
                 residual: residual.1,
@@ -377,12 +377,12 @@ impl Job for Encode<'_> {
 }
 
 /// The sum of several ranks' integers.
-struct Parts<'a> {
+struct IntSum<'a> {
     codes: Codes<'a>,
     elements: usize,
 }
 
-impl<S: Simd> Source<S> for Parts<'_> {
+impl<S: Simd> Source<S> for IntSum<'_> {
     const IS_MEMORY: bool = false;
 
     #[inline(always)]
@@ -397,7 +397,7 @@ impl<S: Simd> Source<S> for Parts<'_> {
 }
 
 /// [`crate::Kernels::int_reduce_encode`].
-pub(crate) struct ReduceEncode<'a> {
+pub(crate) struct IntReduceEncode<'a> {
     pub(crate) parts: &'a [IntPart<'a>],
     /// The number of the first element of this job.
     pub(crate) first: usize,
@@ -408,16 +408,16 @@ pub(crate) struct ReduceEncode<'a> {
     pub(crate) output: IntPartMut<'a>,
 }
 
-impl Job for ReduceEncode<'_> {
+impl Job for IntReduceEncode<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
-        let ReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
+        let IntReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
         let ahead = Ahead::of(residual.is_some(), stores);
-        let source = Parts { codes: Codes::new(parts, format, first), elements };
+        let source = IntSum { codes: Codes::new(parts, format, first), elements };
         if format.symmetric {
-            Encoder::<_, _, true> {
+            IntEncoder::<_, _, true> {
                 simd,
                 source,
                 first,
@@ -430,7 +430,7 @@ impl Job for ReduceEncode<'_> {
             }
             .encode(residual, stores)
         } else {
-            Encoder::<_, _, false> {
+            IntEncoder::<_, _, false> {
                 simd,
                 source,
                 first,
@@ -446,7 +446,7 @@ impl Job for ReduceEncode<'_> {
     }
 
     fn define(self) -> Option<usize> {
-        let ReduceEncode { parts, first: _, elements, residual, format, rounding, output } = self;
+        let IntReduceEncode { parts, first: _, elements, residual, format, rounding, output } = self;
         reference::int_reduce_encode(parts, elements, residual, format, rounding, output.scales, output.codes)
     }
 
@@ -459,10 +459,10 @@ impl Job for ReduceEncode<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let ReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
+        let IntReduceEncode { parts, first, elements, residual, format, rounding, output } = self;
         let (residual, output) = (split_residual(residual, at), output.split_at(at, format));
         (
-            ReduceEncode {
+            IntReduceEncode {
                 parts,
                 first,
                 elements: at,
@@ -471,7 +471,7 @@ impl Job for ReduceEncode<'_> {
                 rounding,
                 output: output.0,
             },
-            ReduceEncode {
+            IntReduceEncode {
                 parts,
                 first: first + at,
                 elements: elements - at,

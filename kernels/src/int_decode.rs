@@ -98,7 +98,7 @@ fn unpack<S: Simd>(simd: S, codes: &[u8], format: IntFormat, at: usize) -> S::La
 }
 
 /// [`crate::Kernels::int_decode_sum`].
-pub(crate) struct DecodeSum<'a> {
+pub(crate) struct IntDecodeSum<'a> {
     pub(crate) parts: &'a [IntPart<'a>],
     /// The number of the first element of this job.
     pub(crate) first: usize,
@@ -106,12 +106,12 @@ pub(crate) struct DecodeSum<'a> {
     pub(crate) output: &'a mut [f32],
 }
 
-impl Job for DecodeSum<'_> {
+impl Job for IntDecodeSum<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let DecodeSum { parts, first, format, output } = self;
+        let IntDecodeSum { parts, first, format, output } = self;
         let mut codes = Codes::new(parts, format, first);
         for (number, output) in output.chunks_mut(format.block).enumerate() {
             codes.begin(number);
@@ -136,11 +136,11 @@ impl Job for DecodeSum<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let DecodeSum { parts, first, format, output } = self;
+        let IntDecodeSum { parts, first, format, output } = self;
         let output = output.split_at_mut(at);
         (
-            DecodeSum { parts, first, format, output: output.0 },
-            DecodeSum { parts, first: first + at, format, output: output.1 },
+            IntDecodeSum { parts, first, format, output: output.0 },
+            IntDecodeSum { parts, first: first + at, format, output: output.1 },
         )
     }
 
@@ -148,19 +148,19 @@ impl Job for DecodeSum<'_> {
 }
 
 /// [`crate::Kernels::int_expand`].
-pub(crate) struct Expand<'a> {
+pub(crate) struct IntExpand<'a> {
     pub(crate) part: IntPart<'a>,
     pub(crate) format: IntFormat,
     pub(crate) weight: f32,
     pub(crate) output: &'a mut [f32],
 }
 
-impl Job for Expand<'_> {
+impl Job for IntExpand<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let Expand { part, format, weight, output } = self;
+        let IntExpand { part, format, weight, output } = self;
         for (number, output) in output.chunks_mut(format.block).enumerate() {
             let scales = &part.scales[number * format.scales_per_block()..][..format.scales_per_block()];
             let (scale, factor) = (simd.splat(scales[0]), simd.splat(weight));
@@ -203,13 +203,23 @@ impl Job for Expand<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let Expand { part: IntPart { scales, codes }, format, weight, output } = self;
+        let IntExpand { part: IntPart { scales, codes }, format, weight, output } = self;
         let (scales, codes) =
             (scales.split_at(format.scales(at)), codes.split_at(format.width.code_bytes(at)));
         let output = output.split_at_mut(at);
         (
-            Expand { part: IntPart { scales: scales.0, codes: codes.0 }, format, weight, output: output.0 },
-            Expand { part: IntPart { scales: scales.1, codes: codes.1 }, format, weight, output: output.1 },
+            IntExpand {
+                part: IntPart { scales: scales.0, codes: codes.0 },
+                format,
+                weight,
+                output: output.0,
+            },
+            IntExpand {
+                part: IntPart { scales: scales.1, codes: codes.1 },
+                format,
+                weight,
+                output: output.1,
+            },
         )
     }
 

@@ -1,20 +1,21 @@
 //! The kernels of compressed collectives: what turns f32 into 1-bit, int8, int4 and bf16 codes and back.
 //!
-//! | kernel | what it does | bytes of memory traffic for each element |
+//! | method of [`Kernels`] | what it does | bytes of memory traffic for each element |
 //! | --- | --- | --- |
-//! | [`sign_encode`](Kernels::sign_encode) | adds the residual, finds each block's mean magnitude, packs signs, leaves the new residual | 12.1 |
-//! | [`sign_encode_global`](Kernels::sign_encode_global) | the same with one scale for all, the root mean square | 20.1 |
-//! | [`sign_reduce_encode`](Kernels::sign_reduce_encode) | sums several ranks' signs, and encodes the sum | 8.1, and 0.1 for each rank |
-//! | [`sign_expand`](Kernels::sign_expand) | signs and scales to f32 | 4.1 |
-//! | [`int_encode`](Kernels::int_encode) | f32 to 8 or 4 bits, a scale for each block | 5 or 4.5; with a residual 13 or 12.5 |
-//! | [`int_reduce_encode`](Kernels::int_reduce_encode) | sums several ranks' codes, and encodes the sum | 1 or 0.5, and as much for each rank; 8 for a residual |
-//! | [`int_decode_sum`](Kernels::int_decode_sum) | sums several ranks' codes to f32 | 4, and 1 or 0.5 for each rank |
-//! | [`int_expand`](Kernels::int_expand) | codes to f32 | 5 or 4.5 |
-//! | [`bf16_encode`](Kernels::bf16_encode), [`bf16_expand`](Kernels::bf16_expand) | f32 to bf16 and back | 6 |
-//! | [`bf16_decode_sum`](Kernels::bf16_decode_sum) | sums several ranks' bf16 to f32 | 4, and 2 for each rank |
+//! | `sign_encode` | adds the residual, packs signs with a scale for each block, leaves the new residual | 12.1 |
+//! | `sign_encode_global` | the same with one scale for all, the root mean square | 20.1 |
+//! | `sign_reduce_encode` | sums several ranks' signs, and encodes the sum | 8.1, and 0.1 for each rank |
+//! | `sign_expand` | signs and scales to f32 | 4.1 |
+//! | `int_encode` | f32 to 8 or 4 bits, a scale for each block | 5 or 4.5; 8 more with a residual |
+//! | `int_reduce_encode` | sums several ranks' codes, and encodes the sum | 1 or 0.5, and as much for each rank |
+//! | `int_decode_sum` | sums several ranks' codes to f32 | 4, and 1 or 0.5 for each rank |
+//! | `int_expand` | codes to f32 | 5 or 4.5 |
+//! | `bf16_encode`, `bf16_expand` | f32 to bf16 and back | 6 |
+//! | `bf16_decode_sum` | sums several ranks' bf16 to f32 | 4, and 2 for each rank |
 //!
 //! A line of the cache that ordinary stores write is read first; [`Stores::Streaming`] spares that (streaming stores
-//! need an output that is aligned to 64 bytes, or they are ordinary ones). Rates beside a copy: `unisono bench kernels`.
+//! need an output that is aligned to 64 bytes, or they are ordinary ones). Rates beside a copy: `unisono bench
+//! kernels`.
 //!
 //! ```
 //! use unisono_kernels::{Kernels, Residual, SignPart, SignPartMut};
@@ -33,8 +34,8 @@
 //! assert_eq!(sent, [1.0, -1.0, 1.0, 1.0]);
 //! ```
 //!
-//! They are methods of [`Kernels`], which says how they run. Every body of a kernel, for whatever instruction set, kind of
-//! stores and number of threads, gives the same bytes as the functions of [`reference`], which are the definition.
+//! A [`Kernels`] value says how they run. Every body of a kernel, for whatever instruction set, kind of stores and
+//! number of threads, gives the same bytes as the functions of [`reference`](mod@reference), which are the definition.
 
 #![deny(unsafe_code)]
 

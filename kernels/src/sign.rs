@@ -46,7 +46,7 @@ impl<S: Simd> Source<S> for Input<'_> {
 }
 
 /// The sum of several ranks' signs.
-struct Signs<'a, S: Simd> {
+struct SignSum<'a, S: Simd> {
     parts: &'a [SignPart<'a>],
     /// The number of the first element of this job, and of all of them.
     first: usize,
@@ -56,7 +56,7 @@ struct Signs<'a, S: Simd> {
     tables: Vec<S::Table>,
 }
 
-impl<S: Simd> Source<S> for Signs<'_, S> {
+impl<S: Simd> Source<S> for SignSum<'_, S> {
     const IS_MEMORY: bool = false;
 
     #[inline(always)]
@@ -153,7 +153,7 @@ pub(crate) fn left_out<S: Simd>(simd: S, mut values: S::Lanes, scale: f32) -> S:
 }
 
 /// What an encoder works on.
-struct Encoder<'a, S, R> {
+struct SignEncoder<'a, S, R> {
     simd: S,
     source: R,
     elements: usize,
@@ -162,7 +162,7 @@ struct Encoder<'a, S, R> {
     ahead: Ahead,
 }
 
-impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
+impl<S: Simd, R: Source<S>> SignEncoder<'_, S, R> {
     #[inline(always)]
     fn elements_of(&self, number: usize) -> Range<usize> {
         number * self.block..self.elements.min((number + 1) * self.block)
@@ -252,26 +252,26 @@ impl<S: Simd, R: Source<S>> Encoder<'_, S, R> {
 }
 
 /// [`crate::Kernels::sign_encode`].
-pub(crate) struct Encode<'a> {
+pub(crate) struct SignEncode<'a> {
     pub(crate) input: &'a [f32],
     pub(crate) residual: Option<Residual<'a>>,
     pub(crate) block: usize,
     pub(crate) output: SignPartMut<'a>,
 }
 
-impl Job for Encode<'_> {
+impl Job for SignEncode<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
-        let Encode { input, residual, block, output } = self;
+        let SignEncode { input, residual, block, output } = self;
         let ahead = Ahead::of(residual.is_some(), stores);
         let source = Input(input, ahead);
-        Encoder { simd, source, elements: input.len(), block, output, ahead }.encode(residual, stores)
+        SignEncoder { simd, source, elements: input.len(), block, output, ahead }.encode(residual, stores)
     }
 
     fn define(self) -> Option<usize> {
-        let Encode { input, residual, block, output } = self;
+        let SignEncode { input, residual, block, output } = self;
         reference::sign_encode(input, residual, block, output.scales, output.bits)
     }
 
@@ -284,12 +284,12 @@ impl Job for Encode<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let Encode { input, residual, block, output } = self;
+        let SignEncode { input, residual, block, output } = self;
         let (input, residual, output) =
             (input.split_at(at), split_residual(residual, at), output.split_at(at, block));
         (
-            Encode { input: input.0, residual: residual.0, block, output: output.0 },
-            Encode { input: input.1, residual: residual.1, block, output: output.1 },
+            SignEncode { input: input.0, residual: residual.0, block, output: output.0 },
+            SignEncode { input: input.1, residual: residual.1, block, output: output.1 },
         )
     }
 
@@ -299,7 +299,7 @@ impl Job for Encode<'_> {
 }
 
 /// [`crate::Kernels::sign_reduce_encode`].
-pub(crate) struct ReduceEncode<'a> {
+pub(crate) struct SignReduceEncode<'a> {
     pub(crate) parts: &'a [SignPart<'a>],
     pub(crate) first: usize,
     pub(crate) elements: usize,
@@ -308,20 +308,20 @@ pub(crate) struct ReduceEncode<'a> {
     pub(crate) output: SignPartMut<'a>,
 }
 
-impl Job for ReduceEncode<'_> {
+impl Job for SignReduceEncode<'_> {
     type Output = Option<usize>;
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
-        let ReduceEncode { parts, first, elements, residual, block, output } = self;
+        let SignReduceEncode { parts, first, elements, residual, block, output } = self;
         let tables = Vec::with_capacity(parts.len().div_ceil(4));
-        let source = Signs { parts, first, elements, block, tables };
+        let source = SignSum { parts, first, elements, block, tables };
         let ahead = Ahead::of(residual.is_some(), stores);
-        Encoder { simd, source, elements, block, output, ahead }.encode(residual, stores)
+        SignEncoder { simd, source, elements, block, output, ahead }.encode(residual, stores)
     }
 
     fn define(self) -> Option<usize> {
-        let ReduceEncode { parts, first: _, elements, residual, block, output } = self;
+        let SignReduceEncode { parts, first: _, elements, residual, block, output } = self;
         reference::sign_reduce_encode(parts, elements, residual, block, output.scales, output.bits)
     }
 
@@ -334,11 +334,11 @@ impl Job for ReduceEncode<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let ReduceEncode { parts, first, elements, residual, block, output } = self;
+        let SignReduceEncode { parts, first, elements, residual, block, output } = self;
         let (residual, output) = (split_residual(residual, at), output.split_at(at, block));
         (
-            ReduceEncode { parts, first, elements: at, residual: residual.0, block, output: output.0 },
-            ReduceEncode {
+            SignReduceEncode { parts, first, elements: at, residual: residual.0, block, output: output.0 },
+            SignReduceEncode {
                 parts,
                 first: first + at,
                 elements: elements - at,
@@ -363,19 +363,19 @@ pub(crate) fn split_residual(
 }
 
 /// [`crate::Kernels::sign_expand`].
-pub(crate) struct Expand<'a> {
+pub(crate) struct SignExpand<'a> {
     pub(crate) part: SignPart<'a>,
     pub(crate) block: usize,
     pub(crate) weight: f32,
     pub(crate) output: &'a mut [f32],
 }
 
-impl Job for Expand<'_> {
+impl Job for SignExpand<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let Expand { part, block, weight, output } = self;
+        let SignExpand { part, block, weight, output } = self;
         for (number, output) in output.chunks_mut(block).enumerate() {
             let scale = simd.splat(flush(part.scales[number] * weight));
             let mut at = 0;
@@ -404,12 +404,12 @@ impl Job for Expand<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let Expand { part: SignPart { scales, bits }, block, weight, output } = self;
+        let SignExpand { part: SignPart { scales, bits }, block, weight, output } = self;
         let (scales, bits) = (scales.split_at(at / block), bits.split_at(at / 32));
         let output = output.split_at_mut(at);
         (
-            Expand { part: SignPart { scales: scales.0, bits: bits.0 }, block, weight, output: output.0 },
-            Expand { part: SignPart { scales: scales.1, bits: bits.1 }, block, weight, output: output.1 },
+            SignExpand { part: SignPart { scales: scales.0, bits: bits.0 }, block, weight, output: output.0 },
+            SignExpand { part: SignPart { scales: scales.1, bits: bits.1 }, block, weight, output: output.1 },
         )
     }
 

@@ -32,7 +32,10 @@ impl Avx2 {
 
 /// Methods whose bodies are intrinsics.
 macro_rules! methods {
-    ($(fn $name:ident$(<const $flag:ident: bool>)?($self:ident $(, $argument:ident: $kind:ty)*) $(-> $result:ty)? $body:block)*) => {
+    ($(
+        fn $name:ident $(<const $flag:ident: bool>)? ($self:ident $(, $argument:ident: $kind:ty)*)
+        $(-> $result:ty)? $body:block
+    )*) => {
         $(
             #[inline(always)]
             fn $name$(<const $flag: bool>)?($self $(, $argument: $kind)*) $(-> $result)? {
@@ -155,8 +158,10 @@ impl Simd for Avx2 {
         }
         fn pack_bytes<const SIGNED: bool>(self, codes: &[__m256i; 8], bytes: &mut [u8; LANES]) {
             let (low, high) = bytes.split_at_mut(32);
-            _mm256_storeu_si256(low.as_mut_ptr().cast(), packed::<SIGNED>(self, [codes[0], codes[1], codes[2], codes[3]]));
-            _mm256_storeu_si256(high.as_mut_ptr().cast(), packed::<SIGNED>(self, [codes[4], codes[5], codes[6], codes[7]]));
+            let first = packed::<SIGNED>(self, [codes[0], codes[1], codes[2], codes[3]]);
+            let second = packed::<SIGNED>(self, [codes[4], codes[5], codes[6], codes[7]]);
+            _mm256_storeu_si256(low.as_mut_ptr().cast(), first);
+            _mm256_storeu_si256(high.as_mut_ptr().cast(), second);
         }
         fn pack_halves(self, codes: &[__m256i; 8], bytes: &mut [u8; LANES / 2]) {
             let low = pairs(self, [codes[0], codes[1], codes[2], codes[3]]);

@@ -40,7 +40,10 @@ impl Avx512 {
 
 /// Methods whose bodies are intrinsics.
 macro_rules! methods {
-    ($(fn $name:ident$(<const $flag:ident: bool>)?($self:ident $(, $argument:ident: $kind:ty)*) $(-> $result:ty)? $body:block)*) => {
+    ($(
+        fn $name:ident $(<const $flag:ident: bool>)? ($self:ident $(, $argument:ident: $kind:ty)*)
+        $(-> $result:ty)? $body:block
+    )*) => {
         $(
             #[inline(always)]
             fn $name$(<const $flag: bool>)?($self $(, $argument: $kind)*) $(-> $result)? {

@@ -13,8 +13,8 @@ use std::ops::IndexMut;
 
 use crate::format::LANES;
 
-/// A loop over the vectors of a group of the [`Simd`] type `$simd`. It is unrolled here, since the compiler keeps vectors
-/// in registers only where their numbers are constants.
+/// A loop over the vectors of a group of the [`Simd`] type `$simd`. It is unrolled here, since the compiler keeps
+/// vectors in registers only where their numbers are constants.
 macro_rules! unrolled {
     (for $number:ident in $simd:ident $body:block) => {
         unrolled!(@ $number $simd $body 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
