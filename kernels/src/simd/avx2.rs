@@ -90,6 +90,10 @@ impl Simd for Avx2 {
             let to = group[number * WIDTH..][..WIDTH].as_mut_ptr();
             if to.cast::<__m256>().is_aligned() {
                 _mm256_stream_ps(to, floats);
+            } else if to.cast::<__m128>().is_aligned() {
+                // The memory of an allocator. Four such stores fill a line as two do.
+                _mm_stream_ps(to, _mm256_castps256_ps128(floats));
+                _mm_stream_ps(to.add(4), _mm256_extractf128_ps::<1>(floats));
             } else {
                 _mm256_storeu_ps(to, floats);
             }

@@ -98,6 +98,12 @@ impl Simd for Avx512 {
             let to = group[number * WIDTH..][..WIDTH].as_mut_ptr();
             if to.cast::<__m512>().is_aligned() {
                 _mm512_stream_ps(to, floats);
+            } else if to.cast::<__m128>().is_aligned() {
+                // The memory of an allocator. Four such stores fill a line as one does.
+                _mm_stream_ps(to, _mm512_castps512_ps128(floats));
+                _mm_stream_ps(to.add(4), _mm512_extractf32x4_ps::<1>(floats));
+                _mm_stream_ps(to.add(8), _mm512_extractf32x4_ps::<2>(floats));
+                _mm_stream_ps(to.add(12), _mm512_extractf32x4_ps::<3>(floats));
             } else {
                 _mm512_storeu_ps(to, floats);
             }
