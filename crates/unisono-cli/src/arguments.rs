@@ -152,8 +152,8 @@ pub(crate) struct BenchArguments {
     /// [default: sum; compressed_all_reduce: avg].
     #[arg(long)]
     pub(crate) op: Option<ReduceOp>,
-    /// How compressed_all_reduce encodes elements: sign, sign-rms, int8, int4, bf16; several with commas are measured in
-    /// turns [default: sign].
+    /// How compressed_all_reduce encodes elements: sign, sign-rms, int8, int4, bf16; several with commas are measured
+    /// in turns [default: sign].
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_codec)]
     pub(crate) codec: Vec<Arc<dyn Codec>>,
     /// Measure also what a compressed_all_reduce consists of, each part alone: encode, exchange, reduce, expand.

@@ -141,8 +141,7 @@ fn goals(figures: &[Summary]) -> Vec<String> {
         let Some(found) = figures.iter().find(is_it).and_then(|one| one.speed_up) else { continue };
         let verdict = if found >= times { "reached" } else { "MISSED" };
         lines.push(format!(
-            "* {codec} at {gbit_per_s} Gbit/s: {} times exact, goal {times}: {verdict}",
-            plain(found)
+            "* {codec} at {gbit_per_s} Gbit/s: {found:.2} times exact, goal {times}: {verdict}"
         ));
     }
     lines
@@ -179,7 +178,7 @@ mod tests {
         let figures = summary::of(&record);
         let text = markdown(&record, &figures);
         assert_eq!(text.lines().filter(|line| line.starts_with("| 1 |")).count(), 6 + 2, "{text}");
-        assert!(text.contains("* sign at 1 Gbit/s: 7529 times exact, goal 18: reached"), "{text}");
+        assert!(text.contains("* sign at 1 Gbit/s: 7529.41 times exact, goal 18: reached"), "{text}");
         assert!(!text.contains("int8 at"), "{text}");
     }
 }

@@ -62,8 +62,8 @@ impl Dump {
         fs::write(self.folder.join("call.json"), text)
     }
 
-    /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian; of a compressed
-    /// call also the residual that it has left (`residual`) and the encoded vector (`encoded`).
+    /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian. Of a
+    /// compressed call also the residual that it has left (`residual`) and the vector as it was encoded (`encoded`).
     pub(crate) fn buffer(&self, rank: u32, side: &str, bytes: &[u8]) -> io::Result<()> {
         fs::write(self.folder.join(format!("rank{rank}.{side}")), bytes)
     }

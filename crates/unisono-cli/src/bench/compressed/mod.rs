@@ -13,7 +13,7 @@ use unisono::compression::{Codec, CompressedCollectives, CompressionState, wire_
 use unisono::{Collective, Communicator, DType, ReduceOp};
 
 use self::parts::Parts;
-use self::verify::{Verdict, Verification};
+use self::verify::{Judgement, Verification};
 use super::dump::Dump;
 use super::operations::{BenchOperation, MeasuredOperation};
 use super::report::{CompressedFigures, PartTimes, Row};
@@ -55,7 +55,7 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
     })?;
     drop(parts);
     let mut rows = Vec::new();
-    for ((row, index), (checked, verdict)) in numbered().zip(before) {
+    for ((row, index), (checked, judgement)) in numbered().zip(before) {
         let others: u64 = (0..subjects.len()).map(|other| subjects[other].bytes_beside(index == other)).sum();
         let subject = &mut subjects[index];
         let wrong = subject.verification(comm, seed(row, 1)).after_calls()?;
@@ -66,7 +66,7 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
         let figures = CompressedFigures {
             codec: subjects[index].codec.name().to_owned(),
             wire_bytes: wire_bytes(&*subjects[index].codec, elements, comm.group().size() as usize),
-            relative_error: verdict.relative_error(comm)?,
+            relative_error: judgement.relative_error(comm)?,
             parts: plan.parts.then(|| PartTimes {
                 encode_us: median(0),
                 exchange_us: median(1),
@@ -137,7 +137,7 @@ impl Subject {
         comm: &dyn Communicator,
         seed: u64,
         dump: Option<&Dump>,
-    ) -> Result<(Checked, Verdict)> {
+    ) -> Result<(Checked, Judgement)> {
         self.begin(comm, seed);
         let dumped = |written: std::io::Result<()>| written.map_err(|error| Problem::failed("--dump", error));
         let rank = comm.group().rank();
@@ -155,8 +155,8 @@ impl Subject {
             dumped(dump.buffer(rank, "out", bytemuck::cast_slice(&self.vector)))?;
             dumped(dump.buffer(rank, "residual", bytemuck::cast_slice(self.state.residual())))?;
         }
-        let verdict = self.verification(comm, seed).after_one_call()?;
-        Ok((Checked { wrong: verdict.wrong, algorithm: self.codec.name(), peak_bytes }, verdict))
+        let judgement = self.verification(comm, seed).after_one_call()?;
+        Ok((Checked { wrong: judgement.wrong, algorithm: self.codec.name(), peak_bytes }, judgement))
     }
 }
 

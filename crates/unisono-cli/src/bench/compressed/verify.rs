@@ -27,7 +27,7 @@ pub(super) struct Verification<'a> {
 
 /// What this rank has found among the elements that it sums.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Verdict {
+pub(super) struct Judgement {
     /// Elements that cannot be right.
     pub(super) wrong: u64,
     /// Sums of squares: of result minus exact mean, and of the exact mean.
@@ -35,7 +35,7 @@ pub(super) struct Verdict {
     exact: f64,
 }
 
-impl Verdict {
+impl Judgement {
     /// Of all elements. Collective.
     pub(super) fn relative_error(&self, comm: &dyn Communicator) -> Result<f64> {
         let mut squares = [self.error, self.exact];
@@ -53,8 +53,8 @@ impl Verification<'_> {
     }
 
     /// Every rank judges the elements that it sums; rank 0 also whether all ranks have the same. Collective.
-    pub(super) fn after_one_call(&self) -> Result<Verdict> {
-        let mut verdict = Verdict { wrong: self.differing()?, ..Verdict::default() };
+    pub(super) fn after_one_call(&self) -> Result<Judgement> {
+        let mut judgement = Judgement { wrong: self.differing()?, ..Judgement::default() };
         let elements = self.vector.len();
         let part = PART_ELEMENTS.next_multiple_of(self.state.codec().block());
         for start in (0..elements).step_by(part) {
@@ -66,16 +66,16 @@ impl Verification<'_> {
                 continue;
             }
             let means: Vec<f64> = own.clone().map(|index| self.mean(index)).collect();
-            verdict.wrong += match owed {
+            judgement.wrong += match owed {
                 Some(owed) => self.untold(own.clone(), &owed[own.start - start..], &means),
                 None => self.unlike(own.clone())?,
             };
             for (found, mean) in self.vector[own].iter().zip(&means) {
-                verdict.error += (f64::from(*found) - mean).powi(2);
-                verdict.exact += mean * mean;
+                judgement.error += (f64::from(*found) - mean).powi(2);
+                judgement.exact += mean * mean;
             }
         }
-        Ok(verdict)
+        Ok(judgement)
     }
 
     fn mean(&self, index: usize) -> f64 {
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn the_error_is_relative_to_the_exact_mean() {
         let comm = Solo::new();
-        let error = |error, exact| Verdict { wrong: 0, error, exact }.relative_error(&comm).unwrap();
+        let error = |error, exact| Judgement { wrong: 0, error, exact }.relative_error(&comm).unwrap();
         assert_eq!((error(4.0, 16.0), error(0.0, 0.0)), (0.5, 0.0));
     }
 }
