@@ -96,9 +96,10 @@ fn survive(comm: &Arc<dyn Communicator>, codec: &Arc<dyn Codec>) {
     assert!(*residual == bits(state.residual()), "another residual than without a failure");
     let mut sums = vec![0; ELEMENTS];
     for (.., owned, residual) in never_failed.iter().take(ranks as usize - 1) {
-        sums[owned.clone()].copy_from_slice(residual);
+        sums[owned.clone()].iter_mut().zip(residual).for_each(|(sum, owed)| *sum = *owed);
     }
-    assert!(sums[state.owned()] == bits(state.owner_residual()), "another residual of sums");
+    let is_owed = !codec.has_feedback() || sums[state.owned()] == bits(state.owner_residual());
+    assert!(is_owed, "another residual of sums");
     let mut checksum = 0u64;
     for number in 0..3 {
         let result = call(&*shrunk.communicator, &mut state, 1000 + number).unwrap();
