@@ -36,7 +36,7 @@ fn main() {
         let codec = codec_by_name(&name).unwrap();
         if comm.group().rank() + 1 == comm.group().size() {
             let (number, asked) = (number.parse::<u64>().unwrap(), AtomicU64::new(0));
-            let dying = WatchedCodec::new(codec, move |now| {
+            let dying = WatchedCodec::shared(codec, move |now| {
                 if now == step && asked.fetch_add(1, Ordering::SeqCst) + 1 == number {
                     std::process::abort();
                 }

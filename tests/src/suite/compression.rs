@@ -65,11 +65,11 @@ pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
 
 /// Another codec, another length, a plain call: every rank names both.
 pub fn codecs_and_plain_calls_differ(backend: &dyn Backend) {
-    type Odd = fn(&dyn Communicator) -> Result<()>;
+    type OddCall = fn(&dyn Communicator) -> Result<()>;
     fn with(comm: &dyn Communicator, name: &str, elements: usize) -> Result<()> {
         call(comm, &mut state(comm, &codec_by_name(name).unwrap(), elements), 0).map(drop)
     }
-    let cases: [(Odd, &str); 4] = [
+    let cases: [(OddCall, &str); 4] = [
         (|comm| with(comm, "int8", 800), "compressed_all_reduce/int8(800 x f32"),
         (|comm| with(comm, "sign-rms", 800), "compressed_all_reduce/rms(800 x f32"),
         (|comm| with(comm, "sign", 801), "compressed_all_reduce/sign(801 x f32"),
@@ -148,7 +148,7 @@ pub fn panics_of_a_codec(backend: &dyn Backend) {
     for step in [CodecStep::Encode, CodecStep::Accept, CodecStep::Reduce] {
         let errors = run(backend, 3, &options(), |comm| {
             let is_fragile = comm.group().rank() == 1;
-            let codec = WatchedCodec::new(codec_by_name("sign").unwrap(), move |asked| {
+            let codec = WatchedCodec::shared(codec_by_name("sign").unwrap(), move |asked| {
                 assert!(!(is_fragile && asked == step), "no such block");
             });
             let mut state = state(comm, &codec, 5000);
