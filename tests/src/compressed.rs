@@ -46,7 +46,10 @@ pub struct WatchedCodec {
 
 impl WatchedCodec {
     /// `inner`, watched.
-    pub fn new(inner: Arc<dyn Codec>, watch: impl Fn(CodecStep) + Send + Sync + 'static) -> Arc<dyn Codec> {
+    pub fn shared(
+        inner: Arc<dyn Codec>,
+        watch: impl Fn(CodecStep) + Send + Sync + 'static,
+    ) -> Arc<dyn Codec> {
         Arc::new(WatchedCodec { inner, watch: Box::new(watch) })
     }
 }

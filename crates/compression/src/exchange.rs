@@ -286,8 +286,8 @@ impl<'s> Rank<'s> {
         Fault::NonFinite { block: (start / self.codec.block() + bad) as u32, rank: self.own as u32 }
     }
 
-    /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only then
-    /// that all others have ended the last one.
+    /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only
+    /// then that all others have ended the last one.
     fn keep_first_pieces(&mut self) {
         // There are none in a codec that writes its residuals in place, and in one that has none.
         if self.first_pieces.is_empty() {

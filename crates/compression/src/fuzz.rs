@@ -1,5 +1,5 @@
-//! What arbitrary bytes do to a compressed call and to a checkpoint: a target for cargo-fuzz (`fuzz/`), and the same as a
-//! plain test.
+//! What arbitrary bytes do to a compressed call and to a checkpoint: a target for cargo-fuzz (`fuzz/`), and the same as
+//! a plain test.
 //!
 //! Compiled for tests and for cargo-fuzz alone.
 

@@ -1,8 +1,9 @@
 //! A state on the communicator that the survivors of a failure go on with.
 //!
-//! Survivors first tell each other what their states are for and how many calls each has ended: one that is a call ahead
-//! goes back. Then what is owed to the sums moves to the new owners. At last they agree that all of them have got that
-//! far, so that after another failure all states are still on the old communicator, and can follow the next shrink.
+//! Survivors first tell each other what their states are for and how many calls each has ended: one that is a call
+//! ahead goes back. Then what is owed to the sums moves to the new owners. At last they agree that all of them have
+//! got that far, so that after another failure all states are still on the old communicator, and can follow the next
+//! shrink.
 
 use std::ops::Range;
 

@@ -124,8 +124,8 @@ impl CompressionState {
     /// A state without residuals for vectors of `elements` elements of `T` on `comm`. No communication.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] unless `T` is f32, f16 or bf16. [`Error::InvalidArgument`] for more elements than memory can
-    /// have. [`Error::System`] when there is no memory.
+    /// [`Error::Unsupported`] unless `T` is f32, f16 or bf16. [`Error::InvalidArgument`] for more elements than memory
+    /// can have. [`Error::System`] when there is no memory.
     pub fn new<T: Element>(
         comm: &(impl Communicator + ?Sized),
         codec: impl Codec + 'static,

@@ -87,8 +87,8 @@ impl Codec for Slow {
     }
 }
 
-/// On one rank of three encoding is slow, which no other would notice by itself: all decline, and from then on give what
-/// exact calls give, encode nothing, and owe nothing.
+/// On one rank of three encoding is slow, which no other would notice by itself: all decline, and from then on give
+/// what exact calls give, encode nothing, and owe nothing.
 #[test]
 fn the_slowest_rank_decides_for_all() {
     for slow in 0..3 {

@@ -65,11 +65,11 @@ pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
 
 /// Another codec, another length, a plain call: every rank names both.
 pub fn codecs_and_plain_calls_differ(backend: &dyn Backend) {
-    type Odd = fn(&dyn Communicator) -> Result<()>;
+    type OddCall = fn(&dyn Communicator) -> Result<()>;
     fn with(comm: &dyn Communicator, name: &str, elements: usize) -> Result<()> {
         call(comm, &mut state(comm, &codec_by_name(name).unwrap(), elements), 0).map(drop)
     }
-    let cases: [(Odd, &str); 4] = [
+    let cases: [(OddCall, &str); 4] = [
         (|comm| with(comm, "int8", 800), "compressed_all_reduce/int8(800 x f32"),
         (|comm| with(comm, "sign-rms", 800), "compressed_all_reduce/rms(800 x f32"),
         (|comm| with(comm, "sign", 801), "compressed_all_reduce/sign(801 x f32"),
@@ -148,7 +148,7 @@ pub fn panics_of_a_codec(backend: &dyn Backend) {
     for step in [CodecStep::Encode, CodecStep::Accept, CodecStep::Reduce] {
         let errors = run(backend, 3, &options(), |comm| {
             let is_fragile = comm.group().rank() == 1;
-            let codec = WatchedCodec::new(codec_by_name("sign").unwrap(), move |asked| {
+            let codec = WatchedCodec::shared(codec_by_name("sign").unwrap(), move |asked| {
                 assert!(!(is_fragile && asked == step), "no such block");
             });
             let mut state = state(comm, &codec, 5000);
@@ -166,7 +166,7 @@ pub fn panics_of_a_codec(backend: &dyn Backend) {
     }
 }
 
-/// Threads with labels take turns, those without and calls past an open scope are refused, and a handle that is dropped
+/// Calls with labels take turns, those without and calls past an open scope are refused, and a handle that is dropped
 /// lets its call end.
 pub fn threads_scopes_and_handles(backend: &dyn Backend) {
     run_each(backend, &[1, 2, 3], |comm| {
@@ -175,19 +175,18 @@ pub fn threads_scopes_and_handles(backend: &dyn Backend) {
             let mut state = state(comm, &codec, 3000);
             (0..6).map(|number| bits(&call(comm, &mut state, number).unwrap())).collect()
         };
-        std::thread::scope(|threads| {
-            let turns = ["left", "right"].map(|label| {
-                let (codec, expected) = (&codec, &expected);
-                threads.spawn(move || {
-                    let comm = comm.with(CallOptions::new().label(label));
-                    let mut state = state(&comm, codec, 3000);
-                    for (number, expected) in (0..).zip(expected) {
-                        assert_eq!(bits(&call(&comm, &mut state, number).unwrap()), *expected, "{label}");
-                    }
-                })
-            });
-            turns.into_iter().for_each(|turn| turn.join().unwrap());
-        });
+        // The second waits for its turn, which the first has taken when it was submitted.
+        let [left, right] = ["left", "right"].map(|label| comm.with(CallOptions::new().label(label)));
+        let (mut ahead, mut behind) = (state(comm, &codec, 3000), state(comm, &codec, 3000));
+        for (number, expected) in (0..).zip(&expected) {
+            let given = gradients(comm.group().rank(), number, 3000);
+            let work = left.compressed_all_reduce_async(given, ReduceOp::Sum, ahead);
+            assert_eq!(bits(&call(&right, &mut behind, number).unwrap()), *expected);
+            let (result, vector, state) = work.wait();
+            result.unwrap();
+            assert_eq!(bits(&vector), *expected);
+            ahead = state;
+        }
         let mut late = state(comm, &codec, 3000);
         let scope = crate::suite::scopes::open(comm, "open");
         for comm in [comm, &*scope] {

@@ -158,7 +158,7 @@ impl IntCodec {
     }
 }
 
-/// Scales and smallest elements are as encoders make them, and no code of an encoder stands for a number that is not finite.
+/// Scales and smallest elements are as encoders make them, and no code that encoders make stands for an infinity.
 fn check_numbers(numbers: &[u32], format: IntFormat) -> std::result::Result<(), &'static str> {
     let most = format.steps() as f32;
     for numbers in numbers.chunks(format.scales_per_block()) {

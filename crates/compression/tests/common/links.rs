@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::Waker;
 use unisono_communicator::{GroupRank, Result};
 use unisono_engine::in_process::InProcessLinks;
 use unisono_engine::{Edge, Flow, Interest, Lane, Link, Links, Tap, Wake};
@@ -57,14 +56,11 @@ impl Link for DamagedLink {
         let count = self.links.link(self.edge).try_recv(into)?;
         let is_damaged = |damage: &Damage| self.edge.peer.get() == damage.from;
         if let Some(damage) = self.damage.filter(is_damaged) {
-            let mut at = self.received;
-            self.received += count as u64;
-            for byte in into.iter_mut().flat_map(|slice| slice.iter_mut()).take(count) {
-                if at == damage.offset {
-                    *byte ^= damage.flipped;
-                }
-                at += 1;
+            let bytes = into.iter_mut().flat_map(|slice| slice.iter_mut()).take(count);
+            for (_, byte) in (self.received..).zip(bytes).filter(|(at, _)| *at == damage.offset) {
+                *byte ^= damage.flipped;
             }
+            self.received += count as u64;
         }
         Ok(count)
     }
@@ -94,7 +90,7 @@ impl Links for DamagedLinks {
         self.0.links.wait(interest, until)
     }
 
-    fn waker(&self) -> Waker {
+    fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         self.0.links.waker()
     }
 
