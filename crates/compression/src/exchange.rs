@@ -8,8 +8,9 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unisono_communicator::{
-    Buffer, BufferMut, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync, Counts, DType,
-    Descriptor, Error, Finished, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site, Work,
+    Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync,
+    Counts, DType, Descriptor, Error, Finished, OwnedBuffers, OwnedCall, OwnedMemory, Result, Scope, Site,
+    Work,
 };
 
 use crate::codec::{Codec, EncodeContext, worst_element};
@@ -23,17 +24,43 @@ use crate::state::{CompressionState, LastCall};
 /// Elements that are measured at a time.
 const MEASURED_ELEMENTS: usize = 1 << 20;
 
-/// The words of one piece on their way.
-struct Words(Work);
+/// How a call of the transport is made.
+#[derive(Clone, Copy)]
+enum Issue {
+    /// This thread moves it, because it has nothing else to do.
+    Blocking,
+    /// It goes on while this thread works.
+    Asynchronous,
+}
+
+/// The words of one piece.
+enum Words {
+    Arrived(Vec<u32>),
+    OnTheirWay(Work),
+}
 
 impl Words {
     /// What came; what was sent goes back to the pool.
     fn wait(self, pool: &mut Pool) -> Result<Vec<u32>> {
-        let Finished { result, buffers } = self.0.finish();
+        let work = match self {
+            Words::Arrived(words) => return Ok(words),
+            Words::OnTheirWay(work) => work,
+        };
+        let Finished { result, buffers } = work.finish();
         result?;
         let Some(OwnedBuffers::Separate { input, output }) = buffers else { return Ok(Vec::new()) };
         pool.put(input.into_vec().unwrap_or_default());
         Ok(output.into_vec().unwrap_or_default())
+    }
+
+    /// Moves what is on its way, as far as it goes without waiting.
+    fn advance(&self) {
+        match self {
+            Words::Arrived(_) => {}
+            Words::OnTheirWay(work) => {
+                let _ = work.is_done();
+            }
+        }
     }
 }
 
@@ -96,28 +123,26 @@ fn exchange(
         rank.measure(vector)?;
     }
     let messages = rank.encode(0, vector, &|| ())?;
-    let mut arrived = Some(wire.all_to_all(&mut rank, 0, messages)?.wait(rank.pool)?);
-    let mut arriving: Option<Words> = None;
+    let mut arriving = wire.all_to_all(&mut rank, 0, messages, Issue::Blocking)?;
     let mut pending: Vec<Words> = Vec::with_capacity(pieces);
     for piece in 0..pieces {
         // The calls of the pieces before are under way: this thread moves them, between the parts that it encodes.
         let advance = || {
-            for work in arriving.iter().chain(pending.last()) {
-                let _ = work.0.is_done();
+            for words in [Some(&arriving), pending.last()].into_iter().flatten() {
+                words.advance();
             }
         };
-        let mut next = None;
-        if piece + 1 < pieces {
+        let is_last = piece + 1 == pieces;
+        let next = if is_last {
+            Words::Arrived(Vec::new())
+        } else {
             let messages = rank.encode(piece + 1, vector, &advance)?;
-            next = Some(wire.all_to_all(&mut rank, piece + 1, messages)?);
-        }
-        let messages = match arriving.take() {
-            Some(work) => work.wait(rank.pool)?,
-            None => arrived.take().unwrap_or_default(),
+            wire.all_to_all(&mut rank, piece + 1, messages, Issue::Asynchronous)?
         };
+        let messages = std::mem::replace(&mut arriving, next).wait(rank.pool)?;
         let sum = rank.reduce(piece, messages)?;
-        pending.push(wire.all_gather(&mut rank, piece, sum)?);
-        arriving = next;
+        let issue = if is_last { Issue::Blocking } else { Issue::Asynchronous };
+        pending.push(wire.all_gather(&mut rank, piece, sum, issue)?);
     }
     let mut sums = pending.into_iter().map(|work| work.wait(rank.pool)).collect::<Result<Vec<_>>>()?;
     let accepted = rank.accept(&mut sums);
@@ -136,31 +161,62 @@ struct Wire<'a> {
 }
 
 impl Wire<'_> {
-    fn start(&self, collective: Collective, counts: Counts, input: Vec<u32>, output: Vec<u32>) -> Words {
+    fn call(
+        &self,
+        collective: Collective,
+        counts: Counts,
+        [input, mut output]: [Vec<u32>; 2],
+        issue: Issue,
+        pool: &mut Pool,
+    ) -> Result<Words> {
         let descriptor =
             Descriptor { uneven: true, ..Descriptor::new(collective, DType::U32, input.len() as u64) };
-        let (input, output) = (OwnedMemory::of(input), OwnedMemory::of(output));
-        let buffers = OwnedBuffers::Separate { input, output };
-        let call = OwnedCall { counts, site: self.site, ..OwnedCall::new(descriptor, buffers) };
-        Words(self.scope.start(call))
+        let site = self.site;
+        match issue {
+            Issue::Blocking => {
+                let (read, written) = (Buffer::of(&input), BufferMut::of(&mut output));
+                let buffers = Buffers::Separate { input: read, output: written };
+                self.scope.issue(Call { counts, site, ..Call::new(descriptor, buffers) })?;
+                pool.put(input);
+                Ok(Words::Arrived(output))
+            }
+            Issue::Asynchronous => {
+                let (input, output) = (OwnedMemory::of(input), OwnedMemory::of(output));
+                let buffers = OwnedBuffers::Separate { input, output };
+                let call = OwnedCall { counts, site, ..OwnedCall::new(descriptor, buffers) };
+                Ok(Words::OnTheirWay(self.scope.start(call)))
+            }
+        }
     }
 
     /// Sends each owner its message of a piece; gives those that came for this rank's share, in rank order.
-    fn all_to_all(&self, rank: &mut Rank<'_>, piece: usize, messages: Vec<u32>) -> Result<Words> {
+    fn all_to_all(
+        &self,
+        rank: &mut Rank<'_>,
+        piece: usize,
+        messages: Vec<u32>,
+        issue: Issue,
+    ) -> Result<Words> {
         let ranks = rank.layout.ranks;
         let send = (0..ranks).map(|owner| rank.words(piece, owner) as u64).collect();
         let own = rank.words(piece, rank.own);
         let counts = Counts::PerPair { send, receive: vec![own as u64; ranks] };
         let arriving = rank.pool.take(own * ranks)?;
-        Ok(self.start(Collective::AllToAll, counts, messages, arriving))
+        self.call(Collective::AllToAll, counts, [messages, arriving], issue, rank.pool)
     }
 
     /// Sends this rank's sum of a piece to all; gives all sums in rank order.
-    fn all_gather(&self, rank: &mut Rank<'_>, piece: usize, message: Vec<u32>) -> Result<Words> {
+    fn all_gather(
+        &self,
+        rank: &mut Rank<'_>,
+        piece: usize,
+        message: Vec<u32>,
+        issue: Issue,
+    ) -> Result<Words> {
         let words: Vec<u64> = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
         let total = words.iter().sum::<u64>() as usize;
         let arriving = rank.pool.take(total)?;
-        Ok(self.start(Collective::AllGather, Counts::PerRank(words), message, arriving))
+        self.call(Collective::AllGather, Counts::PerRank(words), [message, arriving], issue, rank.pool)
     }
 
     fn error(&self, fault: Fault, codec: &dyn Codec) -> Error {
