@@ -1,5 +1,7 @@
 //! What codecs need of the kernels, wherever the memory of a call lies: one implementation for each kind of device.
 
+use std::sync::LazyLock;
+
 use unisono_communicator::{Buffer, BufferMut, Error, Group, Result, Segments, SegmentsMut};
 use unisono_kernels::{
     GlobalSignPart, IntFormat, IntPart, IntPartMut, Kernels, Residual, Rounding, SignPart, SignPartMut,
@@ -103,8 +105,10 @@ impl HostKernels {
     pub fn of_call(group: &Group, elements: usize) -> HostKernels {
         let own_host = group.hosts()[group.rank() as usize];
         let neighbours = group.hosts().iter().filter(|host| **host == own_host).count();
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let threads = if cores >= 2 * neighbours { Threads::Pool } else { Threads::One };
+        // Asked once: the answer is in several files.
+        static CORES: LazyLock<usize> =
+            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let threads = if *CORES >= 2 * neighbours { Threads::Pool } else { Threads::One };
         HostKernels(Kernels::best().with_stores(Stores::of_call(elements)).with_threads(threads))
     }
 }

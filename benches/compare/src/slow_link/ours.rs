@@ -91,6 +91,8 @@ impl Ours<'_> {
             let out = if rank == 0 { output.try_clone() } else { log.try_clone() };
             command
                 .args(self.words())
+                // The hosts share the cores of this machine, and none has one to spare for a second thread.
+                .env("RAYON_NUM_THREADS", "1")
                 .stdin(Stdio::null())
                 .stdout(out.during("the bench's output")?)
                 .stderr(log.try_clone().during("the log")?)
