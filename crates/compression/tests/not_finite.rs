@@ -103,7 +103,7 @@ fn a_sum_that_is_too_large_is_the_owners() {
         let at = 2048;
         let mut bad: Vec<Bad> = Vec::new();
         for rank in 0..RANKS {
-            bad.extend((at..at + 1024).map(|index| (rank, index, 1.5e38)));
+            bad.extend((at..at + 1024).map(|index| (rank, index, 1.3e38)));
         }
         let seen = in_process::run(RANKS, |comm| {
             let rank = comm.group().rank();
