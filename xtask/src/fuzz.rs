@@ -21,7 +21,8 @@ const INPUTS: u64 = 10_000_000;
 /// Memory above which an input counts as a crash.
 const RSS_MB_MAX: u32 = 2048;
 
-const USAGE: &str = "fuzz: usage: cargo xtask fuzz [--inputs N] [frame | handshake | store | control | compression]";
+const USAGE: &str =
+    "fuzz: usage: cargo xtask fuzz [--inputs N] [frame | handshake | store | control | compression]";
 
 /// Runs what `words` ask for; false when an input crashed a target, or when fuzzing is not possible here.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {

@@ -6,10 +6,10 @@ use crate::codec::Codec;
 
 /// Elements of the first piece of each share. What a rank owes by error feedback may change only when all others have
 /// ended the call before, which the first exchange proves; until then it is kept apart, so this is small.
-const FIRST_PIECE_ELEMENTS: usize = 16 * 1024;
+const FIRST_PIECE_ELEMENTS: usize = 32 * 1024;
 
 /// Elements of a piece of a share, at least and at most. Long enough that a call of the transport costs little.
-const PIECE_ELEMENTS_MIN: usize = 64 * 1024;
+const PIECE_ELEMENTS_MIN: usize = 256 * 1024;
 const PIECE_ELEMENTS_MAX: usize = 1024 * 1024;
 
 /// How many pieces a share has if their length allows it: encoding the first and decoding all overlap with nothing.

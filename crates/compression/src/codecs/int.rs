@@ -3,7 +3,7 @@
 use unisono_communicator::{Buffer, BufferMut, Error, Result};
 use unisono_kernels::{IntFormat, IntWidth};
 
-use crate::codec::{Codec, EncodeContext, check_scales};
+use crate::codec::{Codec, EncodeContext};
 use crate::kernels::{CodecKernels, Feedback};
 
 /// Elements of a block unless another number is chosen.
@@ -162,7 +162,9 @@ impl IntCodec {
 fn check_numbers(numbers: &[u32], format: IntFormat) -> std::result::Result<(), &'static str> {
     let most = format.steps() as f32;
     for numbers in numbers.chunks(format.scales_per_block()) {
-        check_scales(&numbers[..1])?;
+        if !format.is_scale(f32::from_bits(numbers[0])) {
+            return Err("a scale is none that an encoder makes");
+        }
         let smallest = numbers.get(1).map_or(0.0, |bits| f32::from_bits(*bits));
         if smallest.is_subnormal() {
             return Err("the smallest element of a block is subnormal");
