@@ -10,8 +10,8 @@ use crate::kernels::{Feedback, HostKernels};
 use crate::state::CompressionState;
 
 impl CompressionState {
-    /// `vector` as the next call would encode it on this rank, with what is owed, as one part ([`crate::Codec`]). Changes
-    /// nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
+    /// `vector` as the next call would encode it on this rank, with what is owed, as one part ([`crate::Codec`]).
+    /// Changes nothing. A call sends the same numbers in pieces: the scales and codes of each piece of each share.
     ///
     /// ```
     /// use unisono_communicator::Solo;
@@ -23,8 +23,8 @@ impl CompressionState {
     /// ```
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for a vector of another length or element type, and for one with an element that is not
-    /// finite; [`Error::System`] when there is no memory.
+    /// [`Error::InvalidArgument`] for a vector of another length or element type, and for one with an element that is
+    /// not finite; [`Error::System`] when there is no memory.
     pub fn encode<T: Element>(&self, vector: &[T]) -> Result<Vec<u32>> {
         if (self.dtype, self.layout.elements) != (T::DTYPE, vector.len()) {
             let own = format!("the state is for {} of {}", self.layout.elements, self.dtype);

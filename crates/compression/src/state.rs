@@ -76,8 +76,8 @@ impl Members {
 /// far. Each vector needs a state of its own on every rank, made for the same communicator.
 ///
 /// Memory: two generations of residuals, for a codec with error feedback 8 bytes for each element of the vector and
-/// 8 / ranks bytes for those that this rank sums; nothing for others. The messages of a call, a few parts of the encoded
-/// vector, keep their memory for the next one.
+/// 8 / ranks bytes for those that this rank sums; nothing for others. The messages of a call, a few parts of the
+/// encoded vector, keep their memory for the next one.
 ///
 /// Residuals are f32 whatever the vector is. Those of the vector's own rank are what its encoder left out; those of the
 /// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.

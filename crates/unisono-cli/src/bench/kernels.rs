@@ -301,7 +301,7 @@ impl Sent {
             sign_scales: (0..elements / SIGN_BLOCK).map(|block| 0.5 + block as f32 * 1e-5).collect(),
             bits,
             int_scales: (0..elements / INT_BLOCK)
-                .map(|block| f32::from_bits((127 << 23) + (block as u32 % 99 << 8)))
+                .map(|block| f32::from_bits((127 << 23) + ((block as u32 % 99) << 8)))
                 .collect(),
             codes: bytes[..elements].to_vec(),
             narrow: values.slice().iter().map(|value| (value.to_bits() >> 16) as u16).collect(),

@@ -20,11 +20,11 @@ impl Layers {
         self.inputs * self.hidden + self.hidden + self.hidden * CLASSES + CLASSES
     }
 
-    fn split(self, parameters: &[f32]) -> Parts<'_> {
+    fn split(self, parameters: &[f32]) -> Layers<'_> {
         let (hidden, rest) = parameters.split_at(self.inputs * self.hidden);
         let (hidden_bias, rest) = rest.split_at(self.hidden);
         let (output, output_bias) = rest.split_at(self.hidden * CLASSES);
-        Parts { hidden, hidden_bias, output: output.as_chunks().0, output_bias }
+        Layers { hidden, hidden_bias, output: output.as_chunks().0, output_bias }
     }
 
     fn split_mut(self, parameters: &mut [f32]) -> PartsMut<'_> {
@@ -36,7 +36,7 @@ impl Layers {
 }
 
 /// A parameter vector: for each input its weights to the hidden units, for each of these its weights to the classes.
-struct Parts<'a> {
+struct Layers<'a> {
     hidden: &'a [f32],
     hidden_bias: &'a [f32],
     output: &'a [[f32; CLASSES]],

@@ -122,8 +122,9 @@ impl Verification<'_> {
             let [result, owed, owner] = [result, owed, owner].map(f64::from);
             let magnitude = result.abs() + owed.abs() + owner.abs() + mean.abs() + 1.0;
             let difference = result + (owed + owner) / ranks - mean;
+            let is_right = difference.abs() <= tolerance * magnitude;
             // Not a number is wrong too.
-            !(difference.abs() <= tolerance * magnitude)
+            !is_right
         };
         found.filter(|found| is_wrong(*found)).count() as u64
     }
