@@ -20,30 +20,30 @@ impl Layers {
         self.inputs * self.hidden + self.hidden + self.hidden * CLASSES + CLASSES
     }
 
-    fn split(self, parameters: &[f32]) -> Layers<'_> {
+    fn split(self, parameters: &[f32]) -> Weights<'_> {
         let (hidden, rest) = parameters.split_at(self.inputs * self.hidden);
         let (hidden_bias, rest) = rest.split_at(self.hidden);
         let (output, output_bias) = rest.split_at(self.hidden * CLASSES);
-        Layers { hidden, hidden_bias, output: output.as_chunks().0, output_bias }
+        Weights { hidden, hidden_bias, output: output.as_chunks().0, output_bias }
     }
 
-    fn split_mut(self, parameters: &mut [f32]) -> PartsMut<'_> {
+    fn split_mut(self, parameters: &mut [f32]) -> WeightsMut<'_> {
         let (hidden, rest) = parameters.split_at_mut(self.inputs * self.hidden);
         let (hidden_bias, rest) = rest.split_at_mut(self.hidden);
         let (output, output_bias) = rest.split_at_mut(self.hidden * CLASSES);
-        PartsMut { hidden, hidden_bias, output: output.as_chunks_mut().0, output_bias }
+        WeightsMut { hidden, hidden_bias, output: output.as_chunks_mut().0, output_bias }
     }
 }
 
 /// A parameter vector: for each input its weights to the hidden units, for each of these its weights to the classes.
-struct Layers<'a> {
+struct Weights<'a> {
     hidden: &'a [f32],
     hidden_bias: &'a [f32],
     output: &'a [[f32; CLASSES]],
     output_bias: &'a [f32],
 }
 
-struct PartsMut<'a> {
+struct WeightsMut<'a> {
     hidden: &'a mut [f32],
     hidden_bias: &'a mut [f32],
     output: &'a mut [[f32; CLASSES]],
