@@ -136,7 +136,7 @@ pub const CODECS: &[&str] = &["sign", "sign-rms", "int8", "int4", "bf16"];
 /// ```
 /// use unisono_compression::codec_by_name;
 /// assert_eq!(codec_by_name("int8")?.encoded_words(1024), 4 + 256);
-/// assert!(codec_by_name("int9").unwrap_err().to_string().contains("int8"));
+/// assert!(codec_by_name("int9").unwrap_err().to_string().ends_with("did you mean \"int8\"?"));
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
 pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
@@ -147,7 +147,8 @@ pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
         "int4" => Arc::new(Int4::default()),
         "bf16" => Arc::new(Bf16),
         _ => {
-            let nearest = CODECS.iter().max_by(|left, right| {
+            // Of two that are as near, the first.
+            let nearest = CODECS.iter().rev().max_by(|left, right| {
                 strsim::jaro_winkler(name, left).total_cmp(&strsim::jaro_winkler(name, right))
             });
             let nearest = nearest.copied().unwrap_or_default();
