@@ -188,4 +188,5 @@ pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/algorithms.md")]
+#[doc = include_str!("../../../docs/compression.md")]
 struct Pages;

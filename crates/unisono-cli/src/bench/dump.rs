@@ -33,7 +33,7 @@ impl Dump {
     /// The folder of row `row` in `directory`; created if it is missing.
     pub(crate) fn create(directory: &Path, row: usize) -> io::Result<Dump> {
         let folder = directory.join(row.to_string());
-        fs::create_dir_all(&folder)?;
+        fs::create_dir_all(&folder).map_err(|error| at(&folder, &error))?;
         Ok(Dump { folder })
     }
 
@@ -59,12 +59,21 @@ impl Dump {
 
     fn call_file(&self, call: &CallFile<'_>) -> io::Result<()> {
         let text = serde_json::to_vec_pretty(call).map_err(io::Error::from)?;
-        fs::write(self.folder.join("call.json"), text)
+        write(&self.folder.join("call.json"), &text)
     }
 
     /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian. Of a
     /// compressed call also the residual that it has left (`residual`) and the vector as it was encoded (`encoded`).
     pub(crate) fn buffer(&self, rank: u32, side: &str, bytes: &[u8]) -> io::Result<()> {
-        fs::write(self.folder.join(format!("rank{rank}.{side}")), bytes)
+        write(&self.folder.join(format!("rank{rank}.{side}")), bytes)
     }
+}
+
+fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::write(path, bytes).map_err(|error| at(path, &error))
+}
+
+/// The same error, with the path that the system leaves out.
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }

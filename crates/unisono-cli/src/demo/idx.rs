@@ -126,7 +126,11 @@ fn open(path: &Path) -> Result<Option<File>, IdxError> {
 /// The next 32 bits, the most significant byte first.
 fn word(file: &mut impl Read) -> io::Result<u32> {
     let mut bytes = [0u8; 4];
-    file.read_exact(&mut bytes)?;
+    let short = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "ends within its header"),
+        _ => error,
+    };
+    file.read_exact(&mut bytes).map_err(short)?;
     Ok(bytes.iter().fold(0, |word, &byte| word << 8 | u32::from(byte)))
 }
 

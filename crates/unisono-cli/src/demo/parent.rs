@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::recipe::Task;
 use super::report;
 use super::training::{Recovery, Trained};
 use super::{Kill, Method, Note, RANK_COMMAND};
@@ -17,14 +18,7 @@ use crate::run::{Job, launch};
 
 /// `unisono demo`.
 pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
-    if let Some(Kill { rank, .. }) =
-        arguments.kill.filter(|kill| arguments.ranks < 2 || kill.rank >= arguments.ranks)
-    {
-        let ranks = arguments.ranks;
-        let problem = format!("--kill {rank}: of {ranks} ranks, one of 0 to {} can die", ranks - 1);
-        let problem = if ranks < 2 { "--kill: no rank would be left".to_owned() } else { problem };
-        return Err(Problem::usage(problem));
-    }
+    check(&arguments)?;
     let DemoArguments { ranks, kill, json, .. } = arguments;
     let screen = Screen { json };
     screen.line(&format!("unisono: {ranks} processes on this machine, talking over loopback"))?;
@@ -39,6 +33,26 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
     }
     report::print(screen, &runs)?;
     report::judge(kill, &runs)
+}
+
+/// What the ranks would find out one after the other.
+fn check(arguments: &DemoArguments) -> Result<()> {
+    let task = Task { data: arguments.data.clone(), ..Task::default() };
+    let (data, recipe) = task.load()?;
+    let Some(Kill { rank, step }) = arguments.kill else { return Ok(()) };
+    let (ranks, steps) = (arguments.ranks, recipe.steps(data.training.len()));
+    if ranks < 2 {
+        return Err(Problem::usage("--kill: no rank would be left".to_owned()));
+    }
+    if rank >= ranks {
+        let problem = format!("--kill {rank}: of {ranks} ranks, one of 0 to {} can die", ranks - 1);
+        return Err(Problem::usage(problem));
+    }
+    if step >= steps {
+        let problem = format!("--kill {rank}@{step}: the training has {steps} steps; 1 to {}", steps - 1);
+        return Err(Problem::usage(problem));
+    }
+    Ok(())
 }
 
 /// What one job has reported.

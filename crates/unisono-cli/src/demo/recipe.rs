@@ -2,15 +2,13 @@
 
 use std::path::PathBuf;
 
-use super::digits::{self, TRAINING_IMAGES};
+use super::digits;
 use super::idx;
 use super::images::DataSet;
 use super::method::Method;
 use crate::problem::{Problem, Result};
 
 const SEED: u64 = 20_261_121;
-/// Steps of a training on the digits.
-pub(crate) const DIGITS_STEPS: u64 = DIGITS.steps(TRAINING_IMAGES);
 
 /// Which training: everything that all ranks must agree on before they begin.
 #[derive(Clone, Debug, Default)]

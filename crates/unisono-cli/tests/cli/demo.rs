@@ -85,8 +85,8 @@ fn a_kill_that_cannot_be_is_refused() {
     for (ranks, kill, said) in [
         ("4", "4@3", "of 4 ranks, one of 0 to 3 can die"),
         ("1", "0@3", "no rank would be left"),
-        ("4", "1@690", "RANK@STEP, with steps 1 to 689"),
-        ("4", "1", "RANK@STEP, with steps 1 to 689"),
+        ("4", "1@690", "the training has 690 steps; 1 to 689"),
+        ("4", "1", "RANK@STEP, the first step is 1"),
     ] {
         let refused = unisono(&["demo", "--ranks", ranks, "--kill", kill]);
         assert!(refused.status.code() == Some(2) && refused.err.contains(said), "{}", refused.err);

@@ -144,7 +144,7 @@ impl Subject {
         if let Some(dump) = dump {
             let encoded = self.state.encode(&self.vector)?;
             let elements = self.vector.len() as u64;
-            dumped(dump.compressed_call(&self.codec.tag(), rank, comm.group().size(), elements))?;
+            dumped(dump.compressed_call(self.codec.name(), rank, comm.group().size(), elements))?;
             dumped(dump.buffer(rank, "in", bytemuck::cast_slice(&self.vector)))?;
             dumped(dump.buffer(rank, "encoded", bytemuck::cast_slice(&encoded)))?;
         }
