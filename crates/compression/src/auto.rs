@@ -29,7 +29,8 @@ pub(crate) enum Auto {
 impl CompressionState {
     /// The same state, which at its first call finds out whether compression pays: all ranks measure an exact and a
     /// compressed all-reduce of up to 2 Mi elements on this communicator, and keep the faster way for all calls of this
-    /// state. Where that is the exact one, a line in the log says so, and calls are exact.
+    /// state. Where that is the exact one, a line in the log says so, and calls are exact: a NaN then spreads as in any
+    /// all-reduce, and a call that fails leaves its buffer undefined.
     ///
     /// Every rank's state must have this policy, or none.
     pub fn or_exact(mut self) -> CompressionState {
