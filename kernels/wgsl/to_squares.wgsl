@@ -1,6 +1,8 @@
 // Numbers are written to `values`, and the sums of squares of blocks of 1,024 of them to `result`, each with the shift
 // that the host multiplies it by.
 
+const SQUARES_BLOCK: u32 = 1024u;
+
 // `format::squares_shift`.
 fn squares_shift(magnitude: u32) -> i32 {
     let exponent = i32(magnitude >> 23u) - 127;
@@ -9,9 +11,9 @@ fn squares_shift(magnitude: u32) -> i32 {
 }
 
 fn run(group: u32, groups: u32, lane: u32) {
-    for (var block = group; block < divide_up(call.elements, call.block); block += groups) {
-        let first = block * call.block;
-        let end = min(first + call.block, call.elements);
+    for (var block = group; block < divide_up(call.elements, SQUARES_BLOCK); block += groups) {
+        let first = block * SQUARES_BLOCK;
+        let end = min(first + SQUARES_BLOCK, call.elements);
         var magnitude = 0u;
         for (var index = first + lane; index < end; index += LANES) {
             let bits = bitcast<u32>(encoded(index));
