@@ -3,7 +3,7 @@
 use crate::Stores;
 use crate::dispatch::Job;
 use crate::format::{LANES, flush};
-use crate::groups::{lanes, padded, store};
+use crate::groups::{lanes, padded, store, weighted};
 use crate::reference::{self, BF16_BLOCK};
 use crate::simd::{Group, Simd, unrolled};
 
@@ -85,6 +85,7 @@ pub(crate) struct Bf16DecodeSum<'a> {
     pub(crate) parts: &'a [&'a [u16]],
     /// The number of the first element of this job.
     pub(crate) first: usize,
+    pub(crate) weight: f32,
     pub(crate) output: &'a mut [f32],
 }
 
@@ -99,16 +100,16 @@ impl Job for Bf16DecodeSum<'_> {
             for part in self.parts {
                 let values = load(simd, part, self.first + at);
                 unrolled!(for number in S {
-                    sums[number] = simd.flush(simd.add(sums[number], values[number]));
+                    sums[number] = simd.flush(simd.flush_add(values[number], sums[number]));
                 });
             }
-            store(simd, self.output, at, sums, stores);
+            store(simd, self.output, at, weighted(simd, sums, self.weight), stores);
             at += LANES;
         }
     }
 
     fn define(self) {
-        reference::bf16_decode_sum(self.parts, self.output);
+        reference::bf16_decode_sum(self.parts, self.weight, self.output);
     }
 
     fn elements(&self) -> usize {
@@ -120,11 +121,11 @@ impl Job for Bf16DecodeSum<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let Bf16DecodeSum { parts, first, output } = self;
+        let Bf16DecodeSum { parts, first, weight, output } = self;
         let output = output.split_at_mut(at);
         (
-            Bf16DecodeSum { parts, first, output: output.0 },
-            Bf16DecodeSum { parts, first: first + at, output: output.1 },
+            Bf16DecodeSum { parts, first, weight, output: output.0 },
+            Bf16DecodeSum { parts, first: first + at, weight, output: output.1 },
         )
     }
 
@@ -143,14 +144,13 @@ impl Job for Bf16Expand<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let weight = simd.splat(self.weight);
         let mut at = 0;
         while at < self.output.len() {
             let mut values = load(simd, self.input, at);
             unrolled!(for number in S {
-                values[number] = simd.flush(simd.mul(simd.flush(values[number]), weight));
+                values[number] = simd.flush(values[number]);
             });
-            store(simd, self.output, at, values, stores);
+            store(simd, self.output, at, weighted(simd, values, self.weight), stores);
             at += LANES;
         }
     }

@@ -166,6 +166,32 @@ impl IntFormat {
     }
 }
 
+/// How many bytes hold a code of [`Kernels::int_encode_shared`](crate::Kernels::int_encode_shared), or a sum of such
+/// codes: an integer in two's complement, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CodeSize {
+    /// i8: one code of eight bits, or sums of 18 of four.
+    One,
+    /// i16: sums of 258 codes of eight bits, or of 4,681 of four.
+    Two,
+    /// i32: as many as f32 holds exactly, magnitudes below 2^24.
+    Four,
+}
+
+impl CodeSize {
+    /// All, the smallest first.
+    pub const ALL: [CodeSize; 3] = [CodeSize::One, CodeSize::Two, CodeSize::Four];
+
+    /// The number.
+    pub const fn bytes(self) -> usize {
+        match self {
+            CodeSize::One => 1,
+            CodeSize::Two => 2,
+            CodeSize::Four => 4,
+        }
+    }
+}
+
 /// How a code is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rounding {

@@ -107,6 +107,16 @@ pub(crate) fn first<S: Simd>(simd: S, all: S::Lanes, count: usize) -> S::Lanes {
     lanes(simd, &padded(&group[..count]))
 }
 
+/// Each lane times `weight`.
+#[inline(always)]
+pub(crate) fn weighted<S: Simd>(simd: S, mut lanes: S::Lanes, weight: f32) -> S::Lanes {
+    let weight = simd.splat(weight);
+    unrolled!(for number in S {
+        lanes[number] = simd.flush(simd.mul(lanes[number], weight));
+    });
+    lanes
+}
+
 /// The bits of the group that begins at element `at`; clear behind the last word.
 #[inline(always)]
 pub(crate) fn word(bits: &[u32], at: usize) -> u64 {

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use crate::dispatch::{self, Available, Job, Target};
 use crate::format::{self, LANES, SQUARES_BLOCK};
 use crate::{
-    GlobalSignPart, IntFormat, IntPart, IntPartMut, Residual, Rounding, SignPart, SignPartMut, bf16, global,
-    int, int_decode, sign, sign_words,
+    CodeSize, GlobalSignPart, IntFormat, IntPart, IntPartMut, Residual, Rounding, SignPart, SignPartMut,
+    bf16, global, int, int_decode, shared, sign, sign_decode, sign_words, sum,
 };
 
 /// How a kernel writes large outputs: f32 that nothing reads soon.
@@ -28,6 +28,9 @@ impl Stores {
 
 /// From here on, the buffers of an encoder with a residual (12 bytes an element) do not stay in the caches of one core.
 const STREAMING_ELEMENTS_MIN: usize = 1 << 20;
+
+/// The largest shift of [`Kernels::average`].
+pub const SHIFT_MAX: u32 = 8;
 
 /// How many threads a call may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,10 +114,17 @@ impl Kernels {
         self.run(sign::SignReduceEncode { parts, first: 0, elements, residual, block, output })
     }
 
+    /// `output` becomes the sum of the `parts`, in the order of [`Kernels::sign_reduce_encode`], times `weight`.
+    pub fn sign_decode_sum(self, parts: &[SignPart<'_>], block: usize, weight: f32, output: &mut [f32]) {
+        parts.iter().for_each(|part| check_sign_part(part, output.len(), block));
+        check_block(block);
+        self.run(sign_decode::SignDecodeSum { parts, first: 0, block, weight, output });
+    }
+
     /// Each element of `output` becomes plus or minus its block's scale times `weight`.
     pub fn sign_expand(self, part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
         check_sign_part(&part, output.len(), block);
-        self.run(sign::SignExpand { part, block, weight, output });
+        self.run(sign_decode::SignExpand { part, block, weight, output });
     }
 
     /// [`Kernels::sign_encode`] with one scale, the root of the mean square of all elements: that, `None` if it is not
@@ -188,16 +198,81 @@ impl Kernels {
         self.run(int::IntReduceEncode { parts, first: 0, elements, residual, format, rounding, output })
     }
 
-    /// `output` becomes the sum of the `parts`.
-    pub fn int_decode_sum(self, parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
+    /// `output` becomes the sum of the `parts`, times `weight`.
+    pub fn int_decode_sum(self, parts: &[IntPart<'_>], format: IntFormat, weight: f32, output: &mut [f32]) {
         parts.iter().for_each(|part| check_ints(part.scales.len(), part.codes.len(), output.len(), format));
-        self.run(int_decode::IntDecodeSum { parts, first: 0, format, output });
+        check_block(format.block);
+        self.run(int_decode::IntDecodeSum { parts, first: 0, format, weight, output });
     }
 
     /// `output` becomes what the codes stand for, times `weight`.
     pub fn int_expand(self, part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
         check_ints(part.scales.len(), part.codes.len(), output.len(), format);
         self.run(int_decode::IntExpand { part, format, weight, output });
+    }
+
+    /// The largest magnitude of `input + old` in each block of `block` elements, as the bits of an f32; those of an
+    /// infinity if an element is not finite. Ranks that take the largest of theirs, as integers, have magnitudes for
+    /// [`Kernels::int_encode_shared`].
+    pub fn int_magnitudes(self, input: &[f32], old: Option<&[f32]>, block: usize, output: &mut [u32]) {
+        if let Some(old) = old {
+            assert_eq!(old.len(), input.len(), "elements of the residual");
+        }
+        check_block(block);
+        assert_eq!(output.len(), input.len().div_ceil(block), "magnitudes");
+        self.run(shared::IntMagnitudes { input, old, block, output });
+    }
+
+    /// Encodes `input + residual.old` by integers of `size` bytes, with scales that [`IntFormat::scale`] makes of
+    /// `magnitudes`, one for each block: where ranks have the same magnitudes, the sum of their codes is the code of
+    /// their sum. `residual.new` becomes what that leaves out.
+    ///
+    /// Every magnitude is finite and not smaller than any of its block; otherwise the codes are worthless. Blocks whose
+    /// magnitude is too large for a scale get codes 0: a caller that wants an error asks [`IntFormat::scale`] first.
+    ///
+    /// # Panics
+    /// If the format is not symmetric.
+    #[expect(clippy::too_many_arguments, reason = "each is one of the format, of the input or of the output")]
+    pub fn int_encode_shared(
+        self,
+        input: &[f32],
+        residual: Option<Residual<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        magnitudes: &[u32],
+        size: CodeSize,
+        codes: &mut [u8],
+    ) {
+        check_residual(&residual, input.len());
+        check_shared(codes.len(), magnitudes.len(), input.len(), format, size);
+        self.run(shared::IntEncodeShared {
+            input,
+            first: 0,
+            residual,
+            format,
+            rounding,
+            magnitudes,
+            size,
+            codes,
+        });
+    }
+
+    /// `output` becomes what codes of [`Kernels::int_encode_shared`], or sums of them whose magnitudes are below 2^24,
+    /// stand for, times `weight`: first the product of code and scale is rounded, then that with the weight.
+    ///
+    /// # Panics
+    /// If the format is not symmetric.
+    pub fn int_expand_shared(
+        self,
+        codes: &[u8],
+        size: CodeSize,
+        format: IntFormat,
+        magnitudes: &[u32],
+        weight: f32,
+        output: &mut [f32],
+    ) {
+        check_shared(codes.len(), magnitudes.len(), output.len(), format, size);
+        self.run(shared::IntExpandShared { codes, size, format, magnitudes, weight, output });
     }
 
     /// `output` becomes `input` in bf16, to the nearest, ties to even. The first block of
@@ -207,16 +282,32 @@ impl Kernels {
         self.run(bf16::Bf16Encode { input, output })
     }
 
-    /// `output` becomes the sum of the `parts`.
-    pub fn bf16_decode_sum(self, parts: &[&[u16]], output: &mut [f32]) {
+    /// `output` becomes the sum of the `parts`, times `weight`.
+    pub fn bf16_decode_sum(self, parts: &[&[u16]], weight: f32, output: &mut [f32]) {
         parts.iter().for_each(|part| assert_eq!(part.len(), output.len(), "elements of a part"));
-        self.run(bf16::Bf16DecodeSum { parts, first: 0, output });
+        self.run(bf16::Bf16DecodeSum { parts, first: 0, weight, output });
     }
 
     /// `output` becomes `input` times `weight`.
     pub fn bf16_expand(self, input: &[u16], weight: f32, output: &mut [f32]) {
         assert_eq!(output.len(), input.len(), "elements");
         self.run(bf16::Bf16Expand { input, weight, output });
+    }
+
+    /// `output` becomes the sum of the `parts`, in their order.
+    pub fn sum(self, parts: &[&[f32]], output: &mut [f32]) {
+        parts.iter().for_each(|part| assert_eq!(part.len(), output.len(), "elements of a part"));
+        self.run(sum::Sum { parts, first: 0, output });
+    }
+
+    /// `new` becomes `old + (new - old) x 2^-shift`: a moving average of residuals, which hold no subnormal numbers.
+    ///
+    /// # Panics
+    /// If `shift` is larger than [`SHIFT_MAX`].
+    pub fn average(self, old: &[f32], shift: u32, new: &mut [f32]) {
+        assert_eq!(old.len(), new.len(), "elements");
+        assert!(shift <= SHIFT_MAX, "a shift of {shift}");
+        self.run(sum::Average { old, shift, new });
     }
 
     fn run<J>(self, job: J) -> J::Output
@@ -261,4 +352,11 @@ fn check_ints(scales: usize, codes: usize, elements: usize, format: IntFormat) {
     check_block(format.block);
     assert_eq!(scales, format.scales(elements), "scales");
     assert_eq!(codes, format.width.code_bytes(elements), "bytes of codes");
+}
+
+fn check_shared(codes: usize, magnitudes: usize, elements: usize, format: IntFormat, size: CodeSize) {
+    check_block(format.block);
+    assert!(format.symmetric, "an asymmetric format");
+    assert_eq!(magnitudes, format.scales(elements), "magnitudes");
+    assert_eq!(codes, elements * size.bytes(), "bytes of codes");
 }

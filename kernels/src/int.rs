@@ -5,11 +5,12 @@
 use std::ops::Range;
 
 use crate::dispatch::Job;
-use crate::format::{Counter, IntFormat, IntWidth, LANES, Rounding, flush, int_reciprocal};
-use crate::groups::{Ahead, cut, first, fold, lanes, largest_lane, load, store};
+use crate::format::{IntFormat, IntWidth, LANES, Rounding, flush};
+use crate::groups::{Ahead, first, fold, lanes, largest_lane, load, store};
 use crate::int_decode::Codes;
 use crate::sign::{Input, NO_FLUSH_MIN, Source, compensate, split_residual};
 use crate::simd::{Simd, unrolled};
+use crate::steps::{Steps, put_bytes, put_halves};
 use crate::{IntPart, IntPartMut, Residual, Stores, reference};
 
 /// Elements of a block that waits outside of the new residual.
@@ -27,15 +28,6 @@ struct IntEncoder<'a, S, R, const SYMMETRIC: bool> {
     output: IntPartMut<'a>,
     bad: Option<usize>,
     ahead: Ahead,
-}
-
-/// How the codes of a block are found.
-#[derive(Clone, Copy)]
-struct Steps {
-    scale: f32,
-    reciprocal: f32,
-    /// What code 0 means.
-    origin: f32,
 }
 
 impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRIC> {
@@ -100,55 +92,19 @@ impl<S: Simd, R: Source<S>, const SYMMETRIC: bool> IntEncoder<'_, S, R, SYMMETRI
     #[inline(always)]
     fn steps(&self, number: usize) -> Steps {
         let scale = self.output.scales[number * self.format.scales_per_block()];
-        let origin = if SYMMETRIC { 0.0 } else { self.output.scales[2 * number + 1] };
-        let reciprocal = if scale == 0.0 { 0.0 } else { int_reciprocal(scale) };
-        Steps { scale, reciprocal, origin }
+        Steps::new(scale, if SYMMETRIC { 0.0 } else { self.output.scales[2 * number + 1] })
     }
 
     /// Writes the codes of a group; what they leave out.
     #[inline(always)]
     fn code(&mut self, steps: Steps, values: S::Lanes, at: usize, count: usize) -> S::Lanes {
-        let (simd, Steps { scale, reciprocal, origin }) = (self.simd, steps);
-        let (reciprocal, mut codes, mut distances) = (simd.splat(reciprocal), simd.no_codes(), values);
-        if !SYMMETRIC {
-            unrolled!(for number in S {
-                distances[number] = simd.flush(simd.sub(values[number], simd.splat(origin)));
-            });
-        }
-        match self.rounding {
-            Rounding::Nearest => {
-                unrolled!(for number in S {
-                    codes[number] = simd.round(simd.mul(distances[number], reciprocal));
-                });
-            }
-            Rounding::Stochastic(counter) => {
-                let random = random(counter, self.first + at);
-                unrolled!(for number in S {
-                    let fine = simd.mul(simd.mul(distances[number], reciprocal), simd.splat(65536.0));
-                    codes[number] = simd.dither(simd.round(fine), &random, number);
-                });
-            }
-        }
+        let simd = self.simd;
+        let codes = steps.codes::<S, SYMMETRIC>(simd, values, self.rounding, self.first + at);
         match self.format.width {
             IntWidth::Eight => put_bytes::<S, SYMMETRIC>(simd, &codes, &mut self.output.codes[at..]),
             IntWidth::Four => put_halves(simd, &codes, &mut self.output.codes[at / 2..], count),
         }
-        let (mut left, step) = (values, simd.splat(scale));
-        unrolled!(for number in S {
-            let code = simd.to_floats(codes[number]);
-            if SYMMETRIC {
-                left[number] = simd.sub_exact_product(values[number], code, step);
-            } else {
-                let value = simd.flush(simd.add_exact_product(simd.splat(origin), code, step));
-                left[number] = simd.sub(values[number], value);
-            }
-        });
-        if !SYMMETRIC || scale < NO_FLUSH_MIN {
-            unrolled!(for number in S {
-                left[number] = simd.flush(left[number]);
-            });
-        }
-        left
+        steps.left_out::<S, SYMMETRIC>(simd, values, &codes)
     }
 
     #[inline(always)]
@@ -241,56 +197,6 @@ fn with_first_behind<S: Simd>(simd: S, values: S::Lanes, count: usize) -> S::Lan
     let first = group[0];
     group[count..].fill(first);
     lanes(simd, &group)
-}
-
-/// The random bits of the group that begins at element `index`, as [`Counter::bits`] gives them.
-#[inline(always)]
-fn random(counter: Counter, index: usize) -> [u16; LANES] {
-    let first = counter.first.wrapping_add(index as u64);
-    let mut words = [0; LANES / 2 + 1];
-    for (number, word) in words.iter_mut().enumerate() {
-        *word = counter.word(((first >> 1) as u32).wrapping_add(number as u32));
-    }
-    let mut random = [0; LANES];
-    // Two elements share a word, of which the first may begin with the second of them.
-    if first & 1 == 0 {
-        for (pair, word) in random.as_chunks_mut().0.iter_mut().zip(words) {
-            *pair = [word as u16, (word >> 16) as u16];
-        }
-    } else {
-        for (index, pair) in random.as_chunks_mut().0.iter_mut().enumerate() {
-            *pair = [(words[index] >> 16) as u16, words[index + 1] as u16];
-        }
-    }
-    random
-}
-
-#[inline(always)]
-fn put_bytes<S: Simd, const SIGNED: bool>(simd: S, codes: &S::Codes, bytes: &mut [u8]) {
-    match bytes.first_chunk_mut() {
-        Some(bytes) => simd.pack_bytes::<SIGNED>(codes, bytes),
-        None => {
-            let mut group = [0; LANES];
-            simd.pack_bytes::<SIGNED>(codes, &mut group);
-            cut(&group, bytes);
-        }
-    }
-}
-
-/// The half behind the last of `count` codes is cleared.
-#[inline(always)]
-fn put_halves<S: Simd>(simd: S, codes: &S::Codes, bytes: &mut [u8], count: usize) {
-    match bytes.first_chunk_mut() {
-        Some(bytes) if count >= LANES => simd.pack_halves(codes, bytes),
-        _ => {
-            let mut group = [0; LANES / 2];
-            simd.pack_halves(codes, &mut group);
-            if count % 2 == 1 {
-                group[count / 2] &= 15;
-            }
-            cut(&group, bytes);
-        }
-    }
 }
 
 /// [`crate::Kernels::int_encode`].

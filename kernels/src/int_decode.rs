@@ -2,7 +2,7 @@
 
 use crate::dispatch::Job;
 use crate::format::{IntFormat, IntWidth, LANES};
-use crate::groups::{padded, store};
+use crate::groups::{padded, store, weighted};
 use crate::sign::NO_FLUSH_MIN;
 use crate::simd::{Simd, unrolled};
 use crate::{IntPart, Stores, reference};
@@ -103,6 +103,7 @@ pub(crate) struct IntDecodeSum<'a> {
     /// The number of the first element of this job.
     pub(crate) first: usize,
     pub(crate) format: IntFormat,
+    pub(crate) weight: f32,
     pub(crate) output: &'a mut [f32],
 }
 
@@ -111,20 +112,21 @@ impl Job for IntDecodeSum<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let IntDecodeSum { parts, first, format, output } = self;
+        let IntDecodeSum { parts, first, format, weight, output } = self;
         let mut codes = Codes::new(parts, format, first);
         for (number, output) in output.chunks_mut(format.block).enumerate() {
             codes.begin(number);
             let mut at = 0;
             while at < output.len() {
-                store(simd, output, at, codes.sum(simd, number * format.block + at), stores);
+                let sums = codes.sum(simd, number * format.block + at);
+                store(simd, output, at, weighted(simd, sums, weight), stores);
                 at += LANES;
             }
         }
     }
 
     fn define(self) {
-        reference::int_decode_sum(self.parts, self.format, self.output);
+        reference::int_decode_sum(self.parts, self.format, self.weight, self.output);
     }
 
     fn elements(&self) -> usize {
@@ -136,11 +138,11 @@ impl Job for IntDecodeSum<'_> {
     }
 
     fn split(self, at: usize) -> (Self, Self) {
-        let IntDecodeSum { parts, first, format, output } = self;
+        let IntDecodeSum { parts, first, format, weight, output } = self;
         let output = output.split_at_mut(at);
         (
-            IntDecodeSum { parts, first, format, output: output.0 },
-            IntDecodeSum { parts, first: first + at, format, output: output.1 },
+            IntDecodeSum { parts, first, format, weight, output: output.0 },
+            IntDecodeSum { parts, first: first + at, format, weight, output: output.1 },
         )
     }
 

@@ -5,13 +5,19 @@
 //! | `sign_encode` | adds the residual, packs signs with a scale for each block, leaves the new residual | 12.1 |
 //! | `sign_encode_global` | the same with one scale for all, the root mean square | 20.1 |
 //! | `sign_reduce_encode` | sums several ranks' signs, and encodes the sum | 8.1, and 0.1 for each rank |
+//! | `sign_decode_sum` | sums several ranks' signs to f32 | 4, and 0.1 for each rank |
 //! | `sign_expand` | signs and scales to f32 | 4.1 |
 //! | `int_encode` | f32 to 8 or 4 bits, a scale for each block | 5 or 4.5; 8 more with a residual |
 //! | `int_reduce_encode` | sums several ranks' codes, and encodes the sum | 1 or 0.5, and as much for each rank |
 //! | `int_decode_sum` | sums several ranks' codes to f32 | 4, and 1 or 0.5 for each rank |
 //! | `int_expand` | codes to f32 | 5 or 4.5 |
+//! | `int_magnitudes` | the largest magnitude of each block, for scales that ranks share | 4; 4 more with a residual |
+//! | `int_encode_shared` | f32 to integers of 1, 2 or 4 bytes that can be added | 5, 6 or 8; 8 more with a residual |
+//! | `int_expand_shared` | such integers, or sums of them, to f32 | 5, 6 or 8 |
 //! | `bf16_encode`, `bf16_expand` | f32 to bf16 and back | 6 |
 //! | `bf16_decode_sum` | sums several ranks' bf16 to f32 | 4, and 2 for each rank |
+//! | `sum` | sums several ranks' f32 | 4, and 4 for each rank |
+//! | `average` | the moving average of two residuals | 12 |
 //!
 //! A line of the cache that ordinary stores write is read first; [`Stores::Streaming`] spares that (streaming stores
 //! need an output that is aligned to 64 bytes, or they are ordinary ones). Rates beside a copy: `unisono bench
@@ -48,12 +54,18 @@ mod handle;
 mod int;
 mod int_decode;
 pub mod reference;
+mod shared;
 mod sign;
+mod sign_decode;
 mod simd;
+mod steps;
+mod sum;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use dispatch::Target;
-pub use format::{Counter, IntFormat, IntWidth, Rounding};
-pub use handle::{Kernels, Stores, Threads};
+pub use format::{CodeSize, Counter, IntFormat, IntWidth, Rounding};
+pub use handle::{Kernels, SHIFT_MAX, Stores, Threads};
 
 /// The error feedback of an encoder: what earlier calls owe to each element, and what this one will.
 ///

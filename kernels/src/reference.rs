@@ -3,8 +3,8 @@
 use half::bf16;
 
 use crate::format::{
-    self, IntFormat, IntWidth, LANES, Rounding, SQUARES_BLOCK, flush, int_reciprocal, is_plus, mean,
-    power_of_two, squares_shift, tree,
+    self, CodeSize, IntFormat, IntWidth, LANES, Rounding, SQUARES_BLOCK, flush, int_reciprocal, is_plus,
+    mean, power_of_two, squares_shift, tree,
 };
 use crate::{GlobalSignPart, IntPart, Residual, SignPart};
 
@@ -95,6 +95,14 @@ pub fn sign_reduce_encode(
 pub fn sign_expand(part: SignPart<'_>, block: usize, weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         *output = signed(bit(part.bits, index), flush(part.scales[index / block] * weight));
+    }
+}
+
+/// [`crate::Kernels::sign_decode_sum`].
+pub fn sign_decode_sum(parts: &[SignPart<'_>], block: usize, weight: f32, output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        let values = parts.iter().map(|part| signed(bit(part.bits, index), part.scales[index / block]));
+        *output = flush(sum_of_signs(values) * weight);
     }
 }
 
@@ -264,9 +272,9 @@ pub fn int_reduce_encode(
 }
 
 /// [`crate::Kernels::int_decode_sum`].
-pub fn int_decode_sum(parts: &[IntPart<'_>], format: IntFormat, output: &mut [f32]) {
+pub fn int_decode_sum(parts: &[IntPart<'_>], format: IntFormat, weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
-        *output = decoded_sum(parts, format, index);
+        *output = flush(decoded_sum(parts, format, index) * weight);
     }
 }
 
@@ -274,6 +282,70 @@ pub fn int_decode_sum(parts: &[IntPart<'_>], format: IntFormat, output: &mut [f3
 pub fn int_expand(part: IntPart<'_>, format: IntFormat, weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
         *output = flush(decoded(part, format, index) * weight);
+    }
+}
+
+/// [`crate::Kernels::int_magnitudes`].
+pub fn int_magnitudes(input: &[f32], old: Option<&[f32]>, block: usize, output: &mut [u32]) {
+    assert!(block.is_multiple_of(LANES) && output.len() == input.len().div_ceil(block));
+    output.fill(0);
+    for index in 0..input.len() {
+        let magnitude = compensated(input[index], old, index).abs().to_bits();
+        // Devices differ in the bits of NaN.
+        output[index / block] = output[index / block].max(magnitude.min(f32::INFINITY.to_bits()));
+    }
+}
+
+/// The scale of the block of element `index`.
+fn shared_scale(format: IntFormat, magnitudes: &[u32], index: usize) -> f32 {
+    format.scale(f32::from_bits(magnitudes[index / format.block])).unwrap_or(0.0)
+}
+
+/// [`crate::Kernels::int_encode_shared`].
+pub fn int_encode_shared(
+    input: &[f32],
+    residual: Option<Residual<'_>>,
+    format: IntFormat,
+    rounding: Rounding,
+    magnitudes: &[u32],
+    size: CodeSize,
+    codes: &mut [u8],
+) {
+    assert!(format.symmetric && magnitudes.len() == format.scales(input.len()));
+    let (old, mut new) = residual.map_or((None, None), |Residual { old, new }| (Some(old), Some(new)));
+    for index in 0..input.len() {
+        let value = compensated(input[index], old, index);
+        let scales = [shared_scale(format, magnitudes, index)];
+        let code = code_of(value, &scales, format, rounding, index);
+        codes[index * size.bytes()..][..size.bytes()].copy_from_slice(&code.to_le_bytes()[..size.bytes()]);
+        if let Some(new) = &mut new {
+            new[index] = flush(value - value_of(code, &scales));
+        }
+    }
+}
+
+/// Element `index`.
+fn shared_code_at(codes: &[u8], size: CodeSize, index: usize) -> i32 {
+    let bytes = &codes[index * size.bytes()..];
+    match size {
+        CodeSize::One => i32::from(bytes[0] as i8),
+        CodeSize::Two => i32::from(i16::from_le_bytes([bytes[0], bytes[1]])),
+        CodeSize::Four => i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+    }
+}
+
+/// [`crate::Kernels::int_expand_shared`].
+pub fn int_expand_shared(
+    codes: &[u8],
+    size: CodeSize,
+    format: IntFormat,
+    magnitudes: &[u32],
+    weight: f32,
+    output: &mut [f32],
+) {
+    for (index, output) in output.iter_mut().enumerate() {
+        let code = shared_code_at(codes, size, index) as f32;
+        *output = flush(flush(code * shared_scale(format, magnitudes, index)) * weight);
     }
 }
 
@@ -291,10 +363,10 @@ pub fn bf16_encode(input: &[f32], output: &mut [u16]) -> Option<usize> {
 }
 
 /// [`crate::Kernels::bf16_decode_sum`].
-pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
+pub fn bf16_decode_sum(parts: &[&[u16]], weight: f32, output: &mut [f32]) {
     for (index, output) in output.iter_mut().enumerate() {
-        let values = parts.iter().map(|part| bf16::from_bits(part[index]).to_f32());
-        *output = values.fold(0.0, |sum, value| flush(sum + value));
+        let values = parts.iter().map(|part| flush(bf16::from_bits(part[index]).to_f32()));
+        *output = flush(values.fold(0.0, |sum, value| flush(sum + value)) * weight);
     }
 }
 
@@ -302,5 +374,20 @@ pub fn bf16_decode_sum(parts: &[&[u16]], output: &mut [f32]) {
 pub fn bf16_expand(input: &[u16], weight: f32, output: &mut [f32]) {
     for (output, input) in output.iter_mut().zip(input) {
         *output = flush(flush(bf16::from_bits(*input).to_f32()) * weight);
+    }
+}
+
+/// [`crate::Kernels::sum`].
+pub fn sum(parts: &[&[f32]], output: &mut [f32]) {
+    for (index, output) in output.iter_mut().enumerate() {
+        *output = parts.iter().fold(0.0, |sum, part| flush(sum + flush(part[index])));
+    }
+}
+
+/// [`crate::Kernels::average`].
+pub fn average(old: &[f32], shift: u32, new: &mut [f32]) {
+    for (old, new) in old.iter().zip(new) {
+        let part = flush(flush(*new - old) * power_of_two(-(shift as i32)));
+        *new = flush(old + part);
     }
 }

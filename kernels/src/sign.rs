@@ -46,7 +46,7 @@ impl<S: Simd> Source<S> for Input<'_> {
 }
 
 /// The sum of several ranks' signs.
-struct SignSum<'a, S: Simd> {
+pub(crate) struct SignSum<'a, S: Simd> {
     parts: &'a [SignPart<'a>],
     /// The number of the first element of this job, and of all of them.
     first: usize,
@@ -54,6 +54,12 @@ struct SignSum<'a, S: Simd> {
     block: usize,
     /// One for four parts.
     tables: Vec<S::Table>,
+}
+
+impl<'a, S: Simd> SignSum<'a, S> {
+    pub(crate) fn new(parts: &'a [SignPart<'a>], first: usize, elements: usize, block: usize) -> Self {
+        SignSum { parts, first, elements, block, tables: Vec::with_capacity(parts.len().div_ceil(4)) }
+    }
 }
 
 impl<S: Simd> Source<S> for SignSum<'_, S> {
@@ -314,8 +320,7 @@ impl Job for SignReduceEncode<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) -> Option<usize> {
         let SignReduceEncode { parts, first, elements, residual, block, output } = self;
-        let tables = Vec::with_capacity(parts.len().div_ceil(4));
-        let source = SignSum { parts, first, elements, block, tables };
+        let source = SignSum::new(parts, first, elements, block);
         let ahead = Ahead::of(residual.is_some(), stores);
         SignEncoder { simd, source, elements, block, output, ahead }.encode(residual, stores)
     }
@@ -360,58 +365,4 @@ pub(crate) fn split_residual(
     at: usize,
 ) -> (Option<Residual<'_>>, Option<Residual<'_>>) {
     residual.map(|residual| residual.split_at(at)).unzip()
-}
-
-/// [`crate::Kernels::sign_expand`].
-pub(crate) struct SignExpand<'a> {
-    pub(crate) part: SignPart<'a>,
-    pub(crate) block: usize,
-    pub(crate) weight: f32,
-    pub(crate) output: &'a mut [f32],
-}
-
-impl Job for SignExpand<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let SignExpand { part, block, weight, output } = self;
-        for (number, output) in output.chunks_mut(block).enumerate() {
-            let scale = simd.splat(flush(part.scales[number] * weight));
-            let mut at = 0;
-            while at < output.len() {
-                let word = word(part.bits, number * block + at);
-                let mut values = simd.zeros();
-                unrolled!(for number in S {
-                    values[number] = simd.signed(word, number, scale);
-                });
-                store(simd, output, at, values, stores);
-                at += LANES;
-            }
-        }
-    }
-
-    fn define(self) {
-        reference::sign_expand(self.part, self.block, self.weight, self.output);
-    }
-
-    fn elements(&self) -> usize {
-        self.output.len()
-    }
-
-    fn unit(&self) -> usize {
-        self.block
-    }
-
-    fn split(self, at: usize) -> (Self, Self) {
-        let SignExpand { part: SignPart { scales, bits }, block, weight, output } = self;
-        let (scales, bits) = (scales.split_at(at / block), bits.split_at(at / 32));
-        let output = output.split_at_mut(at);
-        (
-            SignExpand { part: SignPart { scales: scales.0, bits: bits.0 }, block, weight, output: output.0 },
-            SignExpand { part: SignPart { scales: scales.1, bits: bits.1 }, block, weight, output: output.1 },
-        )
-    }
-
-    fn join((): (), (): (), _: usize) {}
 }

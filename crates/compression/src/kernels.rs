@@ -273,7 +273,7 @@ impl CodecKernels for HostKernels {
             let at = number * SUMMED_ELEMENTS..number * SUMMED_ELEMENTS + codes.len();
             let parts: Vec<&[u16]> = parts.iter().map(|part| &part[at.clone()]).collect();
             let sum = &mut sum[..codes.len()];
-            self.0.bf16_decode_sum(&parts, sum);
+            self.0.bf16_decode_sum(&parts, 1.0, sum);
             let first = at.start / unisono_kernels::reference::BF16_BLOCK;
             bad = bad.or(self.0.bf16_encode(sum, codes).map(|block| first + block));
         }

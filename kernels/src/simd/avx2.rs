@@ -156,6 +156,9 @@ impl Simd for Avx2 {
 
         fn round(self, floats: __m256) -> __m256i { _mm256_cvtps_epi32(floats) }
         fn to_floats(self, ints: __m256i) -> __m256 { _mm256_cvtepi32_ps(ints) }
+        fn store_ints(self, group: &mut [i32; LANES], number: usize, ints: __m256i) {
+            _mm256_storeu_si256(group[number * WIDTH..][..WIDTH].as_mut_ptr().cast(), ints);
+        }
         fn dither(self, ints: __m256i, random: &[u16; LANES], number: usize) -> __m256i {
             let random = _mm_loadu_si128(random[number * WIDTH..][..WIDTH].as_ptr().cast());
             _mm256_srai_epi32::<16>(_mm256_add_epi32(ints, _mm256_cvtepu16_epi32(random)))

@@ -189,6 +189,9 @@ impl Simd for Avx512 {
 
         fn round(self, floats: __m512) -> __m512i { _mm512_cvtps_epi32(floats) }
         fn to_floats(self, ints: __m512i) -> __m512 { _mm512_cvtepi32_ps(ints) }
+        fn store_ints(self, group: &mut [i32; LANES], number: usize, ints: __m512i) {
+            _mm512_storeu_epi32(group[number * WIDTH..][..WIDTH].as_mut_ptr(), ints);
+        }
         fn dither(self, ints: __m512i, random: &[u16; LANES], number: usize) -> __m512i {
             let random = _mm256_loadu_epi16(random[number * WIDTH..][..WIDTH].as_ptr().cast());
             _mm512_srai_epi32::<16>(_mm512_add_epi32(ints, _mm512_cvtepu16_epi32(random)))

@@ -99,6 +99,7 @@ pub(crate) trait Simd: Copy {
     /// To the nearest, ties to even; for magnitudes up to 2^24.
     fn round(self, floats: Self::Floats) -> Self::Ints;
     fn to_floats(self, ints: Self::Ints) -> Self::Floats;
+    fn store_ints(self, group: &mut [i32; LANES], number: usize, ints: Self::Ints);
     /// `(ints + random) >> 16`.
     fn dither(self, ints: Self::Ints, random: &[u16; LANES], number: usize) -> Self::Ints;
     /// One code in each byte: -127 to 127 if they are `SIGNED`, otherwise 0 to 255.

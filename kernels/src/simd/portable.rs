@@ -186,6 +186,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn store_ints(self, group: &mut [i32; LANES], number: usize, ints: Ints) {
+        group[number * WIDTH..][..WIDTH].copy_from_slice(&ints);
+    }
+
+    #[inline(always)]
     fn dither(self, ints: Ints, random: &[u16; LANES], number: usize) -> Ints {
         from_fn(|lane| ints[lane].wrapping_add(i32::from(random[number * WIDTH + lane])) >> 16)
     }

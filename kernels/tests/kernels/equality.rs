@@ -1,11 +1,11 @@
 //! Every body of every kernel gives the bytes of the definition.
 
-use crate::inputs::{
-    MIXES, Mix, Random, bits_of, bodies, definition, formats, lengths, residual, roundings, values,
+use unisono_kernels::testing::{
+    BLOCKS, MIXES, Mix, PARTS_MAX, Random, SentInts, SentSigns, WEIGHTS, bits_of, bodies, definition,
+    formats, lengths, narrow, residual, roundings, values,
 };
 use unisono_kernels::{
-    GlobalSignPart, IntFormat, IntPart, IntPartMut, Kernels, Residual, Rounding, SignPart, SignPartMut,
-    sign_words,
+    GlobalSignPart, IntFormat, IntPartMut, Kernels, Residual, Rounding, SHIFT_MAX, SignPartMut, sign_words,
 };
 
 /// What a call leaves; of worthless outputs only that they are.
@@ -28,7 +28,7 @@ fn left(bad: Option<usize>, scales: &[f32], payload: Vec<u8>, new: &[f32]) -> Le
 }
 
 /// For each short length and some longer ones, once with each mix, checks all bodies.
-fn for_all(seed: u64, check: impl Fn(&mut Random, Mix, usize, &[Kernels])) {
+pub(crate) fn for_all(seed: u64, check: impl Fn(&mut Random, Mix, usize, &[Kernels])) {
     let mut random = Random::new(seed);
     let bodies = bodies();
     assert!(!bodies.is_empty());
@@ -39,7 +39,11 @@ fn for_all(seed: u64, check: impl Fn(&mut Random, Mix, usize, &[Kernels])) {
     }
 }
 
-fn same<T: PartialEq + std::fmt::Debug>(bodies: &[Kernels], about: &str, run: impl Fn(Kernels) -> T) {
+pub(crate) fn same<T: PartialEq + std::fmt::Debug>(
+    bodies: &[Kernels],
+    about: &str,
+    run: impl Fn(Kernels) -> T,
+) {
     let expected = run(definition());
     for body in bodies {
         let found = run(*body);
@@ -47,13 +51,11 @@ fn same<T: PartialEq + std::fmt::Debug>(bodies: &[Kernels], about: &str, run: im
     }
 }
 
-const BLOCKS: [usize; 4] = [64, 256, 1024, 4096];
-
 #[test]
 fn sign_encode_is_the_same() {
     for_all(1, |random, mix, count, bodies| {
         let (input, old) = (values(random, mix, count), residual(random, mix, count));
-        let block = BLOCKS[random.below(4)];
+        let block = random.one_of(&BLOCKS);
         for old in [None, Some(&old[..])] {
             let about = format!("{count} {mix:?}, block {block}, residual {}", old.is_some());
             same(bodies, &about, |kernels| sign_encode(kernels, &input, old, block));
@@ -61,34 +63,13 @@ fn sign_encode_is_the_same() {
     });
 }
 
-struct Signs {
-    scales: Vec<f32>,
-    bits: Vec<u32>,
-}
-
-/// What ranks sent: usual, with zeros and tiny ones, and hostile.
-fn signs(random: &mut Random, mix: Mix, count: usize, block: usize) -> Signs {
-    let scale = |random: &mut Random| match (mix, random.below(8)) {
-        (Mix::Usual, _) => random.unit().abs(),
-        (Mix::Tiny, 0) | (Mix::Finite, 0) => 0.0,
-        (Mix::Tiny, _) => f32::MIN_POSITIVE * (1.0 + random.unit().abs()),
-        (Mix::Wild, 0) if random.below(20) == 0 => 3e38,
-        (Mix::Finite | Mix::Wild, _) => random.unit().abs() * (random.below(90) as f32 - 60.0).exp2(),
-    };
-    Signs {
-        scales: (0..count.div_ceil(block)).map(|_| scale(random)).collect(),
-        bits: (0..sign_words(count)).map(|_| random.next() as u32).collect(),
-    }
-}
-
 #[test]
 fn sign_reduce_encode_and_expand_are_the_same() {
     for_all(2, |random, mix, count, bodies| {
-        let block = BLOCKS[random.below(4)];
-        let ranks = 1 + random.below(9);
-        let sent: Vec<Signs> = (0..ranks).map(|_| signs(random, mix, count, block)).collect();
-        let parts: Vec<_> =
-            sent.iter().map(|one| SignPart { scales: &one.scales, bits: &one.bits }).collect();
+        let block = random.one_of(&BLOCKS);
+        let ranks = 1 + random.below(PARTS_MAX);
+        let sent: Vec<SentSigns> = (0..ranks).map(|_| SentSigns::new(random, mix, count, block)).collect();
+        let parts: Vec<_> = sent.iter().map(SentSigns::part).collect();
         let old = residual(random, mix, count);
         for old in [None, Some(&old[..])] {
             let about =
@@ -102,7 +83,16 @@ fn sign_reduce_encode_and_expand_are_the_same() {
                 left(bad, &scales, bits.iter().flat_map(|word| word.to_le_bytes()).collect(), &new)
             });
         }
-        let weight = [1.0, 1.0 / 3.0, 1e-20, -2.0][random.below(4)];
+        let weight = random.one_of(&WEIGHTS);
+        same(
+            bodies,
+            &format!("{ranks} parts of {count} {mix:?}, block {block}, weight {weight}"),
+            |kernels| {
+                let mut output = vec![7.0; count];
+                kernels.sign_decode_sum(&parts, block, weight, &mut output);
+                bits_of(&output)
+            },
+        );
         same(bodies, &format!("expand {count} {mix:?}, block {block}, weight {weight}"), |kernels| {
             let mut output = vec![7.0; count];
             kernels.sign_expand(parts[0], block, weight, &mut output);
@@ -120,10 +110,11 @@ fn sign_encode_global_is_the_same() {
             let scale = kernels.sign_encode_global(&input, Residual { old: &old, new: &mut new }, &mut bits);
             scale.map(|scale| (scale.to_bits(), bits_of(&new), bits))
         });
-        let sent: Vec<Signs> =
-            (0..1 + random.below(9)).map(|_| signs(random, mix, count.max(1), 1 << 20)).collect();
+        let sent: Vec<SentSigns> = (0..1 + random.below(PARTS_MAX))
+            .map(|_| SentSigns::new(random, mix, count.max(1), 1 << 20))
+            .collect();
         let words = sign_words(count);
-        let part = |one: &Signs| (one.scales[0], one.bits[..words].to_vec());
+        let part = |one: &SentSigns| (one.scales[0], one.bits[..words].to_vec());
         let sent: Vec<_> = sent.iter().map(part).collect();
         let parts: Vec<_> = sent.iter().map(|(scale, bits)| GlobalSignPart { scale: *scale, bits }).collect();
         same(bodies, &format!("{} parts of {count} {mix:?}", parts.len()), |kernels| {
@@ -155,7 +146,7 @@ fn int_encode(
 fn int_encode_is_the_same() {
     for_all(4, |random, mix, count, bodies| {
         let (input, old) = (values(random, mix, count), residual(random, mix, count));
-        for format in formats(BLOCKS[random.below(4)]) {
+        for format in formats(random.one_of(&BLOCKS)) {
             for rounding in roundings(random) {
                 for old in [None, Some(&old[..])] {
                     let about =
@@ -167,39 +158,20 @@ fn int_encode_is_the_same() {
     });
 }
 
-struct Ints {
-    scales: Vec<f32>,
-    codes: Vec<u8>,
-}
-
-fn ints(random: &mut Random, mix: Mix, count: usize, format: IntFormat) -> Ints {
-    let input = values(random, if mix == Mix::Wild { Mix::Finite } else { mix }, count);
-    let mut sent =
-        Ints { scales: vec![0.0; format.scales(count)], codes: vec![0; format.width.code_bytes(count)] };
-    let output = IntPartMut { scales: &mut sent.scales, codes: &mut sent.codes };
-    assert_eq!(definition().int_encode(&input, None, format, Rounding::Nearest, output), None);
-    if mix == Mix::Wild {
-        // What no encoder writes.
-        sent.codes.iter_mut().for_each(|code| *code = random.next() as u8);
-    }
-    sent
-}
-
 #[test]
 fn int_sums_are_the_same() {
     for_all(5, |random, mix, count, bodies| {
-        for format in formats(BLOCKS[random.below(4)]) {
-            let sent: Vec<Ints> =
-                (0..1 + random.below(9)).map(|_| ints(random, mix, count, format)).collect();
-            let parts: Vec<_> =
-                sent.iter().map(|one| IntPart { scales: &one.scales, codes: &one.codes }).collect();
+        for format in formats(random.one_of(&BLOCKS)) {
+            let sent: Vec<SentInts> =
+                (0..1 + random.below(PARTS_MAX)).map(|_| SentInts::new(random, mix, count, format)).collect();
+            let parts: Vec<_> = sent.iter().map(SentInts::part).collect();
             let about = format!("{} parts of {count} {mix:?} {format:?}", parts.len());
-            same(bodies, &about, |kernels| {
+            let weight = random.one_of(&WEIGHTS);
+            same(bodies, &format!("{about}, weight {weight}"), |kernels| {
                 let mut output = vec![7.0; count];
-                kernels.int_decode_sum(&parts, format, &mut output);
+                kernels.int_decode_sum(&parts, format, weight, &mut output);
                 bits_of(&output)
             });
-            let weight = [1.0, 1.0 / 3.0, 1e-20, -2.0, 0.0][random.below(5)];
             same(bodies, &format!("expand {count} {mix:?} {format:?}, weight {weight}"), |kernels| {
                 let mut output = vec![7.0; count];
                 kernels.int_expand(parts[0], format, weight, &mut output);
@@ -232,23 +204,40 @@ fn bf16_is_the_same() {
             let bad = kernels.bf16_encode(&input, &mut output);
             bad.map_or_else(|| Ok(output), Err)
         });
-        let ranks = 1 + random.below(9);
-        let part = |random: &mut Random| {
-            // Any bits but those of NaN and Inf, and of numbers whose sum would be.
-            (0..count).map(|_| random.next() as u16 & 0xbfff).collect::<Vec<u16>>()
-        };
-        let sent: Vec<_> = (0..ranks).map(|_| part(random)).collect();
+        let ranks = 1 + random.below(PARTS_MAX);
+        let sent: Vec<_> = (0..ranks).map(|_| narrow(random, count)).collect();
         let parts: Vec<&[u16]> = sent.iter().map(Vec::as_slice).collect();
-        same(bodies, &format!("{ranks} parts of {count}"), |kernels| {
+        let weight = random.one_of(&WEIGHTS);
+        same(bodies, &format!("{ranks} parts of {count}, weight {weight}"), |kernels| {
             let mut output = vec![7.0; count];
-            kernels.bf16_decode_sum(&parts, &mut output);
+            kernels.bf16_decode_sum(&parts, weight, &mut output);
             bits_of(&output)
         });
-        let weight = [1.0, 1.0 / 3.0, 1e-20, -2.0][random.below(4)];
         same(bodies, &format!("expand {count}, weight {weight}"), |kernels| {
             let mut output = vec![7.0; count];
             kernels.bf16_expand(parts[0], weight, &mut output);
             bits_of(&output)
+        });
+    });
+}
+
+#[test]
+fn sums_and_averages_are_the_same() {
+    for_all(7, |random, mix, count, bodies| {
+        let ranks = 1 + random.below(PARTS_MAX);
+        let sent: Vec<_> = (0..ranks).map(|_| values(random, mix, count)).collect();
+        let parts: Vec<&[f32]> = sent.iter().map(Vec::as_slice).collect();
+        same(bodies, &format!("{ranks} parts of {count} {mix:?}"), |kernels| {
+            let mut output = vec![7.0; count];
+            kernels.sum(&parts, &mut output);
+            bits_of(&output)
+        });
+        let (old, new) = (residual(random, mix, count), residual(random, mix, count));
+        let shift = random.below(SHIFT_MAX as usize + 1) as u32;
+        same(bodies, &format!("average of {count} {mix:?}, shift {shift}"), |kernels| {
+            let mut new = new.clone();
+            kernels.average(&old, shift, &mut new);
+            bits_of(&new)
         });
     });
 }

@@ -1,5 +1,5 @@
 //! Tests of every body of every kernel that this machine can run.
 
 mod equality;
-mod inputs;
 mod properties;
+mod shared;

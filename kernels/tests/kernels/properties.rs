@@ -1,8 +1,8 @@
 //! What the encoders promise, beyond being the same everywhere. All of it holds for the definition and for the fastest
 //! body.
 
-use crate::inputs::{Mix, Random, bits_of, definition, formats, residual, values};
 use proptest::prelude::*;
+use unisono_kernels::testing::{Mix, Random, bits_of, definition, formats, residual, values};
 use unisono_kernels::{
     Counter, IntFormat, IntPart, IntPartMut, IntWidth, Kernels, Residual, Rounding, SignPart, SignPartMut,
     Threads, sign_words,
@@ -94,7 +94,7 @@ fn the_largest_number_of_a_block_gets_the_largest_code() {
         let size = (random.below(200) as f32 - 100.0).exp2();
         let mut input: Vec<f32> = (0..64).map(|_| random.unit() * size).collect();
         input[random.below(64)] = size * (1.0 + random.unit().abs());
-        let counter = Counter { key: random.next(), first: 0 };
+        let counter = Counter { key: random.bits(), first: 0 };
         for rounding in [Rounding::Nearest, Rounding::Stochastic(counter)] {
             for format in formats(64) {
                 for kernels in both() {
@@ -174,14 +174,14 @@ fn any_number_of_threads_leaves_the_same() {
         let (int_scales, codes, decoded) = int_encode(kernels, &input, format, rounding);
         let ints = IntPart { scales: &int_scales, codes: &codes };
         let mut decoded_sum = vec![0.0; count];
-        kernels.int_decode_sum(&[ints; 3], format, &mut decoded_sum);
+        kernels.int_decode_sum(&[ints; 3], format, 0.3, &mut decoded_sum);
         let (mut requantised, mut requantised_scales) = (vec![0; codes.len()], vec![0.0; int_scales.len()]);
         let output = IntPartMut { scales: &mut requantised_scales, codes: &mut requantised };
         assert_eq!(kernels.int_reduce_encode(&[ints; 3], count, None, format, rounding, output), None);
         let mut narrow = vec![0; count];
         let bad = kernels.bf16_encode(&input, &mut narrow);
         let mut wide = [vec![0.0; count], vec![0.0; count]];
-        kernels.bf16_decode_sum(&[&narrow, &narrow], &mut wide[0]);
+        kernels.bf16_decode_sum(&[&narrow, &narrow], 0.3, &mut wide[0]);
         kernels.bf16_expand(&narrow, 0.3, &mut wide[1]);
         let floats =
             [new, left, sums, expanded, decoded, decoded_sum, requantised_scales, int_scales, scales];

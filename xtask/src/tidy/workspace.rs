@@ -13,7 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-communicator", &[SCHEDULE]),
     ("unisono-backend", &[COMMUNICATOR]),
     ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
-    ("unisono-kernels", &[]),
+    // Its tests use its own feature `testing`.
+    ("unisono-kernels", &[KERNELS]),
     // The engine is there for its tests.
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),

@@ -386,7 +386,12 @@ impl Buffers {
                 kernels.int_encode(input, residual, format(width), rounding, output);
             }
             Measured::IntDecodeSum(width) => {
-                kernels.int_decode_sum(&sent.each_ref().map(|sent| sent.ints(width)), format(width), floats);
+                kernels.int_decode_sum(
+                    &sent.each_ref().map(|sent| sent.ints(width)),
+                    format(width),
+                    1.0,
+                    floats,
+                );
             }
             Measured::IntRequantise(width) => {
                 let parts = sent.each_ref().map(|sent| sent.ints(width));
@@ -398,7 +403,7 @@ impl Buffers {
                 kernels.bf16_encode(input, narrow);
             }
             Measured::Bf16DecodeSum => {
-                kernels.bf16_decode_sum(&sent.each_ref().map(|sent| &sent.narrow[..]), floats)
+                kernels.bf16_decode_sum(&sent.each_ref().map(|sent| &sent.narrow[..]), 1.0, floats)
             }
             Measured::Bf16Expand => kernels.bf16_expand(&sent[0].narrow, 0.5, floats),
         }
