@@ -1,4 +1,4 @@
-// The largest magnitude of each block, as bits of f32.
+// The largest magnitude of each block, as bits of f32; an infinity if one is not finite.
 
 fn run(group: u32, groups: u32, lane: u32) {
     for (var block = group; block < divide_up(call.elements, call.block); block += groups) {
@@ -10,7 +10,7 @@ fn run(group: u32, groups: u32, lane: u32) {
         }
         magnitude = largest(lane, magnitude);
         if lane == 0u {
-            scales[call.scales_at + block] = magnitude;
+            scales[call.scales_at + block] = min(magnitude, EXPONENT);
         }
     }
 }

@@ -131,9 +131,8 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(wgpu::AdapterInfo, wgpu::De
         required_limits: limits,
         ..wgpu::DeviceDescriptor::default()
     };
-    let (device, queue) = ready(adapter.request_device(&descriptor)).map_err(|error| {
-        failed(&title(&info), "request_device", WgpuCode::Internal, error.to_string())
-    })?;
+    let (device, queue) = ready(adapter.request_device(&descriptor))
+        .map_err(|error| failed(&title(&info), "request_device", WgpuCode::Internal, error.to_string()))?;
     Ok((info, device, queue))
 }
 
@@ -145,11 +144,7 @@ fn check_limits(adapter: &str, limits: &wgpu::Limits) -> Result<()> {
             STORAGE_BUFFERS,
             limits.max_storage_buffers_per_shader_stage,
         ),
-        (
-            "max_compute_invocations_per_workgroup",
-            LANES as u32,
-            limits.max_compute_invocations_per_workgroup,
-        ),
+        ("max_compute_invocations_per_workgroup", LANES as u32, limits.max_compute_invocations_per_workgroup),
         ("max_compute_workgroup_size_x", LANES as u32, limits.max_compute_workgroup_size_x),
         ("max_compute_workgroup_storage_size", WORKGROUP_BYTES, limits.max_compute_workgroup_storage_size),
         ("max_compute_workgroups_per_dimension", 1, limits.max_compute_workgroups_per_dimension),
@@ -190,7 +185,10 @@ mod tests {
         assert_eq!(chosen(&named("U"), &all).unwrap(), 2);
 
         let error = chosen(&AdapterChoice::Gpu, &all[..1]).unwrap_err();
-        assert!(error.to_string().contains("llvmpipe (Cpu,  ) computes on the processor; install"), "{error}");
+        assert!(
+            error.to_string().contains("llvmpipe (Cpu,  ) computes on the processor; install"),
+            "{error}"
+        );
         let error = chosen(&named("MI300"), &all[2..3]).unwrap_err();
         assert!(error.to_string().contains("UHD (IntegratedGpu,  ) has another name; take one"), "{error}");
         let error = chosen(&AdapterChoice::Software, &[]).unwrap_err();

@@ -118,7 +118,11 @@ impl WgpuKernels {
         self.0.addresses.find(address, bytes).ok_or_else(|| {
             let adapter = &self.link().adapter;
             let what = "memory that is gone or on another device";
-            unreachable(adapter, what, "memory of these kernels (allocate), or a copy of it by read and write")
+            unreachable(
+                adapter,
+                what,
+                "memory of these kernels (allocate), or a copy of it by read and write",
+            )
         })
     }
 
@@ -214,4 +218,3 @@ impl WgpuKernels {
         std::mem::take(&mut memory.kept)
     }
 }
-

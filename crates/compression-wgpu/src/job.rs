@@ -186,7 +186,8 @@ impl Job {
         let elements = self.elements.min(blocks * self.block);
         let bytes = needed(elements);
         if bytes > most || elements > DISPATCH_ELEMENTS_MAX {
-            let what = format!("{} of {} parts with blocks of {}", self.kernel.name(), self.parts.len(), self.block);
+            let what =
+                format!("{} of {} parts with blocks of {}", self.kernel.name(), self.parts.len(), self.block);
             let limit = "max_storage_buffer_binding_size";
             return Err(limited(&on.link().adapter, &what, limit, bytes, most));
         }
@@ -251,8 +252,8 @@ impl Job {
         let bound = |span: Option<Span>, or: &Span| Bound::new(span, or, alignment_words);
         let input = bound(Some(gathered.window), on.unread());
         let old = bound(window(&self.old), on.unread());
-        let [values, scales, codes] = [&self.values, &self.scales, &self.codes]
-            .map(|region| bound(window(region), on.unwritten()));
+        let [values, scales, codes] =
+            [&self.values, &self.scales, &self.codes].map(|region| bound(window(region), on.unwritten()));
         let first = self.first.wrapping_add(elements.start as u64);
         let numbers = Numbers {
             elements: elements.len() as u32,
@@ -275,7 +276,8 @@ impl Job {
         let Link { device, queue, .. } = on.link();
         let bindings = on.link().checked(self.kernel.name(), || {
             queue.write_buffer(call.buffer(), 0, bytemuck::cast_slice(&words));
-            let entry = |binding: Binding, resource| wgpu::BindGroupEntry { binding: binding as u32, resource };
+            let entry =
+                |binding: Binding, resource| wgpu::BindGroupEntry { binding: binding as u32, resource };
             device.create_bind_group(&wgpu::BindGroupDescriptor {
                 label: None,
                 layout: &on.pipelines().layout,
@@ -341,7 +343,13 @@ impl Dispatch {
         if let Some(scratch) = &self.scratch {
             for Copy { from, to } in &self.copies {
                 let bytes = from.words as u64 * 4;
-                encoder.copy_buffer_to_buffer(&from.buffer, from.at as u64 * 4, scratch.buffer(), *to as u64 * 4, bytes);
+                encoder.copy_buffer_to_buffer(
+                    &from.buffer,
+                    from.at as u64 * 4,
+                    scratch.buffer(),
+                    *to as u64 * 4,
+                    bytes,
+                );
             }
         }
         let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());

@@ -4,7 +4,7 @@ use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, Error, Result};
 use unisono_compression::{CodecKernels, Feedback};
 use unisono_kernels::format::{self, LANES, SQUARES_BLOCK};
 use unisono_kernels::reference::BF16_BLOCK;
-use unisono_kernels::{IntFormat, IntWidth, Rounding};
+use unisono_kernels::{CodeSize, IntFormat, IntWidth, Rounding, SHIFT_MAX};
 
 use crate::WgpuKernels;
 use crate::error::unreachable;
@@ -43,7 +43,11 @@ impl WgpuKernels {
 
     fn on_host(&self) -> Error {
         let adapter = &self.link().adapter;
-        unreachable(adapter, "memory of the host", "memory of these kernels (allocate, to_read), or HostKernels")
+        unreachable(
+            adapter,
+            "memory of the host",
+            "memory of these kernels (allocate, to_read), or HostKernels",
+        )
     }
 
     /// A vector of f32.
@@ -59,7 +63,12 @@ impl WgpuKernels {
     }
 
     /// Where an encoder writes.
-    fn encoded(&self, out: &BufferMut<'_>, densities: [Density; 2], elements: usize) -> Result<EncodedRegions> {
+    fn encoded(
+        &self,
+        out: &BufferMut<'_>,
+        densities: [Density; 2],
+        elements: usize,
+    ) -> Result<EncodedRegions> {
         EncodedRegions::of("out", self.writable(out)?, densities, elements)
     }
 
@@ -81,10 +90,18 @@ impl WgpuKernels {
     }
 
     /// Writes the sum of encoded parts times `weight`.
-    fn decode(&self, kernel: Kernel, parts: Vec<JobPart>, numbers: Numbers, block: usize, out: Span) -> Result<()> {
+    fn decode(
+        &self,
+        kernel: Kernel,
+        parts: Vec<JobPart>,
+        numbers: Numbers,
+        block: usize,
+        out: Span,
+    ) -> Result<()> {
         let elements = out.words;
         let values = Region::whole("out", out, Density::F32, elements)?;
-        let job = Job { parts, values: Some(values), at_once: LANES, ..Job::new(kernel, elements, block, numbers) };
+        let job =
+            Job { parts, values: Some(values), at_once: LANES, ..Job::new(kernel, elements, block, numbers) };
         job.run(self).map(drop)
     }
 }
@@ -154,7 +171,9 @@ fn codes_in_a_word(width: IntWidth) -> usize {
 fn check_block(block: usize) -> Result<u32> {
     match u32::try_from(block) {
         Ok(number) if number > 0 && block.is_multiple_of(LANES) => Ok(number),
-        _ => Err(Error::invalid("block", format!("{block} elements; it must be a multiple of {LANES} in u32"))),
+        _ => {
+            Err(Error::invalid("block", format!("{block} elements; it must be a multiple of {LANES} in u32")))
+        }
     }
 }
 
@@ -333,6 +352,7 @@ impl CodecKernels for WgpuKernels {
     }
 }
 
+#[allow(missing_docs, clippy::too_many_arguments)]
 impl WgpuKernels {
     fn encode_bf16(
         &self,
@@ -343,8 +363,137 @@ impl WgpuKernels {
     ) -> Result<Option<usize>> {
         let codes = Region::whole("out", self.writable(out)?, Density::codes(2), elements)?;
         let numbers = Numbers { block: BF16_BLOCK as u32, ..Numbers::default() };
-        let job = Job { parts, codes: Some(codes), at_once: 2 * LANES, ..Job::new(kernel, elements, BF16_BLOCK, numbers) };
+        let job = Job {
+            parts,
+            codes: Some(codes),
+            at_once: 2 * LANES,
+            ..Job::new(kernel, elements, BF16_BLOCK, numbers)
+        };
         let job = Job { result: ResultWords::FirstBad, ..job };
         Ok(first_bad(&job.run(self)?))
     }
+
+    pub fn sum(&self, parts: &[Buffer<'_>], out: BufferMut<'_>) -> Result<()> {
+        let out = self.writable(&out)?;
+        let part = |part| Ok(JobPart::Plain(self.vector("parts", part, out.words)?));
+        let parts = parts.iter().map(part).collect::<Result<_>>()?;
+        self.decode(Kernel::Sum, parts, global_numbers(1.0), LANES, out)
+    }
+
+    pub fn sign_decode_sum(
+        &self,
+        parts: &[Buffer<'_>],
+        block: usize,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        let out = self.writable(&out)?;
+        let numbers = weighted(sign_numbers(out.words, block)?, weight);
+        let parts = self.parts(parts, sign_densities(block), out.words)?;
+        self.decode(Kernel::SignDecodeSum, parts, numbers, block, out)
+    }
+
+    pub fn int_decode_sum(
+        &self,
+        parts: &[Buffer<'_>],
+        format: IntFormat,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        let (out, numbers) = (self.writable(&out)?, weighted(int_numbers(format)?, weight));
+        let parts = self.parts(parts, int_densities(format), out.words)?;
+        self.decode(Kernel::IntDecodeSum, parts, numbers, format.block, out)
+    }
+
+    pub fn bf16_decode_sum(&self, parts: &[Buffer<'_>], weight: f32, out: BufferMut<'_>) -> Result<()> {
+        let out = self.writable(&out)?;
+        let parts = self.bf16_parts(parts, out.words)?;
+        self.decode(Kernel::Bf16DecodeSum, parts, weighted(global_numbers(0.0), weight), BF16_BLOCK, out)
+    }
+
+    pub fn average(&self, old: Buffer<'_>, shift: u32, new: BufferMut<'_>) -> Result<()> {
+        if shift > SHIFT_MAX {
+            return Err(Error::invalid("shift", format!("{shift}; it must be at most {SHIFT_MAX}")));
+        }
+        let new = self.writable(&new)?;
+        let elements = new.words;
+        let old = self.vector("old", &old, elements)?;
+        let values = Region::whole("new", new, Density::F32, elements)?;
+        // A power of two is exact.
+        let numbers = global_numbers(1.0 / (1u32 << shift) as f32);
+        let job = Job { at_once: LANES, ..Job::new(Kernel::Average, elements, LANES, numbers) };
+        Job { old: Some(old), values: Some(values), ..job }.run(self).map(drop)
+    }
+
+    pub fn int_magnitudes(
+        &self,
+        input: Buffer<'_>,
+        old: Option<Buffer<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        let elements = input.bytes() / 4;
+        let numbers = Numbers { block: check_block(block)?, ..Numbers::default() };
+        let old = old.map(|old| self.vector("old", &old, elements)).transpose()?;
+        let density = Density::Each { words: 1, elements: block };
+        let scales = Region::whole("out", self.writable(&out)?, density, elements)?;
+        let parts = vec![JobPart::Plain(self.vector("input", &input, elements)?)];
+        let job = Job::new(Kernel::IntMagnitudes, elements, block, numbers);
+        Job { parts, old, scales: Some(scales), ..job }.run(self).map(drop)
+    }
+
+    pub fn int_encode_shared(
+        &self,
+        input: Buffer<'_>,
+        feedback: Option<Feedback<'_>>,
+        format: IntFormat,
+        rounding: Rounding,
+        magnitudes: Buffer<'_>,
+        size: CodeSize,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        let elements = input.bytes() / 4;
+        let [old, values] = self.residual(feedback, elements)?;
+        let numbers = Numbers { has_new: values.is_some().into(), ..shared_numbers(format, size)? };
+        let scales = self.magnitudes(&magnitudes, format, elements)?;
+        let codes = Region::whole("out", self.writable(&out)?, Density::codes(4 / size.bytes()), elements)?;
+        let parts = vec![JobPart::Plain(self.vector("input", &input, elements)?)];
+        let job = Job::new(Kernel::IntEncodeShared, elements, format.block, numbers);
+        let at_once = LANES * 4 / size.bytes();
+        let job = Job { parts, old, values, scales: Some(scales), codes: Some(codes), at_once, ..job };
+        rounded(job, rounding).run(self).map(drop)
+    }
+
+    pub fn int_expand_shared(
+        &self,
+        codes: Buffer<'_>,
+        size: CodeSize,
+        format: IntFormat,
+        magnitudes: Buffer<'_>,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        let out = self.writable(&out)?;
+        let elements = out.words;
+        let numbers = weighted(shared_numbers(format, size)?, weight);
+        let codes =
+            Region::whole("codes", self.read_only(&codes)?, Density::codes(4 / size.bytes()), elements)?;
+        let scales = self.magnitudes(&magnitudes, format, elements)?;
+        let values = Region::whole("out", out, Density::F32, elements)?;
+        let job =
+            Job { at_once: LANES, ..Job::new(Kernel::IntExpandShared, elements, format.block, numbers) };
+        let parts = vec![JobPart::Plain(codes)];
+        Job { parts, scales: Some(scales), values: Some(values), ..job }.run(self).map(drop)
+    }
+
+    /// A magnitude for each block.
+    fn magnitudes(&self, magnitudes: &Buffer<'_>, format: IntFormat, elements: usize) -> Result<Region> {
+        let density = Density::Each { words: 1, elements: format.block };
+        Region::whole("magnitudes", self.read_only(magnitudes)?, density, elements)
+    }
+}
+
+/// Of codes by scales that ranks share.
+fn shared_numbers(format: IntFormat, size: CodeSize) -> Result<Numbers> {
+    Ok(Numbers { width: 8 * size.bytes() as u32, ..int_numbers(format)? })
 }
