@@ -29,6 +29,7 @@ struct Call {
     has_old: u32,
     has_new: u32,
     old_at: u32,
+    magnitudes_at: u32,
     values_at: u32,
     scales_at: u32,
     codes_at: u32,
@@ -58,13 +59,15 @@ struct Call {
 @group(0) @binding(1) var<storage, read> input: array<u32>;
 // The residual before the call.
 @group(0) @binding(2) var<storage, read> old: array<u32>;
-// The residual after it, or the vector that is written.
-@group(0) @binding(3) var<storage, read_write> values: array<u32>;
+// A magnitude for each block that ranks share.
+@group(0) @binding(3) var<storage, read> magnitudes: array<u32>;
+// The residual after the call, or the vector that is written.
+@group(0) @binding(4) var<storage, read_write> values: array<u32>;
 // Numbers of blocks, and codes.
-@group(0) @binding(4) var<storage, read_write> scales: array<u32>;
-@group(0) @binding(5) var<storage, read_write> codes: array<u32>;
+@group(0) @binding(5) var<storage, read_write> scales: array<u32>;
+@group(0) @binding(6) var<storage, read_write> codes: array<u32>;
 // What the host reads: the first block that is not finite, or sums of squares with their shifts.
-@group(0) @binding(6) var<storage, read_write> result: array<atomic<u32>>;
+@group(0) @binding(7) var<storage, read_write> result: array<atomic<u32>>;
 
 // Zeros and subnormal numbers become +0.0.
 fn flush(value: f32) -> f32 {

@@ -202,7 +202,7 @@ mod tests {
         check_limits("x", &baseline).unwrap();
         let small = [
             (
-                "max_storage_buffers_per_shader_stage = 7; x has 4",
+                "max_storage_buffers_per_shader_stage = 8; x has 4",
                 wgpu::Limits { max_storage_buffers_per_shader_stage: 4, ..baseline.clone() },
             ),
             (

@@ -1,10 +1,12 @@
 //! A device that is open: its pipelines, its memory, and copies between it and the host.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use unisono_communicator::Result;
+use unisono_compression::{DeviceMemory, KernelDevice};
 
 use crate::adapter::{OpenOptions, open};
 use crate::error::unreachable;
@@ -126,38 +128,15 @@ impl WgpuKernels {
         })
     }
 
-    /// `words` words of zeros.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for more than the device's `max_buffer_size`, [`Error::Vendor`] when it has no more.
-    pub fn allocate(&self, words: usize) -> Result<WgpuMemory> {
-        let buffer = self.memory().take(words)?;
-        let Link { device, queue, .. } = self.link();
-        self.link().checked("clear_buffer", || {
-            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-            encoder.clear_buffer(buffer.buffer(), 0, None);
-            queue.submit([encoder.finish()])
-        })?;
-        Ok(WgpuMemory::new(self, buffer, words, Vec::new()))
-    }
-
-    /// Copies words of memory to the host, and waits until they are there.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for words behind the end; [`Error::Unsupported`] for another device's memory;
-    /// [`Error::Vendor`] when the device is lost.
-    pub fn read(&self, from: &WgpuMemory, at: usize, to: &mut [u32]) -> Result<()> {
-        let span = from.span(self, at, to.len())?;
+    /// Copies words to the host, and waits until they are there.
+    pub(crate) fn download(&self, from: &Span, to: &mut [u32]) -> Result<()> {
         if to.is_empty() {
             return Ok(());
         }
         let staging = self.staging().take(to.len())?;
-        let Link { device, queue, .. } = self.link();
-        let submission = self.link().checked("copy_buffer_to_buffer", || {
-            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let submission = self.submit("copy_buffer_to_buffer", |encoder| {
             let bytes = to.len() as u64 * 4;
-            encoder.copy_buffer_to_buffer(&span.buffer, span.at as u64 * 4, staging.buffer(), 0, bytes);
-            queue.submit([encoder.finish()])
+            encoder.copy_buffer_to_buffer(&from.buffer, from.at as u64 * 4, staging.buffer(), 0, bytes);
         })?;
         let read = self.link().read_back("read", staging.buffer(), submission, to);
         if read.is_err() {
@@ -166,55 +145,88 @@ impl WgpuKernels {
         read
     }
 
-    /// Copies words of the host to memory.
-    ///
-    /// # Errors
-    /// As [`WgpuKernels::read`].
-    pub fn write(&self, from: &[u32], to: &mut WgpuMemory, at: usize) -> Result<()> {
-        let span = to.span(self, at, from.len())?;
-        self.upload(&span.buffer, span.at, from)
-    }
-
-    pub(crate) fn upload(&self, buffer: &wgpu::Buffer, at: usize, words: &[u32]) -> Result<()> {
-        if words.is_empty() {
+    /// Copies words of the host.
+    pub(crate) fn upload(&self, to: &Span, from: &[u32]) -> Result<()> {
+        if from.is_empty() {
             return Ok(());
         }
         self.link().checked("write_buffer", || {
-            self.link().queue.write_buffer(buffer, at as u64 * 4, bytemuck::cast_slice(words));
+            self.link().queue.write_buffer(&to.buffer, to.at as u64 * 4, bytemuck::cast_slice(from));
         })
     }
 
-    /// Memory for a message that kernels write: as long as `words`, of any content. It keeps the vector.
-    ///
-    /// # Errors
-    /// As [`WgpuKernels::allocate`].
-    pub fn to_write(&self, words: Vec<u32>) -> Result<WgpuMemory> {
-        let buffer = self.memory().take(words.len())?;
-        Ok(WgpuMemory::new(self, buffer, words.len(), words))
+    /// Enqueues what `record` records.
+    pub(crate) fn submit(
+        &self,
+        call: &str,
+        record: impl FnOnce(&mut wgpu::CommandEncoder),
+    ) -> Result<wgpu::SubmissionIndex> {
+        let Link { device, queue, .. } = self.link();
+        self.link().checked(call, || {
+            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            record(&mut encoder);
+            queue.submit([encoder.finish()])
+        })
+    }
+}
+
+/// # Errors
+/// [`unisono_communicator::Error::Unsupported`] for more words than the device's `max_buffer_size` and for memory of
+/// another device, [`unisono_communicator::Error::InvalidArgument`] for words behind the end of memory,
+/// [`unisono_communicator::Error::Vendor`] when the device has no memory left or is lost.
+impl KernelDevice for WgpuKernels {
+    type Memory = WgpuMemory;
+
+    fn allocate(&self, words: usize) -> Result<WgpuMemory> {
+        let buffer = self.memory().take(words)?;
+        self.submit("clear_buffer", |encoder| encoder.clear_buffer(buffer.buffer(), 0, None))?;
+        Ok(WgpuMemory::new(self, buffer, words, Vec::new()))
     }
 
-    /// The vector of [`WgpuKernels::to_write`], with what kernels have written.
-    ///
-    /// # Errors
-    /// As [`WgpuKernels::read`].
-    pub fn written(&self, mut memory: WgpuMemory) -> Result<Vec<u32>> {
-        let mut words = std::mem::take(&mut memory.kept);
-        self.read(&memory, 0, &mut words)?;
-        Ok(words)
+    fn read(&self, from: &WgpuMemory, at: usize, to: &mut [u32]) -> Result<()> {
+        self.download(&from.span(self, at, to.len())?, to)
     }
 
-    /// A message that kernels read: the content of `words`, which it keeps.
-    ///
-    /// # Errors
-    /// As [`WgpuKernels::allocate`].
-    pub fn to_read(&self, words: Vec<u32>) -> Result<WgpuMemory> {
-        let buffer = self.memory().take(words.len())?;
-        self.upload(buffer.buffer(), 0, &words)?;
-        Ok(WgpuMemory::new(self, buffer, words.len(), words))
+    fn write(&self, from: &[u32], to: &mut WgpuMemory, at: usize) -> Result<()> {
+        self.upload(&to.span(self, at, from.len())?, from)
     }
 
-    /// The vector of [`WgpuKernels::to_read`].
-    pub fn was_read(&self, mut memory: WgpuMemory) -> Vec<u32> {
-        std::mem::take(&mut memory.kept)
+    fn copy(&self, from: &WgpuMemory, at: usize, to: &mut WgpuMemory, range: Range<usize>) -> Result<()> {
+        let (from, to) = (from.span(self, at, range.len())?, to.span(self, range.start, range.len())?);
+        if range.is_empty() {
+            return Ok(());
+        }
+        let [read, write, bytes] = [from.at, to.at, range.len()].map(|words| words as u64 * 4);
+        self.submit("copy_buffer_to_buffer", |encoder| {
+            encoder.copy_buffer_to_buffer(&from.buffer, read, &to.buffer, write, bytes);
+        })?;
+        Ok(())
+    }
+
+    fn to_write(&self, message: Vec<u32>) -> Result<WgpuMemory> {
+        let buffer = self.memory().take(message.len())?;
+        Ok(WgpuMemory::new(self, buffer, message.len(), message))
+    }
+
+    fn written(&self, mut memory: WgpuMemory) -> Result<Vec<u32>> {
+        let mut message = std::mem::take(&mut memory.message);
+        // The vector of memory that was allocated for something else.
+        message.resize(memory.words(), 0);
+        self.read(&memory, 0, &mut message)?;
+        Ok(message)
+    }
+
+    fn to_read(&self, message: Vec<u32>) -> Result<WgpuMemory> {
+        let mut memory = self.to_write(message)?;
+        let message = std::mem::take(&mut memory.message);
+        self.write(&message, &mut memory, 0)?;
+        memory.message = message;
+        Ok(memory)
+    }
+
+    fn was_read(&self, mut memory: WgpuMemory) -> Vec<u32> {
+        let mut message = std::mem::take(&mut memory.message);
+        message.resize(memory.words(), 0);
+        message
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Numbers {
     pub(crate) has_old: u32,
     pub(crate) has_new: u32,
     pub(crate) old_at: u32,
+    pub(crate) magnitudes_at: u32,
     pub(crate) values_at: u32,
     pub(crate) scales_at: u32,
     pub(crate) codes_at: u32,
@@ -64,6 +65,7 @@ pub(crate) struct Job {
     /// What is summed, or read.
     pub(crate) parts: Vec<JobPart>,
     pub(crate) old: Option<Region>,
+    pub(crate) magnitudes: Option<Region>,
     pub(crate) values: Option<Region>,
     pub(crate) scales: Option<Region>,
     pub(crate) codes: Option<Region>,
@@ -142,21 +144,18 @@ impl Job {
         });
         let dispatches = dispatches.collect::<Result<Vec<_>>>()?;
 
-        let Link { device, queue, .. } = on.link();
         let name = self.kernel.name();
-        let submission = on.link().checked(name, || {
-            if self.result == ResultWords::FirstBad {
-                queue.write_buffer(buffer.buffer(), 0, bytemuck::cast_slice(&result));
-            }
-            let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        if self.result == ResultWords::FirstBad {
+            on.upload(&Span { buffer: buffer.buffer().clone(), at: 0, words: 1 }, &result)?;
+        }
+        let submission = on.submit(name, |encoder| {
             for dispatch in &dispatches {
-                dispatch.encode(&mut encoder, on.pipelines().of(self.kernel));
+                dispatch.encode(encoder, on.pipelines().of(self.kernel));
             }
             if let Some(staging) = &staging {
                 let bytes = size_of_val(&result[..]) as u64;
                 encoder.copy_buffer_to_buffer(buffer.buffer(), 0, staging.buffer(), 0, bytes);
             }
-            queue.submit([encoder.finish()])
         })?;
         let Some(staging) = staging else { return Ok(result) };
         if let Err(error) = on.link().read_back(name, staging.buffer(), submission, &mut result) {
@@ -174,7 +173,7 @@ impl Job {
         let early = u64::from(limits.min_storage_buffer_offset_alignment);
         let needed = |elements: usize| {
             let elements = 0..elements;
-            let regions = [&self.old, &self.values, &self.scales, &self.codes].into_iter().flatten();
+            let regions = [&self.old, &self.magnitudes, &self.values, &self.scales, &self.codes].into_iter().flatten();
             let words = regions.map(|region| region.density.range(&elements).len()).max().unwrap_or(0);
             let parts: usize = self.parts.iter().map(|part| part.words(&elements)).sum();
             words.max(parts) as u64 * 4 + early
@@ -251,7 +250,8 @@ impl Job {
         let window = |region: &Option<Region>| region.as_ref().map(|region| region.window(elements));
         let bound = |span: Option<Span>, or: &Span| Bound::new(span, or, alignment_words);
         let input = bound(Some(gathered.window), on.unread());
-        let old = bound(window(&self.old), on.unread());
+        let [old, magnitudes] =
+            [&self.old, &self.magnitudes].map(|region| bound(window(region), on.unread()));
         let [values, scales, codes] =
             [&self.values, &self.scales, &self.codes].map(|region| bound(window(region), on.unwritten()));
         let first = self.first.wrapping_add(elements.start as u64);
@@ -260,6 +260,7 @@ impl Job {
             count: self.parts.len() as u32,
             has_old: self.old.is_some().into(),
             old_at: old.at,
+            magnitudes_at: magnitudes.at,
             values_at: values.at,
             scales_at: scales.at,
             codes_at: codes.at,
@@ -288,6 +289,7 @@ impl Job {
                             Binding::Call => call.buffer().as_entire_binding(),
                             Binding::Input => input.resource(),
                             Binding::Old => old.resource(),
+                            Binding::Magnitudes => magnitudes.resource(),
                             Binding::Values => values.resource(),
                             Binding::Scales => scales.resource(),
                             Binding::Codes => codes.resource(),

@@ -3,6 +3,7 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+mod arguments;
 mod device;
 mod error;
 mod job;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use unisono_communicator::{DeviceBuffer, DeviceBufferMut, Error, Result};
+use unisono_compression::{DeviceMemory, View, ViewMut};
 
 use crate::WgpuKernels;
 use crate::pool::Pooled;
@@ -60,47 +61,17 @@ impl AddressTable {
 /// Words on a device: what [`WgpuKernels`] compute on. It goes back to the device's pool when it is dropped.
 pub struct WgpuMemory {
     kernels: WgpuKernels,
-    buffer: Pooled,
+    _buffer: Pooled,
     address: usize,
     words: usize,
-    /// The host's vector of a message.
-    pub(crate) kept: Vec<u32>,
+    /// The host's vector of a message, until it comes back.
+    pub(crate) message: Vec<u32>,
 }
 
 impl WgpuMemory {
-    pub(crate) fn new(kernels: &WgpuKernels, buffer: Pooled, words: usize, kept: Vec<u32>) -> WgpuMemory {
+    pub(crate) fn new(kernels: &WgpuKernels, buffer: Pooled, words: usize, message: Vec<u32>) -> WgpuMemory {
         let address = kernels.addresses().add(buffer.buffer(), words);
-        WgpuMemory { kernels: kernels.clone(), buffer, address, words, kept }
-    }
-
-    /// How many words it has.
-    pub fn words(&self) -> usize {
-        self.words
-    }
-
-    /// Some of its words, to read.
-    ///
-    /// # Panics
-    /// If the range ends behind the end.
-    pub fn device_buffer(&self, words: Range<usize>) -> DeviceBuffer {
-        let (address, bytes) = self.place(words);
-        // SAFETY: the address is a name in a table of these kernels; nothing reads through it. The kernels' queue runs
-        // everything in order.
-        let buffer = unsafe { DeviceBuffer::from_raw(address, bytes, self.kernels.number()) };
-        // INVARIANT: no address is null, and none is near the end of the address space.
-        buffer.expect("a made-up address is valid")
-    }
-
-    /// Some of its words, to write.
-    ///
-    /// # Panics
-    /// If the range ends behind the end.
-    pub fn device_buffer_mut(&mut self, words: Range<usize>) -> DeviceBufferMut {
-        let (address, bytes) = self.place(words);
-        // SAFETY: as in `device_buffer`.
-        let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes, self.kernels.number()) };
-        // INVARIANT: as there.
-        buffer.expect("a made-up address is valid")
+        WgpuMemory { kernels: kernels.clone(), _buffer: buffer, address, words, message }
     }
 
     fn place(&self, words: Range<usize>) -> (usize, usize) {
@@ -115,6 +86,29 @@ impl WgpuMemory {
             return Err(Error::invalid("memory", problem));
         }
         kernels.find(self.address + at * 4, words * 4)
+    }
+}
+
+impl DeviceMemory for WgpuMemory {
+    fn words(&self) -> usize {
+        self.words
+    }
+
+    fn view(&self, words: Range<usize>) -> View<'_> {
+        let (address, bytes) = self.place(words);
+        // SAFETY: the address is a name in a table of these kernels; nothing reads through it. What they are told to do
+        // with it runs in the order of their queue.
+        let buffer = unsafe { DeviceBuffer::from_raw(address, bytes, self.kernels.number()) };
+        // INVARIANT: no address is null, and none is near the end of the address space.
+        View::Device(buffer.expect("a made-up address is valid"))
+    }
+
+    fn view_mut(&mut self, words: Range<usize>) -> ViewMut<'_> {
+        let (address, bytes) = self.place(words);
+        // SAFETY: as in `view`.
+        let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes, self.kernels.number()) };
+        // INVARIANT: as there.
+        ViewMut::Device(buffer.expect("a made-up address is valid"))
     }
 }
 

@@ -12,6 +12,7 @@ pub(crate) enum Binding {
     Call,
     Input,
     Old,
+    Magnitudes,
     Values,
     Scales,
     Codes,
@@ -23,6 +24,7 @@ impl Binding {
         Binding::Call,
         Binding::Input,
         Binding::Old,
+        Binding::Magnitudes,
         Binding::Values,
         Binding::Scales,
         Binding::Codes,
@@ -31,7 +33,7 @@ impl Binding {
 
     pub(crate) fn is_read_only(self) -> bool {
         match self {
-            Binding::Call | Binding::Input | Binding::Old => true,
+            Binding::Call | Binding::Input | Binding::Old | Binding::Magnitudes => true,
             Binding::Values | Binding::Scales | Binding::Codes | Binding::Result => false,
         }
     }

@@ -7,7 +7,7 @@
 pub(crate) const LANES: usize = 64;
 
 /// The storage buffers that every kernel has.
-pub(crate) const STORAGE_BUFFERS: u32 = 7;
+pub(crate) const STORAGE_BUFFERS: u32 = 8;
 
 /// Bytes of workgroup memory of the kernel that needs the most: two arrays of a word for each lane, and one word.
 pub(crate) const WORKGROUP_BYTES: u32 = 2 * 4 * LANES as u32 + 4;

@@ -1,6 +1,6 @@
 //! Thin equality test.
 use unisono_communicator::{Buffer, BufferMut};
-use unisono_compression::{CodecKernels, Feedback, HostKernels};
+use unisono_compression::*;
 use unisono_compression_wgpu::{AdapterChoice, OpenOptions, WgpuKernels, WgpuMemory};
 use unisono_kernels::testing::*;
 use unisono_kernels::*;
@@ -63,13 +63,13 @@ impl Both<'_> {
                 self.device.to_read(v).unwrap()
             })
             .collect();
-        let ib: Vec<_> = places.iter().map(|p| mem.device_buffer(p.clone())).collect();
+        let ib: Vec<_> = places.iter().map(|p| mem.view(p.clone())).collect();
         let mut ob: Vec<_> =
-            om.iter_mut().zip(outs).map(|(m, o)| m.device_buffer_mut(3..3 + o.len())).collect();
+            om.iter_mut().zip(outs).map(|(m, o)| m.view_mut(3..3 + o.len())).collect();
         let rd = run(
             self.device,
-            ib.iter().map(Buffer::Device).collect(),
-            ob.iter_mut().map(BufferMut::Device).collect(),
+            ib.iter().map(View::buffer).collect(),
+            ob.iter_mut().map(ViewMut::buffer).collect(),
         );
         assert_eq!(rd, rh, "{about}");
         if worthless(&rh) {
@@ -283,5 +283,52 @@ fn old_kernels() {
             |k, mut i, mut o| k.bf16_expand(i.pop().unwrap(), weight, o.pop().unwrap()).unwrap(),
             |_| false,
         );
+        both.same(&format!("bf16_decode_sum {about}"), &sent, &[vec![7; count]], true, |k, i, mut o| {
+            k.bf16_decode_sum(&i, weight, o.pop().unwrap()).unwrap()
+        }, |_| false);
+        let vectors: Vec<_> = (0..ranks).map(|_| bits(&values(&mut random, mix, count))).collect();
+        both.same(&format!("sum {about}"), &vectors, &[vec![7; count]], true, |k, i, mut o| {
+            k.sum(&i, o.pop().unwrap()).unwrap()
+        }, |_| false);
+        let shift = random.below(9) as u32;
+        both.same(&format!("average {about}"), &[bits(&residual(&mut random, mix, count))], &[old.clone()], true, |k, mut i, mut o| {
+            k.average(i.pop().unwrap(), shift, o.pop().unwrap()).unwrap()
+        }, |_| false);
+        let sent: Vec<_> = (0..ranks).map(|_| SentSigns::new(&mut random, mix, count, block)).map(|s| [bits(&s.scales), s.bits].concat()).collect();
+        both.same(&format!("sign_decode_sum {about} {ranks} {weight}"), &sent, &[vec![7; count]], true, |k, i, mut o| {
+            k.sign_decode_sum(&i, block, weight, o.pop().unwrap()).unwrap()
+        }, |_| false);
+        for format in formats(block) {
+            let sent: Vec<_> = (0..ranks).map(|_| SentInts::new(&mut random, mix, count, format)).map(|s| part_words(&s.scales, &s.codes)).collect();
+            both.same(&format!("int_decode_sum {about} {ranks} {weight}"), &sent, &[vec![7; count]], true, |k, i, mut o| {
+                k.int_decode_sum(&i, format, weight, o.pop().unwrap()).unwrap()
+            }, |_| false);
+            for has_old in [false, true] {
+                both.same(&format!("int_magnitudes {about}"), &[input.clone(), old.clone()], &[vec![7; count.div_ceil(block)]], false, |k, mut i, mut o| {
+                    let old = i.pop().filter(|_| has_old);
+                    k.int_magnitudes(i.pop().unwrap(), old, block, o.pop().unwrap()).unwrap()
+                }, |_| false);
+                if !format.symmetric { continue; }
+                let (fi, fo): (Vec<f32>, Vec<f32>) = (input.iter().map(|b| f32::from_bits(*b)).collect(), old.iter().map(|b| f32::from_bits(*b)).collect());
+                let Some(m) = magnitudes(&mut random, &fi, has_old.then_some(&fo[..]), format) else { continue };
+                for size in CodeSize::ALL {
+                    let rounding = random.one_of(&roundings(&mut random.clone()));
+                    let words = (count * size.bytes()).div_ceil(4);
+                    let mut outs = vec![vec![7; words]];
+                    if has_old { outs.push(vec![7; count]); }
+                    both.same(&format!("int_encode_shared {about} {format:?} {size:?} {rounding:?}"), &[input.clone(), m.clone(), old.clone()], &outs, true, |k, mut i, mut o| {
+                        let old = i.pop().filter(|_| has_old);
+                        let new = if has_old { o.pop() } else { None };
+                        let shared = Shared { format, size, magnitudes: i.pop().unwrap() };
+                        k.int_encode_shared(i.pop().unwrap(), feedback(old, new), rounding, shared, o.pop().unwrap()).unwrap()
+                    }, |_| false);
+                    let codes: Vec<u32> = (0..words).map(|_| if size == CodeSize::Four { (random.bits() as i32 >> 8) as u32 } else { random.bits() as u32 }).collect();
+                    both.same(&format!("int_expand_shared {about} {format:?} {size:?}"), &[codes, m.clone()], &[vec![7; count]], true, |k, mut i, mut o| {
+                        let shared = Shared { format, size, magnitudes: i.pop().unwrap() };
+                        k.int_expand_shared(i.pop().unwrap(), shared, weight, o.pop().unwrap()).unwrap()
+                    }, |_| false);
+                }
+            }
+        }
     }
 }
