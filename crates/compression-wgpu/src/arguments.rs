@@ -143,7 +143,9 @@ pub(crate) fn shared_density(size: CodeSize) -> Density {
 pub(crate) fn block_number(block: usize) -> Result<u32> {
     match u32::try_from(block) {
         Ok(number) if number > 0 && block.is_multiple_of(LANES) => Ok(number),
-        _ => Err(Error::invalid("block", format!("{block} elements; it must be a multiple of {LANES} in u32"))),
+        _ => {
+            Err(Error::invalid("block", format!("{block} elements; it must be a multiple of {LANES} in u32")))
+        }
     }
 }
 

@@ -173,7 +173,8 @@ impl Job {
         let early = u64::from(limits.min_storage_buffer_offset_alignment);
         let needed = |elements: usize| {
             let elements = 0..elements;
-            let regions = [&self.old, &self.magnitudes, &self.values, &self.scales, &self.codes].into_iter().flatten();
+            let regions =
+                [&self.old, &self.magnitudes, &self.values, &self.scales, &self.codes].into_iter().flatten();
             let words = regions.map(|region| region.density.range(&elements).len()).max().unwrap_or(0);
             let parts: usize = self.parts.iter().map(|part| part.words(&elements)).sum();
             words.max(parts) as u64 * 4 + early
