@@ -295,8 +295,7 @@ fn within(
 ) -> Result<()> {
     if auto::declines(scope, state, site)? {
         auto::exact(scope, vector, op, state.dtype, site)?;
-        state.end_call(LastCall::Exact);
-        return Ok(());
+        return state.end_call(LastCall::Exact);
     }
     exchange::run(scope, vector, weight(op, scope.group().size())?, state, site)
 }

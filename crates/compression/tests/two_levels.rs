@@ -32,14 +32,15 @@ fn owed(state: &CompressionState, hosts: &[u32], rank: usize, elements: usize) -
     let block = state.codec().block();
     let blocks = elements.div_ceil(block);
     let at = |rank: usize| (blocks * rank / ranks * block).min(elements);
-    let mut residual = state.residual().iter();
+    let residual = state.residual();
+    let mut residual = residual.iter();
     for owner in (0..ranks).filter(|owner| place(*owner) % team == place(rank)) {
         for element in &mut all[at(owner)..at(owner + 1)] {
             *element += f64::from(*residual.next().unwrap());
         }
     }
     assert_eq!(residual.next(), None, "a rank owes for its part alone");
-    for (element, owed) in state.owned().zip(state.owner_residual()) {
+    for (element, owed) in state.owned().zip(&*state.owner_residual()) {
         all[element] += f64::from(*owed);
     }
     all
