@@ -15,9 +15,11 @@ pub mod compressed;
 pub mod double;
 mod late;
 pub mod sample;
+mod skip;
 pub mod suite;
 pub mod watchdog;
 pub mod world;
 
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use skip::skip;
 pub use watchdog::watchdog;

@@ -345,6 +345,30 @@ pub enum Error {
         /// What the system said.
         text: String,
     },
+    /// A vendor's library, or a function in it, is not there; nothing was sent.
+    #[error("{library} cannot be used: {}; {remedy}", tried.join("; "))]
+    LibraryMissing {
+        /// The library's name, such as `CUDA driver`.
+        library: Box<str>,
+        /// Each file that was tried, and what is wrong with it, in the order of the attempts.
+        tried: Vec<String>,
+        /// What to do.
+        remedy: Box<str>,
+    },
+    /// A function of a vendor's library failed.
+    #[error("{call} of {library} failed with {code} ({text}); {remedy}")]
+    Vendor {
+        /// The library's name and file.
+        library: Box<str>,
+        /// The function.
+        call: Box<str>,
+        /// What it returned.
+        code: i32,
+        /// What the library says about this code.
+        text: Box<str>,
+        /// What to do.
+        remedy: Box<str>,
+    },
 }
 
 impl fmt::Debug for Error {
@@ -387,6 +411,7 @@ impl Error {
                 | Error::ConcurrentUse { .. }
                 | Error::Truncated { .. }
                 | Error::NonFinite { .. }
+                | Error::LibraryMissing { .. }
         )
     }
 
@@ -432,4 +457,32 @@ fn call_text(call: Option<&CallInfo>) -> String {
 fn awaited_text(awaited: &[Awaited]) -> String {
     let list: Vec<_> = awaited.iter().map(|one| format!("rank {} {}", one.rank, one.status)).collect();
     list.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_libraries_say_what_was_tried_and_what_to_do() {
+        let missing = Error::LibraryMissing {
+            library: "CUDA driver".into(),
+            tried: vec!["libcuda.so.1: no file".to_owned(), "libcuda.so: no cuInit".to_owned()],
+            remedy: "install the driver".into(),
+        };
+        let expected =
+            "CUDA driver cannot be used: libcuda.so.1: no file; libcuda.so: no cuInit; install the driver";
+        assert_eq!(missing.to_string(), expected);
+        assert!(missing.is_before_start());
+        let failed = Error::Vendor {
+            library: "libcuda.so.1".into(),
+            call: "cuMemAlloc_v2".into(),
+            code: 2,
+            text: "out of memory".into(),
+            remedy: "free memory".into(),
+        };
+        let expected = "cuMemAlloc_v2 of libcuda.so.1 failed with 2 (out of memory); free memory";
+        assert_eq!(failed.to_string(), expected);
+        assert!(!failed.is_before_start());
+    }
 }

@@ -76,6 +76,8 @@ codes! {
     20 Aborted,
     21 AlgorithmRefused,
     22 NonFinite,
+    23 LibraryMissing,
+    24 Vendor,
 }
 
 impl ErrorCode {

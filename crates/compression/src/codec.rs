@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use unisono_communicator::{Buffer, BufferMut, Error, Result};
-use unisono_kernels::{Counter, Rounding};
+use unisono_kernels::{Counter, IntFormat, Rounding};
 
 use crate::codecs::{Bf16, Int4, Int8, SignL1, SignRms};
 use crate::kernels::{CodecKernels, Feedback};
@@ -25,6 +25,15 @@ impl EncodeContext {
         let counter = |seed: u64| Counter { key: seed ^ self.key, first: self.first as u64 };
         seed.map_or(Rounding::Nearest, |seed| Rounding::Stochastic(counter(seed)))
     }
+}
+
+/// Codes that can be added when ranks share the scales of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summable {
+    /// Symmetric.
+    pub format: IntFormat,
+    /// The seed of random rounding.
+    pub stochastic: Option<u64>,
 }
 
 /// A way to encode f32 in fewer bits.
@@ -56,6 +65,11 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// Whether [`Codec::measure`] must see the whole vector before the first part is encoded.
     fn measures(&self) -> bool {
         false
+    }
+
+    /// How its codes can be added as integers, if they can ([`crate::Route::SummedCodes`]).
+    fn summable(&self) -> Option<Summable> {
+        None
     }
 
     /// Adds the residual to a part of the vector, the result in `feedback.new`: the sum of its squares.
@@ -102,6 +116,18 @@ pub trait Codec: Send + Sync + fmt::Debug {
         out: BufferMut<'_>,
     ) -> Result<Option<usize>>;
 
+    /// Decodes the sum of encoded parts, and multiplies it by `weight`.
+    ///
+    /// # Errors
+    /// As [`Codec::encode`].
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
+
     /// Decodes a part, and multiplies it by `weight`.
     ///
     /// # Errors
@@ -113,6 +139,9 @@ pub trait Codec: Send + Sync + fmt::Debug {
         weight: f32,
         out: BufferMut<'_>,
     ) -> Result<()>;
+
+    /// Brings a part from the order that kernels write into that of the wire.
+    fn seal(&self, part: &mut [u32]);
 
     /// Takes a part of `elements` elements off the wire: checks what a kernel relies on, and brings the part into the
     /// order that kernels read.
@@ -165,12 +194,4 @@ pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
 pub(crate) fn check_scales(scales: &[u32]) -> std::result::Result<(), &'static str> {
     let is_scale = |bits: &u32| *bits == 0 || f32::from_bits(*bits).is_normal() && *bits >> 31 == 0;
     if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative, subnormal or not finite") }
-}
-
-/// The first element that is not finite. When all are, but not the sum of their squares, the largest: some element must
-/// be named.
-pub(crate) fn worst_element(values: &[f32]) -> usize {
-    let magnitude = |index: &usize| values[*index].abs().to_bits();
-    let first = values.iter().position(|value| !value.is_finite());
-    first.or_else(|| (0..values.len()).max_by_key(magnitude)).unwrap_or(0)
 }

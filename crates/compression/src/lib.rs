@@ -28,32 +28,47 @@
 
 mod auto;
 mod checkpoint;
+mod choices;
 mod codec;
 mod codecs;
 mod collectives;
+mod data;
+mod device;
 mod elements;
 mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod host;
 mod inspect;
 mod kernels;
 mod layout;
 mod message;
 pub mod one_bit_adam;
 mod pool;
+mod rank;
 mod rebind;
+mod residuals;
+mod route;
+mod secondary_copy;
 mod size;
 mod state;
+mod summed;
+mod wire;
 mod work;
 
-pub use codec::{CODECS, Codec, EncodeContext, TAG_BYTES_MAX, codec_by_name};
+pub use codec::{CODECS, Codec, EncodeContext, Summable, TAG_BYTES_MAX, codec_by_name};
 pub use codecs::{
     Bf16, BitOrder, INT_BLOCK_DEFAULT, INT_BLOCK_MAX, Int4, Int8, IntOptions, SIGN_BLOCK_DEFAULT,
     SIGN_BLOCK_MAX, SignL1, SignRms,
 };
 pub use collectives::CompressedCollectives;
-pub use kernels::{CodecKernels, Feedback, HostKernels};
+pub use device::{DeviceMemory, KernelDevice, View, ViewMut};
+pub use host::HostKernels;
+pub use kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub use rebind::Rebound;
+pub use residuals::LoCo;
+pub use route::Route;
+pub use secondary_copy::SecondaryCopy;
 pub use size::{residual_bytes, wire_bytes};
 pub use state::CompressionState;
 pub use work::CompressedWork;

@@ -73,6 +73,15 @@ impl Codec for Slow {
     ) -> Result<Option<usize>> {
         self.codec.reduce_encode(kernels, parts, elements, feedback, context, out)
     }
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        self.codec.decode_sum(kernels, parts, weight, out)
+    }
     fn decode(
         &self,
         kernels: &dyn CodecKernels,
@@ -81,6 +90,9 @@ impl Codec for Slow {
         out: BufferMut<'_>,
     ) -> Result<()> {
         self.codec.decode(kernels, part, weight, out)
+    }
+    fn seal(&self, part: &mut [u32]) {
+        self.codec.seal(part);
     }
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         self.codec.accept(part, elements)
@@ -107,7 +119,7 @@ fn the_slowest_rank_decides_for_all() {
                 assert_eq!(bits(&vector), bits(&exact));
                 assert_eq!(state.declined(), Some(true));
                 assert_eq!(state.calls(), call + 1);
-                assert!(state.residual().iter().chain(state.owner_residual()).all(|value| *value == 0.0));
+                assert!(state.residual().iter().chain(&*state.owner_residual()).all(|value| *value == 0.0));
                 let encoded = codec.encoded.load(Ordering::SeqCst) - before;
                 assert_eq!(encoded == 0, call > 0, "only the first call measures");
             }

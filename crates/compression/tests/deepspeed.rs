@@ -104,7 +104,8 @@ fn sent(state: &CompressionState, input: &[f32], ranks: usize) -> (f32, Vec<u8>)
     let mut vector = input.to_vec();
     vector.resize(padded, 0.0);
     let mut sums = vec![0.0f32; padded];
-    let (old, new) = (Buffer::of(state.residual()), BufferMut::of(&mut sums));
+    let owed = state.residual();
+    let (old, new) = (Buffer::of(&owed), BufferMut::of(&mut sums));
     let squares = codec.measure(&kernels, Buffer::of(&vector), Feedback { old, new }).unwrap();
     let scale = codec.scale(squares, padded);
     let share = padded / ranks;
@@ -116,6 +117,7 @@ fn sent(state: &CompressionState, input: &[f32], ranks: usize) -> (f32, Vec<u8>)
         let out = BufferMut::of(&mut part);
         let bad = codec.encode(&kernels, Buffer::of(&vector[..share]), Some(feedback), context, out);
         assert_eq!(bad.unwrap(), None);
+        codec.seal(&mut part);
         assert_eq!(f32::from_bits(part[0]), scale, "each part begins with the scale");
         let words = part[1..].iter().flat_map(|word| word.to_le_bytes());
         bytes.extend(words.take(share / 8));
@@ -141,7 +143,7 @@ fn check(bytes: &[u8]) {
 
                 comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state).unwrap();
                 near(&vector, &round.output, 2e-6, &what);
-                near(state.residual(), &worker.left, 1e-5, &what);
+                near(&state.residual(), &worker.left, 1e-5, &what);
                 // Ours is of the sum.
                 let of_mean: Vec<f32> =
                     state.owner_residual().iter().map(|value| value / job.ranks as f32).collect();

@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/communicator/src/check_memory_tests.rs",
     "crates/communicator/src/device.rs",
     "crates/communicator/src/raw_memory.rs",
+    "crates/compression-wgpu/src/memory.rs",
     "crates/backend/src/fork.rs",
     "crates/engine/src/drive/time_slice.rs",
     "crates/engine/src/reduce/dispatch.rs",

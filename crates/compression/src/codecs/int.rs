@@ -3,7 +3,7 @@
 use unisono_communicator::{Buffer, BufferMut, Error, Result};
 use unisono_kernels::{IntFormat, IntWidth};
 
-use crate::codec::{Codec, EncodeContext};
+use crate::codec::{Codec, EncodeContext, Summable};
 use crate::kernels::{CodecKernels, Feedback};
 
 /// Elements of a block unless another number is chosen.
@@ -78,6 +78,11 @@ macro_rules! int_codec {
                 self.0.0.feedback
             }
 
+            fn summable(&self) -> Option<Summable> {
+                let (format, stochastic) = (self.format(), self.0.0.stochastic);
+                format.symmetric.then_some(Summable { format, stochastic })
+            }
+
             fn encode(
                 &self,
                 kernels: &dyn CodecKernels,
@@ -102,6 +107,16 @@ macro_rules! int_codec {
                 kernels.int_reduce_encode(parts, elements, feedback, self.format(), rounding, out)
             }
 
+            fn decode_sum(
+                &self,
+                kernels: &dyn CodecKernels,
+                parts: &[Buffer<'_>],
+                weight: f32,
+                out: BufferMut<'_>,
+            ) -> Result<()> {
+                kernels.int_decode_sum(parts, self.format(), weight, out)
+            }
+
             fn decode(
                 &self,
                 kernels: &dyn CodecKernels,
@@ -111,6 +126,8 @@ macro_rules! int_codec {
             ) -> Result<()> {
                 kernels.int_expand(part, self.format(), weight, out)
             }
+
+            fn seal(&self, _part: &mut [u32]) {}
 
             fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
                 check_numbers(&part[..self.format().scales(elements)], self.format())

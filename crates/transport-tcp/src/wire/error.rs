@@ -17,6 +17,8 @@
 //! | 11 | revoked | by `u32`, the cause as an error |
 //! | 20 | aborted | by `u32` |
 //! | 22 | non-finite | rank `u32`, block `u64`, elements of a block `u64`, call |
+//! | 23 | library missing | library text, count `u32` and that many texts of what was tried, remedy text |
+//! | 24 | vendor | library text, function text, code `u32` in two's complement, words text, remedy text |
 //!
 //! A culprit is its rank `u32`, its process (`u8` 0, or 1, pid `u32` and host text), its last call (`u8` 0, or 1 and a
 //! call without sizes).
@@ -48,6 +50,9 @@ const _: () = assert!(ErrorCode::ALL.len() < u8::MAX as usize);
 const fn wire_code(kind: ErrorCode) -> u8 {
     kind.number() as u8
 }
+
+/// Files that a missing library names; the rest is left out.
+const TRIED_MAX: usize = 16;
 
 const STATUS_BYTES_MAX: usize = 300;
 const FIELDS_BYTES_MAX: usize = 12 * 1024;
@@ -109,6 +114,17 @@ fn write_fields(fields: &mut Writer, error: &Error) -> bool {
         }
         Error::Evicted { reported_by, evidence } => {
             fields.u32(reported_by.get()).text(evidence, TEXT_BYTES_MAX);
+        }
+        Error::LibraryMissing { library, tried, remedy } => {
+            fields.text(library, TEXT_BYTES_MAX).u32(tried.len().min(TRIED_MAX) as u32);
+            for one in tried.iter().take(TRIED_MAX) {
+                fields.text(one, STATUS_BYTES_MAX);
+            }
+            fields.text(remedy, TEXT_BYTES_MAX);
+        }
+        Error::Vendor { library, call, code, text, remedy } => {
+            fields.text(library, TEXT_BYTES_MAX).text(call, STATUS_BYTES_MAX);
+            fields.u32(code.cast_unsigned()).text(text, TEXT_BYTES_MAX).text(remedy, TEXT_BYTES_MAX);
         }
         _ => return false,
     }
@@ -218,9 +234,25 @@ fn read_fields(fields: &mut Reader<'_>, code: u8) -> Result<Option<Error>, Malfo
         },
         ErrorCode::Aborted => Error::Aborted { by: read_job_rank(fields)? },
         ErrorCode::Evicted => Error::Evicted { reported_by: read_job_rank(fields)?, evidence: text(fields)? },
+        ErrorCode::LibraryMissing => read_library_missing(fields)?,
+        ErrorCode::Vendor => Error::Vendor {
+            library: text(fields)?.into(),
+            call: fields.text(STATUS_BYTES_MAX)?.into(),
+            code: fields.u32()?.cast_signed(),
+            text: text(fields)?.into(),
+            remedy: text(fields)?.into(),
+        },
         _ => return Ok(None),
     };
     Ok(Some(error))
+}
+
+fn read_library_missing(fields: &mut Reader<'_>) -> Result<Error, Malformed> {
+    let library = text(fields)?.into();
+    let count = fields.length(TRIED_MAX, 4)?;
+    let tried =
+        (0..count).map(|_| fields.text(STATUS_BYTES_MAX).map(str::to_owned)).collect::<Result<_, _>>()?;
+    Ok(Error::LibraryMissing { library, tried, remedy: text(fields)?.into() })
 }
 
 fn read_rank_and_call(fields: &mut Reader<'_>) -> Result<(JobRank, CallInfo), Malformed> {
@@ -312,6 +344,18 @@ mod tests {
             Error::Aborted { by: rank(4) },
             Error::NonFinite { rank: rank(6), block: 7, block_elements: 1024, call: call(8, text) },
             Error::Corrupted { from: rank(1), to: rank(2), call: Some(call(8, text)), reason: own() },
+            Error::LibraryMissing {
+                library: text.into(),
+                tried: vec![own(); ranks as usize],
+                remedy: text.into(),
+            },
+            Error::Vendor {
+                library: text.into(),
+                call: text.into(),
+                code: -7,
+                text: text.into(),
+                remedy: text.into(),
+            },
         ]
     }
 
