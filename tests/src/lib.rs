@@ -13,6 +13,7 @@ pub mod backend;
 pub mod case;
 pub mod compressed;
 pub mod double;
+pub mod kernels_suite;
 mod late;
 pub mod sample;
 mod skip;
