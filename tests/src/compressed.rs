@@ -122,6 +122,17 @@ impl Codec for WatchedCodec {
         self.inner.reduce_encode(kernels, parts, elements, feedback, context, out)
     }
 
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        (self.watch)(CodecStep::Decode);
+        self.inner.decode_sum(kernels, parts, weight, out)
+    }
+
     fn decode(
         &self,
         kernels: &dyn CodecKernels,
@@ -131,6 +142,10 @@ impl Codec for WatchedCodec {
     ) -> Result<()> {
         (self.watch)(CodecStep::Decode);
         self.inner.decode(kernels, part, weight, out)
+    }
+
+    fn seal(&self, part: &mut [u32]) {
+        self.inner.seal(part);
     }
 
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {

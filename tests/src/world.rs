@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall,
-    ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, Error, Group, MemoryKind, Outcome,
+    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 use unisono_engine::EngineOptions;
 
@@ -116,6 +116,10 @@ impl Communicator for Watched {
 
     fn backend(&self) -> &'static str {
         self.inner.backend()
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.inner.cost_model()
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_schedule::{Algorithm, Trust};
+use unisono_schedule::{Algorithm, CostModel, Trust};
 
 use crate::buffer::MemoryKind;
 use crate::call::{Call, CallOptions, Outcome, OwnedCall};
@@ -38,6 +38,12 @@ pub trait Communicator: Send + Sync {
 
     /// The backend's name, for messages.
     fn backend(&self) -> &'static str;
+
+    /// The figures of the network by which calls are planned, the same on all ranks; those of loopback where the
+    /// backend has none of its own.
+    fn cost_model(&self) -> CostModel {
+        CostModel::LOOPBACK
+    }
 
     /// Whether this communicator can do such a call on such memory on this rank, with these options besides those of
     /// [`crate::Collectives::with`]. It refuses what the call itself would refuse before anything is sent, as far as
@@ -286,6 +292,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
     fn backend(&self) -> &'static str {
         self.inner.backend()
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.inner.cost_model()
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -90,5 +90,5 @@ pub use site::{Site, SiteText};
 pub use sizes::{LENGTHS_KNOWN_MAX, LengthList, Sizes};
 pub use solo::Solo;
 pub use ticket::Ticket;
-pub use unisono_schedule::{Algorithm, Collective, Trust, UnknownCollective};
+pub use unisono_schedule::{Algorithm, Collective, CostModel, Trust, UnknownCollective};
 pub use work::{Finished, TypedWork, Work, WorkResult, WorkSource};

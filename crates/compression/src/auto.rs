@@ -9,7 +9,6 @@ use unisono_communicator::{
 
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
-use crate::kernels::HostKernels;
 use crate::state::CompressionState;
 
 /// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
@@ -73,7 +72,7 @@ pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Si
 /// An exact all-reduce of the vector.
 pub(crate) fn exact(
     scope: &dyn Scope,
-    vector: &mut Elements<'_>,
+    vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
     dtype: DType,
     site: Site,
@@ -94,13 +93,13 @@ fn measure(scope: &dyn Scope, state: &CompressionState, site: Site) -> Result<[f
     let mut bytes = zeroed::<u32>((elements * state.dtype.bytes()).div_ceil(size_of::<u32>()))?;
     let bytes: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut bytes)[..elements * state.dtype.bytes()];
     let mut vector = Elements::new(float, [bytes]);
-    let mut sample = CompressionState::with_codec(scope, state.codec.clone(), state.dtype, elements)?;
-    let kernels = HostKernels::of_call(scope.group(), elements);
+    let sample = CompressionState::with_codec(scope, state.codec.clone(), state.dtype, elements)?;
+    let mut sample = sample.by(state.route, scope)?;
     let mut best = [f64::INFINITY; 2];
     for round in 0..=ROUNDS {
         let times = [
             timed(|| exact(scope, &mut vector, ReduceOp::Sum, state.dtype, site))?,
-            timed(|| exchange::run(scope, &kernels, &mut vector, 1.0, &mut sample, site))?,
+            timed(|| exchange::run(scope, &mut vector, 1.0, &mut sample, site))?,
         ];
         if round > 0 {
             best = [0, 1].map(|way| best[way].min(times[way].as_secs_f64()));

@@ -98,8 +98,9 @@ impl CompressionState {
         {
             return Err(wrong("has another length than its header says"));
         }
-        state.worker.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
-        state.owner.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from);
+        for residual in [&mut state.worker, &mut state.owner] {
+            residual.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from.to_bits());
+        }
         if state.residual().iter().chain(state.owner_residual()).any(|value| !value.is_finite()) {
             return Err(wrong("has a residual that is not finite"));
         }

@@ -102,6 +102,18 @@ pub trait Codec: Send + Sync + fmt::Debug {
         out: BufferMut<'_>,
     ) -> Result<Option<usize>>;
 
+    /// Decodes the sum of encoded parts, and multiplies it by `weight`.
+    ///
+    /// # Errors
+    /// As [`Codec::encode`].
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
+
     /// Decodes a part, and multiplies it by `weight`.
     ///
     /// # Errors
@@ -113,6 +125,9 @@ pub trait Codec: Send + Sync + fmt::Debug {
         weight: f32,
         out: BufferMut<'_>,
     ) -> Result<()>;
+
+    /// Brings a part from the order that kernels write into that of the wire.
+    fn seal(&self, part: &mut [u32]);
 
     /// Takes a part of `elements` elements off the wire: checks what a kernel relies on, and brings the part into the
     /// order that kernels read.
@@ -165,12 +180,4 @@ pub fn codec_by_name(name: &str) -> Result<Arc<dyn Codec>> {
 pub(crate) fn check_scales(scales: &[u32]) -> std::result::Result<(), &'static str> {
     let is_scale = |bits: &u32| *bits == 0 || f32::from_bits(*bits).is_normal() && *bits >> 31 == 0;
     if scales.iter().all(is_scale) { Ok(()) } else { Err("a scale is negative, subnormal or not finite") }
-}
-
-/// The first element that is not finite. When all are, but not the sum of their squares, the largest: some element must
-/// be named.
-pub(crate) fn worst_element(values: &[f32]) -> usize {
-    let magnitude = |index: &usize| values[*index].abs().to_bits();
-    let first = values.iter().position(|value| !value.is_finite());
-    first.or_else(|| (0..values.len()).max_by_key(magnitude)).unwrap_or(0)
 }

@@ -1,15 +1,17 @@
 //! The calls that users make, on every communicator. Arguments are checked here, once.
 
 use unisono_communicator::{
-    CallOptions, Collective, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp,
-    Result, Scope, Site,
+    CallOptions, Communicator, DType, Descriptor, Element, Error, ParentCall, Place, ReduceOp, Result, Scope,
+    Site,
 };
 
 use crate::auto;
+use crate::data::{Apart, OnDevice};
+use crate::device::{DeviceMemory, KernelDevice};
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
-use crate::kernels::HostKernels;
-use crate::state::{CompressionState, LastCall};
+use crate::route::Route;
+use crate::state::{CompressionState, LastCall, Shape, chunk};
 use crate::work::CompressedWork;
 
 /// Compressed collectives, on every communicator: one call made of an all-to-all and an all-gather for each piece, with
@@ -76,8 +78,112 @@ pub trait CompressedCollectives: Communicator {
         let float = FloatType::of(T::DTYPE)?;
         let bytes = buffers.iter_mut().map(|buffer| bytemuck::cast_slice_mut(buffer));
         let mut vector = Elements::new(float, bytes);
-        let scope = open(self, T::DTYPE, vector.count(), op, state)?;
+        let scope = open(self, T::DTYPE, &Shape::Whole(vector.count()), Some(op), state)?;
         within(&*scope, &mut vector, op, state, site)
+    }
+
+    /// [`CompressedCollectives::compressed_all_reduce`] of a vector of f32 in the memory of a device, where it stays;
+    /// the
+    /// state was made on that device ([`CompressionState::on`]).
+    #[track_caller]
+    fn compressed_all_reduce_on<D: KernelDevice>(
+        &self,
+        vector: &mut D::Memory,
+        op: ReduceOp,
+        state: &mut CompressionState<D>,
+    ) -> Result<()> {
+        let site = Site::caller();
+        let scope = open(self, DType::F32, &Shape::Whole(vector.words()), Some(op), state)?;
+        let device = state.device.clone();
+        let weight = weight(op, self.group().size())?;
+        exchange::run(&*scope, &mut OnDevice { device: &device, vector }, weight, state, site)
+    }
+
+    /// Sums vectors, and gives each rank its share of each: of n elements rank r gets those from r x ceil(n / p) on, as
+    /// many as all others, but for the last ranks, which get fewer or none. Inputs stay as they are; the outputs are
+    /// undefined after an error.
+    ///
+    /// It is the first half of an all-reduce: (p-1)/p n elements sent per rank, and one encoder's loss. In two levels
+    /// ([`crate::Route`]) hosts sum first, and the mean is still that of all ranks.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use unisono_communicator::{ReduceOp, Solo};
+    /// use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+    /// let comm = Solo::new();
+    /// let mut state = CompressionState::reduce_scatter::<f32>(&comm, Arc::new(Int8::default()), &[3, 1])?;
+    /// let (mut weights, mut bias) = ([0.0f32; 3], [0.0f32]);
+    /// let outputs: &mut [&mut [f32]] = &mut [&mut weights, &mut bias];
+    /// comm.compressed_reduce_scatter(&[&[1.0, 2.0, 3.0], &[-1.0]], outputs, ReduceOp::Avg, &mut state)?;
+    /// assert!((weights[1] - 2.0).abs() < 0.02 && (bias[0] + 1.0).abs() < 0.01);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn compressed_reduce_scatter<T: Element>(
+        &self,
+        inputs: &[&[T]],
+        outputs: &mut [&mut [T]],
+        op: ReduceOp,
+        state: &mut CompressionState,
+    ) -> Result<()> {
+        let site = Site::caller();
+        let float = FloatType::of(T::DTYPE)?;
+        let lengths: Vec<usize> = inputs.iter().map(|input| input.len()).collect();
+        let (own, ranks) = (self.group().rank() as usize, self.group().size() as usize);
+        check_outputs(outputs, lengths.iter().map(|length| chunk(*length, own, ranks).len()))?;
+        let scope = open(self, T::DTYPE, &Shape::Vectors(lengths), Some(op), state)?;
+        let chunks = |rank: usize| inputs.iter().map(move |input| &input[chunk(input.len(), rank, ranks)]);
+        let input =
+            Elements::new(float, (0..ranks).flat_map(chunks).map(|chunk| bytemuck::cast_slice(chunk)));
+        let output = Elements::new(float, outputs.iter_mut().map(|output| bytemuck::cast_slice_mut(output)));
+        let mut data = Apart { input, input_at: 0, output, output_at: state.owned().start };
+        exchange::run(&*scope, &mut data, weight(op, self.group().size())?, state, site)
+    }
+
+    /// Every rank's `output` becomes all ranks' inputs in rank order, each about as it was: `input` has as many
+    /// elements
+    /// as the state says of this rank, `output` those of all. All ranks decode the same bytes, also the one that has
+    /// sent them, so that outputs are equal. It is the quantised all-gather of weights (ZeRO++'s qwZ; Wang et al.
+    /// 2023, section 4.1).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use unisono_communicator::Solo;
+    /// use unisono_compression::{CompressedCollectives, CompressionState, Int8};
+    /// let comm = Solo::new();
+    /// let mut state = CompressionState::all_gather::<f32>(&comm, Arc::new(Int8::default()), &[2])?;
+    /// let mut weights = [0.0f32; 2];
+    /// comm.compressed_all_gather(&[1.0, -0.5], &mut weights, &mut state)?;
+    /// assert!((weights[1] + 0.5).abs() < 0.005);
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    #[track_caller]
+    fn compressed_all_gather<T: Element>(
+        &self,
+        input: &[T],
+        output: &mut [T],
+        state: &mut CompressionState,
+    ) -> Result<()> {
+        let site = Site::caller();
+        let float = FloatType::of(T::DTYPE)?;
+        let Shape::Shares(shares) = &state.shape else {
+            let problem = format!("is for {}, the call is all_gather", state.shape.collective());
+            return Err(Error::invalid("state", problem));
+        };
+        let own = shares.get(self.group().rank() as usize).copied().unwrap_or_default();
+        for (argument, has, needs) in
+            [("input", input.len(), own), ("output", output.len(), state.elements())]
+        {
+            if has != needs {
+                let problem = format!("has {has} elements, by its state the call needs {needs}");
+                return Err(Error::invalid(argument, problem));
+            }
+        }
+        let scope = open(self, T::DTYPE, &state.shape.clone(), None, state)?;
+        let input = Elements::new(float, [bytemuck::cast_slice::<T, u8>(input)]);
+        let output = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(output)]);
+        let mut data = Apart { input, input_at: state.owned().start, output, output_at: 0 };
+        exchange::run(&*scope, &mut data, 1.0, state, site)
     }
 
     /// [`CompressedCollectives::compressed_all_reduce`] on a thread of its own. Buffer and state move in, and come back
@@ -106,11 +212,12 @@ pub trait CompressedCollectives: Communicator {
     ) -> CompressedWork<T> {
         let site = Site::caller();
         let float = FloatType::of(T::DTYPE);
-        let opened = float.and_then(|float| Ok((float, open(self, T::DTYPE, buffer.len(), op, &state)?)));
+        let shape = Shape::Whole(buffer.len());
+        let opened = float.and_then(|float| Ok((float, open(self, T::DTYPE, &shape, Some(op), &state)?)));
         match opened {
             Err(error) => CompressedWork::finished(Err(error), buffer, state),
             Ok((float, scope)) => CompressedWork::start(buffer, state, move |buffer, state| {
-                let mut vector = Elements::new(float, [bytemuck::cast_slice_mut(buffer)]);
+                let mut vector = Elements::new(float, [bytemuck::cast_slice_mut::<T, u8>(buffer)]);
                 within(&*scope, &mut vector, op, state, site)
             }),
         }
@@ -119,23 +226,49 @@ pub trait CompressedCollectives: Communicator {
 
 impl<C: Communicator + ?Sized> CompressedCollectives for C {}
 
+/// # Errors
+/// [`Error::InvalidArgument`] unless each output is as long as this rank's share.
+fn check_outputs<T>(outputs: &[&mut [T]], shares: impl ExactSizeIterator<Item = usize>) -> Result<()> {
+    let (count, vectors) = (outputs.len(), shares.len());
+    if count != vectors {
+        return Err(Error::invalid("outputs", format!("are {count}, there are {vectors} inputs")));
+    }
+    for (index, (output, share)) in outputs.iter().zip(shares).enumerate() {
+        if output.len() != share {
+            let length = output.len();
+            let problem =
+                format!("{index} has {length} elements, this rank's share of input {index} has {share}");
+            return Err(Error::invalid("outputs", problem));
+        }
+    }
+    Ok(())
+}
+
 /// Checks the arguments, and takes the communicator's turn.
-fn open<C: Communicator + ?Sized>(
+fn open<C: Communicator + ?Sized, D: KernelDevice>(
     comm: &C,
     dtype: DType,
-    elements: usize,
-    op: ReduceOp,
-    state: &CompressionState,
+    shape: &Shape,
+    op: Option<ReduceOp>,
+    state: &CompressionState<D>,
 ) -> Result<Box<dyn Scope>> {
-    weight(op, comm.group().size())?;
-    state.check(comm.group(), dtype, elements)?;
-    let descriptor = Descriptor {
-        op: Some(op),
-        place: Place::InPlace,
-        ..Descriptor::new(Collective::AllReduce, dtype, elements as u64)
+    op.map(|op| weight(op, comm.group().size())).transpose()?;
+    state.check(comm.group(), dtype, shape)?;
+    let elements = state.elements() as u64;
+    let place =
+        if op.is_some() && matches!(shape, Shape::Whole(_)) { Place::InPlace } else { Place::Separate };
+    let descriptor = Descriptor { op, place, ..Descriptor::new(shape.collective(), dtype, elements) };
+    let kind = match (shape, state.auto) {
+        (Shape::Whole(_), Some(_)) => "auto_all_reduce",
+        (Shape::Whole(_), None) => "compressed_all_reduce",
+        (Shape::Vectors(_), _) => "compressed_reduce_scatter",
+        (Shape::Shares(_), _) => "compressed_all_gather",
     };
-    let name = if state.auto.is_some() { "auto_all_reduce" } else { "compressed_all_reduce" };
-    let parent = ParentCall::new(&format!("{name}/{}", state.codec().tag()), descriptor);
+    let way = match state.route {
+        Route::Direct => "",
+        Route::TwoLevels => "/2",
+    };
+    let parent = ParentCall::new(&format!("{kind}/{}{way}", state.codec().tag()), descriptor);
     comm.scope(parent, &CallOptions::new())
 }
 
@@ -155,7 +288,7 @@ fn weight(op: ReduceOp, ranks: u32) -> Result<f32> {
 /// The call, within its scope.
 fn within(
     scope: &dyn Scope,
-    vector: &mut Elements<'_>,
+    vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
     state: &mut CompressionState,
     site: Site,
@@ -165,7 +298,5 @@ fn within(
         state.end_call(LastCall::Exact);
         return Ok(());
     }
-    let kernels = HostKernels::of_call(scope.group(), vector.count());
-    let weight = weight(op, scope.group().size())?;
-    exchange::run(scope, &kernels, vector, weight, state, site)
+    exchange::run(scope, vector, weight(op, scope.group().size())?, state, site)
 }

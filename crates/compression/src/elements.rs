@@ -1,6 +1,6 @@
 //! The caller's elements: one vector or several, as if they followed each other, read and written as f32.
 
-use std::ops::Range;
+use std::ops::{Deref, DerefMut, Range};
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
@@ -55,16 +55,19 @@ impl FloatType {
     }
 }
 
-/// The vectors of a call. Behind their last element there are zeros; what is written there is dropped.
-pub(crate) struct Elements<'a> {
+/// The vectors of a call, whose bytes are borrowed as `B`. Behind their last element there are zeros; what is written
+/// there is dropped.
+pub(crate) struct Elements<B> {
     float: FloatType,
     /// The bytes of each vector, and the number of its first element.
-    vectors: Vec<(usize, &'a mut [u8])>,
+    vectors: Vec<(usize, B)>,
     count: usize,
+    /// Elements that cannot be read or written where they lie.
+    scratch: Vec<f32>,
 }
 
-impl<'a> Elements<'a> {
-    pub(crate) fn new(float: FloatType, vectors: impl IntoIterator<Item = &'a mut [u8]>) -> Elements<'a> {
+impl<B: Deref<Target = [u8]>> Elements<B> {
+    pub(crate) fn new(float: FloatType, vectors: impl IntoIterator<Item = B>) -> Elements<B> {
         let mut count = 0;
         let vectors = vectors.into_iter().map(|bytes| {
             let first = count;
@@ -72,7 +75,7 @@ impl<'a> Elements<'a> {
             (first, bytes)
         });
         let vectors = vectors.collect();
-        Elements { float, vectors, count }
+        Elements { float, vectors, count, scratch: Vec::new() }
     }
 
     /// How many elements the vectors have together.
@@ -84,67 +87,74 @@ impl<'a> Elements<'a> {
         self.vectors.get(vector + 1).map_or(self.count, |(first, _)| *first)
     }
 
-    /// All of them, for an exact call.
-    pub(crate) fn buffer(&mut self) -> BufferMut<'_> {
-        let vectors: Vec<&mut [u8]> = self.vectors.iter_mut().map(|(_, bytes)| &mut **bytes).collect();
-        BufferMut::Host(SegmentsMut::Many(SegmentList::from(vectors).divided(Division::Anywhere)))
-    }
-
     /// The only vector with elements of `range`, if there is one, and it is of f32.
     fn direct(&self, range: &Range<usize>) -> Option<usize> {
         let vector = self.vectors.partition_point(|(first, _)| *first <= range.start).checked_sub(1)?;
         (self.float == FloatType::F32 && range.end <= self.end(vector)).then_some(vector)
     }
 
-    /// The elements of `range` in each vector: its number, and the parts of vector and range in which they are.
-    fn parts(
-        &self,
-        range: Range<usize>,
-    ) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> + use<> {
-        let ends: Vec<(usize, usize)> =
-            self.vectors.iter().enumerate().map(|(index, (first, _))| (*first, self.end(index))).collect();
-        ends.into_iter().enumerate().filter_map(move |(index, (first, end))| {
-            let (from, to) = (range.start.max(first), range.end.min(end));
-            (from < to).then(|| (index, from - first..to - first, from - range.start..to - range.start))
-        })
+    /// The elements of `range` in vector `index`: the parts of vector and range in which they are.
+    fn part(&self, index: usize, range: &Range<usize>) -> Option<(Range<usize>, Range<usize>)> {
+        let (first, end) = (self.vectors[index].0, self.end(index));
+        let (from, to) = (range.start.max(first), range.end.min(end));
+        (from < to).then(|| (from - first..to - first, from - range.start..to - range.start))
     }
 
-    /// The elements of `range`, in `scratch` unless they can be read where they lie.
-    pub(crate) fn read<'s>(&'s self, range: Range<usize>, scratch: &'s mut Vec<f32>) -> &'s [f32] {
+    /// Copies the elements of `range`.
+    pub(crate) fn copy(&self, range: Range<usize>, to: &mut [f32]) {
+        to.fill(0.0);
+        let size = self.float.bytes();
+        for index in 0..self.vectors.len() {
+            if let Some((from, part)) = self.part(index, &range) {
+                let bytes = &self.vectors[index].1[from.start * size..from.end * size];
+                self.float.widen(bytes, &mut to[part]);
+            }
+        }
+    }
+
+    /// The elements of `range`, in a copy unless they can be read where they lie.
+    pub(crate) fn read(&mut self, range: Range<usize>) -> &[f32] {
         if let Some(vector) = self.direct(&range) {
             let (first, bytes) = &self.vectors[vector];
             return &bytemuck::cast_slice(bytes)[range.start - first..range.end - first];
         }
-        scratch.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(range.len(), 0.0);
-        let size = self.float.bytes();
-        for (vector, from, to) in self.parts(range) {
-            let bytes = &self.vectors[vector].1[from.start * size..from.end * size];
-            self.float.widen(bytes, &mut scratch[to]);
-        }
-        scratch
+        self.copy(range, &mut scratch);
+        self.scratch = scratch;
+        &self.scratch
+    }
+}
+
+impl<B: DerefMut<Target = [u8]>> Elements<B> {
+    /// All of them, for an exact call.
+    pub(crate) fn buffer(&mut self) -> BufferMut<'_> {
+        let vectors: Vec<&mut [u8]> = self.vectors.iter_mut().map(|(_, bytes)| &mut **bytes).collect();
+        BufferMut::Host(SegmentsMut::Many(SegmentList::from(vectors).divided(Division::Anywhere)))
     }
 
     /// Lets `fill` write the elements of `range`.
     pub(crate) fn write(
         &mut self,
         range: Range<usize>,
-        scratch: &mut Vec<f32>,
-        fill: impl FnOnce(&mut [f32]) -> Result<()>,
+        fill: &mut dyn FnMut(BufferMut<'_>) -> Result<()>,
     ) -> Result<()> {
         if let Some(vector) = self.direct(&range) {
             let (first, bytes) = &mut self.vectors[vector];
             let (from, to) = (range.start - *first, range.end - *first);
-            return fill(&mut bytemuck::cast_slice_mut(bytes)[from..to]);
+            return fill(BufferMut::of(&mut bytemuck::cast_slice_mut::<u8, f32>(bytes)[from..to]));
         }
-        scratch.clear();
+        let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(range.len(), 0.0);
-        fill(scratch)?;
-        let size = self.float.bytes();
-        for (vector, to, from) in self.parts(range) {
-            let bytes = &mut self.vectors[vector].1[to.start * size..to.end * size];
-            self.float.narrow(&scratch[from], bytes);
+        fill(BufferMut::of(&mut scratch))?;
+        let (float, size) = (self.float, self.float.bytes());
+        for index in 0..self.vectors.len() {
+            if let Some((to, part)) = self.part(index, &range) {
+                let bytes = &mut self.vectors[index].1[to.start * size..to.end * size];
+                float.narrow(&scratch[part], bytes);
+            }
         }
+        self.scratch = scratch;
         Ok(())
     }
 }
@@ -152,6 +162,13 @@ impl<'a> Elements<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn floats(out: BufferMut<'_>) -> &mut [f32] {
+        match out {
+            BufferMut::Host(SegmentsMut::One(bytes)) => bytemuck::cast_slice_mut(bytes),
+            other => panic!("{other:?}"),
+        }
+    }
 
     #[test]
     fn vectors_follow_each_other_and_zeros_follow_them() -> Result<()> {
@@ -163,23 +180,22 @@ mod tests {
             });
             let mut elements = Elements::new(float, vectors);
             assert_eq!(elements.count(), 8);
-            let mut scratch = Vec::new();
             for at in 0..10 {
-                elements.write(at..at + 1, &mut scratch, |out| {
-                    out[0] = at as f32 + 1.0;
+                elements.write(at..at + 1, &mut |out| {
+                    floats(out)[0] = at as f32 + 1.0;
                     Ok(())
                 })?;
             }
             for (from, to) in [(0, 10), (0, 0), (2, 5), (3, 4), (4, 8), (8, 10), (7, 9)] {
                 let expected: Vec<f32> =
                     (from..to).map(|at| if at < 8 { at as f32 + 1.0 } else { 0.0 }).collect();
-                assert_eq!(elements.read(from..to, &mut scratch), expected, "{float:?} {from}..{to}");
+                assert_eq!(elements.read(from..to), expected, "{float:?} {from}..{to}");
             }
-            elements.write(1..9, &mut scratch, |out| {
-                out.iter_mut().zip(20u8..).for_each(|(out, value)| *out = value.into());
+            elements.write(1..9, &mut |out| {
+                floats(out).iter_mut().zip(20u8..).for_each(|(out, value)| *out = value.into());
                 Ok(())
             })?;
-            assert_eq!(elements.read(0..9, &mut scratch), [1., 20., 21., 22., 23., 24., 25., 26., 0.]);
+            assert_eq!(elements.read(0..9), [1., 20., 21., 22., 23., 24., 25., 26., 0.]);
         }
         Ok(())
     }

@@ -60,6 +60,11 @@ fn codec(input: &mut Input<'_>) -> Arc<dyn Codec> {
     }
 }
 
+/// The encoded part within a message.
+fn part<'m>(codec: &dyn Codec, message: &'m [u32], elements: usize) -> &'m [u32] {
+    &message[message::part_words(codec, 0..message.len(), elements)]
+}
+
 /// A message for rank 2 of rank `from`; what it says, if it can be used.
 fn accepted(codec: &dyn Codec, message: &mut [u32], elements: usize, from: u32) -> bool {
     let before = message.to_vec();
@@ -89,7 +94,8 @@ fn arrived(input: &mut Input<'_>) {
         let is_usable = !input.rarely(8);
         message.iter_mut().for_each(|word| *word = input.u32());
         if is_usable {
-            message::part_mut(&*codec, &mut message, elements);
+            let (status, _) = message.split_at_mut(1);
+            status[0] = message::USABLE;
         }
         if accepted(&*codec, &mut message, elements, from) {
             messages.push(message);
@@ -103,10 +109,10 @@ fn arrived(input: &mut Input<'_>) {
 fn sum(codec: &dyn Codec, messages: &[Vec<u32>], elements: usize) {
     let kernels = HostKernels(Kernels::best());
     let parts: Vec<Buffer<'_>> =
-        messages.iter().map(|message| Buffer::of(message::part(codec, message, elements))).collect();
+        messages.iter().map(|message| Buffer::of(part(codec, message, elements))).collect();
     let mut decoded = vec![0.0f32; elements];
     for message in messages {
-        let (part, out) = (message::part(codec, message, elements), BufferMut::of(&mut decoded));
+        let (part, out) = (part(codec, message, elements), BufferMut::of(&mut decoded));
         // INVARIANT: memory of the host.
         codec.decode(&kernels, Buffer::of(part), 1.0, out).expect("host memory");
     }
@@ -114,11 +120,13 @@ fn sum(codec: &dyn Codec, messages: &[Vec<u32>], elements: usize) {
     let has_feedback = codec.has_feedback();
     let feedback = has_feedback.then(|| Feedback { old: Buffer::of(&old), new: BufferMut::of(&mut new) });
     let context = EncodeContext { key: 1, first: 0, scale: 1.0 };
-    let mut message = vec![0u32; message_words(codec, elements)];
-    let out = BufferMut::of(message::part_mut(codec, &mut message, elements));
+    let words = message_words(codec, elements);
+    let mut message = vec![0u32; words];
+    let out = BufferMut::of(&mut message[message::part_words(codec, 0..words, elements)]);
     let bad = codec.reduce_encode(&kernels, &parts, elements, feedback, context, out);
     // INVARIANT: memory of the host.
     if bad.expect("host memory").is_none() {
+        message::close(codec, &mut message, elements, None);
         assert!(
             accepted(codec, &mut message, elements, 1),
             "{codec:?} sends what it does not accept: {message:?}"
@@ -137,11 +145,13 @@ fn changed(input: &mut Input<'_>) {
         codec.has_feedback().then(|| Feedback { old: Buffer::of(&old), new: BufferMut::of(&mut new) });
     let context = EncodeContext { key: 1, first: 0, scale: 1000.0 };
     let mut message = vec![0u32; message_words(&*codec, elements)];
-    let out = BufferMut::of(message::part_mut(&*codec, &mut message, elements));
+    let part = message::part_words(&*codec, 0..0, elements);
+    let out = BufferMut::of(&mut message[part]);
     let kernels = HostKernels(Kernels::best());
     let bad = codec.encode(&kernels, Buffer::of(&vector), feedback, context, out);
     // INVARIANT: memory of the host.
     assert_eq!(bad.expect("host memory"), None, "all elements are finite");
+    message::close(&*codec, &mut message, elements, None);
     let mut is_genuine = true;
     for _ in 0..input.below(4) {
         let (at, flipped) = (usize::from(input.u16()) % message.len(), input.u32());

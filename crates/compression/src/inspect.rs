@@ -5,8 +5,10 @@ use unisono_kernels::Kernels;
 
 use crate::codec::EncodeContext;
 use crate::elements::{Elements, FloatType};
-use crate::exchange::random_key;
-use crate::kernels::{Feedback, HostKernels};
+use crate::host::HostKernels;
+use crate::kernels::Feedback;
+use crate::rank::random_key;
+use crate::route::Route;
 use crate::state::CompressionState;
 
 impl CompressionState {
@@ -24,7 +26,7 @@ impl CompressionState {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a vector of another length or element type, and for one with an element that is
-    /// not finite; [`Error::System`] when there is no memory.
+    /// not finite; [`Error::Unsupported`] in two levels; [`Error::System`] when there is no memory.
     pub fn encode<T: Element>(&self, vector: &[T]) -> Result<Vec<u32>> {
         if (self.dtype, self.layout.elements) != (T::DTYPE, vector.len()) {
             let own = format!("the state is for {} of {}", self.layout.elements, self.dtype);
@@ -33,12 +35,17 @@ impl CompressionState {
                 format!("has {} elements of {}; {own}", vector.len(), T::DTYPE),
             ));
         }
+        if self.route == Route::TwoLevels {
+            return Err(Error::Unsupported {
+                what: "a look at one vector in two levels, where ranks encode the sum of a host".to_owned(),
+                backend: "compression",
+                instead: Some("a state by Route::Direct".to_owned()),
+            });
+        }
         let (codec, length) = (&*self.codec, self.layout.padded);
         let kernels = HostKernels(Kernels::best());
-        let mut copy = vector.to_vec();
-        let elements = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice_mut(&mut copy)]);
-        let mut scratch = Vec::new();
-        let input = elements.read(0..length, &mut scratch);
+        let mut elements = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice::<T, u8>(vector)]);
+        let input = elements.read(0..length);
         let mut owed = zeroed::<f32>(if codec.has_feedback() { length } else { 0 })?;
         let mut scale = 0.0;
         if codec.measures() {
@@ -51,7 +58,10 @@ impl CompressionState {
         let mut part = zeroed::<u32>(codec.encoded_words(length))?;
         let bad = codec.encode(&kernels, Buffer::of(input), feedback, context, BufferMut::of(&mut part))?;
         match bad {
-            None => Ok(part),
+            None => {
+                codec.seal(&mut part);
+                Ok(part)
+            }
             Some(block) => {
                 Err(Error::invalid("vector", format!("has a NaN or an infinity in block {block}")))
             }

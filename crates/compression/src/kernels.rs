@@ -1,12 +1,9 @@
 //! What codecs need of the kernels, wherever the memory of a call lies: one implementation for each kind of device.
 
-use std::sync::LazyLock;
-
-use unisono_communicator::{Buffer, BufferMut, Error, Group, Result, Segments, SegmentsMut};
-use unisono_kernels::{
-    GlobalSignPart, IntFormat, IntPart, IntPartMut, Kernels, Residual, Rounding, SignPart, SignPartMut,
-    Stores, Threads, sign_words,
-};
+use unisono_communicator::{Buffer, BufferMut, Error, Result, SegmentsMut};
+#[cfg(doc)]
+use unisono_kernels::Kernels;
+use unisono_kernels::{CodeSize, IntFormat, Rounding};
 
 /// The error feedback of an encoder.
 #[derive(Debug)]
@@ -15,6 +12,17 @@ pub struct Feedback<'a> {
     pub old: Buffer<'a>,
     /// What this call leaves out.
     pub new: BufferMut<'a>,
+}
+
+/// What ranks have agreed on so that their codes can be added.
+#[derive(Debug)]
+pub struct Shared<'a> {
+    /// Symmetric.
+    pub format: IntFormat,
+    /// Of a code, or of a sum of codes.
+    pub size: CodeSize,
+    /// The largest magnitude of each block on any rank, as bits of f32.
+    pub magnitudes: Buffer<'a>,
 }
 
 /// The kernels on one kind of memory. An encoded part is one buffer of words: first the scales, then the codes.
@@ -43,6 +51,15 @@ pub trait CodecKernels: Send + Sync {
         block: usize,
         out: BufferMut<'_>,
     ) -> Result<Option<usize>>;
+
+    /// [`Kernels::sign_decode_sum`].
+    fn sign_decode_sum(
+        &self,
+        parts: &[Buffer<'_>],
+        block: usize,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
 
     /// [`Kernels::sign_expand`].
     fn sign_expand(&self, part: Buffer<'_>, block: usize, weight: f32, out: BufferMut<'_>) -> Result<()>;
@@ -77,6 +94,15 @@ pub trait CodecKernels: Send + Sync {
         out: BufferMut<'_>,
     ) -> Result<Option<usize>>;
 
+    /// [`Kernels::int_decode_sum`].
+    fn int_decode_sum(
+        &self,
+        parts: &[Buffer<'_>],
+        format: IntFormat,
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
+
     /// [`Kernels::int_expand`].
     fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()>;
 
@@ -91,198 +117,71 @@ pub trait CodecKernels: Send + Sync {
         out: BufferMut<'_>,
     ) -> Result<Option<usize>>;
 
+    /// [`Kernels::bf16_decode_sum`].
+    fn bf16_decode_sum(&self, parts: &[Buffer<'_>], weight: f32, out: BufferMut<'_>) -> Result<()>;
+
     /// [`Kernels::bf16_expand`].
     fn bf16_expand(&self, part: Buffer<'_>, weight: f32, out: BufferMut<'_>) -> Result<()>;
-}
 
-/// The kernels of the processor, on host memory.
-#[derive(Clone, Copy, Debug)]
-pub struct HostKernels(pub Kernels);
+    /// The number of the f32 that an error names when the scale of all of them is not finite: the first one that is not
+    /// finite itself, or the largest ([`worst_element`]).
+    fn worst_element(&self, values: BufferMut<'_>) -> Result<usize>;
 
-impl HostKernels {
-    /// Those of a call of `group` over so many elements. More threads than one only where each rank of this host has
-    /// more cores than one.
-    pub fn of_call(group: &Group, elements: usize) -> HostKernels {
-        let own_host = group.hosts()[group.rank() as usize];
-        let neighbours = group.hosts().iter().filter(|host| **host == own_host).count();
-        // Asked once: the answer is in several files.
-        static CORES: LazyLock<usize> =
-            LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let threads = if *CORES >= 2 * neighbours { Threads::Pool } else { Threads::One };
-        HostKernels(Kernels::best().with_stores(Stores::of_call(elements)).with_threads(threads))
-    }
-}
+    /// [`Kernels::sum`].
+    fn sum(&self, parts: &[Buffer<'_>], out: BufferMut<'_>) -> Result<()>;
 
-/// Elements that [`CodecKernels::bf16_reduce_encode`] sums at a time: they stay in the first cache.
-const SUMMED_ELEMENTS: usize = 4 * unisono_kernels::reference::BF16_BLOCK;
+    /// [`Kernels::average`].
+    fn average(&self, old: Buffer<'_>, shift: u32, new: BufferMut<'_>) -> Result<()>;
 
-/// A contiguous part of host memory.
-fn host<'a, T: bytemuck::Pod>(buffer: &Buffer<'a>) -> Result<&'a [T]> {
-    match buffer {
-        Buffer::Host(Segments::One(bytes)) => Ok(bytemuck::cast_slice(bytes)),
-        Buffer::Host(_) | Buffer::Device(_) => Err(Error::no_device("compression on the host")),
-    }
-}
+    /// [`Kernels::int_magnitudes`].
+    fn int_magnitudes(
+        &self,
+        input: Buffer<'_>,
+        old: Option<Buffer<'_>>,
+        block: usize,
+        out: BufferMut<'_>,
+    ) -> Result<()>;
 
-fn host_mut<T: bytemuck::Pod>(buffer: BufferMut<'_>) -> Result<&mut [T]> {
-    match buffer {
-        BufferMut::Host(SegmentsMut::One(bytes)) => Ok(bytemuck::cast_slice_mut(bytes)),
-        BufferMut::Host(_) | BufferMut::Device(_) => Err(Error::no_device("compression on the host")),
-    }
-}
-
-fn residual(feedback: Option<Feedback<'_>>) -> Result<Option<Residual<'_>>> {
-    let Some(Feedback { old, new }) = feedback else { return Ok(None) };
-    Ok(Some(Residual { old: host(&old)?, new: host_mut(new)? }))
-}
-
-fn global_sign_part<'a>(part: &Buffer<'a>) -> Result<GlobalSignPart<'a>> {
-    let (scale, bits) = host::<u32>(part)?.split_at(1);
-    Ok(GlobalSignPart { scale: f32::from_bits(scale[0]), bits })
-}
-
-fn sign_part<'a>(part: &Buffer<'a>, elements: usize, block: usize) -> Result<SignPart<'a>> {
-    let (scales, bits) = host::<u32>(part)?.split_at(elements.div_ceil(block));
-    Ok(SignPart { scales: bytemuck::cast_slice(scales), bits })
-}
-
-fn sign_part_mut(out: BufferMut<'_>, elements: usize, block: usize) -> Result<SignPartMut<'_>> {
-    let (scales, bits) = host_mut::<u32>(out)?.split_at_mut(elements.div_ceil(block));
-    Ok(SignPartMut { scales: bytemuck::cast_slice_mut(scales), bits })
-}
-
-fn int_part<'a>(part: &Buffer<'a>, elements: usize, format: IntFormat) -> Result<IntPart<'a>> {
-    let (scales, codes) = host::<u32>(part)?.split_at(format.scales(elements));
-    let codes = &bytemuck::cast_slice(codes)[..format.width.code_bytes(elements)];
-    Ok(IntPart { scales: bytemuck::cast_slice(scales), codes })
-}
-
-fn int_part_mut(out: BufferMut<'_>, elements: usize, format: IntFormat) -> Result<IntPartMut<'_>> {
-    let (scales, codes) = host_mut::<u32>(out)?.split_at_mut(format.scales(elements));
-    let codes: &mut [u8] = bytemuck::cast_slice_mut(codes);
-    let (codes, padding) = codes.split_at_mut(format.width.code_bytes(elements));
-    padding.fill(0);
-    Ok(IntPartMut { scales: bytemuck::cast_slice_mut(scales), codes })
-}
-
-impl CodecKernels for HostKernels {
-    fn sign_encode(
+    /// [`Kernels::int_encode_shared`].
+    fn int_encode_shared(
         &self,
         input: Buffer<'_>,
         feedback: Option<Feedback<'_>>,
-        block: usize,
-        out: BufferMut<'_>,
-    ) -> Result<Option<usize>> {
-        let input: &[f32] = host(&input)?;
-        let out = sign_part_mut(out, input.len(), block)?;
-        Ok(self.0.sign_encode(input, residual(feedback)?, block, out))
-    }
-
-    fn sign_reduce_encode(
-        &self,
-        parts: &[Buffer<'_>],
-        elements: usize,
-        feedback: Option<Feedback<'_>>,
-        block: usize,
-        out: BufferMut<'_>,
-    ) -> Result<Option<usize>> {
-        let parts: Vec<_> =
-            parts.iter().map(|part| sign_part(part, elements, block)).collect::<Result<_>>()?;
-        let out = sign_part_mut(out, elements, block)?;
-        Ok(self.0.sign_reduce_encode(&parts, elements, residual(feedback)?, block, out))
-    }
-
-    fn sign_expand(&self, part: Buffer<'_>, block: usize, weight: f32, out: BufferMut<'_>) -> Result<()> {
-        let out: &mut [f32] = host_mut(out)?;
-        let part = sign_part(&part, out.len(), block)?;
-        self.0.sign_expand(part, block, weight, out);
-        Ok(())
-    }
-
-    fn compensate(&self, input: Buffer<'_>, feedback: Feedback<'_>) -> Result<f64> {
-        Ok(self.0.compensate(host(&input)?, host(&feedback.old)?, host_mut(feedback.new)?))
-    }
-
-    fn sign_reduce_global(&self, parts: &[Buffer<'_>], feedback: Feedback<'_>) -> Result<f64> {
-        let parts: Vec<_> = parts.iter().map(global_sign_part).collect::<Result<_>>()?;
-        Ok(self.0.sign_reduce_global(&parts, host(&feedback.old)?, host_mut(feedback.new)?))
-    }
-
-    fn sign_pack(&self, values: BufferMut<'_>, scale: f32, out: BufferMut<'_>) -> Result<()> {
-        let values: &mut [f32] = host_mut(values)?;
-        let (first, bits) = host_mut::<u32>(out)?.split_at_mut(1);
-        first[0] = scale.to_bits();
-        self.0.sign_pack(values, scale, &mut bits[..sign_words(values.len())]);
-        Ok(())
-    }
-
-    fn int_encode(
-        &self,
-        input: Buffer<'_>,
-        feedback: Option<Feedback<'_>>,
-        format: IntFormat,
         rounding: Rounding,
+        shared: Shared<'_>,
         out: BufferMut<'_>,
-    ) -> Result<Option<usize>> {
-        let input: &[f32] = host(&input)?;
-        let out = int_part_mut(out, input.len(), format)?;
-        Ok(self.0.int_encode(input, residual(feedback)?, format, rounding, out))
-    }
+    ) -> Result<()>;
 
-    fn int_reduce_encode(
+    /// [`Kernels::int_expand_shared`].
+    fn int_expand_shared(
         &self,
-        parts: &[Buffer<'_>],
-        elements: usize,
-        feedback: Option<Feedback<'_>>,
-        format: IntFormat,
-        rounding: Rounding,
+        codes: Buffer<'_>,
+        shared: Shared<'_>,
+        weight: f32,
         out: BufferMut<'_>,
-    ) -> Result<Option<usize>> {
-        let parts: Vec<_> =
-            parts.iter().map(|part| int_part(part, elements, format)).collect::<Result<_>>()?;
-        let out = int_part_mut(out, elements, format)?;
-        Ok(self.0.int_reduce_encode(&parts, elements, residual(feedback)?, format, rounding, out))
-    }
+    ) -> Result<()>;
+}
 
-    fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()> {
-        let out: &mut [f32] = host_mut(out)?;
-        let part = int_part(&part, out.len(), format)?;
-        self.0.int_expand(part, format, weight, out);
-        Ok(())
-    }
+/// The first element that is not finite. When all are, but not the sum of their squares, the largest: some element must
+/// be named.
+pub fn worst_element(values: &[f32]) -> usize {
+    let magnitude = |index: &usize| values[*index].abs().to_bits();
+    let first = values.iter().position(|value| !value.is_finite());
+    first.or_else(|| (0..values.len()).max_by_key(magnitude)).unwrap_or(0)
+}
 
-    fn bf16_encode(&self, input: Buffer<'_>, out: BufferMut<'_>) -> Result<Option<usize>> {
-        let input: &[f32] = host(&input)?;
-        let (codes, padding) = host_mut::<u16>(out)?.split_at_mut(input.len());
-        padding.fill(0);
-        Ok(self.0.bf16_encode(input, codes))
-    }
-
-    fn bf16_reduce_encode(
-        &self,
-        parts: &[Buffer<'_>],
-        elements: usize,
-        out: BufferMut<'_>,
-    ) -> Result<Option<usize>> {
-        let parts: Vec<&[u16]> = parts.iter().map(host).collect::<Result<_>>()?;
-        let (codes, padding) = host_mut::<u16>(out)?.split_at_mut(elements);
-        padding.fill(0);
-        let mut sum = [0.0f32; SUMMED_ELEMENTS];
-        let mut bad = None;
-        for (number, codes) in codes.chunks_mut(SUMMED_ELEMENTS).enumerate() {
-            let at = number * SUMMED_ELEMENTS..number * SUMMED_ELEMENTS + codes.len();
-            let parts: Vec<&[u16]> = parts.iter().map(|part| &part[at.clone()]).collect();
-            let sum = &mut sum[..codes.len()];
-            self.0.bf16_decode_sum(&parts, 1.0, sum);
-            let first = at.start / unisono_kernels::reference::BF16_BLOCK;
-            bad = bad.or(self.0.bf16_encode(sum, codes).map(|block| first + block));
-        }
-        Ok(bad)
-    }
-
-    fn bf16_expand(&self, part: Buffer<'_>, weight: f32, out: BufferMut<'_>) -> Result<()> {
-        let out: &mut [f32] = host_mut(out)?;
-        self.0.bf16_expand(&host::<u16>(&part)?[..out.len()], weight, out);
-        Ok(())
+/// The same memory, for a shorter time.
+///
+/// # Errors
+/// [`Error::Unsupported`] for a list of segments, which codecs are not given.
+pub(crate) fn reborrow<'b>(buffer: &'b mut BufferMut<'_>) -> Result<BufferMut<'b>> {
+    match buffer {
+        BufferMut::Host(SegmentsMut::One(bytes)) => Ok(BufferMut::Host(SegmentsMut::One(bytes))),
+        BufferMut::Host(SegmentsMut::Many(_) | SegmentsMut::Owned(_)) => Err(Error::Unsupported {
+            what: "a list of segments as the memory of a codec".to_owned(),
+            backend: "compression",
+            instead: Some("one segment".to_owned()),
+        }),
+        BufferMut::Device(buffer) => Ok(BufferMut::Device(buffer)),
     }
 }

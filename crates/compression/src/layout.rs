@@ -1,8 +1,10 @@
-//! Which rank sums which elements, and in which pieces: the same on all ranks, from lengths alone.
+//! Which rank sums which elements, which rank encodes them, and in which pieces: the same on all ranks, from lengths
+//! alone.
 
 use std::ops::Range;
 
 use crate::codec::Codec;
+use crate::route::Teams;
 
 /// Elements of the first piece of each share. What a rank owes by error feedback may change only when all others have
 /// ended the call before, which the first exchange proves; until then it is kept apart, so this is small.
@@ -23,35 +25,63 @@ pub(crate) struct Layout {
     /// With the zeros behind them.
     pub(crate) padded: usize,
     pub(crate) ranks: usize,
-    /// Elements that stay together.
-    unit: usize,
+    /// Where shares begin, and the end of the last.
+    bounds: Vec<usize>,
     /// Elements of the first piece of a share, and of the others.
     first_piece: usize,
     piece: usize,
     pub(crate) pieces: usize,
+    /// Who encodes for whom.
+    pub(crate) teams: Teams,
+}
+
+/// Elements that one rank encodes for one owner at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) piece: usize,
+    pub(crate) owner: usize,
+    /// In the vector.
+    pub(crate) elements: Range<usize>,
 }
 
 impl Layout {
-    pub(crate) fn new(codec: &dyn Codec, elements: usize, ranks: usize) -> Layout {
+    /// Of a vector whose shares are as even as whole blocks allow. They differ by at most one block and may be empty.
+    pub(crate) fn even(codec: &dyn Codec, elements: usize, ranks: usize, teams: Teams) -> Layout {
         let padded = codec.padded(elements, ranks);
         // Shares of a vector that is filled up are equal.
         let unit = if padded > elements { padded / ranks } else { codec.block() };
-        let share = padded.div_ceil(unit).div_ceil(ranks) * unit;
+        let units = padded.div_ceil(unit.max(1));
+        let bounds = (0..=ranks).map(|rank| (units * rank / ranks * unit).min(padded)).collect();
+        Layout { elements, ..Layout::divided(codec, bounds, teams) }
+    }
+
+    /// Of a vector whose shares are given.
+    pub(crate) fn of_shares(codec: &dyn Codec, shares: &[usize], teams: Teams) -> Layout {
+        let mut bounds = vec![0];
+        bounds.extend(shares.iter().scan(0, |end, share| {
+            *end += share;
+            Some(*end)
+        }));
+        Layout::divided(codec, bounds, teams)
+    }
+
+    fn divided(codec: &dyn Codec, bounds: Vec<usize>, teams: Teams) -> Layout {
+        let share = bounds.windows(2).map(|bounds| bounds[1] - bounds[0]).max().unwrap_or(0);
         let (first_piece, piece) = if codec.measures() {
             (share, share)
         } else {
             let piece = (share / PIECES_AIM).clamp(PIECE_ELEMENTS_MIN, PIECE_ELEMENTS_MAX);
-            (FIRST_PIECE_ELEMENTS.next_multiple_of(unit), piece.next_multiple_of(unit))
+            let block = codec.block();
+            (FIRST_PIECE_ELEMENTS.next_multiple_of(block), piece.next_multiple_of(block))
         };
         let pieces = 1 + share.saturating_sub(first_piece).div_ceil(piece.max(1));
-        Layout { elements, padded, ranks, unit, first_piece, piece, pieces }
+        let (ranks, padded) = (bounds.len() - 1, bounds.last().copied().unwrap_or_default());
+        Layout { elements: padded, padded, ranks, bounds, first_piece, piece, pieces, teams }
     }
 
-    /// The elements that `owner` sums. Shares differ by at most one unit and may be empty.
+    /// The elements that `owner` sums.
     pub(crate) fn share(&self, owner: usize) -> Range<usize> {
-        let units = self.padded.div_ceil(self.unit.max(1));
-        let at = |rank: usize| (units * rank / self.ranks * self.unit).min(self.padded);
-        at(owner)..at(owner + 1)
+        self.bounds[owner]..self.bounds[owner + 1]
     }
 
     /// Piece `piece` of that; empty behind the end.
@@ -61,12 +91,17 @@ impl Layout {
             None => share.start,
             Some(others) => (share.start + self.first_piece + others * self.piece).min(share.end),
         };
-        at(piece)..at(piece + 1)
+        at(piece).min(share.end)..at(piece + 1).min(share.end)
     }
 
-    /// Elements of the first pieces of all shares together.
-    pub(crate) fn first_pieces(&self) -> usize {
-        (0..self.ranks).map(|owner| self.piece(0, owner).len()).sum()
+    /// What `rank` encodes, in the order of the elements. What it owes to them is kept in this order.
+    pub(crate) fn collected(&self, rank: usize) -> impl Iterator<Item = Part> + '_ {
+        self.teams.owners(rank).flat_map(move |owner| self.pieces_of(owner))
+    }
+
+    /// What `owner` sums, in the order of the elements.
+    pub(crate) fn pieces_of(&self, owner: usize) -> impl Iterator<Item = Part> + '_ {
+        (0..self.pieces).map(move |piece| Part { piece, owner, elements: self.piece(piece, owner) })
     }
 }
 
@@ -75,6 +110,15 @@ mod tests {
     use super::*;
     use crate::{Bf16, Int8, SignL1, SignRms};
 
+    fn is_covered(layout: &Layout, parts: impl Iterator<Item = Part>) {
+        let mut at = 0;
+        for part in parts.filter(|part| !part.elements.is_empty()) {
+            assert_eq!(part.elements.start, at, "{layout:?}");
+            at = part.elements.end;
+        }
+        assert_eq!(at, layout.padded);
+    }
+
     #[test]
     fn pieces_of_shares_are_the_vector_and_begin_at_blocks() {
         let codecs: [&dyn Codec; 5] =
@@ -82,20 +126,37 @@ mod tests {
         for codec in codecs {
             for ranks in 1..=9 {
                 for elements in (0..200).chain([1023, 1024, 1025, 70_000, 1_000_003, 40_000_000]) {
-                    let layout = Layout::new(codec, elements, ranks);
+                    let layout = Layout::even(codec, elements, ranks, Teams::alone(ranks));
                     assert!(layout.padded >= elements && layout.pieces >= 1);
-                    let mut at = 0;
-                    for owner in 0..ranks {
-                        for piece in 0..layout.pieces {
-                            let range = layout.piece(piece, owner);
-                            assert_eq!(range.start, at, "{codec:?}, {elements} elements, {ranks} ranks");
-                            let is_whole = range.start.is_multiple_of(layout.unit);
-                            assert!(is_whole || range.is_empty());
-                            at = range.end;
-                        }
+                    is_covered(&layout, (0..ranks).flat_map(|owner| layout.pieces_of(owner)));
+                    is_covered(&layout, layout.collected(ranks - 1));
+                    for part in layout.collected(0).filter(|part| !part.elements.is_empty()) {
+                        let start = part.elements.start;
+                        assert!(layout.padded > elements || start.is_multiple_of(codec.block()));
                     }
-                    assert_eq!(at, layout.padded);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_team_collects_all_and_each_owner_hears_of_each_team_once() {
+        for hosts in [&[0, 0, 1, 1][..], &[0, 1, 0, 1], &[5, 5, 5, 2], &[3, 3, 3], &[0, 1, 1, 2, 2, 2]] {
+            let teams = Teams::of(hosts);
+            let shares: Vec<usize> = (0..hosts.len()).map(|rank| 1000 * rank).collect();
+            let layout = Layout::of_shares(&Int8::default(), &shares, teams.clone());
+            for rank in 0..hosts.len() {
+                let team = teams.team(rank);
+                let mut parts: Vec<Part> = team.iter().flat_map(|rank| layout.collected(*rank)).collect();
+                parts.sort_by_key(|part| (part.elements.start, part.piece));
+                is_covered(&layout, parts.into_iter());
+                assert!(teams.collects(rank, rank), "a rank sums its own share in its team");
+                let senders: Vec<usize> = teams.senders(rank).collect();
+                let mut hosts_of: Vec<u32> = senders.iter().map(|sender| hosts[*sender]).collect();
+                hosts_of.sort_unstable();
+                hosts_of.dedup();
+                let count = hosts.iter().collect::<std::collections::BTreeSet<_>>().len();
+                assert_eq!((hosts_of.len(), senders.len()), (count, count), "{hosts:?}");
             }
         }
     }

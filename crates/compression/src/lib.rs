@@ -31,19 +31,26 @@ mod checkpoint;
 mod codec;
 mod codecs;
 mod collectives;
+mod data;
+mod device;
 mod elements;
 mod exchange;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod host;
 mod inspect;
 mod kernels;
 mod layout;
 mod message;
 pub mod one_bit_adam;
 mod pool;
+mod rank;
 mod rebind;
+mod residuals;
+mod route;
 mod size;
 mod state;
+mod wire;
 mod work;
 
 pub use codec::{CODECS, Codec, EncodeContext, TAG_BYTES_MAX, codec_by_name};
@@ -52,8 +59,11 @@ pub use codecs::{
     SIGN_BLOCK_MAX, SignL1, SignRms,
 };
 pub use collectives::CompressedCollectives;
-pub use kernels::{CodecKernels, Feedback, HostKernels};
+pub use device::{DeviceMemory, KernelDevice, View, ViewMut};
+pub use host::HostKernels;
+pub use kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub use rebind::Rebound;
+pub use route::Route;
 pub use size::{residual_bytes, wire_bytes};
 pub use state::CompressionState;
 pub use work::CompressedWork;

@@ -10,6 +10,8 @@
 //! Words are little-endian. A part of no elements has no message. The length follows from the number of elements, and
 //! is never sent.
 
+use std::ops::Range;
+
 use crate::codec::Codec;
 
 /// Why a part cannot be used. The lowest one is the one that all ranks report.
@@ -31,8 +33,28 @@ pub(crate) enum Fault {
     },
 }
 
+impl Fault {
+    /// A number for each, in the same order, below `u64::MAX`. Numbers of ranks have 31 bits.
+    pub(crate) fn code(self) -> u64 {
+        match self {
+            Fault::NonFinite { block, rank } => u64::from(block) << 31 | u64::from(rank),
+            Fault::Damaged { from, to } => 1 << 63 | u64::from(from) << 31 | u64::from(to),
+        }
+    }
+
+    /// The fault of a number.
+    pub(crate) fn from_code(code: u64) -> Fault {
+        let (high, low) = ((code >> 31) as u32, code as u32 & 0x7fff_ffff);
+        if code >> 63 == 0 {
+            Fault::NonFinite { block: high, rank: low }
+        } else {
+            Fault::Damaged { from: high & 0x7fff_ffff, to: low }
+        }
+    }
+}
+
 // Any two differ in 16 bits, and each in 16 from zero: damage makes none of another.
-const USABLE: u32 = 0x0000_ffff;
+pub(crate) const USABLE: u32 = 0x0000_ffff;
 const NON_FINITE: u32 = 0x00ff_00ff;
 const DAMAGED: u32 = 0x0f0f_0f0f;
 
@@ -54,18 +76,20 @@ pub(crate) fn write_fault(message: &mut [u32], fault: Fault) {
     message[..WORDS_MIN].copy_from_slice(&words);
 }
 
-/// The encoded part within a message, to be written.
-pub(crate) fn part_mut<'m>(codec: &dyn Codec, message: &'m mut [u32], elements: usize) -> &'m mut [u32] {
-    let (status, rest) = message.split_at_mut(1);
-    status[0] = USABLE;
-    let (part, padding) = rest.split_at_mut(codec.encoded_words(elements));
-    padding.fill(0);
-    part
+/// Where the encoded part of `elements` elements is in a message at `words`.
+pub(crate) fn part_words(codec: &dyn Codec, words: Range<usize>, elements: usize) -> Range<usize> {
+    words.start + 1..words.start + 1 + codec.encoded_words(elements)
 }
 
-/// The encoded part within a message that was accepted.
-pub(crate) fn part<'m>(codec: &dyn Codec, message: &'m [u32], elements: usize) -> &'m [u32] {
-    &message[1..1 + codec.encoded_words(elements)]
+/// Ends a message whose part kernels have written: with its status, or with a fault instead of the part.
+pub(crate) fn close(codec: &dyn Codec, message: &mut [u32], elements: usize, fault: Option<Fault>) {
+    if let Some(fault) = fault {
+        return write_fault(message, fault);
+    }
+    message[0] = USABLE;
+    let (part, padding) = message[1..].split_at_mut(codec.encoded_words(elements));
+    codec.seal(part);
+    padding.fill(0);
 }
 
 /// Takes a message of `from` with a part of `elements` off the wire, for rank `to` among `ranks`.

@@ -8,12 +8,15 @@
 use std::ops::Range;
 
 use unisono_communicator::{
-    Collectives, CollectivesUneven, Communicator, Error, JobRank, Result, Shrunk, zeroed,
+    Collectives, CollectivesUneven, Communicator, Error, Group, JobRank, Result, Shrunk, zeroed,
 };
 
 use crate::auto::Auto;
-use crate::layout::Layout;
-use crate::state::{CompressionState, Generations, LastCall, Members};
+use crate::device::{DeviceMemory, KernelDevice};
+use crate::layout::{Layout, Part};
+use crate::residuals::Residuals;
+use crate::route::{Route, Teams};
+use crate::state::{CompressionState, LastCall, Members, owed};
 
 /// What [`CompressionState::rebind`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,14 +31,17 @@ pub struct Rebound {
 }
 
 /// What moves to the new communicator.
-struct Moved {
+struct Moved<M> {
     went_back: bool,
     layout: Layout,
-    worker: Generations,
-    owner: Generations,
+    worker: Residuals<M>,
+    owner: Residuals<M>,
 }
 
-impl CompressionState {
+/// Elements of the vector that follow each other in a residual.
+type Ranges = Vec<Range<usize>>;
+
+impl<D: KernelDevice> CompressionState<D> {
     /// Takes the state to the communicator of the survivors: what this rank owes stays, what the survivors owe to the
     /// sums is divided anew among them. A state that chooses ([`CompressionState::or_exact`]) chooses again.
     ///
@@ -135,64 +141,115 @@ impl CompressionState {
     }
 
     /// The state in the new layout.
-    fn moved(&self, comm: &dyn Communicator, members: &Members, old_ranks: &[usize]) -> Result<Moved> {
-        let went_back = self.goes_back(comm)?;
-        let layout = Layout::new(&*self.codec, self.layout.elements, members.ranks.len());
-        if !self.codec.has_feedback() {
-            let (worker, owner) = Default::default();
-            return Ok(Moved { went_back, layout, worker, owner });
-        }
-        let turns_back = went_back && self.last_call == Some(LastCall::Compressed);
-        let [old_worker, old_owner] = [&self.worker, &self.owner]
-            .map(|residuals| if turns_back { residuals.previous() } else { residuals.current() });
-        let mut worker = Generations::zeroed(layout.padded)?;
-        let kept = layout.padded.min(self.layout.padded);
-        worker.current_mut()[..kept].copy_from_slice(&old_worker[..kept]);
-        let owner = self.moved_sums(comm, members, &layout, old_ranks, old_owner)?;
-        Ok(Moved { went_back, layout, worker, owner })
-    }
-
-    /// What is owed to the sums, at the new owners.
-    fn moved_sums(
+    fn moved(
         &self,
         comm: &dyn Communicator,
         members: &Members,
-        layout: &Layout,
         old_ranks: &[usize],
-        old_owner: &[f32],
-    ) -> Result<Generations> {
-        let mut owner = Generations::zeroed(layout.share(members.own).len())?;
-        let own_old = self.layout.share(self.members.own);
-        let own_new = layout.share(members.own);
-        let overlap = |left: &Range<usize>, right: &Range<usize>| {
-            let start = left.start.max(right.start);
-            start..left.end.min(right.end).max(start)
+    ) -> Result<Moved<D::Memory>> {
+        let went_back = self.goes_back(comm)?;
+        let (old, group) = (&self.layout, comm.group());
+        let teams = Teams::new(self.route, group);
+        let layout = self.shape.layout(&*self.codec, members.ranks.len(), teams);
+        let [mut worker, mut owner] = owed(&self.device, &*self.codec, &self.shape, &layout, members.own)?;
+        if !self.codec.has_feedback() {
+            return Ok(Moved { went_back, layout, worker, owner });
+        }
+        let turns_back = went_back && self.last_call == Some(LastCall::Compressed);
+        let of = |residuals: &Residuals<D::Memory>| {
+            let memory = if turns_back { residuals.previous() } else { residuals.current() };
+            let mut words = zeroed::<u32>(memory.words())?;
+            self.device.read(memory, 0, &mut words)?;
+            Ok::<_, Error>(words)
         };
-        let ranks = 0..members.ranks.len();
-        let sent: Vec<Range<usize>> =
-            ranks.clone().map(|new| overlap(&own_old, &layout.share(new))).collect();
-        let received: Vec<Range<usize>> =
-            ranks.map(|new| overlap(&self.layout.share(old_ranks[new]), &own_new)).collect();
-        let lengths = |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).collect::<Vec<_>>();
-        let slices = sent.iter().map(|range| {
-            if range.is_empty() {
-                &[][..]
-            } else {
-                &old_owner[range.start - own_old.start..range.end - own_old.start]
+        let ranges = |parts: &mut dyn Iterator<Item = Part>| merged(parts.map(|part| part.elements));
+        let encoded = Move {
+            from: old_ranks.iter().map(|rank| ranges(&mut old.collected(*rank))).collect(),
+            to: (0..layout.ranks).map(|rank| ranges(&mut layout.collected(rank))).collect(),
+            may: &|from, to| self.is_heir(group, from, to),
+        };
+        let words = encoded.run(comm, &of(&self.worker)?, worker.words())?;
+        self.device.write(&words, worker.current_mut(), 0)?;
+        let summed = Move {
+            from: old_ranks.iter().map(|rank| ranges(&mut old.pieces_of(*rank))).collect(),
+            to: (0..layout.ranks).map(|rank| ranges(&mut layout.pieces_of(rank))).collect(),
+            may: &|_, _| true,
+        };
+        let words = summed.run(comm, &of(&self.owner)?, owner.words())?;
+        self.device.write(&words, owner.current_mut(), 0)?;
+        Ok(Moved { went_back, layout, worker, owner })
+    }
+
+    /// Whether what `from` owes is owed by `to` from now on, for the elements that this one encodes.
+    fn is_heir(&self, group: &Group, from: usize, to: usize) -> bool {
+        match self.route {
+            Route::Direct => from == to,
+            Route::TwoLevels => group.hosts()[from] == group.hosts()[to],
+        }
+    }
+}
+
+/// The ranges, those that touch as one.
+fn merged(ranges: impl Iterator<Item = Range<usize>>) -> Ranges {
+    let mut merged: Ranges = Vec::new();
+    for range in ranges.filter(|range| !range.is_empty()) {
+        match merged.last_mut().filter(|last| last.end == range.start) {
+            Some(last) => last.end = range.end,
+            None => merged.push(range),
+        }
+    }
+    merged
+}
+
+/// Residuals on their way from ranks to ranks.
+struct Move<'a> {
+    /// What each rank has, and what it will have.
+    from: Vec<Ranges>,
+    to: Vec<Ranges>,
+    /// Whether one rank gets what another has of its elements.
+    may: &'a dyn Fn(usize, usize) -> bool,
+}
+
+impl Move<'_> {
+    /// The places of common elements in what `from` has and in what `to` will have, in the same order.
+    fn common(&self, from: usize, to: usize) -> Vec<[Range<usize>; 2]> {
+        let mut common = Vec::new();
+        let mut to_at = 0;
+        for wanted in &self.to[to] {
+            let mut from_at = 0;
+            for had in &self.from[from] {
+                let (start, end) = (wanted.start.max(had.start), wanted.end.min(had.end));
+                if start < end && (self.may)(from, to) {
+                    let place = |at: usize, first: usize| at + start - first..at + end - first;
+                    common.push([place(from_at, had.start), place(to_at, wanted.start)]);
+                }
+                from_at += had.len();
             }
-        });
-        let input: Vec<f32> = slices.flatten().copied().collect();
-        let mut output = zeroed::<f32>(received.iter().map(ExactSizeIterator::len).sum())?;
-        comm.all_to_all_v(&input, &lengths(&sent), &mut output, &lengths(&received))?;
+            to_at += wanted.len();
+        }
+        common
+    }
+
+    /// Collective: gives the residual of this rank, of `words` words, of which nothing was owed to what nobody sends.
+    fn run(&self, comm: &dyn Communicator, residual: &[u32], words: usize) -> Result<Vec<u32>> {
+        let (own, ranks) = (comm.group().rank() as usize, 0..self.to.len());
+        let sent: Vec<_> = ranks.clone().map(|to| self.common(own, to)).collect();
+        let received: Vec<_> = ranks.map(|from| self.common(from, own)).collect();
+        let lengths = |all: &[Vec<[Range<usize>; 2]>]| -> Vec<usize> {
+            all.iter().map(|one| one.iter().map(|[place, _]| place.len()).sum()).collect()
+        };
+        let input: Vec<u32> =
+            sent.iter().flatten().flat_map(|[place, _]| &residual[place.clone()]).copied().collect();
+        let (send, receive) = (lengths(&sent), lengths(&received));
+        let mut output = zeroed::<u32>(receive.iter().sum())?;
+        comm.all_to_all_v(&input, &send, &mut output, &receive)?;
+        let mut moved = zeroed::<u32>(words)?;
         let mut rest = &output[..];
-        for range in received {
-            if let Some(part) = rest.split_off(..range.len())
-                && !part.is_empty()
-            {
-                owner.current_mut()[range.start - own_new.start..range.end - own_new.start]
-                    .copy_from_slice(part);
+        for [_, place] in received.into_iter().flatten() {
+            if let Some(part) = rest.split_off(..place.len()) {
+                moved[place].copy_from_slice(part);
             }
         }
-        Ok(owner)
+        Ok(moved)
     }
 }

@@ -3,6 +3,7 @@
 use crate::codec::Codec;
 use crate::layout::Layout;
 use crate::message::message_words;
+use crate::route::Teams;
 
 /// The bytes that all ranks together send to others in one compressed all-reduce of `elements` elements: statuses,
 /// scales and codes, without the transport's headers.
@@ -13,7 +14,7 @@ use crate::message::message_words;
 /// assert!(wire_bytes(&SignL1::default(), 1_000_000, 2) * 30 < exact);
 /// ```
 pub fn wire_bytes(codec: &dyn Codec, elements: usize, ranks: usize) -> u64 {
-    let layout = Layout::new(codec, elements, ranks);
+    let layout = Layout::even(codec, elements, ranks, Teams::alone(ranks));
     let pieces = (0..ranks).flat_map(|owner| (0..layout.pieces).map(move |piece| (piece, owner)));
     let words: usize =
         pieces.map(|(piece, owner)| message_words(codec, layout.piece(piece, owner).len())).sum();
@@ -27,6 +28,6 @@ pub fn residual_bytes(codec: &dyn Codec, elements: usize, rank: usize, ranks: us
     if !codec.has_feedback() {
         return 0;
     }
-    let layout = Layout::new(codec, elements, ranks);
+    let layout = Layout::even(codec, elements, ranks, Teams::alone(ranks));
     (2 * (layout.padded + layout.share(rank).len()) * size_of::<f32>()) as u64
 }

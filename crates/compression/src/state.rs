@@ -3,60 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use unisono_communicator::{Communicator, DType, Element, Error, Group, JobRank, Result, zeroed};
+use unisono_communicator::{
+    Collective, Communicator, CostModel, DType, Element, Error, Group, JobRank, Result,
+};
 
 use crate::auto::Auto;
 use crate::codec::Codec;
+use crate::device::KernelDevice;
 use crate::elements::FloatType;
+use crate::host::HostKernels;
 use crate::layout::Layout;
 use crate::pool::Pool;
+use crate::residuals::Residuals;
+use crate::route::{Route, Teams};
 
 /// Elements of f32 that memory can have.
 const ELEMENTS_MAX: usize = isize::MAX as usize / size_of::<f32>();
-
-/// The residuals of one stage. The last call has read one generation and written the other.
-#[derive(Debug, Default)]
-pub(crate) struct Generations {
-    memory: [Vec<f32>; 2],
-    current: usize,
-}
-
-impl Generations {
-    pub(crate) fn zeroed(elements: usize) -> Result<Generations> {
-        let mut memory = [zeroed(elements)?, zeroed(elements)?];
-        // Written now, a page is there; read first, it would be the system's page of zeros and be copied later.
-        memory.iter_mut().for_each(|memory: &mut Vec<f32>| memory.fill(0.0));
-        Ok(Generations { memory, current: 0 })
-    }
-
-    pub(crate) fn current(&self) -> &[f32] {
-        &self.memory[self.current]
-    }
-
-    /// What the last call has read, until the next one writes.
-    pub(crate) fn previous(&self) -> &[f32] {
-        &self.memory[1 - self.current]
-    }
-
-    pub(crate) fn current_mut(&mut self) -> &mut [f32] {
-        &mut self.memory[self.current]
-    }
-
-    /// The current generation, and memory for the next.
-    pub(crate) fn both(&mut self) -> (&[f32], &mut [f32]) {
-        let [first, second] = &mut self.memory;
-        if self.current == 0 { (first, second) } else { (second, first) }
-    }
-
-    /// The next generation becomes the current one.
-    pub(crate) fn turn(&mut self) {
-        self.current = 1 - self.current;
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.memory.iter().map(|memory| memory.len() * size_of::<f32>()).sum()
-    }
-}
 
 /// Which ranks a state belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,12 +34,69 @@ impl Members {
     }
 }
 
-/// What compressed all-reduces of one vector keep between calls on this rank: the codec, and what it has left out so
+/// The vectors that a state is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// An all-reduce of so many elements.
+    Whole(usize),
+    /// A reduce-scatter of vectors of these lengths.
+    Vectors(Vec<usize>),
+    /// An all-gather of so many elements of each rank.
+    Shares(Vec<usize>),
+}
+
+impl Shape {
+    pub(crate) fn collective(&self) -> Collective {
+        match self {
+            Shape::Whole(_) => Collective::AllReduce,
+            Shape::Vectors(_) => Collective::ReduceScatter,
+            Shape::Shares(_) => Collective::AllGather,
+        }
+    }
+
+    /// Elements of all vectors, if memory can have so many.
+    fn elements(&self) -> Option<usize> {
+        let total = match self {
+            Shape::Whole(elements) => Some(*elements),
+            Shape::Vectors(lengths) | Shape::Shares(lengths) => {
+                lengths.iter().try_fold(0usize, |sum, length| sum.checked_add(*length))
+            }
+        };
+        total.filter(|total| *total <= ELEMENTS_MAX)
+    }
+
+    pub(crate) fn layout(&self, codec: &dyn Codec, ranks: usize, teams: Teams) -> Layout {
+        match self {
+            Shape::Whole(elements) => Layout::even(codec, *elements, ranks, teams),
+            Shape::Vectors(lengths) => {
+                let share = |rank| lengths.iter().map(|length| chunk(*length, rank, ranks).len()).sum();
+                Layout::of_shares(codec, &(0..ranks).map(share).collect::<Vec<usize>>(), teams)
+            }
+            Shape::Shares(shares) => Layout::of_shares(codec, shares, teams),
+        }
+    }
+}
+
+/// What `rank` gets of a vector of `length` elements in a reduce-scatter: as many as every other, but for the last
+/// ranks, which get fewer or none.
+pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
+    let chunk = length.div_ceil(ranks);
+    (chunk * rank).min(length)..(chunk * (rank + 1)).min(length)
+}
+
+/// What compressed calls of one vector keep between calls on this rank: the codec, and what it has left out so
 /// far. Each vector needs a state of its own on every rank, made for the same communicator.
 ///
 /// Memory: two generations of residuals, for a codec with error feedback 8 bytes for each element of the vector and
-/// 8 / ranks bytes for those that this rank sums; nothing for others. The messages of a call, a few parts of the
+/// 8 / ranks bytes for those that this rank sums; nothing for others. In two levels ([`Route`]) a rank encodes, and
+/// owes,
+/// only its part of the vector. The messages of a call, a few parts of the
 /// encoded vector, keep their memory for the next one.
+///
+/// A state is for one kind of call: an all-reduce ([`CompressionState::new`]), a reduce-scatter
+/// ([`CompressionState::reduce_scatter`]) or an all-gather ([`CompressionState::all_gather`]). Residuals are in the
+/// memory
+/// of a device `D`, with the kernels: the host's, unless it was made [`CompressionState::on`] another.
 ///
 /// Residuals are f32 whatever the vector is. Those of the vector's own rank are what its encoder left out; those of the
 /// owner are what the encoder of the sum left out, and are in units of the sum also if calls average.
@@ -95,13 +114,18 @@ impl Members {
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct CompressionState {
+pub struct CompressionState<D: KernelDevice = HostKernels> {
+    pub(crate) device: D,
     pub(crate) codec: Arc<dyn Codec>,
     pub(crate) dtype: DType,
+    pub(crate) shape: Shape,
+    pub(crate) route: Route,
     pub(crate) members: Members,
     pub(crate) layout: Layout,
-    pub(crate) worker: Generations,
-    pub(crate) owner: Generations,
+    /// What this rank's encoder owes.
+    pub(crate) worker: Residuals<D::Memory>,
+    /// What the encoder of the sum owes.
+    pub(crate) owner: Residuals<D::Memory>,
     /// How many calls have succeeded: one of the sources of random bits.
     pub(crate) calls: u64,
     /// What a step back would take back; nothing before the first call on the communicator of `members`.
@@ -121,7 +145,7 @@ pub(crate) enum LastCall {
 }
 
 impl CompressionState {
-    /// A state without residuals for vectors of `elements` elements of `T` on `comm`. No communication.
+    /// A state without residuals for all-reduces of vectors of `elements` elements of `T` on `comm`. No communication.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless `T` is f32, f16 or bf16. [`Error::InvalidArgument`] for more elements than memory
@@ -144,24 +168,116 @@ impl CompressionState {
         dtype: DType,
         elements: usize,
     ) -> Result<CompressionState> {
+        CompressionState::on_host(comm, codec, dtype, Shape::Whole(elements))
+    }
+
+    /// A state for reduce-scatters of vectors of these lengths
+    /// ([`crate::CompressedCollectives::compressed_reduce_scatter`]). No communication.
+    ///
+    /// # Errors
+    /// As [`CompressionState::new`]; [`Error::Unsupported`] for a codec that fills vectors up.
+    pub fn reduce_scatter<T: Element>(
+        comm: &(impl Communicator + ?Sized),
+        codec: Arc<dyn Codec>,
+        lengths: &[usize],
+    ) -> Result<CompressionState> {
+        CompressionState::on_host(comm, codec, T::DTYPE, Shape::Vectors(lengths.to_vec()))
+    }
+
+    /// A state for all-gathers of `shares[r]` elements of each rank r
+    /// ([`crate::CompressedCollectives::compressed_all_gather`]). No communication.
+    ///
+    /// # Errors
+    /// As [`CompressionState::reduce_scatter`]; [`Error::InvalidArgument`] unless each rank has one share.
+    pub fn all_gather<T: Element>(
+        comm: &(impl Communicator + ?Sized),
+        codec: Arc<dyn Codec>,
+        shares: &[usize],
+    ) -> Result<CompressionState> {
+        let ranks = comm.group().size() as usize;
+        if shares.len() != ranks {
+            return Err(Error::invalid("shares", format!("has {} of {ranks} ranks", shares.len())));
+        }
+        CompressionState::on_host(comm, codec, T::DTYPE, Shape::Shares(shares.to_vec()))
+    }
+
+    fn on_host(
+        comm: &(impl Communicator + ?Sized),
+        codec: Arc<dyn Codec>,
+        dtype: DType,
+        shape: Shape,
+    ) -> Result<CompressionState> {
         FloatType::of(dtype)?;
-        if elements > ELEMENTS_MAX {
-            return Err(Error::invalid(
-                "elements",
-                format!("{elements}, no memory has more than {ELEMENTS_MAX}"),
-            ));
+        let elements = shape.elements().unwrap_or(ELEMENTS_MAX);
+        let device = HostKernels::of_call(comm.group(), elements);
+        CompressionState::build(comm.group(), &comm.cost_model(), device, codec, dtype, shape)
+    }
+
+    /// What this rank's encoder owes to each element that it encodes: in two levels its part of the vector. Empty for
+    /// a codec without error feedback; longer than the vector for one that fills it up.
+    pub fn residual(&self) -> &[f32] {
+        bytemuck::cast_slice(self.worker.current())
+    }
+
+    /// What the encoder of the sum owes to each of [`CompressionState::owned`], in units of the sum. Empty for a codec
+    /// without error feedback.
+    pub fn owner_residual(&self) -> &[f32] {
+        bytemuck::cast_slice(self.owner.current())
+    }
+}
+
+impl<D: KernelDevice> CompressionState<D> {
+    /// A state for all-reduces of `elements` f32 in the memory of a device, where its residuals are too. No
+    /// communication.
+    ///
+    /// # Errors
+    /// As [`CompressionState::new`], and those of the device.
+    pub fn on(
+        comm: &(impl Communicator + ?Sized),
+        device: D,
+        codec: Arc<dyn Codec>,
+        elements: usize,
+    ) -> Result<CompressionState<D>> {
+        let shape = Shape::Whole(elements);
+        CompressionState::build(comm.group(), &comm.cost_model(), device, codec, DType::F32, shape)
+    }
+
+    fn build(
+        group: &Group,
+        model: &CostModel,
+        device: D,
+        codec: Arc<dyn Codec>,
+        dtype: DType,
+        shape: Shape,
+    ) -> Result<CompressionState<D>> {
+        let Some(elements) = shape.elements() else {
+            let problem = format!("more than {ELEMENTS_MAX}, which no memory has");
+            return Err(Error::invalid("elements", problem));
+        };
+        if codec.padded(1, 2) > 1 && !matches!(shape, Shape::Whole(_)) {
+            return Err(Error::Unsupported {
+                what: format!("{} of {codec:?}, which fills vectors up", shape.collective()),
+                backend: "compression",
+                instead: Some("a codec that does not".to_owned()),
+            });
         }
-        let members = Members::of(comm.group());
-        let layout = Layout::new(&*codec, elements, members.ranks.len());
-        let (mut worker, mut owner) = Default::default();
-        if codec.has_feedback() {
-            worker = Generations::zeroed(layout.padded)?;
-            owner = Generations::zeroed(layout.share(members.own).len())?;
-        }
-        let (calls, last_call, failed_rebind, auto) = (0, None, None, None);
+        let route = match shape {
+            Shape::Whole(_) | Shape::Vectors(_) => {
+                Route::cheaper(model, group, elements, codec.encoded_words(elements))
+            }
+            // Nothing is summed.
+            Shape::Shares(_) => Route::Direct,
+        };
+        let members = Members::of(group);
+        let layout = shape.layout(&*codec, members.ranks.len(), Teams::new(route, group));
+        let [worker, owner] = owed(&device, &*codec, &shape, &layout, members.own)?;
+        let (calls, last_call, failed_rebind, auto, pool) = Default::default();
         Ok(CompressionState {
+            device,
             codec,
             dtype,
+            shape,
+            route,
             members,
             layout,
             worker,
@@ -170,8 +286,29 @@ impl CompressionState {
             last_call,
             failed_rebind,
             auto,
-            pool: Pool::default(),
+            pool,
         })
+    }
+
+    /// The same state before its first call, by another way than the cheaper one. All ranks must choose alike.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a state that has been called with, and when `group` is of another communicator
+    /// than the state's; [`Error::System`] when there is no memory.
+    pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
+        let group = comm.group();
+        if self.calls > 0 || self.members != Members::of(group) {
+            return Err(Error::invalid("state", "has been called with, or is of another communicator"));
+        }
+        let layout = self.shape.layout(&*self.codec, self.members.ranks.len(), Teams::new(route, group));
+        let [worker, owner] = owed(&self.device, &*self.codec, &self.shape, &layout, self.members.own)?;
+        Ok(CompressionState { route, layout, worker, owner, ..self })
+    }
+
+    /// How elements travel to those who sum them: the cheaper way by the prices of the communicator's network, unless
+    /// [`CompressionState::by`] has chosen.
+    pub fn route(&self) -> Route {
+        self.route
     }
 
     /// The codec.
@@ -179,7 +316,7 @@ impl CompressionState {
         &*self.codec
     }
 
-    /// Elements of the vector.
+    /// Elements of the vector, or of all vectors together.
     pub fn elements(&self) -> usize {
         self.layout.elements
     }
@@ -189,21 +326,9 @@ impl CompressionState {
         self.calls
     }
 
-    /// What this rank's encoder owes to each element. Empty for a codec without error feedback; longer than the vector
-    /// for one that fills it up.
-    pub fn residual(&self) -> &[f32] {
-        self.worker.current()
-    }
-
-    /// The elements that this rank sums.
+    /// The elements that this rank sums, or sends in an all-gather.
     pub fn owned(&self) -> Range<usize> {
         self.layout.share(self.members.own)
-    }
-
-    /// What the encoder of the sum owes to each of [`CompressionState::owned`], in units of the sum. Empty for a codec
-    /// without error feedback.
-    pub fn owner_residual(&self) -> &[f32] {
-        self.owner.current()
     }
 
     /// Memory of the residuals, in bytes.
@@ -212,10 +337,12 @@ impl CompressionState {
     }
 
     /// Forgets what is owed, as at the start of a training; also what a step back to before the last call would owe.
-    pub fn reset(&mut self) {
-        for residuals in [&mut self.worker, &mut self.owner] {
-            residuals.memory.iter_mut().for_each(|memory| memory.fill(0.0));
-        }
+    ///
+    /// # Errors
+    /// Those of the device; on the host there are none.
+    pub fn reset(&mut self) -> Result<()> {
+        self.worker.clear(&self.device)?;
+        self.owner.clear(&self.device)
     }
 
     /// A call has ended.
@@ -230,25 +357,53 @@ impl CompressionState {
 
     /// # Errors
     /// [`Error::InvalidArgument`] when the state was made for something else.
-    pub(crate) fn check(&self, group: &Group, dtype: DType, elements: usize) -> Result<()> {
+    pub(crate) fn check(&self, group: &Group, dtype: DType, shape: &Shape) -> Result<()> {
         let wrong = |problem: String| Err(Error::invalid("state", problem));
-        let own = self.layout.elements;
-        if own != elements {
-            return wrong(format!("is for {own} elements, the call has {elements}"));
+        if self.shape.collective() != shape.collective() {
+            let (own, call) = (self.shape.collective(), shape.collective());
+            return wrong(format!("is for {own}, the call is {call}"));
+        }
+        if self.shape != *shape {
+            return wrong(match (&self.shape, shape) {
+                (Shape::Whole(own), Shape::Whole(call)) => {
+                    format!("is for {own} elements, the call has {call}")
+                }
+                (own, call) => format!("is for {own:?}, the call has {call:?}"),
+            });
         }
         if self.dtype != dtype {
             return wrong(format!("is for elements of {}, the call has {dtype}", self.dtype));
         }
-        let members = Members::of(group);
-        if self.members.epoch != members.epoch {
-            let epochs = format!("epoch {}, the call's has epoch {}", self.members.epoch, members.epoch);
+        if self.members.epoch != group.epoch() {
+            let epochs = format!("epoch {}, the call's has epoch {}", self.members.epoch, group.epoch());
             return wrong(format!(
                 "is for a communicator of {epochs}; rebind() takes it along after a shrink"
             ));
         }
-        if self.members != members {
+        if self.members.ranks != group.job_ranks() || self.members.own != group.rank() as usize {
             return wrong("is for a communicator of other ranks".to_owned());
         }
         Ok(())
     }
+}
+
+/// The residuals of the encoder and of the encoder of the sum, all zero.
+pub(crate) fn owed<D: KernelDevice>(
+    device: &D,
+    codec: &dyn Codec,
+    shape: &Shape,
+    layout: &Layout,
+    own: usize,
+) -> Result<[Residuals<D::Memory>; 2]> {
+    let (encodes, sums) = match (codec.has_feedback(), shape) {
+        (false, _) => (false, false),
+        (true, Shape::Whole(_)) => (true, true),
+        (true, Shape::Vectors(_)) => (true, false),
+        (true, Shape::Shares(_)) => (false, true),
+    };
+    let worker =
+        if encodes { Residuals::zeroed(device, layout.collected(own))? } else { Residuals::none(device)? };
+    let owner =
+        if sums { Residuals::zeroed(device, layout.pieces_of(own))? } else { Residuals::none(device)? };
+    Ok([worker, owner])
 }

@@ -73,6 +73,15 @@ impl Codec for Slow {
     ) -> Result<Option<usize>> {
         self.codec.reduce_encode(kernels, parts, elements, feedback, context, out)
     }
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        self.codec.decode_sum(kernels, parts, weight, out)
+    }
     fn decode(
         &self,
         kernels: &dyn CodecKernels,
@@ -81,6 +90,9 @@ impl Codec for Slow {
         out: BufferMut<'_>,
     ) -> Result<()> {
         self.codec.decode(kernels, part, weight, out)
+    }
+    fn seal(&self, part: &mut [u32]) {
+        self.codec.seal(part);
     }
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         self.codec.accept(part, elements)

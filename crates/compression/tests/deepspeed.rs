@@ -116,6 +116,7 @@ fn sent(state: &CompressionState, input: &[f32], ranks: usize) -> (f32, Vec<u8>)
         let out = BufferMut::of(&mut part);
         let bad = codec.encode(&kernels, Buffer::of(&vector[..share]), Some(feedback), context, out);
         assert_eq!(bad.unwrap(), None);
+        codec.seal(&mut part);
         assert_eq!(f32::from_bits(part[0]), scale, "each part begins with the scale");
         let words = part[1..].iter().flat_map(|word| word.to_le_bytes());
         bytes.extend(words.take(share / 8));

@@ -238,7 +238,7 @@ fn a_reset_forgets_both_generations() {
         for number in 0..3 {
             call(&*comm, &mut used, number).unwrap();
         }
-        used.reset();
+        used.reset().unwrap();
         assert_eq!(owed(&used), owed(&fresh));
         assert_eq!(bits(&call(&*comm, &mut used, 5).unwrap()), bits(&call(&*comm, &mut fresh, 5).unwrap()));
     });

@@ -7,7 +7,7 @@ use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
     Result, Scope, Shrunk, Work,
 };
-use unisono_schedule::{Algorithm, Trust};
+use unisono_schedule::{Algorithm, CostModel, Trust};
 
 use crate::drive::Shared;
 use crate::drive::call::Engine;
@@ -83,6 +83,10 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
 
     fn backend(&self) -> &'static str {
         self.shared.gate.backend()
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.shared.options.cost_model
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use unisono_backend::ScopeTurn;
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
-    Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, CostModel, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall,
+    ParentCall, Result, Scope, Shrunk, Work,
 };
 
 use crate::drive::Shared;
@@ -68,6 +68,10 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
 
     fn backend(&self) -> &'static str {
         self.shared.gate.backend()
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.shared.options.cost_model
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -219,7 +219,7 @@ pub fn options_of_a_call(backend: &dyn Backend) {
             let error = call(&unknown, &mut state, 1).unwrap_err();
             assert!(error.is_before_start(), "{error}");
             assert_eq!((bits(state.residual()), state.calls()), (before, 1));
-            state.reset();
+            state.reset().unwrap();
             let options = CallOptions::new().label("gradients").timeout(Duration::from_secs(30));
             // A barrier comes first where a scale is measured, and has no direct algorithm.
             let options = if codec.measures() { options } else { options.algorithm("direct") };

@@ -58,6 +58,16 @@ impl Codec for Bf16 {
         kernels.bf16_reduce_encode(parts, elements, out)
     }
 
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        kernels.bf16_decode_sum(parts, weight, out)
+    }
+
     fn decode(
         &self,
         kernels: &dyn CodecKernels,
@@ -67,6 +77,8 @@ impl Codec for Bf16 {
     ) -> Result<()> {
         kernels.bf16_expand(part, weight, out)
     }
+
+    fn seal(&self, _part: &mut [u32]) {}
 
     fn accept(&self, part: &mut [u32], _elements: usize) -> std::result::Result<(), &'static str> {
         // All words are looked at, so that several are at a time.

@@ -102,6 +102,16 @@ macro_rules! int_codec {
                 kernels.int_reduce_encode(parts, elements, feedback, self.format(), rounding, out)
             }
 
+            fn decode_sum(
+                &self,
+                kernels: &dyn CodecKernels,
+                parts: &[Buffer<'_>],
+                weight: f32,
+                out: BufferMut<'_>,
+            ) -> Result<()> {
+                kernels.int_decode_sum(parts, self.format(), weight, out)
+            }
+
             fn decode(
                 &self,
                 kernels: &dyn CodecKernels,
@@ -111,6 +121,8 @@ macro_rules! int_codec {
             ) -> Result<()> {
                 kernels.int_expand(part, self.format(), weight, out)
             }
+
+            fn seal(&self, _part: &mut [u32]) {}
 
             fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
                 check_numbers(&part[..self.format().scales(elements)], self.format())

@@ -96,6 +96,16 @@ impl Codec for SignL1 {
         kernels.sign_reduce_encode(parts, elements, feedback, self.block, out)
     }
 
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        kernels.sign_decode_sum(parts, self.block, weight, out)
+    }
+
     fn decode(
         &self,
         kernels: &dyn CodecKernels,
@@ -105,6 +115,8 @@ impl Codec for SignL1 {
     ) -> Result<()> {
         kernels.sign_expand(part, self.block, weight, out)
     }
+
+    fn seal(&self, _part: &mut [u32]) {}
 
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         check_scales(&part[..elements.div_ceil(self.block)])

@@ -1,11 +1,12 @@
 //! One bit for each element and one scale for all, as DeepSpeed has it: for comparison, and for states that come from
 //! there.
 
-use unisono_communicator::{Buffer, BufferMut, Error, Result, Segments, SegmentsMut};
+use unisono_communicator::{Buffer, BufferMut, Error, Result};
+use unisono_kernels::format::LANES;
 use unisono_kernels::{format, sign_words};
 
-use crate::codec::{Codec, EncodeContext, check_scales, worst_element};
-use crate::kernels::{CodecKernels, Feedback};
+use crate::codec::{Codec, EncodeContext, check_scales};
+use crate::kernels::{CodecKernels, Feedback, reborrow};
 
 /// Which bit of a byte is the first of its eight elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,29 +48,14 @@ impl SignRms {
         self,
         kernels: &dyn CodecKernels,
         scale: f32,
-        values: BufferMut<'_>,
+        mut values: BufferMut<'_>,
         out: BufferMut<'_>,
     ) -> Result<Option<usize>> {
         if !scale.is_finite() {
-            let values = match &values {
-                BufferMut::Host(SegmentsMut::One(bytes)) => bytemuck::cast_slice(bytes),
-                BufferMut::Host(_) | BufferMut::Device(_) => return Err(Error::no_device("sign-rms")),
-            };
-            return Ok(Some(worst_element(values) / BLOCK));
+            let worst = kernels.worst_element(reborrow(&mut values)?)?;
+            return Ok(Some(worst / BLOCK));
         }
-        let out = out_words(out)?;
-        kernels.sign_pack(values, scale, BufferMut::of(out))?;
-        if self.bits == BitOrder::MsbFirst {
-            reverse_bytes(&mut out[1..]);
-        }
-        Ok(None)
-    }
-}
-
-fn out_words(out: BufferMut<'_>) -> Result<&mut [u32]> {
-    match out {
-        BufferMut::Host(SegmentsMut::One(bytes)) => Ok(bytemuck::cast_slice_mut(bytes)),
-        BufferMut::Host(_) | BufferMut::Device(_) => Err(Error::no_device("sign-rms")),
+        kernels.sign_pack(values, scale, out).map(|()| None)
     }
 }
 
@@ -80,6 +66,11 @@ fn reverse_bytes(words: &mut [u32]) {
 
 /// How errors count elements.
 const BLOCK: usize = 1024;
+
+/// One scale is a block that is as long as the part.
+fn whole(out: &BufferMut<'_>) -> usize {
+    (out.bytes() / size_of::<f32>()).next_multiple_of(LANES).max(LANES)
+}
 
 fn gcd(left: usize, right: usize) -> usize {
     if right == 0 { left } else { gcd(right, left % right) }
@@ -148,13 +139,22 @@ impl Codec for SignRms {
         _context: EncodeContext,
         out: BufferMut<'_>,
     ) -> Result<Option<usize>> {
-        let Some(Feedback { old, new: BufferMut::Host(SegmentsMut::One(new)) }) = feedback else {
-            return Err(Error::no_device("sign-rms"));
+        let Some(Feedback { old, mut new }) = feedback else {
+            return Err(Error::invalid("feedback", "is what sign-rms sums in, and there is none"));
         };
-        let sums = BufferMut::Host(SegmentsMut::One(new));
-        let squares = kernels.sign_reduce_global(parts, Feedback { old, new: sums })?;
-        let sums = BufferMut::Host(SegmentsMut::One(new));
-        self.pack(kernels, self.scale(squares, elements), sums, out)
+        let sums = Feedback { old, new: reborrow(&mut new)? };
+        let squares = kernels.sign_reduce_global(parts, sums)?;
+        self.pack(kernels, self.scale(squares, elements), new, out)
+    }
+
+    fn decode_sum(
+        &self,
+        kernels: &dyn CodecKernels,
+        parts: &[Buffer<'_>],
+        weight: f32,
+        out: BufferMut<'_>,
+    ) -> Result<()> {
+        kernels.sign_decode_sum(parts, whole(&out), weight, out)
     }
 
     fn decode(
@@ -164,13 +164,12 @@ impl Codec for SignRms {
         weight: f32,
         out: BufferMut<'_>,
     ) -> Result<()> {
-        // One scale is a block that is as long as the part.
-        let block = out.bytes() / size_of::<f32>();
-        match &part {
-            Buffer::Host(Segments::One(_)) => {
-                kernels.sign_expand(part, block.next_multiple_of(64), weight, out)
-            }
-            Buffer::Host(_) | Buffer::Device(_) => Err(Error::no_device("sign-rms")),
+        kernels.sign_expand(part, whole(&out), weight, out)
+    }
+
+    fn seal(&self, part: &mut [u32]) {
+        if self.bits == BitOrder::MsbFirst {
+            reverse_bytes(part.get_mut(1..).unwrap_or_default());
         }
     }
 

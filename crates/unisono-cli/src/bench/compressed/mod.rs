@@ -41,7 +41,7 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
     let mut before = Vec::new();
     for (row, index) in numbered() {
         before.push(subjects[index].check(comm, seed(row, 0), None)?);
-        subjects[index].begin(comm, seed(row, 1));
+        subjects[index].begin(comm, seed(row, 1))?;
     }
     let of_parts = |subject: &Subject| Parts::new(comm, &subject.codec, elements, subject.state.owned());
     let mut parts: Vec<Parts> = match plan.parts {
@@ -115,11 +115,12 @@ impl Subject {
     }
 
     /// Starts anew: nothing is owed, and the vector is this rank's.
-    fn begin(&mut self, comm: &dyn Communicator, seed: u64) {
+    fn begin(&mut self, comm: &dyn Communicator, seed: u64) -> Result<()> {
         let values = values(comm, seed);
-        self.state.reset();
+        self.state.reset()?;
         let rank = comm.group().rank();
         (0..).zip(&mut self.vector).for_each(|(index, element)| *element = values.normal(rank, index));
+        Ok(())
     }
 
     fn call(&mut self, comm: &dyn Communicator) -> unisono::Result<()> {
@@ -138,7 +139,7 @@ impl Subject {
         seed: u64,
         dump: Option<&Dump>,
     ) -> Result<(Checked, Judgement)> {
-        self.begin(comm, seed);
+        self.begin(comm, seed)?;
         let dumped = |written: std::io::Result<()>| written.map_err(|error| Problem::failed("--dump", error));
         let rank = comm.group().rank();
         if let Some(dump) = dump {

@@ -1,0 +1,425 @@
+//! This rank's part of a compressed call: everything but the calls that it is made of.
+
+use std::ops::Range;
+
+use unisono_communicator::{Buffer, Result, zeroed};
+
+use crate::codec::{Codec, EncodeContext};
+use crate::data::Data;
+use crate::device::{DeviceMemory, KernelDevice, View, ViewMut};
+use crate::kernels::Feedback;
+use crate::layout::Layout;
+use crate::message::{self, Fault, message_words};
+use crate::pool::Pool;
+use crate::residuals::Residuals;
+use crate::state::CompressionState;
+use crate::wire::Words;
+
+/// Elements that are measured at a time.
+const MEASURED_ELEMENTS: usize = 1 << 20;
+
+/// Which encoder.
+#[derive(Clone, Copy)]
+pub(crate) enum Stage {
+    /// That of the vector.
+    Worker,
+    /// That of the sum, or of the own share in an all-gather.
+    Owner,
+}
+
+/// The state of a call, and what the rank knows so far.
+pub(crate) struct Rank<'s, D: KernelDevice> {
+    device: &'s D,
+    pub(crate) codec: &'s dyn Codec,
+    pub(crate) layout: &'s Layout,
+    pub(crate) own: usize,
+    worker: &'s mut Residuals<D::Memory>,
+    owner: &'s mut Residuals<D::Memory>,
+    /// The next residuals of the first pieces, until all ranks are known to have ended the call before.
+    first_pieces: Option<D::Memory>,
+    key: u64,
+    scale: f32,
+    /// The block because of which there is no such scale.
+    unmeasured: Option<usize>,
+    pub(crate) pool: &'s mut Pool,
+}
+
+impl<'s, D: KernelDevice> Rank<'s, D> {
+    pub(crate) fn new(codec: &'s dyn Codec, state: &'s mut CompressionState<D>) -> Rank<'s, D> {
+        let own = state.members.own;
+        Rank {
+            device: &state.device,
+            codec,
+            layout: &state.layout,
+            own,
+            worker: &mut state.worker,
+            owner: &mut state.owner,
+            first_pieces: None,
+            key: random_key(own as u64, state.calls),
+            scale: 0.0,
+            unmeasured: None,
+            pool: &mut state.pool,
+        }
+    }
+
+    /// The length of the message with a piece for `owner`, or of its sum.
+    pub(crate) fn words(&self, piece: usize, owner: usize) -> usize {
+        message_words(self.codec, self.layout.piece(piece, owner).len())
+    }
+
+    /// Elements of a piece that `from` sends to `to`, which sums them for the team of both.
+    pub(crate) fn team_elements(&self, piece: usize, from: usize, to: usize) -> usize {
+        let is_sent = from != to && self.layout.teams.team(from).contains(&to);
+        if is_sent { self.collected(piece, to) } else { 0 }
+    }
+
+    /// Elements of a piece that `rank` encodes.
+    fn collected(&self, piece: usize, rank: usize) -> usize {
+        self.layout.teams.owners(rank).map(|owner| self.layout.piece(piece, owner).len()).sum()
+    }
+
+    /// The f32 of a piece for the other ranks of the team, in rank order.
+    pub(crate) fn for_team(&mut self, piece: usize, data: &mut dyn Data<D>) -> Result<Vec<u32>> {
+        let team = self.layout.teams.team(self.own);
+        let total = team.iter().map(|to| self.team_elements(piece, self.own, *to)).sum();
+        let mut elements = self.pool.take(total)?;
+        let mut rest: &mut [f32] = bytemuck::cast_slice_mut(&mut elements);
+        for to in team.iter().filter(|to| **to != self.own) {
+            for owner in self.layout.teams.owners(*to) {
+                let range = self.layout.piece(piece, owner);
+                let part = rest.split_off_mut(..range.len()).unwrap_or_default();
+                data.copy(range, part)?;
+            }
+        }
+        Ok(elements)
+    }
+
+    /// What the team has of a piece of this rank's part, when it is not alone: its own f32 and those that came.
+    pub(crate) fn sum_team(
+        &mut self,
+        piece: usize,
+        data: &mut dyn Data<D>,
+        came: Words,
+    ) -> Result<Option<D::Memory>> {
+        let team = self.layout.teams.team(self.own);
+        if team.len() == 1 {
+            return Ok(None);
+        }
+        let came = self.device.to_read(came.wait(self.pool)?)?;
+        let length = self.collected(piece, self.own);
+        let mut sums = self.device.to_write(self.pool.take(length)?)?;
+        let mut at = 0;
+        for owner in self.layout.teams.owners(self.own) {
+            let range = self.layout.piece(piece, owner);
+            let words = at..at + range.len();
+            at = words.end;
+            let own = data.read(range)?;
+            let others = (0..team.len() - 1)
+                .map(|other| came.view(other * length + words.start..other * length + words.end));
+            let others: Vec<View<'_>> = others.collect();
+            let mut parts: Vec<Buffer<'_>> = others.iter().map(View::buffer).collect();
+            let place = team.iter().position(|rank| *rank == self.own).unwrap_or_default();
+            parts.insert(place, own.buffer());
+            self.device.sum(&parts, sums.view_mut(words).buffer())?;
+        }
+        self.pool.put(self.device.was_read(came));
+        Ok(Some(sums))
+    }
+
+    /// Adds what is owed to all that a stage encodes, and finds its scale.
+    pub(crate) fn measure(
+        &mut self,
+        stage: Stage,
+        data: &mut dyn Data<D>,
+        summed: Option<&D::Memory>,
+    ) -> Result<()> {
+        let (residuals, first) = match stage {
+            Stage::Worker => (&mut *self.worker, 0),
+            Stage::Owner => (&mut *self.owner, self.layout.share(self.own).start),
+        };
+        let (end, mut squares) = (residuals.words(), 0.0);
+        let (old, new) = residuals.both();
+        for from in (0..end).step_by(MEASURED_ELEMENTS) {
+            let range = from..end.min(from + MEASURED_ELEMENTS);
+            let input = match summed {
+                Some(summed) => summed.view(range.clone()),
+                None => data.read(first + range.start..first + range.end)?,
+            };
+            let (old, mut new) = (old.view(range.clone()), new.view_mut(range));
+            let feedback = Feedback { old: old.buffer(), new: new.buffer() };
+            squares += self.codec.measure(self.device, input.buffer(), feedback)?;
+        }
+        self.scale = self.codec.scale(squares, end);
+        if !self.scale.is_finite() {
+            let worst = self.device.worst_element(new.view_mut(0..end).buffer())?;
+            self.unmeasured = Some((first + worst) / self.codec.block());
+        }
+        Ok(())
+    }
+
+    /// The messages of a piece for all owners for whom this rank encodes what its team has, `summed` or its own.
+    /// `advance` is called between them.
+    pub(crate) fn encode(
+        &mut self,
+        piece: usize,
+        data: &mut dyn Data<D>,
+        summed: Option<D::Memory>,
+        advance: &dyn Fn(),
+    ) -> Result<Vec<u32>> {
+        let (layout, codec, device) = (self.layout, self.codec, self.device);
+        let owners = || layout.teams.owners(self.own);
+        let total = owners().map(|owner| self.words(piece, owner)).sum();
+        let mut messages = device.to_write(self.pool.take(total)?)?;
+        let is_kept_apart = piece == 0 && codec.has_feedback() && !codec.measures();
+        let mut apart = if is_kept_apart {
+            Some(device.to_write(self.pool.take(self.collected(0, self.own))?)?)
+        } else {
+            None
+        };
+        let residuals = &mut *self.worker;
+        let owed: Vec<Option<Range<usize>>> = (0..owners().count())
+            .map(|number| codec.has_feedback().then(|| residuals.part(number * layout.pieces + piece)))
+            .collect();
+        let (old, new) = residuals.both();
+        let mut faults = Vec::new();
+        let (mut at, mut collected) = (0, 0);
+        for (owner, owed) in owners().zip(owed) {
+            let range = layout.piece(piece, owner);
+            let words = at..at + message_words(codec, range.len());
+            let elements = collected..collected + range.len();
+            (at, collected) = (words.end, elements.end);
+            if range.is_empty() {
+                continue;
+            }
+            if let Some(block) = self.unmeasured {
+                faults.push(Some(Fault::NonFinite { block: block as u32, rank: self.own as u32 }));
+                continue;
+            }
+            let mut views = owed.map(|owed| {
+                let new = match &mut apart {
+                    Some(apart) => apart.view_mut(elements.clone()),
+                    None => new.view_mut(owed.clone()),
+                };
+                (old.view(owed), new)
+            });
+            let feedback = views.as_mut().map(|(old, new)| Feedback { old: old.buffer(), new: new.buffer() });
+            let context = EncodeContext { key: self.key, first: range.start, scale: self.scale };
+            let input = match &summed {
+                Some(summed) => summed.view(elements),
+                None => data.read(range.clone())?,
+            };
+            let mut part = messages.view_mut(message::part_words(codec, words, range.len()));
+            let bad = codec.encode(device, input.buffer(), feedback, context, part.buffer())?;
+            faults.push(bad.map(|bad| non_finite(codec, self.own, range.start, bad)));
+            advance();
+        }
+        if let Some(summed) = summed {
+            self.pool.put(device.was_read(summed));
+        }
+        self.first_pieces = self.first_pieces.take().or(apart);
+        let mut messages = device.written(messages)?;
+        let mut rest = &mut messages[..];
+        let lengths = owners().map(|owner| layout.piece(piece, owner).len()).filter(|length| *length > 0);
+        for (length, fault) in lengths.zip(faults) {
+            let message = rest.split_off_mut(..message_words(codec, length)).unwrap_or_default();
+            message::close(codec, message, length, fault);
+        }
+        Ok(messages)
+    }
+
+    /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only
+    /// then that all others have ended the last one.
+    pub(crate) fn keep_first_pieces(&mut self) -> Result<()> {
+        // There are none in a codec that writes its residuals in place, and in one that has none.
+        let Some(first) = self.first_pieces.take() else { return Ok(()) };
+        let mut at = 0;
+        for (number, owner) in self.layout.teams.owners(self.own).enumerate() {
+            let to = self.worker.part(number * self.layout.pieces);
+            let length = self.layout.piece(0, owner).len();
+            let (_, new) = self.worker.both();
+            self.device.copy(&first, at, new, to)?;
+            at += length;
+        }
+        self.pool.put(self.device.was_read(first));
+        Ok(())
+    }
+
+    /// Takes the messages of a piece of this rank's share off the wire. The lowest fault, if there is one.
+    fn accept_pieces(&self, piece: usize, messages: &mut [u32]) -> Option<Fault> {
+        let (codec, elements) = (self.codec, self.layout.piece(piece, self.own).len());
+        let (words, ranks) = (message_words(codec, elements), self.layout.ranks as u32);
+        let senders = self.layout.teams.senders(self.own);
+        let faults = senders.zip(messages.chunks_mut(words)).filter_map(|(from, message)| {
+            message::accept(codec, message, elements, [from as u32, self.own as u32], ranks).err()
+        });
+        faults.min()
+    }
+
+    /// The parts of a piece of this rank's share in what came.
+    fn parts<'m>(&self, piece: usize, came: &'m D::Memory) -> Vec<View<'m>> {
+        let elements = self.layout.piece(piece, self.own).len();
+        let words = message_words(self.codec, elements);
+        let part = |at| came.view(message::part_words(self.codec, at..at + words, elements));
+        (0..came.words() / words).map(|message| part(message * words)).collect()
+    }
+
+    /// The message with the sum of this rank's share of a piece.
+    pub(crate) fn reduce(&mut self, piece: usize, mut messages: Vec<u32>) -> Result<Vec<u32>> {
+        let range = self.layout.piece(piece, self.own);
+        let words = self.words(piece, self.own);
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(fault) = self.accept_pieces(piece, &mut messages) {
+            let mut message = self.pool.take(words)?;
+            message::write_fault(&mut message, fault);
+            return Ok(message);
+        }
+        let came = self.device.to_read(messages)?;
+        let views = self.parts(piece, &came);
+        let parts: Vec<Buffer<'_>> = views.iter().map(View::buffer).collect();
+        // The owner's random bits are not those with which it has encoded its own vector.
+        let context = EncodeContext { key: !self.key, first: range.start, scale: 0.0 };
+        let (codec, device) = (self.codec, self.device);
+        let mut encode = |feedback: Option<Feedback<'_>>, out: &mut ViewMut<'_>| {
+            codec.reduce_encode(device, &parts, range.len(), feedback, context, out.buffer())
+        };
+        let message = self.encode_share(piece, &mut encode)?;
+        self.pool.put(self.device.was_read(came));
+        Ok(message)
+    }
+
+    /// The message with this rank's own share of a piece.
+    pub(crate) fn encode_own(&mut self, piece: usize, data: &mut dyn Data<D>) -> Result<Vec<u32>> {
+        let range = self.layout.piece(piece, self.own);
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        if let Some(block) = self.unmeasured {
+            let mut message = self.pool.take(self.words(piece, self.own))?;
+            message::write_fault(&mut message, non_finite(self.codec, self.own, 0, block));
+            return Ok(message);
+        }
+        let context = EncodeContext { key: !self.key, first: range.start, scale: self.scale };
+        let (codec, device, input) = (self.codec, self.device, data.read(range)?);
+        let mut encode = |feedback: Option<Feedback<'_>>, out: &mut ViewMut<'_>| {
+            codec.encode(device, input.buffer(), feedback, context, out.buffer())
+        };
+        self.encode_share(piece, &mut encode)
+    }
+
+    /// The message that `encode` writes with what is owed to this rank's share of a piece.
+    fn encode_share(&mut self, piece: usize, encode: &mut Encode<'_>) -> Result<Vec<u32>> {
+        let range = self.layout.piece(piece, self.own);
+        let words = self.words(piece, self.own);
+        let mut message = self.device.to_write(self.pool.take(words)?)?;
+        let owed = self.codec.has_feedback().then(|| self.owner.part(piece));
+        let (old, new) = self.owner.both();
+        let mut views = owed.map(|owed| (old.view(owed.clone()), new.view_mut(owed)));
+        let feedback = views.as_mut().map(|(old, new)| Feedback { old: old.buffer(), new: new.buffer() });
+        let mut part = message.view_mut(message::part_words(self.codec, 0..words, range.len()));
+        let bad = encode(feedback, &mut part)?;
+        let mut message = self.device.written(message)?;
+        let fault = bad.map(|bad| non_finite(self.codec, self.own, range.start, bad));
+        message::close(self.codec, &mut message, range.len(), fault);
+        Ok(message)
+    }
+
+    /// Writes the sum of what came of a piece of this rank's share. The lowest fault, if there is one.
+    pub(crate) fn decode_sum(
+        &mut self,
+        piece: usize,
+        mut messages: Vec<u32>,
+        weight: f32,
+        data: &mut dyn Data<D>,
+    ) -> Result<Option<Fault>> {
+        let range = self.layout.piece(piece, self.own);
+        if range.is_empty() {
+            return Ok(None);
+        }
+        let fault = self.accept_pieces(piece, &mut messages);
+        if fault.is_some() {
+            return Ok(fault);
+        }
+        let came = self.device.to_read(messages)?;
+        let views = self.parts(piece, &came);
+        let parts: Vec<Buffer<'_>> = views.iter().map(View::buffer).collect();
+        data.write(range, &mut |out| self.codec.decode_sum(self.device, &parts, weight, out))?;
+        self.pool.put(self.device.was_read(came));
+        Ok(None)
+    }
+
+    /// Each owner's message in the sums of a piece: owner, range in the words, elements.
+    fn sums(
+        &self,
+        piece: usize,
+    ) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> + use<'_, 's, D> {
+        let mut at = 0;
+        (0..self.layout.ranks).filter_map(move |owner| {
+            let words = at..at + self.words(piece, owner);
+            at = words.end;
+            let elements = self.layout.piece(piece, owner);
+            (!elements.is_empty()).then_some((owner, words, elements))
+        })
+    }
+
+    /// Whether all sums can be used; else the lowest fault, which is the same on all ranks unless a part was damaged on
+    /// its way to this one.
+    pub(crate) fn accept(&self, sums: &mut [Vec<u32>]) -> Option<Fault> {
+        let ranks = self.layout.ranks as u32;
+        let mut lowest = None;
+        for (piece, sums) in sums.iter_mut().enumerate() {
+            for (owner, words, elements) in self.sums(piece) {
+                let way = [owner as u32, self.own as u32];
+                let accepted = message::accept(self.codec, &mut sums[words], elements.len(), way, ranks);
+                lowest = [lowest, accepted.err()].into_iter().flatten().min();
+            }
+        }
+        lowest
+    }
+
+    /// Writes the sums times `weight`.
+    pub(crate) fn decode(&mut self, sums: Vec<Vec<u32>>, weight: f32, data: &mut dyn Data<D>) -> Result<()> {
+        for (piece, sums) in sums.into_iter().enumerate() {
+            let sums = self.device.to_read(sums)?;
+            for (_, words, elements) in self.sums(piece) {
+                let part = sums.view(message::part_words(self.codec, words, elements.len()));
+                data.write(elements, &mut |out| self.codec.decode(self.device, part.buffer(), weight, out))?;
+            }
+            let words = self.device.was_read(sums);
+            self.pool.put(words);
+        }
+        Ok(())
+    }
+
+    /// The first element of this rank's vector that is not finite, as a fault.
+    pub(crate) fn first_not_finite(&self, data: &mut dyn Data<D>) -> Result<Option<Fault>> {
+        let mut copy = zeroed::<f32>(self.layout.padded.min(MEASURED_ELEMENTS))?;
+        for from in (0..self.layout.padded).step_by(MEASURED_ELEMENTS) {
+            let range = from..self.layout.padded.min(from + MEASURED_ELEMENTS);
+            let copy = &mut copy[..range.len()];
+            data.copy(range, copy)?;
+            if let Some(at) = copy.iter().position(|value| !value.is_finite()) {
+                return Ok(Some(non_finite(self.codec, self.own, from + at, 0)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Encodes with what is owed to a part.
+type Encode<'a> = dyn FnMut(Option<Feedback<'_>>, &mut ViewMut<'_>) -> Result<Option<usize>> + 'a;
+
+/// Rank `own` has an element that is not finite, in block `bad` of those from `start` on.
+fn non_finite(codec: &dyn Codec, own: usize, start: usize, bad: usize) -> Fault {
+    Fault::NonFinite { block: (start / codec.block() + bad) as u32, rank: own as u32 }
+}
+
+/// A key for the random bits of one rank in one call: a bijection of both that spreads them over all bits (the
+/// finaliser of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+pub(crate) fn random_key(rank: u64, calls: u64) -> u64 {
+    let mut key = calls.wrapping_add(rank << 40).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    key = (key ^ key >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    key = (key ^ key >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    key ^ key >> 31
+}
