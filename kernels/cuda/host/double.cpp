@@ -87,7 +87,8 @@ size_t launches = 0, used_bytes = 0;
 CUresult sticky = SUCCESS;
 std::map<CUdeviceptr, size_t> allocations;
 std::map<Stream*, bool> streams;
-thread_local bool has_context = false;
+// How often this thread has made the context current.
+thread_local int entered = 0;
 
 // The number of a request, or `otherwise`.
 size_t requested(const char* what, size_t otherwise) {
@@ -113,7 +114,7 @@ CUresult state() {
     if (!is_initialized) {
         return NOT_INITIALIZED;
     }
-    if (!has_context || contexts == 0) {
+    if (entered == 0 || contexts == 0) {
         return INVALID_CONTEXT;
     }
     return sticky;
@@ -287,9 +288,21 @@ EXPORT CUresult cuDevicePrimaryCtxRelease_v2(int) {
     return contexts < 0 ? INVALID_CONTEXT : SUCCESS;
 }
 
-EXPORT CUresult cuCtxSetCurrent(void* context) {
-    has_context = context == &contexts;
-    return has_context || context == nullptr ? SUCCESS : INVALID_CONTEXT;
+EXPORT CUresult cuCtxPushCurrent_v2(void* context) {
+    if (context != &contexts) {
+        return INVALID_CONTEXT;
+    }
+    entered++;
+    return SUCCESS;
+}
+
+EXPORT CUresult cuCtxPopCurrent_v2(void** context) {
+    if (entered == 0) {
+        return INVALID_CONTEXT;
+    }
+    entered--;
+    *context = &contexts;
+    return SUCCESS;
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t* available, size_t* total) {

@@ -17,6 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-kernels", &[KERNELS]),
     // The engine is there for its tests.
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
+    ("unisono-cuda", &[COMMUNICATOR, TESTS]),
+    ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION]),
     ("unisono-cli", LIBRARIES),
@@ -34,6 +36,8 @@ const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
+const CUDA: &str = "unisono-cuda";
+const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
 const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, "unisono"];
 
