@@ -1,19 +1,21 @@
 //! A state as bytes, for a checkpoint of each rank.
 //!
 //! Little-endian: the magic `UNIRESID`, version `u32`, tag of the codec (10 bytes, filled up with zeros), code of the
-//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, length of the rank's residual `u64` and of
-//! the owner's `u64`, then both as f32.
+//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels), how
+//! residuals are kept `u32` (0 as f32, 1 + shift for LoCo) and the calls from reset to reset `u64`, words of the rank's
+//! residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
 
 use std::sync::Arc;
 
 use unisono_communicator::{Communicator, DTYPE_CODE_BYTES, Element, Error, Result};
-use unisono_kernels::format::flush;
 
 use crate::codec::{Codec, TAG_BYTES_MAX};
+use crate::residuals::{Kept, LoCo};
+use crate::route::Route;
 use crate::state::CompressionState;
 
 const MAGIC: &[u8; 8] = b"UNIRESID";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl CompressionState {
     /// Everything that a later run needs to go on as if there had been no pause.
@@ -30,8 +32,8 @@ impl CompressionState {
     /// ```
     pub fn export(&self) -> Vec<u8> {
         let mut bytes = self.header();
-        for residual in [self.residual(), self.owner_residual()] {
-            bytes.extend(residual.iter().flat_map(|value| value.to_le_bytes()));
+        for residual in [&self.worker, &self.owner] {
+            bytes.extend(residual.current().iter().flat_map(|word| word.to_le_bytes()));
         }
         bytes
     }
@@ -72,11 +74,22 @@ impl CompressionState {
         let elements = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
         let _: [u8; 8] = take(&mut rest).ok_or_else(short)?;
         let calls = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
-        let elements = usize::try_from(elements)
-            .ok()
-            .filter(|elements| *elements <= bytes.len() || !codec.has_feedback());
+        let route = match u32::from_le_bytes(take(&mut rest).ok_or_else(short)?) {
+            0 => Route::Direct,
+            1 => Route::TwoLevels,
+            _ => return Err(wrong("has a route that is none")),
+        };
+        let kept = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        let reset_calls = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        // A part of int8 has more bytes than a quarter of the elements has words; in two levels ranks share a vector.
+        let room = bytes.len().saturating_mul(comm.group().size() as usize);
+        let is_possible = |elements: &usize| *elements <= room || !codec.has_feedback();
+        let elements = usize::try_from(elements).ok().filter(is_possible);
         let elements = elements.ok_or_else(|| wrong("has fewer residuals than elements"))?;
-        let mut state = CompressionState::with_codec(comm, codec, T::DTYPE, elements)?;
+        let mut state = CompressionState::with_codec(comm, codec, T::DTYPE, elements)?.by(route, comm)?;
+        if let Some(average_shift) = kept.checked_sub(1) {
+            state = state.with_loco(LoCo { average_shift, reset_calls })?;
+        }
         state.calls = calls;
         let header = state.header();
         if bytes[..header.len().min(bytes.len())] != header {
@@ -89,20 +102,17 @@ impl CompressionState {
             );
             return Err(wrong(&is_for));
         }
-        let mut values = bytes[header.len()..].chunks_exact(size_of::<f32>()).map(|value| {
+        let mut words = bytes[header.len()..].chunks_exact(size_of::<u32>()).map(|word| {
             // INVARIANT: a chunk has four bytes.
-            flush(f32::from_le_bytes(value.try_into().expect("four bytes")))
+            u32::from_le_bytes(word.try_into().expect("four bytes"))
         });
-        if bytes.len() - header.len()
-            != (state.residual().len() + state.owner_residual().len()) * size_of::<f32>()
-        {
+        if bytes.len() - header.len() != (state.worker.words() + state.owner.words()) * size_of::<u32>() {
             return Err(wrong("has another length than its header says"));
         }
         for residual in [&mut state.worker, &mut state.owner] {
-            residual.current_mut().iter_mut().zip(&mut values).for_each(|(to, from)| *to = from.to_bits());
-        }
-        if state.residual().iter().chain(state.owner_residual()).any(|value| !value.is_finite()) {
-            return Err(wrong("has a residual that is not finite"));
+            let mut owed: Vec<u32> = words.by_ref().take(residual.words()).collect();
+            residual.check(&mut owed).map_err(wrong)?;
+            *residual.current_mut() = owed;
         }
         Ok(state)
     }
@@ -115,8 +125,19 @@ impl CompressionState {
         bytes.extend((self.members.ranks.len() as u32).to_le_bytes());
         bytes.extend((self.members.own as u32).to_le_bytes());
         bytes.extend(self.calls.to_le_bytes());
-        bytes.extend((self.residual().len() as u64).to_le_bytes());
-        bytes.extend((self.owner_residual().len() as u64).to_le_bytes());
+        let route = match self.route {
+            Route::Direct => 0u32,
+            Route::TwoLevels => 1,
+        };
+        let (kept, reset_calls) = match self.worker.kept {
+            Kept::Exactly => (0, 0),
+            Kept::Averaged(LoCo { average_shift, reset_calls }) => (1 + average_shift, reset_calls),
+        };
+        bytes.extend(route.to_le_bytes());
+        bytes.extend(kept.to_le_bytes());
+        bytes.extend(reset_calls.to_le_bytes());
+        bytes.extend((self.worker.words() as u64).to_le_bytes());
+        bytes.extend((self.owner.words() as u64).to_le_bytes());
         bytes
     }
 }

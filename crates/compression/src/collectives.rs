@@ -258,17 +258,17 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
     let place =
         if op.is_some() && matches!(shape, Shape::Whole(_)) { Place::InPlace } else { Place::Separate };
     let descriptor = Descriptor { op, place, ..Descriptor::new(shape.collective(), dtype, elements) };
-    let kind = match (shape, state.auto) {
-        (Shape::Whole(_), Some(_)) => "auto_all_reduce",
-        (Shape::Whole(_), None) => "compressed_all_reduce",
-        (Shape::Vectors(_), _) => "compressed_reduce_scatter",
-        (Shape::Shares(_), _) => "compressed_all_gather",
+    // Short enough for the longest tag.
+    let kind = match (shape, state.auto, state.route) {
+        (Shape::Whole(_), Some(_), Route::Direct) => "auto_all_reduce",
+        (Shape::Whole(_), Some(_), Route::TwoLevels) => "auto_two_level_reduce",
+        (Shape::Whole(_), None, Route::Direct) => "compressed_all_reduce",
+        (Shape::Whole(_), None, Route::TwoLevels) => "two_level_all_reduce",
+        (Shape::Vectors(_), _, Route::Direct) => "reduce_scatter",
+        (Shape::Vectors(_), _, Route::TwoLevels) => "two_level_scatter",
+        (Shape::Shares(_), _, _) => "all_gather",
     };
-    let way = match state.route {
-        Route::Direct => "",
-        Route::TwoLevels => "/2",
-    };
-    let parent = ParentCall::new(&format!("{kind}/{}{way}", state.codec().tag()), descriptor);
+    let parent = ParentCall::new(&format!("{kind}/{}", state.codec().tag()), descriptor);
     comm.scope(parent, &CallOptions::new())
 }
 
@@ -295,8 +295,7 @@ fn within(
 ) -> Result<()> {
     if auto::declines(scope, state, site)? {
         auto::exact(scope, vector, op, state.dtype, site)?;
-        state.end_call(LastCall::Exact);
-        return Ok(());
+        return state.end_call(LastCall::Exact);
     }
     exchange::run(scope, vector, weight(op, scope.group().size())?, state, site)
 }

@@ -86,8 +86,7 @@ fn exchange<D: KernelDevice>(
         return Err(wire.error(fault, &*codec));
     }
     rank.keep_first_pieces()?;
-    state.end_call(LastCall::Compressed);
-    Ok(())
+    state.end_call(LastCall::Compressed)
 }
 
 /// What an owner does with a piece of its share.

@@ -47,14 +47,15 @@ impl CompressionState {
         let mut elements = Elements::new(FloatType::of(T::DTYPE)?, [bytemuck::cast_slice::<T, u8>(vector)]);
         let input = elements.read(0..length);
         let mut owed = zeroed::<f32>(if codec.has_feedback() { length } else { 0 })?;
+        let residual = self.residual();
         let mut scale = 0.0;
         if codec.measures() {
-            let feedback = Feedback { old: Buffer::of(self.residual()), new: BufferMut::of(&mut owed) };
+            let feedback = Feedback { old: Buffer::of(&residual), new: BufferMut::of(&mut owed) };
             scale = codec.scale(codec.measure(&kernels, Buffer::of(input), feedback)?, length);
         }
         let context = EncodeContext { key: random_key(self.members.own as u64, self.calls), first: 0, scale };
         let new = BufferMut::of(&mut owed);
-        let feedback = codec.has_feedback().then(|| Feedback { old: Buffer::of(self.residual()), new });
+        let feedback = codec.has_feedback().then(|| Feedback { old: Buffer::of(&residual), new });
         let mut part = zeroed::<u32>(codec.encoded_words(length))?;
         let bad = codec.encode(&kernels, Buffer::of(input), feedback, context, BufferMut::of(&mut part))?;
         match bad {

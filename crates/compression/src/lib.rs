@@ -63,6 +63,7 @@ pub use device::{DeviceMemory, KernelDevice, View, ViewMut};
 pub use host::HostKernels;
 pub use kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub use rebind::Rebound;
+pub use residuals::LoCo;
 pub use route::Route;
 pub use size::{residual_bytes, wire_bytes};
 pub use state::CompressionState;

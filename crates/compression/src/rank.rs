@@ -11,7 +11,7 @@ use crate::kernels::Feedback;
 use crate::layout::Layout;
 use crate::message::{self, Fault, message_words};
 use crate::pool::Pool;
-use crate::residuals::Residuals;
+use crate::residuals::{Residuals, feed};
 use crate::state::CompressionState;
 use crate::wire::Words;
 
@@ -170,19 +170,18 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         let owners = || layout.teams.owners(self.own);
         let total = owners().map(|owner| self.words(piece, owner)).sum();
         let mut messages = device.to_write(self.pool.take(total)?)?;
+        let owed = self.worker_parts(piece);
         let is_kept_apart = piece == 0 && codec.has_feedback() && !codec.measures();
         let mut apart = if is_kept_apart {
-            Some(device.to_write(self.pool.take(self.collected(0, self.own))?)?)
+            let words = owed.iter().flatten().map(ExactSizeIterator::len).sum();
+            Some(device.to_write(self.pool.take(words)?)?)
         } else {
             None
         };
-        let residuals = &mut *self.worker;
-        let owed: Vec<Option<Range<usize>>> = (0..owners().count())
-            .map(|number| codec.has_feedback().then(|| residuals.part(number * layout.pieces + piece)))
-            .collect();
-        let (old, new) = residuals.both();
+        let kept = self.worker.kept;
+        let (old, new) = self.worker.both();
         let mut faults = Vec::new();
-        let (mut at, mut collected) = (0, 0);
+        let (mut at, mut collected, mut apart_at) = (0, 0, 0);
         for (owner, owed) in owners().zip(owed) {
             let range = layout.piece(piece, owner);
             let words = at..at + message_words(codec, range.len());
@@ -195,21 +194,24 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
                 faults.push(Some(Fault::NonFinite { block: block as u32, rank: self.own as u32 }));
                 continue;
             }
-            let mut views = owed.map(|owed| {
-                let new = match &mut apart {
-                    Some(apart) => apart.view_mut(elements.clone()),
-                    None => new.view_mut(owed.clone()),
-                };
-                (old.view(owed), new)
-            });
-            let feedback = views.as_mut().map(|(old, new)| Feedback { old: old.buffer(), new: new.buffer() });
             let context = EncodeContext { key: self.key, first: range.start, scale: self.scale };
             let input = match &summed {
                 Some(summed) => summed.view(elements),
                 None => data.read(range.clone())?,
             };
             let mut part = messages.view_mut(message::part_words(codec, words, range.len()));
-            let bad = codec.encode(device, input.buffer(), feedback, context, part.buffer())?;
+            let owed = owed.map(|owed| {
+                let new = match &mut apart {
+                    Some(apart) => apart.view_mut(apart_at..apart_at + owed.len()),
+                    None => new.view_mut(owed.clone()),
+                };
+                apart_at += owed.len();
+                (old.view(owed), new)
+            });
+            let mut encode = |feedback: Option<Feedback<'_>>| {
+                codec.encode(device, input.buffer(), feedback, context, part.buffer())
+            };
+            let bad = feed(device, self.pool, kept, range.len(), owed, &mut encode)?;
             faults.push(bad.map(|bad| non_finite(codec, self.own, range.start, bad)));
             advance();
         }
@@ -218,13 +220,25 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         }
         self.first_pieces = self.first_pieces.take().or(apart);
         let mut messages = device.written(messages)?;
-        let mut rest = &mut messages[..];
-        let lengths = owners().map(|owner| layout.piece(piece, owner).len()).filter(|length| *length > 0);
-        for (length, fault) in lengths.zip(faults) {
-            let message = rest.split_off_mut(..message_words(codec, length)).unwrap_or_default();
-            message::close(codec, message, length, fault);
-        }
+        self.close(piece, &mut messages, faults);
         Ok(messages)
+    }
+
+    /// What is owed to the parts of a piece that this rank encodes: where it is.
+    fn worker_parts(&self, piece: usize) -> Vec<Option<Range<usize>>> {
+        let owners = 0..self.layout.teams.owners(self.own).count();
+        let part = |number| self.worker.part(number * self.layout.pieces + piece);
+        owners.map(|number| self.codec.has_feedback().then(|| part(number))).collect()
+    }
+
+    /// Ends the messages of a piece, of which those without elements do not exist.
+    fn close(&self, piece: usize, mut messages: &mut [u32], faults: Vec<Option<Fault>>) {
+        let lengths = self.layout.teams.owners(self.own).map(|owner| self.layout.piece(piece, owner).len());
+        for (length, fault) in lengths.filter(|length| *length > 0).zip(faults) {
+            let words = message_words(self.codec, length);
+            let message = messages.split_off_mut(..words).unwrap_or_default();
+            message::close(self.codec, message, length, fault);
+        }
     }
 
     /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only
@@ -233,12 +247,10 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         // There are none in a codec that writes its residuals in place, and in one that has none.
         let Some(first) = self.first_pieces.take() else { return Ok(()) };
         let mut at = 0;
-        for (number, owner) in self.layout.teams.owners(self.own).enumerate() {
-            let to = self.worker.part(number * self.layout.pieces);
-            let length = self.layout.piece(0, owner).len();
-            let (_, new) = self.worker.both();
-            self.device.copy(&first, at, new, to)?;
-            at += length;
+        for to in self.worker_parts(0).into_iter().flatten() {
+            let words = to.len();
+            self.device.copy(&first, at, self.worker.both().1, to)?;
+            at += words;
         }
         self.pool.put(self.device.was_read(first));
         Ok(())
@@ -309,16 +321,16 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// The message that `encode` writes with what is owed to this rank's share of a piece.
-    fn encode_share(&mut self, piece: usize, encode: &mut Encode<'_>) -> Result<Vec<u32>> {
+    fn encode_share(&mut self, piece: usize, encode: &mut EncodeInto<'_>) -> Result<Vec<u32>> {
         let range = self.layout.piece(piece, self.own);
         let words = self.words(piece, self.own);
         let mut message = self.device.to_write(self.pool.take(words)?)?;
-        let owed = self.codec.has_feedback().then(|| self.owner.part(piece));
-        let (old, new) = self.owner.both();
-        let mut views = owed.map(|owed| (old.view(owed.clone()), new.view_mut(owed)));
-        let feedback = views.as_mut().map(|(old, new)| Feedback { old: old.buffer(), new: new.buffer() });
         let mut part = message.view_mut(message::part_words(self.codec, 0..words, range.len()));
-        let bad = encode(feedback, &mut part)?;
+        let (owed, kept) = (self.codec.has_feedback().then(|| self.owner.part(piece)), self.owner.kept);
+        let (old, new) = self.owner.both();
+        let owed = owed.map(|owed| (old.view(owed.clone()), new.view_mut(owed)));
+        let mut encode = |feedback: Option<Feedback<'_>>| encode(feedback, &mut part);
+        let bad = feed(self.device, self.pool, kept, range.len(), owed, &mut encode)?;
         let mut message = self.device.written(message)?;
         let fault = bad.map(|bad| non_finite(self.codec, self.own, range.start, bad));
         message::close(self.codec, &mut message, range.len(), fault);
@@ -408,7 +420,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
 }
 
 /// Encodes with what is owed to a part.
-type Encode<'a> = dyn FnMut(Option<Feedback<'_>>, &mut ViewMut<'_>) -> Result<Option<usize>> + 'a;
+type EncodeInto<'a> = dyn FnMut(Option<Feedback<'_>>, &mut ViewMut<'_>) -> Result<Option<usize>> + 'a;
 
 /// Rank `own` has an element that is not finite, in block `bad` of those from `start` on.
 fn non_finite(codec: &dyn Codec, own: usize, start: usize, bad: usize) -> Fault {

@@ -151,32 +151,35 @@ impl<D: KernelDevice> CompressionState<D> {
         let (old, group) = (&self.layout, comm.group());
         let teams = Teams::new(self.route, group);
         let layout = self.shape.layout(&*self.codec, members.ranks.len(), teams);
-        let [mut worker, mut owner] = owed(&self.device, &*self.codec, &self.shape, &layout, members.own)?;
-        if !self.codec.has_feedback() {
-            return Ok(Moved { went_back, layout, worker, owner });
-        }
+        let (codec, kept) = (&*self.codec, self.worker.kept);
+        let [mut worker, mut owner] = owed(&self.device, codec, kept, &self.shape, &layout, members.own)?;
         let turns_back = went_back && self.last_call == Some(LastCall::Compressed);
         let of = |residuals: &Residuals<D::Memory>| {
             let memory = if turns_back { residuals.previous() } else { residuals.current() };
             let mut words = zeroed::<u32>(memory.words())?;
             self.device.read(memory, 0, &mut words)?;
-            Ok::<_, Error>(words)
+            residuals.decoded(words)
         };
         let ranges = |parts: &mut dyn Iterator<Item = Part>| merged(parts.map(|part| part.elements));
-        let encoded = Move {
-            from: old_ranks.iter().map(|rank| ranges(&mut old.collected(*rank))).collect(),
-            to: (0..layout.ranks).map(|rank| ranges(&mut layout.collected(rank))).collect(),
-            may: &|from, to| self.is_heir(group, from, to),
-        };
-        let words = encoded.run(comm, &of(&self.worker)?, worker.words())?;
-        self.device.write(&words, worker.current_mut(), 0)?;
-        let summed = Move {
-            from: old_ranks.iter().map(|rank| ranges(&mut old.pieces_of(*rank))).collect(),
-            to: (0..layout.ranks).map(|rank| ranges(&mut layout.pieces_of(rank))).collect(),
-            may: &|_, _| true,
-        };
-        let words = summed.run(comm, &of(&self.owner)?, owner.words())?;
-        self.device.write(&words, owner.current_mut(), 0)?;
+        let [encodes, sums] = self.shape.encoders().map(|is_used| is_used && codec.has_feedback());
+        if encodes {
+            let moves = Move {
+                from: old_ranks.iter().map(|rank| ranges(&mut old.collected(*rank))).collect(),
+                to: (0..layout.ranks).map(|rank| ranges(&mut layout.collected(rank))).collect(),
+                may: &|from, to| self.is_heir(group, from, to),
+            };
+            let moved = worker.encoded(moves.run(comm, &of(&self.worker)?)?)?;
+            self.device.write(&moved, worker.current_mut(), 0)?;
+        }
+        if sums {
+            let moves = Move {
+                from: old_ranks.iter().map(|rank| ranges(&mut old.pieces_of(*rank))).collect(),
+                to: (0..layout.ranks).map(|rank| ranges(&mut layout.pieces_of(rank))).collect(),
+                may: &|_, _| true,
+            };
+            let moved = owner.encoded(moves.run(comm, &of(&self.owner)?)?)?;
+            self.device.write(&moved, owner.current_mut(), 0)?;
+        }
         Ok(Moved { went_back, layout, worker, owner })
     }
 
@@ -230,20 +233,20 @@ impl Move<'_> {
         common
     }
 
-    /// Collective: gives the residual of this rank, of `words` words, of which nothing was owed to what nobody sends.
-    fn run(&self, comm: &dyn Communicator, residual: &[u32], words: usize) -> Result<Vec<u32>> {
+    /// Collective: gives what this rank owes from now on; nothing to what nobody sends.
+    fn run(&self, comm: &dyn Communicator, residual: &[f32]) -> Result<Vec<f32>> {
         let (own, ranks) = (comm.group().rank() as usize, 0..self.to.len());
         let sent: Vec<_> = ranks.clone().map(|to| self.common(own, to)).collect();
         let received: Vec<_> = ranks.map(|from| self.common(from, own)).collect();
         let lengths = |all: &[Vec<[Range<usize>; 2]>]| -> Vec<usize> {
             all.iter().map(|one| one.iter().map(|[place, _]| place.len()).sum()).collect()
         };
-        let input: Vec<u32> =
+        let input: Vec<f32> =
             sent.iter().flatten().flat_map(|[place, _]| &residual[place.clone()]).copied().collect();
         let (send, receive) = (lengths(&sent), lengths(&received));
-        let mut output = zeroed::<u32>(receive.iter().sum())?;
+        let mut output = zeroed::<f32>(receive.iter().sum())?;
         comm.all_to_all_v(&input, &send, &mut output, &receive)?;
-        let mut moved = zeroed::<u32>(words)?;
+        let mut moved = zeroed::<f32>(self.to[own].iter().map(ExactSizeIterator::len).sum())?;
         let mut rest = &output[..];
         for [_, place] in received.into_iter().flatten() {
             if let Some(part) = rest.split_off(..place.len()) {

@@ -1,20 +1,22 @@
 //! What a compressed call keeps for the next one: the residuals of this rank, in two generations.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_communicator::{
     Collective, Communicator, CostModel, DType, Element, Error, Group, JobRank, Result,
 };
+use unisono_kernels::SHIFT_MAX;
 
 use crate::auto::Auto;
 use crate::codec::Codec;
 use crate::device::KernelDevice;
 use crate::elements::FloatType;
 use crate::host::HostKernels;
-use crate::layout::Layout;
+use crate::layout::{Layout, Part};
 use crate::pool::Pool;
-use crate::residuals::Residuals;
+use crate::residuals::{Kept, LoCo, Residuals};
 use crate::route::{Route, Teams};
 
 /// Elements of f32 that memory can have.
@@ -51,6 +53,15 @@ impl Shape {
             Shape::Whole(_) => Collective::AllReduce,
             Shape::Vectors(_) => Collective::ReduceScatter,
             Shape::Shares(_) => Collective::AllGather,
+        }
+    }
+
+    /// Whether there is an encoder of vectors, and one of sums or of the own share.
+    pub(crate) fn encoders(&self) -> [bool; 2] {
+        match self {
+            Shape::Whole(_) => [true, true],
+            Shape::Vectors(_) => [true, false],
+            Shape::Shares(_) => [false, true],
         }
     }
 
@@ -214,15 +225,23 @@ impl CompressionState {
     }
 
     /// What this rank's encoder owes to each element that it encodes: in two levels its part of the vector. Empty for
-    /// a codec without error feedback; longer than the vector for one that fills it up.
-    pub fn residual(&self) -> &[f32] {
-        bytemuck::cast_slice(self.worker.current())
+    /// a codec without error feedback; longer than the vector for one that fills it up. Decoded for [`LoCo`].
+    pub fn residual(&self) -> Cow<'_, [f32]> {
+        owed_on_host(&self.worker)
     }
 
     /// What the encoder of the sum owes to each of [`CompressionState::owned`], in units of the sum. Empty for a codec
     /// without error feedback.
-    pub fn owner_residual(&self) -> &[f32] {
-        bytemuck::cast_slice(self.owner.current())
+    pub fn owner_residual(&self) -> Cow<'_, [f32]> {
+        owed_on_host(&self.owner)
+    }
+}
+
+fn owed_on_host(residuals: &Residuals<Vec<u32>>) -> Cow<'_, [f32]> {
+    match residuals.kept {
+        Kept::Exactly => Cow::Borrowed(bytemuck::cast_slice(residuals.current())),
+        // INVARIANT: the residuals are memory of the host; without memory for a copy the process would end anyway.
+        Kept::Averaged(_) => Cow::Owned(residuals.decoded(residuals.current().clone()).expect("memory")),
     }
 }
 
@@ -270,7 +289,7 @@ impl<D: KernelDevice> CompressionState<D> {
         };
         let members = Members::of(group);
         let layout = shape.layout(&*codec, members.ranks.len(), Teams::new(route, group));
-        let [worker, owner] = owed(&device, &*codec, &shape, &layout, members.own)?;
+        let [worker, owner] = owed(&device, &*codec, Kept::Exactly, &shape, &layout, members.own)?;
         let (calls, last_call, failed_rebind, auto, pool) = Default::default();
         Ok(CompressionState {
             device,
@@ -297,12 +316,56 @@ impl<D: KernelDevice> CompressionState<D> {
     /// than the state's; [`Error::System`] when there is no memory.
     pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
         let group = comm.group();
-        if self.calls > 0 || self.members != Members::of(group) {
-            return Err(Error::invalid("state", "has been called with, or is of another communicator"));
+        self.check_is_new()?;
+        if self.members != Members::of(group) {
+            return Err(Error::invalid("comm", "is not the communicator of the state"));
         }
         let layout = self.shape.layout(&*self.codec, self.members.ranks.len(), Teams::new(route, group));
-        let [worker, owner] = owed(&self.device, &*self.codec, &self.shape, &layout, self.members.own)?;
+        let (kept, own) = (self.worker.kept, self.members.own);
+        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &layout, own)?;
         Ok(CompressionState { route, layout, worker, owner, ..self })
+    }
+
+    /// The same state before its first call, with residuals of one byte for each element.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a codec without error feedback, and for one that measures the whole vector first;
+    /// [`Error::InvalidArgument`] for a state that has been called with, and for a shift above 8; [`Error::System`]
+    /// when there is no memory.
+    ///
+    /// ```
+    /// use unisono_communicator::{ReduceOp, Solo};
+    /// use unisono_compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
+    /// let comm = Solo::new();
+    /// let exact = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?;
+    /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?.with_loco(LoCo::default())?;
+    /// assert!(state.bytes() * 39 < exact.bytes() * 10);
+    /// comm.compressed_all_reduce(&mut [1.0f32; 4096], ReduceOp::Sum, &mut state)?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn with_loco(self, loco: LoCo) -> Result<CompressionState<D>> {
+        if loco.average_shift > SHIFT_MAX {
+            let problem = format!("{}, it must be at most {SHIFT_MAX}", loco.average_shift);
+            return Err(Error::invalid("average_shift", problem));
+        }
+        if !self.codec.has_feedback() || self.codec.measures() {
+            return Err(Error::Unsupported {
+                what: format!("LoCo with {:?}", self.codec),
+                backend: "compression",
+                instead: Some("a codec with error feedback and scales of blocks".to_owned()),
+            });
+        }
+        self.check_is_new()?;
+        let (kept, own) = (Kept::Averaged(loco), self.members.own);
+        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &self.layout, own)?;
+        Ok(CompressionState { worker, owner, ..self })
+    }
+
+    fn check_is_new(&self) -> Result<()> {
+        if self.calls > 0 {
+            return Err(Error::invalid("state", "has been called with"));
+        }
+        Ok(())
     }
 
     /// How elements travel to those who sum them: the cheaper way by the prices of the communicator's network, unless
@@ -341,18 +404,31 @@ impl<D: KernelDevice> CompressionState<D> {
     /// # Errors
     /// Those of the device; on the host there are none.
     pub fn reset(&mut self) -> Result<()> {
-        self.worker.clear(&self.device)?;
-        self.owner.clear(&self.device)
+        for residuals in [&mut self.worker, &mut self.owner] {
+            residuals.forget(&self.device)?;
+            residuals.turn();
+            residuals.forget(&self.device)?;
+        }
+        Ok(())
     }
 
     /// A call has ended.
-    pub(crate) fn end_call(&mut self, how: LastCall) {
-        if how == LastCall::Compressed {
-            self.worker.turn();
-            self.owner.turn();
-        }
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn end_call(&mut self, how: LastCall) -> Result<()> {
         self.calls += 1;
         self.last_call = Some(how);
+        if how == LastCall::Exact {
+            return Ok(());
+        }
+        for residuals in [&mut self.worker, &mut self.owner] {
+            residuals.turn();
+            if residuals.kept.is_reset_after(self.calls) {
+                residuals.forget(&self.device)?;
+            }
+        }
+        Ok(())
     }
 
     /// # Errors
@@ -391,19 +467,15 @@ impl<D: KernelDevice> CompressionState<D> {
 pub(crate) fn owed<D: KernelDevice>(
     device: &D,
     codec: &dyn Codec,
+    kept: Kept,
     shape: &Shape,
     layout: &Layout,
     own: usize,
 ) -> Result<[Residuals<D::Memory>; 2]> {
-    let (encodes, sums) = match (codec.has_feedback(), shape) {
-        (false, _) => (false, false),
-        (true, Shape::Whole(_)) => (true, true),
-        (true, Shape::Vectors(_)) => (true, false),
-        (true, Shape::Shares(_)) => (false, true),
+    let [encodes, sums] = shape.encoders().map(|is_used| is_used && codec.has_feedback());
+    let parts = |is_used: bool, parts: &mut dyn Iterator<Item = Part>| {
+        // Those that are not used may be too many to look at.
+        Residuals::zeroed(device, kept, parts.take(if is_used { usize::MAX } else { 0 }))
     };
-    let worker =
-        if encodes { Residuals::zeroed(device, layout.collected(own))? } else { Residuals::none(device)? };
-    let owner =
-        if sums { Residuals::zeroed(device, layout.pieces_of(own))? } else { Residuals::none(device)? };
-    Ok([worker, owner])
+    Ok([parts(encodes, &mut layout.collected(own))?, parts(sums, &mut layout.pieces_of(own))?])
 }

@@ -119,7 +119,7 @@ fn the_slowest_rank_decides_for_all() {
                 assert_eq!(bits(&vector), bits(&exact));
                 assert_eq!(state.declined(), Some(true));
                 assert_eq!(state.calls(), call + 1);
-                assert!(state.residual().iter().chain(state.owner_residual()).all(|value| *value == 0.0));
+                assert!(state.residual().iter().chain(&*state.owner_residual()).all(|value| *value == 0.0));
                 let encoded = codec.encoded.load(Ordering::SeqCst) - before;
                 assert_eq!(encoded == 0, call > 0, "only the first call measures");
             }

@@ -46,8 +46,8 @@ fn a_nan_changes_nothing_and_is_named() {
                                 values.iter().map(|value| value.to_bits()).collect::<Vec<_>>()
                             };
                             assert_eq!(bits(&before.0), bits(&vector));
-                            assert_eq!(before.1, state.residual());
-                            assert_eq!(before.2, state.owner_residual());
+                            assert_eq!(state.residual(), before.1);
+                            assert_eq!(state.owner_residual(), before.2);
                             continue;
                         }
                         let mut expected = vector.clone();

@@ -104,7 +104,8 @@ fn sent(state: &CompressionState, input: &[f32], ranks: usize) -> (f32, Vec<u8>)
     let mut vector = input.to_vec();
     vector.resize(padded, 0.0);
     let mut sums = vec![0.0f32; padded];
-    let (old, new) = (Buffer::of(state.residual()), BufferMut::of(&mut sums));
+    let owed = state.residual();
+    let (old, new) = (Buffer::of(&*owed), BufferMut::of(&mut sums));
     let squares = codec.measure(&kernels, Buffer::of(&vector), Feedback { old, new }).unwrap();
     let scale = codec.scale(squares, padded);
     let share = padded / ranks;
@@ -142,7 +143,7 @@ fn check(bytes: &[u8]) {
 
                 comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state).unwrap();
                 near(&vector, &round.output, 2e-6, &what);
-                near(state.residual(), &worker.left, 1e-5, &what);
+                near(&state.residual(), &worker.left, 1e-5, &what);
                 // Ours is of the sum.
                 let of_mean: Vec<f32> =
                     state.owner_residual().iter().map(|value| value / job.ranks as f32).collect();

@@ -51,11 +51,11 @@ fn main() {
 
 fn call(comm: &dyn Communicator, state: &mut CompressionState, number: u64) -> Result<Vec<f32>> {
     let given = gradients(comm.group().own_job_rank().get(), number, ELEMENTS);
-    let (mut vector, owed) = (given.clone(), bits(state.residual()));
+    let (mut vector, owed) = (given.clone(), bits(&state.residual()));
     let result = comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, state);
     if result.is_err() {
         assert!(bits(&vector) == bits(&given), "a failed call leaves the vector");
-        assert!(bits(state.residual()) == owed, "a failed call leaves the residuals");
+        assert!(bits(&state.residual()) == owed, "a failed call leaves the residuals");
     }
     result.map(|()| vector)
 }
@@ -89,16 +89,16 @@ fn survive(comm: &Arc<dyn Communicator>, codec: &Arc<dyn Codec>) {
         let mut state = unisono_tests::compressed::state(&*comm, codec, ELEMENTS);
         let results =
             (0..results.len() as u64).map(|number| bits(&call(&*comm, &mut state, number).unwrap()));
-        (results.collect::<Vec<_>>(), bits(state.residual()), state.owned(), bits(state.owner_residual()))
+        (results.collect::<Vec<_>>(), bits(&state.residual()), state.owned(), bits(&state.owner_residual()))
     });
     let (expected, residual, ..) = &never_failed[rank as usize];
     assert!(*expected == results, "other results than without a failure");
-    assert!(*residual == bits(state.residual()), "another residual than without a failure");
+    assert!(*residual == bits(&state.residual()), "another residual than without a failure");
     let mut sums = vec![0; ELEMENTS];
     for (.., owned, residual) in never_failed.iter().take(ranks as usize - 1) {
         sums[owned.clone()].iter_mut().zip(residual).for_each(|(sum, owed)| *sum = *owed);
     }
-    let is_owed = !codec.has_feedback() || sums[state.owned()] == bits(state.owner_residual());
+    let is_owed = !codec.has_feedback() || sums[state.owned()] == bits(&state.owner_residual());
     assert!(is_owed, "another residual of sums");
     let mut checksum = 0u64;
     for number in 0..3 {

@@ -46,10 +46,10 @@ pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
                         size += f64::from(result[index]).abs();
                     }
                 }
-                for (left, owed) in left.iter_mut().zip(state.residual()) {
+                for (left, owed) in left.iter_mut().zip(&*state.residual()) {
                     *left -= f64::from(*owed);
                 }
-                for (index, owed) in state.owned().zip(state.owner_residual()) {
+                for (index, owed) in state.owned().zip(&*state.owner_residual()) {
                     if let Some(left) = left.get_mut(index) {
                         *left -= f64::from(*owed);
                     }
@@ -124,7 +124,7 @@ pub fn a_rank_that_does_not_come(backend: &dyn Backend) {
         let codec = codec_by_name("sign").unwrap();
         let mut state = state(comm, &codec, 100_000);
         call(comm, &mut state, 0).unwrap();
-        let before = bits(state.residual());
+        let before = bits(&state.residual());
         if comm.group().rank() == 1 {
             waited.wait();
         }
@@ -133,7 +133,7 @@ pub fn a_rank_that_does_not_come(backend: &dyn Backend) {
         if comm.group().rank() != 1 {
             waited.wait();
         }
-        assert_eq!((bits(state.residual()), state.calls()), (before, 1));
+        assert_eq!((bits(&state.residual()), state.calls()), (before, 1));
         result.unwrap_err()
     });
     for error in errors {
@@ -154,7 +154,7 @@ pub fn panics_of_a_codec(backend: &dyn Backend) {
             let mut state = state(comm, &codec, 5000);
             if is_fragile {
                 assert!(catch_unwind(AssertUnwindSafe(|| call(comm, &mut state, 0))).is_err());
-                assert_eq!((state.calls(), state.residual()), (0, &[0.0; 5000][..]));
+                assert_eq!((state.calls(), &*state.residual()), (0, &[0.0; 5000][..]));
                 return comm.barrier().unwrap_err();
             }
             call(comm, &mut state, 0).unwrap_err()
@@ -214,11 +214,11 @@ pub fn options_of_a_call(backend: &dyn Backend) {
         for codec in all_codecs() {
             let mut state = state(comm, &codec, 3000);
             let expected = call(comm, &mut state, 0).unwrap();
-            let before = bits(state.residual());
+            let before = bits(&state.residual());
             let unknown = comm.with(CallOptions::new().algorithm("no such"));
             let error = call(&unknown, &mut state, 1).unwrap_err();
             assert!(error.is_before_start(), "{error}");
-            assert_eq!((bits(state.residual()), state.calls()), (before, 1));
+            assert_eq!((bits(&state.residual()), state.calls()), (before, 1));
             state.reset().unwrap();
             let options = CallOptions::new().label("gradients").timeout(Duration::from_secs(30));
             // A barrier comes first where a scale is measured, and has no direct algorithm.

@@ -44,7 +44,7 @@ use world::World;
 pub use crate::options::EngineOptions;
 pub use links::InProcessLinks;
 pub use pipe::PipeLink;
-pub use run::{run, run_of, run_with};
+pub use run::{run, run_of, run_on_hosts, run_with};
 
 /// What a rank of an in-process world makes groups with, besides its communicator.
 pub struct Groups {
@@ -101,7 +101,7 @@ pub fn world_of_groups<L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<(Arc<EngineCommunicator<L>>, Groups)> {
     let options = configured(options);
-    let (world, communicators) = world_and_communicators(ranks, &options, wrap);
+    let (world, communicators) = world_and_communicators(on_one_host(ranks), &options, wrap);
     let groups = |rank| Groups {
         world: world.clone(),
         job: Group::world(rank, ranks),
@@ -143,7 +143,11 @@ pub fn world_of<L: Links + 'static>(
     options: &EngineOptions,
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> Vec<Arc<EngineCommunicator<L>>> {
-    world_and_communicators(ranks, &configured(options), wrap).1
+    world_and_communicators(on_one_host(ranks), &configured(options), wrap).1
+}
+
+fn on_one_host(ranks: u32) -> Arc<[u32]> {
+    vec![0; ranks as usize].into()
 }
 
 /// The options of ranks that have no threads yet, so that they cannot prove algorithms together.
@@ -160,15 +164,16 @@ fn options_for(ranks: u32) -> EngineOptions {
 }
 
 fn world_and_communicators<L: Links + 'static>(
-    ranks: u32,
+    hosts: Arc<[u32]>,
     options: &EngineOptions,
     wrap: impl Fn(u32, InProcessLinks) -> L,
 ) -> (Arc<World>, Vec<Arc<EngineCommunicator<L>>>) {
     let world = Arc::<World>::default();
-    let key = RoomKey { origin: Origin::Whole, members: GroupRank::all(ranks).collect() };
+    let key = RoomKey { origin: Origin::Whole, members: GroupRank::all(hosts.len() as u32).collect() };
     let make = |rank| {
-        control::communicator(&world, &key, Group::world(rank, ranks), options, |links| wrap(rank, links))
+        let group = Group::world_on(rank, hosts.clone());
+        control::communicator(&world, &key, group, options, |links| wrap(rank, links))
     };
-    let communicators = (0..ranks).map(make).collect();
+    let communicators = (0..hosts.len() as u32).map(make).collect();
     (world, communicators)
 }

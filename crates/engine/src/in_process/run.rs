@@ -106,7 +106,32 @@ pub fn run_of<R: Send, L: Links + 'static>(
     wrap: impl Fn(u32, InProcessLinks) -> L,
     body: impl Fn(Arc<dyn Communicator>) -> R + Sync,
 ) -> Vec<R> {
-    let (world, communicators) = world_and_communicators(ranks, options, wrap);
+    run_on_hosts(&vec![0; ranks as usize], options, wrap, body)
+}
+
+/// [`run_of`] with rank r on the host of number `hosts[r]`, for what depends on hosts: the choice of algorithms, and
+/// calls in two levels. All ranks are threads of this process nevertheless.
+///
+/// ```
+/// use unisono_communicator::Communicator;
+/// use unisono_engine::in_process::{self, EngineOptions};
+///
+/// let hosts = in_process::run_on_hosts(&[0, 0, 1, 1], &EngineOptions::default(), |_, links| links, |comm| {
+///     comm.group().hosts()[comm.group().rank() as usize]
+/// });
+/// assert_eq!(hosts, [0, 0, 1, 1]);
+/// ```
+///
+/// # Panics
+/// As [`run_with`].
+pub fn run_on_hosts<R: Send, L: Links + 'static>(
+    hosts: &[u32],
+    options: &EngineOptions,
+    wrap: impl Fn(u32, InProcessLinks) -> L,
+    body: impl Fn(Arc<dyn Communicator>) -> R + Sync,
+) -> Vec<R> {
+    let ranks = hosts.len() as u32;
+    let (world, communicators) = world_and_communicators(hosts.into(), options, wrap);
     let (world, body) = (&world, &body);
     let ended: Vec<Result<R, Panic>> = std::thread::scope(|scope| {
         let start = |(rank, communicator)| start(scope, world, rank, communicator, &options.register, body);

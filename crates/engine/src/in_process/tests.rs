@@ -25,7 +25,7 @@ fn watched(body: impl FnOnce() + Send + 'static) {
 /// One world in which rank 2 of 3 may go early, and the others go on without it.
 fn cycle(way: usize) -> Weak<World> {
     let options = EngineOptions { timeout: Duration::from_secs(60), ..options_for(3) };
-    let (world, communicators) = world_and_communicators(3, &options, |_, links| links);
+    let (world, communicators) = world_and_communicators(vec![0; 3].into(), &options, |_, links| links);
     let have_copies = Barrier::new(3);
     let body = |comm: Arc<InProcessCommunicator>| {
         let copy = comm.duplicate().expect("duplicate");

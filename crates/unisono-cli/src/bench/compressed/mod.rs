@@ -154,7 +154,7 @@ impl Subject {
         let peak_bytes = watch.peak_bytes();
         if let Some(dump) = dump {
             dumped(dump.buffer(rank, "out", bytemuck::cast_slice(&self.vector)))?;
-            dumped(dump.buffer(rank, "residual", bytemuck::cast_slice(self.state.residual())))?;
+            dumped(dump.buffer(rank, "residual", bytemuck::cast_slice(&self.state.residual())))?;
         }
         let judgement = self.verification(comm, seed).after_one_call()?;
         Ok((Checked { wrong: judgement.wrong, algorithm: self.codec.name(), peak_bytes }, judgement))
