@@ -9,6 +9,7 @@
 //! processor.
 //!
 //! ```no_run
+//! use std::sync::Arc;
 //! use unisono_communicator::{ReduceOp, Solo};
 //! use unisono_compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
 //! use unisono_compression_cuda::{CudaKernels, CudaOptions};
@@ -16,7 +17,7 @@
 //! let comm = Solo::new();
 //! let card = CudaKernels::open(&CudaOptions::default())?;
 //! let mut gradients = card.allocate(1 << 20)?;
-//! let mut state = CompressionState::on(card, &comm, SignL1::default(), 1 << 20)?;
+//! let mut state = CompressionState::on(&comm, card, Arc::new(SignL1::default()), 1 << 20)?;
 //! comm.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
