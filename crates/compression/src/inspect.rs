@@ -50,12 +50,12 @@ impl CompressionState {
         let residual = self.residual();
         let mut scale = 0.0;
         if codec.measures() {
-            let feedback = Feedback { old: Buffer::of(&*residual), new: BufferMut::of(&mut owed) };
+            let feedback = Feedback { old: Buffer::of(&residual), new: BufferMut::of(&mut owed) };
             scale = codec.scale(codec.measure(&kernels, Buffer::of(input), feedback)?, length);
         }
         let context = EncodeContext { key: random_key(self.members.own as u64, self.calls), first: 0, scale };
         let new = BufferMut::of(&mut owed);
-        let feedback = codec.has_feedback().then(|| Feedback { old: Buffer::of(&*residual), new });
+        let feedback = codec.has_feedback().then(|| Feedback { old: Buffer::of(&residual), new });
         let mut part = zeroed::<u32>(codec.encoded_words(length))?;
         let bad = codec.encode(&kernels, Buffer::of(input), feedback, context, BufferMut::of(&mut part))?;
         match bad {

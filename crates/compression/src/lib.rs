@@ -28,6 +28,7 @@
 
 mod auto;
 mod checkpoint;
+mod choices;
 mod codec;
 mod codecs;
 mod collectives;
@@ -50,10 +51,11 @@ mod residuals;
 mod route;
 mod size;
 mod state;
+mod summed;
 mod wire;
 mod work;
 
-pub use codec::{CODECS, Codec, EncodeContext, TAG_BYTES_MAX, codec_by_name};
+pub use codec::{CODECS, Codec, EncodeContext, Summable, TAG_BYTES_MAX, codec_by_name};
 pub use codecs::{
     Bf16, BitOrder, INT_BLOCK_DEFAULT, INT_BLOCK_MAX, Int4, Int8, IntOptions, SIGN_BLOCK_DEFAULT,
     SIGN_BLOCK_MAX, SignL1, SignRms,
