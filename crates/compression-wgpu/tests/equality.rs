@@ -86,12 +86,17 @@ fn together(device: &WgpuKernels, parts: &[Vec<u32>]) -> (WgpuMemory, Vec<std::o
     (device.to_read(words).unwrap(), places)
 }
 
-/// Once for each short length and some longer ones, with the mixes in turn.
+/// Once for each short length and some longer ones, with the mixes in turn. The longer ones also on a device whose
+/// limits divide them into several dispatches of few workgroups.
 fn for_all(seed: u64, check: impl Fn(&WgpuKernels, &mut Random, Mix, usize)) {
-    let Some(device) = support::device() else { return };
+    let (Some(device), Some(small)) = (support::device(), support::small_device()) else { return };
     let mut random = Random::new(seed);
     for (number, count) in lengths(&mut random).into_iter().enumerate() {
-        check(device, &mut random, MIXES[number % MIXES.len()], count);
+        let mix = MIXES[number % MIXES.len()];
+        check(device, &mut random, mix, count);
+        if count > 1024 {
+            check(small, &mut random, mix, count);
+        }
     }
 }
 
