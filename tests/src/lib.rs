@@ -12,8 +12,11 @@
 pub mod backend;
 pub mod case;
 pub mod compressed;
+pub mod cuda;
 pub mod double;
+pub mod kernels_suite;
 mod late;
+pub mod require;
 pub mod sample;
 mod skip;
 pub mod suite;

@@ -14,8 +14,8 @@ impl<D: KernelDevice> CompressionState<D> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a state that has been called with, and when `comm` is not its communicator;
-    /// [`Error::Unsupported`] for a codec whose codes cannot be summed by that route; [`Error::System`] when there is no
-    /// memory.
+    /// [`Error::Unsupported`] for a codec whose codes cannot be summed by that route; [`Error::System`] when there is
+    /// no memory.
     pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
         let group = comm.group();
         self.check_is_new()?;

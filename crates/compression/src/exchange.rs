@@ -198,8 +198,8 @@ fn finish<D: KernelDevice>(
     Ok(fault)
 }
 
-/// When vectors were summed before they were encoded, or their magnitudes were, nobody knows more than that something is
-/// not finite. All ranks have the same fault, and tell each other whose element it is.
+/// When vectors were summed before they were encoded, or their magnitudes were, nobody knows more than that something
+/// is not finite. All ranks have the same fault, and tell each other whose element it is.
 fn culprit<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &Rank<'_, D>,

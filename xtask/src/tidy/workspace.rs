@@ -18,7 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The engine is there for its tests.
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
     // Its tests make worlds, and use the inputs of the kernels' tests.
-    ("unisono-compression-wgpu", &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, "unisono-tests"]),
+    ("unisono-compression-wgpu", &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
+    ("unisono-cuda", &[COMMUNICATOR, TESTS]),
+    ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION]),
     ("unisono-cli", LIBRARIES),
@@ -36,6 +38,8 @@ const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
+const CUDA: &str = "unisono-cuda";
+const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
 const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, "unisono"];
 

@@ -1,0 +1,152 @@
+//! One card with the kernels loaded, and the stream that they run on.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use unisono_communicator::Result;
+use unisono_compression::KernelDevice;
+use unisono_cuda::{Context, Driver, Function, Memory, Stream};
+
+use crate::code::{KERNELS, KernelCode};
+use crate::memory::{CudaMemory, Pool};
+
+/// How a card is opened.
+#[derive(Clone, Debug, Default)]
+pub struct CudaOptions {
+    /// The driver's library; the system's, else.
+    pub driver: Option<PathBuf>,
+    /// The number of the card, as the driver counts.
+    pub device: u32,
+    /// Where the kernels come from.
+    pub code: KernelCode,
+}
+
+/// The kernels of one card, on a stream of their own. Clones share the stream; ranks of one process that are to run
+/// side by side open their own.
+///
+/// Calls that encode, and those that write what a user reads, return when the card is done, so that what goes wrong
+/// there is their error. The stream waits for earlier work on the legacy default stream, and later work there waits for
+/// it; work on streams that do not block must be ordered by the caller.
+#[derive(Clone)]
+pub struct CudaKernels(pub(crate) Arc<Card>);
+
+pub(crate) struct Card {
+    pub(crate) context: Context,
+    pub(crate) stream: Stream,
+    /// In the order of [`KERNELS`].
+    pub(crate) functions: Vec<Function>,
+    scratch: Mutex<Scratch>,
+    pub(crate) pool: Pool,
+}
+
+/// What launches of one stream write beside their results, one call after the other.
+pub(crate) struct Scratch {
+    /// The first block that cannot be encoded: one word.
+    pub(crate) first_bad: Memory,
+    /// The addresses of parts.
+    pub(crate) parts: Memory,
+    /// The sums of squares and the shifts of tiles.
+    pub(crate) squares: Memory,
+}
+
+impl Scratch {
+    /// At least so many bytes. What was there is lost.
+    pub(crate) fn grown<'a>(
+        context: &Context,
+        memory: &'a mut Memory,
+        bytes: usize,
+    ) -> Result<&'a mut Memory> {
+        if memory.bytes() < bytes {
+            *memory = context.allocate(bytes.next_power_of_two())?;
+        }
+        Ok(memory)
+    }
+}
+
+impl fmt::Debug for CudaKernels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaKernels({:?})", self.0.context)
+    }
+}
+
+impl CudaKernels {
+    /// Opens a card.
+    ///
+    /// # Errors
+    /// [`LibraryMissing`](unisono_communicator::Error::LibraryMissing) without a driver or NVRTC, and when one of them
+    /// is too old or lacks a function; [`Unsupported`](unisono_communicator::Error::Unsupported) when the kernels were
+    /// compiled for other cards; [`InvalidArgument`](unisono_communicator::Error::InvalidArgument) for a card that
+    /// there is not; [`Vendor`](unisono_communicator::Error::Vendor) when a function of the driver fails.
+    pub fn open(options: &CudaOptions) -> Result<CudaKernels> {
+        let driver = Driver::open(options.driver.as_deref())?;
+        let context = driver.context(options.device)?;
+        let code = options.code.of(&driver, context.capability())?;
+        let module = context.load(&code)?;
+        let functions = KERNELS.iter().map(|name| module.function(name)).collect::<Result<_>>()?;
+        let empty = || context.allocate(0);
+        let scratch = Scratch { first_bad: context.allocate(4)?, parts: empty()?, squares: empty()? };
+        let (stream, pool) = (context.stream()?, Pool::default());
+        Ok(CudaKernels(Arc::new(Card { context, stream, functions, scratch: Mutex::new(scratch), pool })))
+    }
+
+    /// The card.
+    pub fn context(&self) -> &Context {
+        &self.0.context
+    }
+}
+
+impl Card {
+    /// For one call.
+    pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
+        // What a call that panicked has left there is written before it is read.
+        self.scratch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl KernelDevice for CudaKernels {
+    type Memory = CudaMemory;
+
+    fn allocate(&self, words: usize) -> Result<CudaMemory> {
+        let mut memory = self.0.context.allocate(words * size_of::<u32>())?;
+        memory.fill(0, 0, words, &self.0.stream)?;
+        Ok(CudaMemory::new(self.0.clone(), memory, words))
+    }
+
+    fn read(&self, from: &CudaMemory, at: usize, to: &mut [u32]) -> Result<()> {
+        from.memory().read(at * size_of::<u32>(), bytemuck::cast_slice_mut(to), &self.0.stream)
+    }
+
+    fn write(&self, from: &[u32], to: &mut CudaMemory, at: usize) -> Result<()> {
+        to.memory_mut().write(at * size_of::<u32>(), bytemuck::cast_slice(from), &self.0.stream)
+    }
+
+    fn copy(&self, from: &CudaMemory, at: usize, to: &mut CudaMemory, range: Range<usize>) -> Result<()> {
+        let bytes = |words: usize| words * size_of::<u32>();
+        let range_from = bytes(at)..bytes(at + range.len());
+        to.memory_mut().copy(bytes(range.start), from.memory(), range_from, &self.0.stream)
+    }
+
+    fn to_write(&self, message: Vec<u32>) -> Result<CudaMemory> {
+        CudaMemory::of_message(self.0.clone(), message)
+    }
+
+    fn written(&self, mut memory: CudaMemory) -> Result<Vec<u32>> {
+        let mut message = memory.take_message();
+        self.read(&memory, 0, &mut message)?;
+        Ok(message)
+    }
+
+    fn to_read(&self, message: Vec<u32>) -> Result<CudaMemory> {
+        let mut memory = CudaMemory::of_message(self.0.clone(), message)?;
+        let message = memory.take_message();
+        self.write(&message, &mut memory, 0)?;
+        memory.put_message(message);
+        Ok(memory)
+    }
+
+    fn was_read(&self, mut memory: CudaMemory) -> Vec<u32> {
+        memory.take_message()
+    }
+}

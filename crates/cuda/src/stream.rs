@@ -1,0 +1,188 @@
+//! The order of work on a device, and the time that it takes.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use unisono_communicator::{Error, Result};
+
+use crate::context::Context;
+use crate::driver::Handle;
+use crate::module::Function;
+
+/// Work that is done in the order in which it was enqueued.
+#[derive(Debug)]
+pub struct Stream {
+    context: Context,
+    handle: Handle,
+}
+
+// SAFETY: the driver's functions may be called from any thread, and a stream is not bound to one.
+unsafe impl Send for Stream {}
+// SAFETY: as above; the driver orders calls of several threads.
+unsafe impl Sync for Stream {}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let Ok(_current) = self.context.enter() else { return };
+        // SAFETY: it was created; the driver keeps it until what is under way on it is done.
+        unsafe { (self.context.driver().table.stream_destroy)(self.handle) };
+    }
+}
+
+/// How many threads run a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Blocks, up to 2^31 - 1.
+    pub blocks: u32,
+    /// Threads of a block, up to 1,024.
+    pub threads: u32,
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// A pointer; 0 is null.
+    Address(u64),
+    /// An `unsigned`.
+    Word(u32),
+    /// An `unsigned long long`.
+    Long(u64),
+    /// A `float`.
+    Float(f32),
+}
+
+impl Argument {
+    /// Where its bytes are.
+    fn bytes(&self) -> *mut c_void {
+        match self {
+            Argument::Address(value) | Argument::Long(value) => ptr::from_ref(value).cast_mut().cast(),
+            Argument::Word(value) => ptr::from_ref(value).cast_mut().cast(),
+            Argument::Float(value) => ptr::from_ref(value).cast_mut().cast(),
+        }
+    }
+}
+
+impl Stream {
+    pub(crate) fn new(context: Context) -> Result<Stream> {
+        let mut handle = ptr::null_mut();
+        {
+            let _current = context.enter()?;
+            let driver = context.driver();
+            // CU_STREAM_DEFAULT.
+            // SAFETY: it writes one handle.
+            driver.check("cuStreamCreate", unsafe { (driver.table.stream_create)(&mut handle, 0) })?;
+        }
+        Ok(Stream { context, handle })
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        self.handle
+    }
+
+    /// Returns when all work is done.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], also for work that has failed.
+    pub fn synchronize(&self) -> Result<()> {
+        let (_current, driver) = (self.context.enter()?, self.context.driver());
+        // SAFETY: the stream lives.
+        let code = unsafe { (driver.table.stream_synchronize)(self.handle) };
+        driver.check("cuStreamSynchronize", code)
+    }
+
+    /// Enqueues a kernel, and returns at once.
+    ///
+    /// # Safety
+    /// The arguments must be those of the kernel, in number and types, and what it does with the memory that they point
+    /// to must be valid in the order of this stream.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a kernel of another device; [`Error::Vendor`]. What goes wrong while it runs is
+    /// an error of a later call.
+    pub unsafe fn launch(&self, function: &Function, grid: Grid, arguments: &[Argument]) -> Result<()> {
+        if function.context().ordinal() != self.context.ordinal() {
+            let problem =
+                format!("is loaded on {:?}, the stream is on {:?}", function.context(), self.context);
+            return Err(Error::invalid("function", problem));
+        }
+        let (_current, driver) = (self.context.enter()?, self.context.driver());
+        let mut arguments: Vec<*mut c_void> = arguments.iter().map(Argument::bytes).collect();
+        // SAFETY: the arguments are the kernel's, as the caller promises, and are read before the call returns.
+        let code = unsafe {
+            (driver.table.launch_kernel)(
+                function.handle(),
+                grid.blocks,
+                1,
+                1,
+                grid.threads,
+                1,
+                1,
+                0,
+                self.handle,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        driver.check("cuLaunchKernel", code)
+    }
+}
+
+/// A point in a stream.
+#[derive(Debug)]
+pub struct Event {
+    context: Context,
+    handle: Handle,
+}
+
+// SAFETY: the driver's functions may be called from any thread, and an event is not bound to one.
+unsafe impl Send for Event {}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let Ok(_current) = self.context.enter() else { return };
+        // SAFETY: it was created; the driver keeps it as long as it needs it.
+        unsafe { (self.context.driver().table.event_destroy)(self.handle) };
+    }
+}
+
+impl Event {
+    pub(crate) fn new(context: Context) -> Result<Event> {
+        let mut handle = ptr::null_mut();
+        {
+            let _current = context.enter()?;
+            let driver = context.driver();
+            // CU_EVENT_DEFAULT, which notes the time.
+            // SAFETY: it writes one handle.
+            driver.check("cuEventCreate", unsafe { (driver.table.event_create)(&mut handle, 0) })?;
+        }
+        Ok(Event { context, handle })
+    }
+
+    /// Notes the time when the work before it on the stream is done.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`].
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        let (_current, driver) = (self.context.enter()?, self.context.driver());
+        // SAFETY: both live.
+        driver.check("cuEventRecord", unsafe { (driver.table.event_record)(self.handle, stream.handle()) })
+    }
+
+    /// Milliseconds from `start` to this event; waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], also for work that has failed, and for events that were not recorded.
+    pub fn elapsed_ms(&self, start: &Event) -> Result<f32> {
+        let (_current, driver) = (self.context.enter()?, self.context.driver());
+        // SAFETY: the event lives.
+        let code = unsafe { (driver.table.event_synchronize)(self.handle) };
+        driver.check("cuEventSynchronize", code)?;
+        let mut milliseconds = 0.0;
+        // SAFETY: it writes one number; both events live.
+        let code = unsafe { (driver.table.event_elapsed_time)(&mut milliseconds, start.handle, self.handle) };
+        driver.check("cuEventElapsedTime", code)?;
+        Ok(milliseconds)
+    }
+}

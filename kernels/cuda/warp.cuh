@@ -1,0 +1,74 @@
+// What the threads of a warp do together. Each warp works alone: kernels have no barrier and no shared memory.
+#pragma once
+
+#include "format.cuh"
+
+constexpr u32 WARP = 32;
+constexpr u32 ALL = 0xffffffff;
+// Threads of a block: the host launches this many.
+constexpr u32 THREADS = 128;
+// What no block of elements has as its number.
+constexpr u32 NO_BLOCK = 0xffffffff;
+
+// A kernel whose blocks have THREADS threads. The host's compiler has its own.
+#ifndef KERNEL
+#define KERNEL extern "C" __global__ void __launch_bounds__(THREADS)
+#endif
+
+// The number of this thread in its warp.
+__device__ inline u32 lane() {
+    return threadIdx.x % WARP;
+}
+
+// The number of this warp in the grid.
+__device__ inline u32 warp_number() {
+    return blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
+}
+
+__device__ inline u32 largest_of_warp(u32 value) {
+    for (u32 width = WARP / 2; width > 0; width /= 2) {
+        value = max(value, __shfl_xor_sync(ALL, value, width));
+    }
+    return value;
+}
+
+// The sum of 64 lanes, of which each thread has the one of its number and the one 32 further on: halves are added until
+// one is left.
+__device__ inline float tree(float low, float high) {
+    float sum = low + high;
+    for (u32 width = WARP / 2; width > 0; width /= 2) {
+        sum += __shfl_down_sync(ALL, sum, width);
+    }
+    return __shfl_sync(ALL, sum, 0);
+}
+
+// The transpose of the matrix of bits whose row is a thread's word: bit i of thread t becomes bit t of thread i.
+__device__ inline u32 transpose(u32 word) {
+    u32 mask = 0x0000ffff;
+    for (u32 width = WARP / 2; width > 0; width /= 2) {
+        u32 other = __shfl_xor_sync(ALL, word, width);
+        word = lane() & width ? (other >> width & mask) | (word & ~mask) : (word & mask) | (other & mask) << width;
+        mask ^= mask << width / 2;
+    }
+    return word;
+}
+
+// Notes that a block cannot be encoded; the first one counts.
+__device__ inline void note_bad(u32* first_bad, u32 block) {
+    if (lane() == 0) {
+        atomicMin(first_bad, block);
+    }
+}
+
+// The elements of one of the units that warps take: blocks or tiles.
+struct Span {
+    u64 start;
+    u32 count;
+
+    // Of unit `number`; none behind the last one.
+    __device__ Span(u32 number, u32 unit, u64 elements) : start((u64)number * unit), count(0) {
+        if (start < elements) {
+            count = elements - start < unit ? (u32)(elements - start) : unit;
+        }
+    }
+};

@@ -1,0 +1,139 @@
+//! The test double of the CUDA driver (`kernels/cuda/host`), built by g++ when a test needs it, and NVRTC from its
+//! wheel.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::require::skip;
+
+/// What the compiler is told: arithmetic as IEEE has it, one rounding for each operation.
+const OPTIONS: [&str; 10] = [
+    "-std=c++17",
+    "-O1",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fPIC",
+    "-shared",
+    "-fvisibility=hidden",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-Werror",
+];
+
+/// Code that the double loads in place of a cubin.
+pub const DOUBLE_CODE: &[u8] = b"test double";
+
+fn repository() -> &'static Path {
+    // INVARIANT: this package is one folder below.
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the repository")
+}
+
+/// The folder of what is built, as `target/debug`.
+fn build_folder() -> PathBuf {
+    let program = std::env::current_exe().expect("the path of this program");
+    let folder = program.ancestors().nth(2).expect("a test is in deps, in the folder of its profile");
+    folder.to_owned()
+}
+
+/// The double's library, built once for each version of its sources. `None`, after [`skip`], without g++.
+///
+/// # Panics
+/// When the kernels do not compile.
+pub fn driver_double() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let built = BUILT.get_or_init(|| match Command::new("g++").arg("--version").output() {
+        Ok(output) if output.status.success() => Some(build_double()),
+        Ok(output) => {
+            skip("g++", &format!("g++ --version: {}", output.status));
+            None
+        }
+        Err(error) => {
+            skip("g++", &error.to_string());
+            None
+        }
+    });
+    built.as_deref()
+}
+
+fn build_double() -> PathBuf {
+    let sources = repository().join("kernels/cuda");
+    let mut hasher = DefaultHasher::new();
+    OPTIONS.hash(&mut hasher);
+    for folder in [sources.clone(), sources.join("host")] {
+        let mut files: Vec<PathBuf> = fs::read_dir(&folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.is_file())
+            .collect();
+        files.sort();
+        files.iter().for_each(|file| fs::read(file).unwrap().hash(&mut hasher));
+    }
+    let folder = build_folder().join("cuda-double").join(format!("{:016x}", hasher.finish()));
+    let library = folder.join("libcuda-double.so");
+    if library.exists() {
+        return library;
+    }
+    fs::create_dir_all(&folder).unwrap();
+    // Several test programs may build it at once: each its own file, and the last one stays.
+    let own = folder.join(format!("{}.so", std::process::id()));
+    let output =
+        Command::new("g++").args(OPTIONS).arg("-o").arg(&own).arg(sources.join("host/double.cpp")).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "g++ {OPTIONS:?}: {}", String::from_utf8_lossy(&output.stderr));
+    fs::rename(&own, &library).unwrap();
+    library
+}
+
+/// A copy of the double that fails as `requests` say (`kernels/cuda/host/double.cpp`), such as `memory=4096`. Copies of
+/// one name are one library in a process, so tests that count on what it has done take names of their own: `.` and a
+/// word that is no request may follow.
+///
+/// # Panics
+/// When files cannot be written.
+pub fn failing_double(requests: &str) -> Option<PathBuf> {
+    let double = driver_double()?;
+    let copy = double.with_file_name(format!("{}-double.{requests}.so", std::process::id()));
+    fs::copy(double, &copy).unwrap();
+    Some(copy)
+}
+
+/// A copy of the double whose symbol of this name has another one.
+///
+/// # Panics
+/// When files cannot be written, or it has no such symbol.
+pub fn double_without(symbol: &str) -> Option<PathBuf> {
+    let double = driver_double()?;
+    let mut bytes = fs::read(double).unwrap();
+    let name = format!("\0{symbol}\0");
+    let at =
+        bytes.windows(name.len()).position(|window| window == name.as_bytes()).expect("the symbol's name");
+    bytes[at + 1] = b'x';
+    let copy = double.with_file_name(format!("{}-double.without-{symbol}.so", std::process::id()));
+    fs::write(&copy, bytes).unwrap();
+    Some(copy)
+}
+
+/// A file of the wheels that `cargo xtask fetch-vendor nvrtc` has unpacked. `None`, after [`skip`], without them.
+pub fn nvrtc_file(name: &str) -> Option<PathBuf> {
+    let folder = repository().join("target/vendor/nvrtc");
+    let found = find(&folder, name);
+    if found.is_none() {
+        skip("nvrtc", &format!("no {name} in {}: cargo xtask fetch-vendor nvrtc", folder.display()));
+    }
+    found
+}
+
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let entries: Vec<PathBuf> =
+        fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let is_it = |path: &PathBuf| path.file_name().is_some_and(|own| own == name);
+    entries
+        .iter()
+        .find(|path| is_it(path))
+        .cloned()
+        .or_else(|| entries.iter().find_map(|path| find(path, name)))
+}

@@ -1,0 +1,12 @@
+//! What a test needs of its machine beyond a Rust toolchain.
+
+/// Says that a test is left out for want of `name`, which is a failure where `UNISONO_REQUIRE` lists it.
+///
+/// # Panics
+/// Where it is required.
+#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
+pub fn skip(name: &str, reason: &str) {
+    let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
+    assert!(!required.split(',').any(|one| one == name), "{name}: {reason}");
+    eprintln!("SKIP {name}: {reason}");
+}
