@@ -103,7 +103,14 @@ fn summed_codes_give_the_bits_of_the_host() {
             _ => Arc::new(Int8::new(options).unwrap()),
         };
         for hosts in [&[0][..], &[0, 1], &[0, 1, 2]] {
-            let plan = Plan { hosts, codec: &codec, route: Route::SummedCodes, loco: None, elements: 3001, calls: 3 };
+            let plan = Plan {
+                hosts,
+                codec: &codec,
+                route: Route::SummedCodes,
+                loco: None,
+                elements: 3001,
+                calls: 3,
+            };
             plan.check(device);
         }
     }
