@@ -30,6 +30,7 @@ pub(crate) struct Numbers {
     pub(crate) codes_at: u32,
     pub(crate) first_block: u32,
     pub(crate) width: u32,
+    pub(crate) codes_shift: u32,
     pub(crate) is_symmetric: u32,
     pub(crate) inverse_steps: f32,
     pub(crate) scale_end: u32,
