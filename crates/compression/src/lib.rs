@@ -69,6 +69,6 @@ pub use rebind::Rebound;
 pub use residuals::LoCo;
 pub use route::Route;
 pub use secondary_copy::SecondaryCopy;
-pub use size::{residual_bytes, wire_bytes};
+pub use size::{NetworkBytes, network_bytes, residual_bytes, wire_bytes};
 pub use state::CompressionState;
 pub use work::CompressedWork;

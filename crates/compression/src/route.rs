@@ -70,6 +70,11 @@ impl Teams {
         Teams { teams, places }
     }
 
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.teams.len()
+    }
+
     /// Whether there is a team of several ranks.
     pub(crate) fn has_members(&self) -> bool {
         self.teams.len() < self.places.len()

@@ -334,6 +334,20 @@ impl<D: KernelDevice> CompressionState<D> {
         self.layout.share(self.members.own)
     }
 
+    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in two
+    /// levels its part of what its host has.
+    pub fn encoded(&self) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for owner in self.layout.teams.owners(self.members.own) {
+            let share = self.layout.share(owner);
+            match ranges.last_mut().filter(|last| last.end == share.start) {
+                Some(last) => last.end = share.end,
+                None => ranges.push(share),
+            }
+        }
+        ranges
+    }
+
     /// Memory of the residuals, in bytes.
     pub fn bytes(&self) -> usize {
         self.worker.bytes() + self.owner.bytes()
