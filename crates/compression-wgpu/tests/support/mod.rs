@@ -13,7 +13,7 @@ pub(crate) fn open(limits: Option<wgpu::Limits>) -> Option<WgpuKernels> {
     match WgpuKernels::open(&OpenOptions { adapter: AdapterChoice::Software, limits }) {
         Ok(kernels) => Some(kernels),
         Err(error @ Error::LibraryMissing { .. }) => {
-            unisono_tests::skip("wgpu", &error.to_string());
+            unisono_tests::require::skip("wgpu", &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -24,4 +24,20 @@ pub(crate) fn open(limits: Option<wgpu::Limits>) -> Option<WgpuKernels> {
 pub(crate) fn device() -> Option<&'static WgpuKernels> {
     static DEVICE: OnceLock<Option<WgpuKernels>> = OnceLock::new();
     DEVICE.get_or_init(|| open(None)).as_ref()
+}
+
+/// One whose bindings hold little more than the largest block of as many parts as tests have, and whose
+/// dispatches have three workgroups.
+pub(crate) fn small_device() -> Option<&'static WgpuKernels> {
+    static DEVICE: OnceLock<Option<WgpuKernels>> = OnceLock::new();
+    let open_small = || {
+        let limits = wgpu::Limits {
+            max_storage_buffer_binding_size: 37 << 10,
+            max_compute_workgroups_per_dimension: 3,
+            min_storage_buffer_offset_alignment: 256,
+            ..device()?.device().limits()
+        };
+        open(Some(limits))
+    };
+    DEVICE.get_or_init(open_small).as_ref()
 }
