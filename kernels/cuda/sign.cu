@@ -48,9 +48,9 @@ __device__ inline void encode_block(const SignsOut& to, float* fresh, u32 number
     }
     if (lane() == 0) {
         to.out[number] = bits_of(scale);
-    }
-    if (!is_finite(scale)) {
-        note_bad(to.first_bad, number);
+        if (!is_finite(scale)) {
+            atomicMin(to.first_bad, number);
+        }
     }
 }
 
