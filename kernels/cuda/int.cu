@@ -54,13 +54,9 @@ struct IntParts {
     // Words before the codes.
     u32 scales;
 
-    // The sums of the quads of this thread, of the run at `run` of block `number`, which has `span`. Codes behind the
-    // last element are not trusted to be zero.
-    __device__ void sum(const Team& team, Quad (&quads)[QUADS], Span span, u32 run) const {
-#pragma unroll
-        for (u32 i = 0; i < QUADS; i++) {
-            quads[i] = Quad::zero();
-        }
+    // The sum of the run at `start` of the block of this team; zeros behind the last element.
+    __device__ void sum(const Team& team, Run& run, Span span, u32 start) const {
+        run.clear();
         if (span.count == 0) {
             return;
         }
@@ -69,25 +65,26 @@ struct IntParts {
             const u32* part = parts[rank];
             IntScale scale = IntScale::load(format, part, team.number);
             u32 packed[QUADS];
-            load_codes(team, packed, part, span, run);
+            load_codes(team, packed, part, span, start);
 #pragma unroll
             for (u32 i = 0; i < QUADS; i++) {
                 int codes[4];
                 unpack(format, packed[i], codes);
                 for (u32 j = 0; j < 4; j++) {
-                    float sum = flush(quads[i].values[j] + scale.value(format, codes[j]));
-                    quads[i].values[j] = team.quad_at(run, i) + j < span.count ? sum : 0.0f;
+                    float& sum = run.quads[i].values[j];
+                    sum = flush(sum + scale.value(format, codes[j]));
                 }
             }
         }
+        run.cut(team, start, span.count);
     }
 
-    // The packed codes of the quads of this thread; zeros behind the last element.
-    __device__ void load_codes(const Team& team, u32 (&packed)[QUADS], const u32* part, Span span, u32 run) const {
+    // The packed codes of the run at `start`; zeros behind the last word.
+    __device__ void load_codes(const Team& team, u32 (&packed)[QUADS], const u32* part, Span span, u32 start) const {
         const u32* codes = codes_from(part, span.start);
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            u32 at = team.quad_at(run, i);
+            u32 at = team.quad_at(start, i);
             packed[i] = at < span.count ? packed_codes(format, codes, at) : 0;
         }
     }
@@ -107,12 +104,15 @@ struct Range {
         return {0, float_of(EXPONENT), -float_of(EXPONENT)};
     }
 
-    __device__ void add(bool symmetric, const Quad& quad, u32 at, u32 count) {
-        for (u32 i = 0; i < 4; i++) {
-            largest = ::max(largest, magnitude(quad.values[i]));
-            if (!symmetric && at + i < count) {
-                min = fminf(min, quad.values[i]);
-                max = fmaxf(max, quad.values[i]);
+    // Of a run at `start`.
+    __device__ void add(bool symmetric, const Team& team, const Run& run, u32 start, u32 count) {
+#pragma unroll
+        for (u32 i = 0; i < 4 * QUADS; i++) {
+            float value = run.quads[i / 4].values[i % 4];
+            largest = ::max(largest, magnitude(value));
+            if (!symmetric && team.quad_at(start, i / 4) + i % 4 < count) {
+                min = fminf(min, value);
+                max = fmaxf(max, value);
             }
         }
     }
@@ -139,54 +139,61 @@ struct Range {
 struct IntOut {
     u32* out;
     float* fresh;
-    u64 elements;
     u32 block;
     IntFormat format;
+    // Words before the codes.
+    u32 scales;
     Rounding rounding;
     u32* first_bad;
+
+    // Writes the codes of a run, which becomes what they leave out.
+    __device__ void encode(const Team& team, Run& run, IntScale scale, float reciprocal, Span span, u32 start) const {
+        u32* codes_to = out + scales + span.start * format.width / 32;
+        // The last word of 4-bit codes has two quads.
+        u32 end = format.width == 8 ? span.count : (span.count + 7) / 8 * 8;
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            u32 at = team.quad_at(start, i);
+            int codes[4];
+            encode_quad(run.quads[i], scale, reciprocal, span, at, codes);
+            if (at < end) {
+                put_codes(format, codes_to, at, codes);
+            }
+        }
+    }
+
+    __device__ void encode_quad(Quad& quad, IntScale scale, float reciprocal, Span span, u32 at, int (&codes)[4]) const {
+        float steps[4];
+        for (u32 i = 0; i < 4; i++) {
+            float distance = format.symmetric ? quad.values[i] : flush(quad.values[i] - scale.min);
+            // Behind the last element is a zero, whose symmetric code is zero.
+            steps[i] = (format.symmetric || at + i < span.count ? distance : 0.0f) * reciprocal;
+        }
+        round_four(rounding, span.start + at, steps, codes);
+        if (fresh != nullptr) {
+            for (u32 i = 0; i < 4; i++) {
+                quad.values[i] = flush(quad.values[i] - scale.value(format, codes[i]));
+            }
+        }
+    }
+
+    // Writes the scales of the block of a team.
+    __device__ void put_scale(const Team& team, IntScale scale) const {
+        u32* to = out + (u64)team.number * format.scales_per_block();
+        if (team.thread == 0) {
+            to[0] = bits_of(scale.scale);
+        } else if (team.thread == 1 && !format.symmetric) {
+            to[1] = bits_of(scale.min);
+        }
+    }
 };
 
-// The codes of a quad of a block.
-__device__ inline void quad_codes(const IntOut& to, IntScale scale, float reciprocal, const Quad& quad, Span span,
-                                  u32 at, int (&codes)[4]) {
-    float steps[4];
-    for (u32 i = 0; i < 4; i++) {
-        float distance = to.format.symmetric ? quad.values[i] : flush(quad.values[i] - scale.min);
-        steps[i] = distance * reciprocal;
-    }
-    round_four(to.rounding, span.start + at, steps, codes);
-    for (u32 i = 0; i < 4; i++) {
-        // Codes behind the last element are zero.
-        codes[i] = at + i < span.count ? codes[i] : 0;
-    }
-}
-
-// Writes the codes of quad `at` of a block and what they leave out.
-__device__ inline void encode_quad(const IntOut& to, IntScale scale, float reciprocal, const Quad& quad, Span span,
-                                   u32 at, u32* codes_to) {
-    int codes[4];
-    quad_codes(to, scale, reciprocal, quad, span, at, codes);
-    put_codes(to.format, codes_to, at, codes);
-    if (to.fresh != nullptr) {
-        Quad left;
-        for (u32 i = 0; i < 4; i++) {
-            left.values[i] = flush(quad.values[i] - scale.value(to.format, codes[i]));
-        }
-        left.store(to.fresh + span.start, at, span.count);
-    }
-}
-
-// Encodes the block of this team. `load` gives the quads of a run of it, zeros behind the last element; a block that is
-// longer than a run is loaded twice, and the second time it comes from the caches. A team behind the last block does
-// nothing, but for the exchanges in which it takes part.
+// Encodes the block of this team. `load` gives a run of it, zeros behind the last element; a block that is longer than a
+// run is loaded twice, and the second time it comes from the caches. A team behind the last block does nothing, but for
+// the exchanges in which it takes part.
 template <class Load>
 __device__ inline void encode_block(const Team& team, const IntOut& to, Span span, Load load) {
-    u32 per_block = to.format.scales_per_block();
-    u32* scales = to.out + (u64)team.number * per_block;
-    u32* codes = to.out + (to.elements + to.block - 1) / to.block * per_block + span.start * to.format.width / 32;
-    // The last word of 4-bit codes has two quads.
-    u32 end = to.format.width == 8 ? span.count : (span.count + 7) / 8 * 8;
-    Quad quads[QUADS];
+    Run run;
     Range range = Range::none();
     IntScale scale;
     float reciprocal = 0.0f;
@@ -194,17 +201,16 @@ __device__ inline void encode_block(const Team& team, const IntOut& to, Span spa
 #pragma unroll 1
     for (u32 pass = 0; pass < 2; pass++) {
 #pragma unroll 1
-        for (u32 run = 0; run < end; run += team.run()) {
-            if (pass == 0 || end > team.run()) {
-                load(quads, run);
+        for (u32 start = 0; start < span.count; start += team.run()) {
+            if (pass == 0 || span.count > team.run()) {
+                load(run, start);
             }
-#pragma unroll
-            for (u32 i = 0; i < QUADS; i++) {
-                u32 at = team.quad_at(run, i);
-                if (pass == 0) {
-                    range.add(to.format.symmetric, quads[i], at, span.count);
-                } else if (at < end) {
-                    encode_quad(to, scale, reciprocal, quads[i], span, at, codes);
+            if (pass == 0) {
+                range.add(to.format.symmetric, team, run, start, span.count);
+            } else {
+                to.encode(team, run, scale, reciprocal, span, start);
+                if (to.fresh != nullptr) {
+                    run.store(team, to.fresh + span.start, start, span.count);
                 }
             }
         }
@@ -217,86 +223,77 @@ __device__ inline void encode_block(const Team& team, const IntOut& to, Span spa
                 atomicMin(to.first_bad, team.number);
                 return;
             }
-            if (team.thread == 0) {
-                scales[0] = bits_of(scale.scale);
-            } else if (team.thread == 1 && !to.format.symmetric) {
-                scales[1] = bits_of(scale.min);
-            }
+            to.put_scale(team, scale);
             reciprocal = scale.scale == 0.0f ? 0.0f : int_reciprocal(scale.scale);
         }
     }
 }
 
 KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
-                  u32* __restrict__ out, u64 elements, u32 block, u32 width, u32 symmetric, u32 stochastic, u64 key,
-                  u64 first, u32* first_bad) {
+                  u32* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width, u32 symmetric, u32 stochastic,
+                  u64 key, u64 first, u32* first_bad) {
     Team team(block);
     Span span(team.number, block, elements);
-    IntOut to = {out, fresh, elements, block, {width, symmetric}, {stochastic, key, first}, first_bad};
+    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
     const float* from = input + span.start;
     const float* add = old == nullptr ? nullptr : old + span.start;
-    encode_block(team, to, span, [&](Quad(&quads)[QUADS], u32 run) {
-        load_run(team, quads, from, run, span.count);
-        compensate_run(team, quads, add, run, span.count);
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        run.load(team, from, start, span.count);
+        run.compensate(team, add, start, span.count);
     });
 }
 
-// Where the parts of a call are, of so many elements.
-__device__ inline IntParts int_parts(const u32* const* parts, u32 ranks, IntFormat format, u64 elements, u32 block) {
-    return {parts, ranks, format, (u32)((elements + block - 1) / block) * format.scales_per_block()};
-}
-
 KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 width,
-                         u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
+                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
     Team team(block);
     Span span(team.number, block, elements);
-    IntOut to = {out, fresh, elements, block, {width, symmetric}, {stochastic, key, first}, first_bad};
-    IntParts from = int_parts(parts, ranks, to.format, elements, block);
+    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
+    IntParts from = {parts, ranks, to.format, scales};
     const float* add = old == nullptr ? nullptr : old + span.start;
-    encode_block(team, to, span, [&](Quad(&quads)[QUADS], u32 run) {
-        from.sum(team, quads, span, run);
-        compensate_run(team, quads, add, run, span.count);
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        from.sum(team, run, span, start);
+        run.compensate(team, add, start, span.count);
     });
 }
 
 // out = the sum of the parts times `weight`.
 KERNEL int_decode_sum(const u32* const* __restrict__ parts, u32 ranks, float* __restrict__ out, u64 elements, u32 block,
-                      u32 width, u32 symmetric, float weight) {
+                      u32 scales, u32 width, u32 symmetric, float weight) {
     Team team(block);
     Span span(team.number, block, elements);
-    IntParts from = int_parts(parts, ranks, {width, symmetric}, elements, block);
+    IntParts from = {parts, ranks, {width, symmetric}, scales};
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += team.run()) {
-        Quad quads[QUADS];
-        from.sum(team, quads, span, run);
-        store_run(team, quads, weight, out + span.start, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        from.sum(team, run, span, start);
+        run.store_times(weight, team, out + span.start, start, span.count);
     }
 }
 
 // out = what the codes stand for, times `weight`.
-KERNEL int_expand(const u32* __restrict__ part, float* __restrict__ out, u64 elements, u32 block, u32 width,
+KERNEL int_expand(const u32* __restrict__ part, float* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width,
                   u32 symmetric, float weight) {
     Team team(block);
     Span span(team.number, block, elements);
     if (span.count == 0) {
         return;
     }
-    IntParts from = int_parts(nullptr, 1, {width, symmetric}, elements, block);
+    IntParts from = {nullptr, 1, {width, symmetric}, scales};
     IntScale scale = IntScale::load(from.format, part, team.number);
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += team.run()) {
+    for (u32 start = 0; start < span.count; start += team.run()) {
         u32 packed[QUADS];
-        Quad quads[QUADS];
-        from.load_codes(team, packed, part, span, run);
+        Run run;
+        from.load_codes(team, packed, part, span, start);
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
             int codes[4];
             unpack(from.format, packed[i], codes);
             for (u32 j = 0; j < 4; j++) {
-                quads[i].values[j] = scale.value(from.format, codes[j]);
+                run.quads[i].values[j] = scale.value(from.format, codes[j]);
             }
         }
-        store_run(team, quads, weight, out + span.start, run, span.count);
+        run.store_times(weight, team, out + span.start, start, span.count);
     }
 }

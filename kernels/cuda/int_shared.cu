@@ -13,13 +13,17 @@ struct SharedCodes {
         return {words + start * size / 4, size};
     }
 
-    // Writes the codes of a quad; those behind the last element are zero.
+    // Writes the codes of a quad.
     __device__ void store(u32 at, u32 count, const int (&codes)[4]) const {
         if (size == 1) {
-            words[at / 4] =
-                (codes[0] & 0xff) | (codes[1] & 0xff) << 8 | (codes[2] & 0xff) << 16 | (u32)codes[3] << 24;
+            if (at < count) {
+                words[at / 4] =
+                    (codes[0] & 0xff) | (codes[1] & 0xff) << 8 | (codes[2] & 0xff) << 16 | (u32)codes[3] << 24;
+            }
         } else if (size == 2) {
-            words[at / 2] = (codes[0] & 0xffff) | (u32)codes[1] << 16;
+            if (at < count) {
+                words[at / 2] = (codes[0] & 0xffff) | (u32)codes[1] << 16;
+            }
             if (at + 2 < count) {
                 words[at / 2 + 1] = (codes[2] & 0xffff) | (u32)codes[3] << 16;
             }
@@ -64,13 +68,13 @@ KERNEL int_magnitudes(const float* __restrict__ input, const float* __restrict__
     const float* add = old == nullptr ? nullptr : old + span.start;
     u32 largest = 0;
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += team.run()) {
-        Quad quads[QUADS];
-        load_run(team, quads, input + span.start, run, span.count);
-        compensate_run(team, quads, add, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        run.load(team, input + span.start, start, span.count);
+        run.compensate(team, add, start, span.count);
 #pragma unroll
         for (u32 i = 0; i < 4 * QUADS; i++) {
-            largest = max(largest, magnitude(quads[i / 4].values[i % 4]));
+            largest = max(largest, magnitude(run.quads[i / 4].values[i % 4]));
         }
     }
     largest = team.largest(largest);
@@ -80,16 +84,15 @@ KERNEL int_magnitudes(const float* __restrict__ input, const float* __restrict__
     }
 }
 
-// The codes of a quad, which becomes what they leave out. Codes behind the last element are zero.
-__device__ inline void shared_codes(Quad& quad, float scale, float reciprocal, const Rounding& rounding, Span span,
-                                    u32 at, int (&codes)[4]) {
+// The codes of a quad, which becomes what they leave out. The code of zero is zero.
+__device__ inline void shared_codes(Quad& quad, float scale, float reciprocal, const Rounding& rounding, u64 index,
+                                    int (&codes)[4]) {
     float steps[4];
     for (u32 i = 0; i < 4; i++) {
         steps[i] = quad.values[i] * reciprocal;
     }
-    round_four(rounding, span.start + at, steps, codes);
+    round_four(rounding, index, steps, codes);
     for (u32 i = 0; i < 4; i++) {
-        codes[i] = at + i < span.count ? codes[i] : 0;
         quad.values[i] = flush(quad.values[i] - (float)codes[i] * scale);
     }
 }
@@ -108,28 +111,26 @@ KERNEL int_encode_shared(const float* __restrict__ input, const float* __restric
     const float* add = old == nullptr ? nullptr : old + span.start;
     SharedCodes to = SharedCodes{out, size}.from(span.start);
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += team.run()) {
-        Quad quads[QUADS];
-        load_run(team, quads, input + span.start, run, span.count);
-        compensate_run(team, quads, add, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        run.load(team, input + span.start, start, span.count);
+        run.compensate(team, add, start, span.count);
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            u32 at = team.quad_at(run, i);
-            if (at < span.count) {
-                int codes[4];
-                shared_codes(quads[i], scale, reciprocal, rounding, span, at, codes);
-                to.store(at, span.count, codes);
-                if (fresh != nullptr) {
-                    quads[i].store(fresh + span.start, at, span.count);
-                }
-            }
+            u32 at = team.quad_at(start, i);
+            int codes[4];
+            shared_codes(run.quads[i], scale, reciprocal, rounding, span.start + at, codes);
+            to.store(at, span.count, codes);
+        }
+        if (fresh != nullptr) {
+            run.store(team, fresh + span.start, start, span.count);
         }
     }
 }
 
 // out = sum of codes x scale x `weight`.
-KERNEL int_expand_shared(const u32* __restrict__ codes, const u32* __restrict__ magnitudes, float* __restrict__ out, u64 elements,
-                         u32 block, u32 width, u32 size, float weight) {
+KERNEL int_expand_shared(const u32* __restrict__ codes, const u32* __restrict__ magnitudes, float* __restrict__ out,
+                         u64 elements, u32 block, u32 width, u32 size, float weight) {
     Team team(block);
     Span span(team.number, block, elements);
     if (span.count == 0) {
@@ -139,17 +140,17 @@ KERNEL int_expand_shared(const u32* __restrict__ codes, const u32* __restrict__ 
     // They are only read.
     SharedCodes from = SharedCodes{(u32*)codes, size}.from(span.start);
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += team.run()) {
+    for (u32 start = 0; start < span.count; start += team.run()) {
         int sums[QUADS][4];
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            from.load(team.quad_at(run, i), span.count, sums[i]);
+            from.load(team.quad_at(start, i), span.count, sums[i]);
         }
-        Quad quads[QUADS];
+        Run run;
 #pragma unroll
         for (u32 i = 0; i < 4 * QUADS; i++) {
-            quads[i / 4].values[i % 4] = flush((float)sums[i / 4][i % 4] * scale);
+            run.quads[i / 4].values[i % 4] = flush((float)sums[i / 4][i % 4] * scale);
         }
-        store_run(team, quads, weight, out + span.start, run, span.count);
+        run.store_times(weight, team, out + span.start, start, span.count);
     }
 }

@@ -41,7 +41,7 @@ struct Team {
 };
 
 // Elements of a run of a whole warp.
-constexpr u32 RUN = WARP * 4 * QUADS;
+constexpr u32 RUN_MAX = WARP * 4 * QUADS;
 
 // Whether an address is that of a load of 128 bits.
 __device__ inline bool is_aligned(const void* address) {
@@ -53,38 +53,6 @@ struct Quad {
 
     __device__ static Quad zero() {
         return {{0.0f, 0.0f, 0.0f, 0.0f}};
-    }
-
-    // Elements `at` to `at` + 3 of `from`; zero behind `count`.
-    __device__ static Quad load(const float* from, u32 at, u32 count) {
-        Quad quad = zero();
-        if (is_aligned(from) && at + 4 <= count) {
-            float4 four = *(const float4*)(from + at);
-            quad = {{four.x, four.y, four.z, four.w}};
-        } else {
-            for (u32 i = 0; i < 4; i++) {
-                quad.values[i] = at + i < count ? from[at + i] : 0.0f;
-            }
-        }
-        return quad;
-    }
-
-    __device__ void store(float* to, u32 at, u32 count) const {
-        if (is_aligned(to) && at + 4 <= count) {
-            *(float4*)(to + at) = make_float4(values[0], values[1], values[2], values[3]);
-        } else {
-            for (u32 i = 0; i < 4; i++) {
-                if (at + i < count) {
-                    to[at + i] = values[i];
-                }
-            }
-        }
-    }
-
-    __device__ void flush_all() {
-        for (u32 i = 0; i < 4; i++) {
-            values[i] = flush(values[i]);
-        }
     }
 
     // Flushes, adds `old` and flushes.
@@ -101,38 +69,90 @@ struct Quad {
     }
 };
 
-// The quads of this thread of the run at `start`; zeros behind `count`. All are loaded before one is used.
-__device__ inline void load_run(const Team& team, Quad (&quads)[QUADS], const float* from, u32 start, u32 count) {
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        u32 at = team.quad_at(start, i);
-        quads[i] = at < count ? Quad::load(from, at, count) : Quad::zero();
-    }
-}
+// The quads of a thread of a run.
+struct Run {
+    Quad quads[QUADS];
 
-// Flushes, and adds `old`, which may be null, flushed again.
-__device__ inline void compensate_run(const Team& team, Quad (&quads)[QUADS], const float* old, u32 start, u32 count) {
-    if (old == nullptr) {
+    __device__ void clear() {
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            quads[i].flush_all();
+            quads[i] = Quad::zero();
         }
-    } else {
-        Quad add[QUADS];
-        load_run(team, add, old, start, count);
+    }
+
+    // The elements of `from` of the run at `start`; zeros behind `count`. All are loaded before one is used.
+    __device__ void load(const Team& team, const float* from, u32 start, u32 count) {
+        if (is_aligned(from) && start + team.run() <= count) {
+            const float4* fours = (const float4*)(from + start) + team.thread;
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                float4 four = fours[i * team.threads];
+                quads[i] = {{four.x, four.y, four.z, four.w}};
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                u32 at = team.quad_at(start, i / 4) + i % 4;
+                quads[i / 4].values[i % 4] = at < count ? from[at] : 0.0f;
+            }
+        }
+    }
+
+    // Writes the elements before `count`.
+    __device__ void store(const Team& team, float* to, u32 start, u32 count) const {
+        if (is_aligned(to) && start + team.run() <= count) {
+            float4* fours = (float4*)(to + start) + team.thread;
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                const float* four = quads[i].values;
+                fours[i * team.threads] = make_float4(four[0], four[1], four[2], four[3]);
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                u32 at = team.quad_at(start, i / 4) + i % 4;
+                if (at < count) {
+                    to[at] = quads[i / 4].values[i % 4];
+                }
+            }
+        }
+    }
+
+    // Flushes, and adds `old`, which may be null, flushed again.
+    __device__ void compensate(const Team& team, const float* old, u32 start, u32 count) {
+        if (old == nullptr) {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                float& value = quads[i / 4].values[i % 4];
+                value = flush(value);
+            }
+        } else {
+            Run add;
+            add.load(team, old, start, count);
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                quads[i].compensate(add.quads[i]);
+            }
+        }
+    }
+
+    // Writes what it holds times `weight`.
+    __device__ void store_times(float weight, const Team& team, float* to, u32 start, u32 count) {
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            quads[i].compensate(add[i]);
+            quads[i].multiply(weight);
+        }
+        store(team, to, start, count);
+    }
+
+    // Makes what is behind `count` zero.
+    __device__ void cut(const Team& team, u32 start, u32 count) {
+        if (start + team.run() > count) {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                float& value = quads[i / 4].values[i % 4];
+                value = team.quad_at(start, i / 4) + i % 4 < count ? value : 0.0f;
+            }
         }
     }
-}
-
-// Writes a run times `weight`.
-__device__ inline void store_run(const Team& team, Quad (&quads)[QUADS], float weight, float* to, u32 start,
-                                 u32 count) {
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        quads[i].multiply(weight);
-        quads[i].store(to, team.quad_at(start, i), count);
-    }
-}
+};

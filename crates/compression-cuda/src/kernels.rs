@@ -90,7 +90,7 @@ impl CodecKernels for CudaKernels {
         let out = self.span_mut("out", &out)?.check("out", sign_part_words(elements, block))?;
         let [factor, last] = mean_factors(elements, block);
         let launch = Launch::new("sign_encode").span(input).span(residual.old).span(residual.new).span(out);
-        let launch = launch.long(elements).count("block", block)?.float(factor).float(last);
+        let launch = launch.long(elements).blocks(block, elements.div_ceil(block))?.float(factor).float(last);
         launch.encode(&self.0, &mut self.0.scratch(), elements.div_ceil(block))
     }
 
@@ -109,7 +109,7 @@ impl CodecKernels for CudaKernels {
         let mut scratch = self.0.scratch();
         let launch = Launch::new("sign_reduce_encode").parts(&self.0, &mut scratch, &parts)?;
         let launch = launch.span(residual.old).span(residual.new).span(out).long(elements);
-        let launch = launch.count("block", block)?.float(factor).float(last);
+        let launch = launch.blocks(block, elements.div_ceil(block))?.float(factor).float(last);
         launch.encode(&self.0, &mut scratch, elements.div_ceil(block))
     }
 
@@ -174,7 +174,8 @@ impl CodecKernels for CudaKernels {
         let residual = self.residual(feedback, elements)?;
         let out = self.span_mut("out", &out)?.check("out", int_part_words(elements, format))?;
         let launch = Launch::new("int_encode").span(input).span(residual.old).span(residual.new).span(out);
-        let launch = launch.long(elements).count("block", block)?.format(format).rounding(rounding);
+        let launch =
+            launch.long(elements).blocks(block, format.scales(elements))?.format(format).rounding(rounding);
         launch.encode(&self.0, &mut self.0.scratch(), team_warps(elements, block))
     }
 
@@ -194,7 +195,7 @@ impl CodecKernels for CudaKernels {
         let mut scratch = self.0.scratch();
         let launch = Launch::new("int_reduce_encode").parts(&self.0, &mut scratch, &parts)?;
         let launch = launch.span(residual.old).span(residual.new).span(out).long(elements);
-        let launch = launch.count("block", block)?.format(format).rounding(rounding);
+        let launch = launch.blocks(block, format.scales(elements))?.format(format).rounding(rounding);
         launch.encode(&self.0, &mut scratch, team_warps(elements, block))
     }
 
@@ -209,14 +210,20 @@ impl CodecKernels for CudaKernels {
         let parts = self.spans(parts, int_part_words(out.words, format))?;
         let mut scratch = self.0.scratch();
         let launch = Launch::new("int_decode_sum").parts(&self.0, &mut scratch, &parts)?;
-        let launch = launch.span(out).long(out.words).count("block", block)?.format(format).float(weight);
+        let launch = launch
+            .span(out)
+            .long(out.words)
+            .blocks(block, format.scales(out.words))?
+            .format(format)
+            .float(weight);
         launch.finish(&self.0, team_warps(out.words, block))
     }
 
     fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()> {
         let (out, block) = (self.span_mut("out", &out)?, check_block(format.block)?);
         let part = self.span("part", &part)?.check("part", int_part_words(out.words, format))?;
-        let launch = Launch::new("int_expand").span(part).span(out).long(out.words).count("block", block)?;
+        let launch = Launch::new("int_expand").span(part).span(out).long(out.words);
+        let launch = launch.blocks(block, format.scales(out.words))?;
         launch.format(format).float(weight).finish(&self.0, team_warps(out.words, block))
     }
 
