@@ -1,11 +1,11 @@
-//! f32 to bf16 and back: loops that the compiler turns into vectors by itself.
+//! f32 to bf16 and back.
 
 use crate::Stores;
 use crate::dispatch::Job;
 use crate::format::{LANES, flush};
-use crate::groups::{lanes, padded, store, weighted};
+use crate::groups::{padded, store, weighted};
 use crate::reference::{self, BF16_BLOCK};
-use crate::simd::{Group, Simd, unrolled};
+use crate::simd::{Simd, unrolled};
 
 /// From these bits of a magnitude on, the nearest bf16 is not finite.
 const NOT_FINITE: u32 = 0x7f7f_8000;
@@ -15,11 +15,6 @@ const NOT_FINITE: u32 = 0x7f7f_8000;
 fn narrow(value: f32) -> u16 {
     let bits = flush(value).to_bits();
     (bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16) as u16
-}
-
-#[inline(always)]
-fn widen(bits: u16) -> f32 {
-    f32::from_bits(u32::from(bits) << 16)
 }
 
 /// [`crate::Kernels::bf16_encode`].
@@ -70,13 +65,15 @@ impl Job for Bf16Encode<'_> {
     }
 }
 
-/// The group that begins at `at`.
+/// The group of `narrow` that begins at `at`, in `short` if it is that.
 #[inline(always)]
-fn load<S: Simd>(simd: S, bits: &[u16], at: usize) -> S::Lanes {
-    let widened = |bits: &[u16; LANES]| -> Group { bits.map(widen) };
-    match bits[at..].first_chunk() {
-        Some(bits) => lanes(simd, &widened(bits)),
-        None => lanes(simd, &widened(&padded(&bits[at..]))),
+fn group<'a>(narrow: &'a [u16], at: usize, short: &'a mut [u16; LANES]) -> &'a [u16; LANES] {
+    match narrow[at..].first_chunk() {
+        Some(group) => group,
+        None => {
+            *short = padded(&narrow[at..]);
+            short
+        }
     }
 }
 
@@ -94,13 +91,13 @@ impl Job for Bf16DecodeSum<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let mut at = 0;
+        let (mut at, mut short) = (0, [0; LANES]);
         while at < self.output.len() {
             let mut sums = simd.zeros();
             for part in self.parts {
-                let values = load(simd, part, self.first + at);
+                let group = group(part, self.first + at, &mut short);
                 unrolled!(for number in S {
-                    sums[number] = simd.flush(simd.flush_add(values[number], sums[number]));
+                    sums[number] = simd.flush(simd.flush_add(simd.widen(group, number), sums[number]));
                 });
             }
             store(simd, self.output, at, weighted(simd, sums, self.weight), stores);
@@ -144,11 +141,11 @@ impl Job for Bf16Expand<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
-        let mut at = 0;
+        let (mut at, mut short, mut values) = (0, [0; LANES], simd.zeros());
         while at < self.output.len() {
-            let mut values = load(simd, self.input, at);
+            let group = group(self.input, at, &mut short);
             unrolled!(for number in S {
-                values[number] = simd.flush(values[number]);
+                values[number] = simd.flush(simd.widen(group, number));
             });
             store(simd, self.output, at, weighted(simd, values, self.weight), stores);
             at += LANES;

@@ -149,6 +149,12 @@ impl Job for IntDecodeSum<'_> {
     fn join((): (), (): (), _: usize) {}
 }
 
+/// Whether a code x `scale` x `weight` can be subnormal, or -0.0.
+#[inline(always)]
+pub(crate) fn flushes(scale: f32, weight: f32) -> bool {
+    !(weight > 0.0 && scale >= NO_FLUSH_MIN && scale * weight >= NO_FLUSH_MIN)
+}
+
 /// [`crate::Kernels::int_expand`].
 pub(crate) struct IntExpand<'a> {
     pub(crate) part: IntPart<'a>,
@@ -166,8 +172,7 @@ impl Job for IntExpand<'_> {
         for (number, output) in output.chunks_mut(format.block).enumerate() {
             let scales = &part.scales[number * format.scales_per_block()..][..format.scales_per_block()];
             let (scale, factor) = (simd.splat(scales[0]), simd.splat(weight));
-            // Then the product of scale and weight is too large for one that is flushed.
-            let flushes = !(weight > 0.0 && scales[0] >= NO_FLUSH_MIN && scales[0] * weight >= NO_FLUSH_MIN);
+            let flushes = flushes(scales[0], weight);
             let mut at = 0;
             while at < output.len() {
                 let mut values = unpack(simd, part.codes, format, number * format.block + at);

@@ -4,6 +4,7 @@
 use crate::dispatch::Job;
 use crate::format::{CodeSize, IntFormat, LANES, Rounding};
 use crate::groups::{Ahead, cut, lanes, largest_lane, load_ahead, padded, store, weighted};
+use crate::int_decode::flushes;
 use crate::sign::{compensate, split_residual};
 use crate::simd::{Group, Simd, unrolled};
 use crate::steps::{Steps, put_bytes};
@@ -220,11 +221,18 @@ impl Job for IntExpandShared<'_> {
         let IntExpandShared { codes, size, format, magnitudes, weight, output } = self;
         for (number, output) in output.chunks_mut(format.block).enumerate() {
             let scale = scale(format, magnitudes, number);
+            let (flushes, step, factor) = (flushes(scale, weight), simd.splat(scale), simd.splat(weight));
             let mut at = 0;
             while at < output.len() {
-                let codes = unpack(simd, &codes[(number * format.block + at) * size.bytes()..], size);
-                let values = weighted(simd, codes, scale);
-                store(simd, output, at, weighted(simd, values, weight), stores);
+                let mut values = unpack(simd, &codes[(number * format.block + at) * size.bytes()..], size);
+                if flushes {
+                    values = weighted(simd, weighted(simd, values, scale), weight);
+                } else {
+                    unrolled!(for number in S {
+                        values[number] = simd.mul(simd.mul(values[number], step), factor);
+                    });
+                }
+                store(simd, output, at, values, stores);
                 at += LANES;
             }
         }

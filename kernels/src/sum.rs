@@ -2,7 +2,7 @@
 
 use crate::dispatch::Job;
 use crate::format::{LANES, power_of_two};
-use crate::groups::{load, store};
+use crate::groups::{Ahead, load_ahead, store};
 use crate::simd::{Simd, unrolled};
 use crate::{Stores, reference};
 
@@ -19,11 +19,12 @@ impl Job for Sum<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, simd: S, stores: Stores) {
+        let ahead = Ahead::of(true, stores);
         let mut at = 0;
         while at < self.output.len() {
             let mut sums = simd.zeros();
             for part in self.parts {
-                let values = load(simd, part, self.first + at);
+                let values = load_ahead(simd, part, self.first + at, ahead);
                 unrolled!(for number in S {
                     sums[number] = simd.flush(simd.flush_add(values[number], sums[number]));
                 });
@@ -66,12 +67,13 @@ impl Job for Average<'_> {
 
     /// With stores through the caches, where the values are.
     #[inline(always)]
-    fn run<S: Simd>(self, simd: S, _: Stores) {
+    fn run<S: Simd>(self, simd: S, stores: Stores) {
         let Average { old, shift, new } = self;
+        let ahead = Ahead::of(true, stores);
         let factor = simd.splat(power_of_two(-(shift as i32)));
         let mut at = 0;
         while at < new.len() {
-            let (old, mut values) = (load(simd, old, at), load(simd, new, at));
+            let (old, mut values) = (load_ahead(simd, old, at, ahead), load_ahead(simd, new, at, ahead));
             unrolled!(for number in S {
                 let part = simd.mul(simd.flush(simd.sub(values[number], old[number])), factor);
                 values[number] = simd.flush(simd.flush_add(part, old[number]));

@@ -6,6 +6,7 @@ use std::fmt;
 use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::device::DeviceBufferMut;
 use crate::dtype::{DType, Element};
+use crate::error::{Error, Result};
 use crate::raw_memory::{Keeper, RawMemory};
 use crate::segments::{Division, SegmentList, Segments, SegmentsMut};
 
@@ -71,6 +72,25 @@ impl OwnedBuffer {
             OwnedElements::Raw(memory) => memory.bytes_mut(),
             OwnedElements::Released => &mut [],
         }
+    }
+
+    /// The same memory as elements of another type, for a call; it still comes back as what moved in.
+    ///
+    /// ```
+    /// use unisono_communicator::{DType, OwnedBuffer};
+    /// let codes = OwnedBuffer::new(vec![0x0403_0201u32]).as_elements(DType::I8)?;
+    /// assert_eq!((codes.dtype(), codes.bytes().len()), (DType::I8, 4));
+    /// assert_eq!(codes.into_vec::<u32>(), Some(vec![0x0403_0201]));
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a type that is longer than the memory's own.
+    pub fn as_elements(self, dtype: DType) -> Result<OwnedBuffer> {
+        if dtype.bytes() > self.dtype.bytes() {
+            return Err(Error::invalid("dtype", format!("{dtype}, which is longer than {}", self.dtype)));
+        }
+        Ok(OwnedBuffer { dtype, ..self })
     }
 
     /// Gives the vector back; no copy. `None` when `T` is not the type that moved in, or when no vector moved in.

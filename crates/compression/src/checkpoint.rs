@@ -1,9 +1,9 @@
 //! A state as bytes, for a checkpoint of each rank.
 //!
 //! Little-endian: the magic `UNIRESID`, version `u32`, tag of the codec (10 bytes, filled up with zeros), code of the
-//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels), how
-//! residuals are kept `u32` (0 as f32, 1 + shift for LoCo) and the calls from reset to reset `u64`, words of the rank's
-//! residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
+//! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels, 2
+//! summed codes), how residuals are kept `u32` (0 as f32, 1 + shift for LoCo) and the calls from reset to reset `u64`,
+//! words of the rank's residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
 
 use std::sync::Arc;
 
@@ -77,6 +77,7 @@ impl CompressionState {
         let route = match u32::from_le_bytes(take(&mut rest).ok_or_else(short)?) {
             0 => Route::Direct,
             1 => Route::TwoLevels,
+            2 => Route::SummedCodes,
             _ => return Err(wrong("has a route that is none")),
         };
         let kept = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
@@ -128,6 +129,7 @@ impl CompressionState {
         let route = match self.route {
             Route::Direct => 0u32,
             Route::TwoLevels => 1,
+            Route::SummedCodes => 2,
         };
         let (kept, reset_calls) = match self.worker.kept {
             Kept::Exactly => (0, 0),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use unisono_communicator::{Buffer, BufferMut, Error, Result};
-use unisono_kernels::{Counter, Rounding};
+use unisono_kernels::{Counter, IntFormat, Rounding};
 
 use crate::codecs::{Bf16, Int4, Int8, SignL1, SignRms};
 use crate::kernels::{CodecKernels, Feedback};
@@ -25,6 +25,15 @@ impl EncodeContext {
         let counter = |seed: u64| Counter { key: seed ^ self.key, first: self.first as u64 };
         seed.map_or(Rounding::Nearest, |seed| Rounding::Stochastic(counter(seed)))
     }
+}
+
+/// Codes that can be added when ranks share the scales of blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summable {
+    /// Symmetric.
+    pub format: IntFormat,
+    /// The seed of random rounding.
+    pub stochastic: Option<u64>,
 }
 
 /// A way to encode f32 in fewer bits.
@@ -56,6 +65,11 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// Whether [`Codec::measure`] must see the whole vector before the first part is encoded.
     fn measures(&self) -> bool {
         false
+    }
+
+    /// How its codes can be added as integers, if they can ([`crate::Route::SummedCodes`]).
+    fn summable(&self) -> Option<Summable> {
+        None
     }
 
     /// Adds the residual to a part of the vector, the result in `feedback.new`: the sum of its squares.

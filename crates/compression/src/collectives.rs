@@ -264,7 +264,9 @@ fn open<C: Communicator + ?Sized, D: KernelDevice>(
         (Shape::Whole(_), Some(_), Route::TwoLevels) => "auto_two_level_reduce",
         (Shape::Whole(_), None, Route::Direct) => "compressed_all_reduce",
         (Shape::Whole(_), None, Route::TwoLevels) => "two_level_all_reduce",
-        (Shape::Vectors(_), _, Route::Direct) => "reduce_scatter",
+        (Shape::Whole(_), Some(_), Route::SummedCodes) => "auto_summed_reduce",
+        (Shape::Whole(_), None, Route::SummedCodes) => "summed_all_reduce",
+        (Shape::Vectors(_), _, Route::Direct | Route::SummedCodes) => "reduce_scatter",
         (Shape::Vectors(_), _, Route::TwoLevels) => "two_level_scatter",
         (Shape::Shares(_), _, _) => "all_gather",
     };

@@ -15,7 +15,9 @@ use crate::data::Data;
 use crate::device::KernelDevice;
 use crate::message::Fault;
 use crate::rank::{Rank, Stage};
+use crate::route::Route;
 use crate::state::{CompressionState, LastCall, Shape};
+use crate::summed;
 use crate::wire::{Issue, Wire, Words};
 
 /// Runs the call within `scope`: what is written is the sum times `weight`. After an error the residuals are as before,
@@ -63,13 +65,24 @@ fn exchange<D: KernelDevice>(
     state: &mut CompressionState<D>,
 ) -> Result<()> {
     let codec = state.codec.clone();
-    let shape = state.shape.clone();
+    let (shape, route) = (state.shape.clone(), state.route);
     let mut rank = Rank::new(&*codec, state);
     let fault = match shape {
         Shape::Whole(_) => {
             let mut gathering = Vec::with_capacity(rank.layout.pieces);
-            send_shares(wire, &mut rank, data, &mut Then::Gather(&mut gathering))?;
-            finish(&mut rank, data, weight, gathering)?
+            let fault = match (route, codec.summable()) {
+                (Route::SummedCodes, Some(summable)) => {
+                    summed::send_codes(wire, &mut rank, summable, data, &mut gathering)?
+                }
+                _ => {
+                    send_shares(wire, &mut rank, data, &mut Then::Gather(&mut gathering))?;
+                    None
+                }
+            };
+            match fault {
+                Some(fault) => Some(fault),
+                None => finish(&mut rank, data, weight, gathering)?,
+            }
         }
         Shape::Vectors(_) => {
             let mut lowest = None;
@@ -82,7 +95,8 @@ fn exchange<D: KernelDevice>(
         }
     };
     if let Some(fault) = fault {
-        let fault = culprit(wire, &rank, data, fault)?;
+        let is_sum = rank.layout.teams.has_members() || route == Route::SummedCodes;
+        let fault = if is_sum { culprit(wire, &rank, data, fault)? } else { fault };
         return Err(wire.error(fault, &*codec));
     }
     rank.keep_first_pieces()?;
@@ -184,15 +198,15 @@ fn finish<D: KernelDevice>(
     Ok(fault)
 }
 
-/// A rank that sums for its team knows only that the sum is not finite. All ranks have the same fault, and tell each
-/// other whose element it is.
+/// When vectors were summed before they were encoded, or their magnitudes were, nobody knows more than that something
+/// is not finite. All ranks have the same fault, and tell each other whose element it is.
 fn culprit<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &Rank<'_, D>,
     data: &mut dyn Data<D>,
     fault: Fault,
 ) -> Result<Fault> {
-    if !rank.layout.teams.has_members() || matches!(fault, Fault::Damaged { .. }) {
+    if matches!(fault, Fault::Damaged { .. }) {
         return Ok(fault);
     }
     let own = rank.first_not_finite(data)?;
@@ -235,7 +249,7 @@ fn to_owners<D: KernelDevice>(
 }
 
 /// Sends this rank's sum of a piece to all; gives all sums in rank order. Of the last piece this thread moves it.
-fn to_all<D: KernelDevice>(
+pub(crate) fn to_all<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     piece: usize,

@@ -28,6 +28,7 @@
 
 mod auto;
 mod checkpoint;
+mod choices;
 mod codec;
 mod codecs;
 mod collectives;
@@ -48,12 +49,14 @@ mod rank;
 mod rebind;
 mod residuals;
 mod route;
+mod secondary_copy;
 mod size;
 mod state;
+mod summed;
 mod wire;
 mod work;
 
-pub use codec::{CODECS, Codec, EncodeContext, TAG_BYTES_MAX, codec_by_name};
+pub use codec::{CODECS, Codec, EncodeContext, Summable, TAG_BYTES_MAX, codec_by_name};
 pub use codecs::{
     Bf16, BitOrder, INT_BLOCK_DEFAULT, INT_BLOCK_MAX, Int4, Int8, IntOptions, SIGN_BLOCK_DEFAULT,
     SIGN_BLOCK_MAX, SignL1, SignRms,
@@ -65,6 +68,7 @@ pub use kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub use rebind::Rebound;
 pub use residuals::LoCo;
 pub use route::Route;
-pub use size::{residual_bytes, wire_bytes};
+pub use secondary_copy::SecondaryCopy;
+pub use size::{NetworkBytes, network_bytes, residual_bytes, wire_bytes};
 pub use state::CompressionState;
 pub use work::CompressedWork;

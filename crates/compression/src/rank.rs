@@ -16,7 +16,7 @@ use crate::state::CompressionState;
 use crate::wire::Words;
 
 /// Elements that are measured at a time.
-const MEASURED_ELEMENTS: usize = 1 << 20;
+pub(crate) const MEASURED_ELEMENTS: usize = 1 << 20;
 
 /// Which encoder.
 #[derive(Clone, Copy)]
@@ -29,15 +29,15 @@ pub(crate) enum Stage {
 
 /// The state of a call, and what the rank knows so far.
 pub(crate) struct Rank<'s, D: KernelDevice> {
-    device: &'s D,
+    pub(crate) device: &'s D,
     pub(crate) codec: &'s dyn Codec,
     pub(crate) layout: &'s Layout,
     pub(crate) own: usize,
-    worker: &'s mut Residuals<D::Memory>,
+    pub(crate) worker: &'s mut Residuals<D::Memory>,
     owner: &'s mut Residuals<D::Memory>,
     /// The next residuals of the first pieces, until all ranks are known to have ended the call before.
     first_pieces: Option<D::Memory>,
-    key: u64,
+    pub(crate) key: u64,
     scale: f32,
     /// The block because of which there is no such scale.
     unmeasured: Option<usize>,
@@ -225,7 +225,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// What is owed to the parts of a piece that this rank encodes: where it is.
-    fn worker_parts(&self, piece: usize) -> Vec<Option<Range<usize>>> {
+    pub(crate) fn worker_parts(&self, piece: usize) -> Vec<Option<Range<usize>>> {
         let owners = 0..self.layout.teams.owners(self.own).count();
         let part = |number| self.worker.part(number * self.layout.pieces + piece);
         owners.map(|number| self.codec.has_feedback().then(|| part(number))).collect()
@@ -321,7 +321,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// The message that `encode` writes with what is owed to this rank's share of a piece.
-    fn encode_share(&mut self, piece: usize, encode: &mut EncodeInto<'_>) -> Result<Vec<u32>> {
+    pub(crate) fn encode_share(&mut self, piece: usize, encode: &mut EncodeInto<'_>) -> Result<Vec<u32>> {
         let range = self.layout.piece(piece, self.own);
         let words = self.words(piece, self.own);
         let mut message = self.device.to_write(self.pool.take(words)?)?;

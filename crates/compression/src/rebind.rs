@@ -186,7 +186,7 @@ impl<D: KernelDevice> CompressionState<D> {
     /// Whether what `from` owes is owed by `to` from now on, for the elements that this one encodes.
     fn is_heir(&self, group: &Group, from: usize, to: usize) -> bool {
         match self.route {
-            Route::Direct => from == to,
+            Route::Direct | Route::SummedCodes => from == to,
             Route::TwoLevels => group.hosts()[from] == group.hosts()[to],
         }
     }

@@ -14,6 +14,11 @@ pub enum Route {
     /// to say, not what all ranks of the host have, and each rank keeps residuals for its part alone. (The exact first
     /// level of hierarchical schemes such as ZeRO++'s qgZ; Wang et al. 2023, section 4.3.)
     TwoLevels,
+    /// Codes are added on their way, by any algorithm of a reduce-scatter: a ring for long vectors. They have scales
+    /// that all ranks share, and integers of 8, 16 or 32 bits that hold the sum of all ranks' codes, so that no hop
+    /// rounds anything, and the error of an average does not grow with the number of ranks. For all-reduces by
+    /// symmetric [`crate::Int8`] and [`crate::Int4`].
+    SummedCodes,
 }
 
 impl fmt::Display for Route {
@@ -21,6 +26,7 @@ impl fmt::Display for Route {
         f.write_str(match self {
             Route::Direct => "direct",
             Route::TwoLevels => "two levels",
+            Route::SummedCodes => "summed codes",
         })
     }
 }
@@ -37,7 +43,7 @@ pub(crate) struct Teams {
 impl Teams {
     pub(crate) fn new(route: Route, group: &Group) -> Teams {
         match route {
-            Route::Direct => Teams::alone(group.size() as usize),
+            Route::Direct | Route::SummedCodes => Teams::alone(group.size() as usize),
             Route::TwoLevels => Teams::of(group.hosts()),
         }
     }
@@ -62,6 +68,11 @@ impl Teams {
             teams[team].push(rank);
         }
         Teams { teams, places }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.teams.len()
     }
 
     /// Whether there is a team of several ranks.

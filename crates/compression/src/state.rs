@@ -7,7 +7,6 @@ use std::sync::Arc;
 use unisono_communicator::{
     Collective, Communicator, CostModel, DType, Element, Error, Group, JobRank, Result,
 };
-use unisono_kernels::SHIFT_MAX;
 
 use crate::auto::Auto;
 use crate::codec::Codec;
@@ -16,7 +15,7 @@ use crate::elements::FloatType;
 use crate::host::HostKernels;
 use crate::layout::{Layout, Part};
 use crate::pool::Pool;
-use crate::residuals::{Kept, LoCo, Residuals};
+use crate::residuals::{Kept, Residuals};
 use crate::route::{Route, Teams};
 
 /// Elements of f32 that memory can have.
@@ -225,7 +224,7 @@ impl CompressionState {
     }
 
     /// What this rank's encoder owes to each element that it encodes: in two levels its part of the vector. Empty for
-    /// a codec without error feedback; longer than the vector for one that fills it up. Decoded for [`LoCo`].
+    /// a codec without error feedback; longer than the vector for one that fills it up. Decoded for [`crate::LoCo`].
     pub fn residual(&self) -> Cow<'_, [f32]> {
         owed_on_host(&self.worker)
     }
@@ -309,65 +308,6 @@ impl<D: KernelDevice> CompressionState<D> {
         })
     }
 
-    /// The same state before its first call, by another way than the cheaper one. All ranks must choose alike.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] for a state that has been called with, and when `group` is of another communicator
-    /// than the state's; [`Error::System`] when there is no memory.
-    pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
-        let group = comm.group();
-        self.check_is_new()?;
-        if self.members != Members::of(group) {
-            return Err(Error::invalid("comm", "is not the communicator of the state"));
-        }
-        let layout = self.shape.layout(&*self.codec, self.members.ranks.len(), Teams::new(route, group));
-        let (kept, own) = (self.worker.kept, self.members.own);
-        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &layout, own)?;
-        Ok(CompressionState { route, layout, worker, owner, ..self })
-    }
-
-    /// The same state before its first call, with residuals of one byte for each element.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] for a codec without error feedback, and for one that measures the whole vector first;
-    /// [`Error::InvalidArgument`] for a state that has been called with, and for a shift above 8; [`Error::System`]
-    /// when there is no memory.
-    ///
-    /// ```
-    /// use unisono_communicator::{ReduceOp, Solo};
-    /// use unisono_compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
-    /// let comm = Solo::new();
-    /// let exact = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?;
-    /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?.with_loco(LoCo::default())?;
-    /// assert!(state.bytes() * 39 < exact.bytes() * 10);
-    /// comm.compressed_all_reduce(&mut [1.0f32; 4096], ReduceOp::Sum, &mut state)?;
-    /// # Ok::<(), unisono_communicator::Error>(())
-    /// ```
-    pub fn with_loco(self, loco: LoCo) -> Result<CompressionState<D>> {
-        if loco.average_shift > SHIFT_MAX {
-            let problem = format!("{}, it must be at most {SHIFT_MAX}", loco.average_shift);
-            return Err(Error::invalid("average_shift", problem));
-        }
-        if !self.codec.has_feedback() || self.codec.measures() {
-            return Err(Error::Unsupported {
-                what: format!("LoCo with {:?}", self.codec),
-                backend: "compression",
-                instead: Some("a codec with error feedback and scales of blocks".to_owned()),
-            });
-        }
-        self.check_is_new()?;
-        let (kept, own) = (Kept::Averaged(loco), self.members.own);
-        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &self.layout, own)?;
-        Ok(CompressionState { worker, owner, ..self })
-    }
-
-    fn check_is_new(&self) -> Result<()> {
-        if self.calls > 0 {
-            return Err(Error::invalid("state", "has been called with"));
-        }
-        Ok(())
-    }
-
     /// How elements travel to those who sum them: the cheaper way by the prices of the communicator's network, unless
     /// [`CompressionState::by`] has chosen.
     pub fn route(&self) -> Route {
@@ -392,6 +332,20 @@ impl<D: KernelDevice> CompressionState<D> {
     /// The elements that this rank sums, or sends in an all-gather.
     pub fn owned(&self) -> Range<usize> {
         self.layout.share(self.members.own)
+    }
+
+    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in two
+    /// levels its part of what its host has.
+    pub fn encoded(&self) -> Vec<Range<usize>> {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for owner in self.layout.teams.owners(self.members.own) {
+            let share = self.layout.share(owner);
+            match ranges.last_mut().filter(|last| last.end == share.start) {
+                Some(last) => last.end = share.end,
+                None => ranges.push(share),
+            }
+        }
+        ranges
     }
 
     /// Memory of the residuals, in bytes.

@@ -2,9 +2,11 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync,
-    Counts, DType, Descriptor, Error, Finished, OwnedBuffers, OwnedCall, OwnedMemory, ReduceOp, Result,
-    Scope, Site, Work,
+    Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, ReduceOp,
+    Result, Scope, Site, Work,
 };
+
+use unisono_kernels::CodeSize;
 
 use crate::codec::Codec;
 use crate::message::Fault;
@@ -70,7 +72,8 @@ impl Wire<'_> {
     ) -> Result<Words> {
         let arriving = pool.take(receive.iter().sum::<u64>() as usize)?;
         let counts = Counts::PerPair { send, receive };
-        self.call(Collective::AllToAll, counts, [words, arriving], issue, pool)
+        let descriptor = Descriptor::new(Collective::AllToAll, DType::U32, words.len() as u64);
+        self.call(descriptor, counts, [words, arriving], issue, pool)
     }
 
     /// Sends words to all; gives those of all, in rank order.
@@ -82,19 +85,41 @@ impl Wire<'_> {
         pool: &mut Pool,
     ) -> Result<Words> {
         let arriving = pool.take(of_ranks.iter().sum::<u64>() as usize)?;
-        self.call(Collective::AllGather, Counts::PerRank(of_ranks), [words, arriving], issue, pool)
+        let descriptor = Descriptor::new(Collective::AllGather, DType::U32, words.len() as u64);
+        self.call(descriptor, Counts::PerRank(of_ranks), [words, arriving], issue, pool)
+    }
+
+    /// Adds codes of `size` bytes, of which each rank gets so many; gives those of this rank.
+    pub(crate) fn reduce_scatter(
+        &self,
+        size: CodeSize,
+        of_ranks: Vec<u64>,
+        words: [Vec<u32>; 2],
+        issue: Issue,
+        pool: &mut Pool,
+    ) -> Result<Words> {
+        let dtype = match size {
+            CodeSize::One => DType::I8,
+            CodeSize::Two => DType::I16,
+            CodeSize::Four => DType::I32,
+        };
+        let count = of_ranks[self.scope.group().rank() as usize];
+        let descriptor = Descriptor {
+            op: Some(ReduceOp::Sum),
+            ..Descriptor::new(Collective::ReduceScatter, dtype, count)
+        };
+        self.call(descriptor, Counts::PerRank(of_ranks), words, issue, pool)
     }
 
     fn call(
         &self,
-        collective: Collective,
+        descriptor: Descriptor,
         counts: Counts,
         [input, mut output]: [Vec<u32>; 2],
         issue: Issue,
         pool: &mut Pool,
     ) -> Result<Words> {
-        let descriptor =
-            Descriptor { uneven: true, ..Descriptor::new(collective, DType::U32, input.len() as u64) };
+        let descriptor = Descriptor { uneven: true, ..descriptor };
         let site = self.site;
         match issue {
             Issue::Blocking => {
@@ -105,7 +130,9 @@ impl Wire<'_> {
                 Ok(Words::Arrived(output))
             }
             Issue::Asynchronous => {
-                let (input, output) = (OwnedMemory::of(input), OwnedMemory::of(output));
+                let dtype = descriptor.dtype;
+                let memory = |words| OwnedBuffer::new(words).as_elements(dtype).map(OwnedMemory::One);
+                let (input, output) = (memory(input)?, memory(output)?);
                 let buffers = OwnedBuffers::Separate { input, output };
                 let call = OwnedCall { counts, site, ..OwnedCall::new(descriptor, buffers) };
                 Ok(Words::OnTheirWay(self.scope.start(call)))

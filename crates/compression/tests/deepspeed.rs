@@ -105,7 +105,7 @@ fn sent(state: &CompressionState, input: &[f32], ranks: usize) -> (f32, Vec<u8>)
     vector.resize(padded, 0.0);
     let mut sums = vec![0.0f32; padded];
     let owed = state.residual();
-    let (old, new) = (Buffer::of(&*owed), BufferMut::of(&mut sums));
+    let (old, new) = (Buffer::of(&owed), BufferMut::of(&mut sums));
     let squares = codec.measure(&kernels, Buffer::of(&vector), Feedback { old, new }).unwrap();
     let scale = codec.scale(squares, padded);
     let share = padded / ranks;

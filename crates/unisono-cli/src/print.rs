@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use unisono::algorithms_cli::print;
 
-use crate::problem::Result;
+use crate::problem::{Problem, Result};
 
 /// Prints a line, or several.
 pub(crate) fn line(text: &str) -> Result<()> {
@@ -22,6 +22,29 @@ pub(crate) fn tell(text: impl Display) {
 /// Prints a JSON document with line breaks, for people.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     print::document(&mut io::stdout().lock(), document)
+}
+
+/// A JSON array whose elements are printed as they come, each on a line of its own.
+pub(crate) struct Array {
+    elements: usize,
+}
+
+impl Array {
+    pub(crate) fn new() -> Array {
+        Array { elements: 0 }
+    }
+
+    /// Prints one more element.
+    pub(crate) fn element(&mut self, element: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(element).map_err(|error| Problem::failed("the document", error))?;
+        self.elements += 1;
+        line(&format!("{}{text}", if self.elements == 1 { '[' } else { ',' }))
+    }
+
+    /// After the last one.
+    pub(crate) fn end(self) -> Result<()> {
+        line(if self.elements == 0 { "[]" } else { "]" })
+    }
 }
 
 /// Rows of cells, printed in columns as wide as their widest cell.

@@ -185,6 +185,10 @@ impl Simd for Avx2 {
             }
             lanes
         }
+        fn widen(self, narrow: &[u16; LANES], number: usize) -> __m256 {
+            let narrow = _mm_loadu_si128(narrow[number * WIDTH..][..WIDTH].as_ptr().cast());
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(narrow)))
+        }
         fn unpack_halves<const SIGNED: bool>(self, bytes: &[u8; LANES / 2]) -> [__m256; 8] {
             // Half l goes to the top of lane l, and from there to the bottom with or without its sign.
             let shifts = _mm256_setr_epi32(28, 24, 20, 16, 12, 8, 4, 0);

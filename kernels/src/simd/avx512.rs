@@ -11,8 +11,10 @@ use crate::format::LANES;
 
 const WIDTH: usize = 16;
 
+/// Classes of numbers: zeros of both signs, and subnormal ones.
+const ZERO_OR_SUBNORMAL: i32 = 0x26;
+
 /// Bit patterns of f32.
-const EXPONENT: i32 = 0x7f80_0000;
 const SIGN: i32 = i32::MIN;
 
 /// The instructions of [`Avx512::is_available`].
@@ -128,12 +130,12 @@ impl Simd for Avx512 {
             _mm512_fnmadd_ps(left, right, from)
         }
         fn flush(self, floats: __m512) -> __m512 {
-            let normal = _mm512_test_epi32_mask(_mm512_castps_si512(floats), _mm512_set1_epi32(EXPONENT));
-            _mm512_maskz_mov_ps(normal, floats)
+            let vanishes = _mm512_fpclass_ps_mask::<ZERO_OR_SUBNORMAL>(floats);
+            _mm512_mask_mov_ps(floats, vanishes, _mm512_setzero_ps())
         }
         fn flush_add(self, left: __m512, right: __m512) -> __m512 {
-            let normal = _mm512_test_epi32_mask(_mm512_castps_si512(left), _mm512_set1_epi32(EXPONENT));
-            _mm512_mask_add_ps(right, normal, left, right)
+            let vanishes = _mm512_fpclass_ps_mask::<ZERO_OR_SUBNORMAL>(left);
+            _mm512_mask_add_ps(right, !vanishes, left, right)
         }
         fn abs(self, floats: __m512) -> __m512 { _mm512_abs_ps(floats) }
         fn with_sign(self, magnitude: __m512, sign: __m512) -> __m512 {
@@ -213,6 +215,10 @@ impl Simd for Avx512 {
                 *lanes = _mm512_cvtepi32_ps(ints);
             }
             lanes
+        }
+        fn widen(self, narrow: &[u16; LANES], number: usize) -> __m512 {
+            let narrow = _mm256_loadu_epi16(narrow[number * WIDTH..][..WIDTH].as_ptr().cast());
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(narrow)))
         }
         fn unpack_halves<const SIGNED: bool>(self, bytes: &[u8; LANES / 2]) -> [__m512; 4] {
             let values = _mm512_loadu_ps(if SIGNED { SIGNED_HALVES.as_ptr() } else { UNSIGNED_HALVES.as_ptr() });

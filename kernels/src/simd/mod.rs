@@ -108,6 +108,8 @@ pub(crate) trait Simd: Copy {
     fn pack_halves(self, codes: &Self::Codes, bytes: &mut [u8; LANES / 2]);
     fn unpack_bytes<const SIGNED: bool>(self, bytes: &[u8; LANES]) -> Self::Lanes;
     fn unpack_halves<const SIGNED: bool>(self, bytes: &[u8; LANES / 2]) -> Self::Lanes;
+    /// Vector `number` of a group of bf16.
+    fn widen(self, narrow: &[u16; LANES], number: usize) -> Self::Floats;
 }
 
 /// The scales of up to four parts, for targets that add them one by one.

@@ -220,6 +220,11 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn widen(self, narrow: &[u16; LANES], number: usize) -> Floats {
+        from_fn(|lane| f32::from_bits(u32::from(narrow[number * WIDTH + lane]) << 16))
+    }
+
+    #[inline(always)]
     fn unpack_halves<const SIGNED: bool>(self, bytes: &[u8; LANES / 2]) -> Self::Lanes {
         from_fn(|number| {
             from_fn(|lane| {

@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/communicator/src/check_memory_tests.rs",
     "crates/communicator/src/device.rs",
     "crates/communicator/src/raw_memory.rs",
+    "crates/compression-wgpu/src/memory.rs",
     "crates/backend/src/fork.rs",
     "crates/compression-cuda/src/launch.rs",
     "crates/compression-cuda/src/memory.rs",

@@ -17,6 +17,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-kernels", &[KERNELS]),
     // The engine is there for its tests.
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
+    // Its tests make worlds, and use the inputs of the kernels' tests.
+    ("unisono-compression-wgpu", &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),

@@ -3,7 +3,7 @@
 use unisono_communicator::{Buffer, BufferMut, Error, Result};
 use unisono_kernels::{IntFormat, IntWidth};
 
-use crate::codec::{Codec, EncodeContext};
+use crate::codec::{Codec, EncodeContext, Summable};
 use crate::kernels::{CodecKernels, Feedback};
 
 /// Elements of a block unless another number is chosen.
@@ -76,6 +76,11 @@ macro_rules! int_codec {
 
             fn has_feedback(&self) -> bool {
                 self.0.0.feedback
+            }
+
+            fn summable(&self) -> Option<Summable> {
+                let (format, stochastic) = (self.format(), self.0.0.stochastic);
+                format.symmetric.then_some(Summable { format, stochastic })
             }
 
             fn encode(

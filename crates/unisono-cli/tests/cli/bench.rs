@@ -1,6 +1,8 @@
 //! `unisono bench` between processes, its rows and its dumps judged from outside.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -386,4 +388,32 @@ fn j2_dumps_can_be_judged_by_someone_else() {
         assert_eq!(call["count"].as_u64().unwrap() * shares, length, "{call}");
         assert_eq!(read("out"), judge(op, root, &inputs), "{call}");
     }
+}
+
+/// The first lines of what `bench kernels` prints, and the status after its reader has gone.
+fn first_lines_of_kernels(arguments: &[&str], lines: usize) -> (Vec<String>, Option<i32>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_unisono"))
+        .args(["bench", "kernels"])
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let out = BufReader::new(child.stdout.take().unwrap());
+    let lines = out.lines().take(lines).map(|line| line.unwrap()).collect();
+    (lines, child.wait().unwrap().code())
+}
+
+#[test]
+fn kernels_are_printed_one_by_one_and_end_with_their_reader() {
+    let json = std::thread::spawn(|| first_lines_of_kernels(&["--json"], 1));
+    let (lines, status) = first_lines_of_kernels(&["--target", "portable"], 4);
+    let columns: Vec<_> = lines[2].split_whitespace().collect();
+    assert_eq!(columns, ["kernel", "target", "elements", "gelem_s", "memcpy_gelem_s", "ratio"]);
+    let row: Vec<_> = lines[3].split_whitespace().collect();
+    assert_eq!((row.len(), &row[..3]), (6, &["sign_encode", "portable", "32768"][..]));
+    assert_eq!(status, Some(141));
+    let (lines, status) = json.join().unwrap();
+    let row: Value = serde_json::from_str(lines[0].strip_prefix('[').unwrap()).unwrap();
+    assert!(row["kernel"] == "sign_encode" && number(&row, "gelem_s") > 0.0, "{row}");
+    assert_eq!(status, Some(141));
 }

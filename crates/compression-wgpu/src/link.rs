@@ -1,0 +1,99 @@
+//! A device with its queue: calls whose errors are returned, and copies.
+
+use std::fmt;
+use std::sync::mpsc;
+use std::sync::{Arc, OnceLock};
+
+use unisono_communicator::{Result, Severity, log};
+
+use crate::adapter::{ready, title};
+use crate::error::{WgpuCode, caught, failed};
+
+/// A device with its queue.
+pub(crate) struct Link {
+    pub(crate) device: wgpu::Device,
+    pub(crate) queue: wgpu::Queue,
+    /// The adapter as errors name it.
+    pub(crate) adapter: String,
+    /// Why the device is lost.
+    lost: Arc<OnceLock<String>>,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.adapter)
+    }
+}
+
+impl Link {
+    pub(crate) fn new(info: &wgpu::AdapterInfo, device: wgpu::Device, queue: wgpu::Queue) -> Link {
+        let lost = Arc::new(OnceLock::new());
+        let told = Arc::clone(&lost);
+        device.set_device_lost_callback(move |reason, text| {
+            let _ = told.set(format!("{reason:?}: {text}"));
+        });
+        // wgpu panics at an error that no scope catches. All calls here are made within scopes; what comes otherwise
+        // belongs to none of them.
+        let name = title(info);
+        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+            log(Severity::Warn, None, format_args!("{name}: {error}"));
+        }));
+        Link { device, queue, adapter: title(info), lost }
+    }
+
+    /// Makes calls of wgpu, and returns the first error of them.
+    pub(crate) fn checked<T>(&self, call: &str, work: impl FnOnce() -> T) -> Result<T> {
+        self.check_lost(call)?;
+        let filters =
+            [wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::Internal];
+        let scopes = filters.map(|filter| self.device.push_error_scope(filter));
+        let done = work();
+        // All are taken off, the last one first.
+        let errors = scopes.into_iter().rev().map(|scope| ready(scope.pop()));
+        let error = errors.fold(None, |first: Option<wgpu::Error>, next| first.or(next));
+        // A lost device is the cause of all other errors.
+        self.check_lost(call)?;
+        error.map_or(Ok(done), |error| Err(caught(&self.adapter, call, &error)))
+    }
+
+    fn check_lost(&self, call: &str) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(reason) => Err(failed(&self.adapter, call, WgpuCode::Lost, reason.as_str())),
+        }
+    }
+
+    /// Waits for a submission, and reads what it has copied to the start of `staging`.
+    pub(crate) fn read_back(
+        &self,
+        call: &str,
+        staging: &wgpu::Buffer,
+        submission: wgpu::SubmissionIndex,
+        to: &mut [u32],
+    ) -> Result<()> {
+        let bytes = size_of_val(to) as u64;
+        let (sender, receiver) = mpsc::channel();
+        let polled = self.checked(call, || {
+            staging.map_async(wgpu::MapMode::Read, ..bytes, move |mapped| {
+                let _ = sender.send(mapped);
+            });
+            self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
+        })?;
+        let internal = |text: String| failed(&self.adapter, call, WgpuCode::Internal, text);
+        polled.map_err(|error| internal(error.to_string()))?;
+        // Another thread that polls may have taken up the call of the closure, and be about to make it.
+        let mapped = receiver.recv();
+        self.check_lost(call)?;
+        match mapped {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) | Err(_) => return Err(internal("the result could not be mapped".to_owned())),
+        }
+        self.checked(call, || {
+            let view = staging.get_mapped_range(..bytes).map_err(|error| internal(error.to_string()))?;
+            bytemuck::cast_slice_mut(to).copy_from_slice(&view);
+            drop(view);
+            staging.unmap();
+            Ok(())
+        })?
+    }
+}

@@ -1,0 +1,95 @@
+//! What can be chosen of a state before its first call: how elements travel, and how residuals are kept.
+
+use unisono_communicator::{Communicator, Error, Result};
+use unisono_kernels::SHIFT_MAX;
+
+use crate::device::KernelDevice;
+use crate::residuals::{Kept, LoCo};
+use crate::route::{Route, Teams};
+use crate::state::{CompressionState, Members, Shape, owed};
+use crate::summed::code_size;
+
+impl<D: KernelDevice> CompressionState<D> {
+    /// The same state before its first call, by another way than the cheaper one. All ranks must choose alike.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for a state that has been called with, and when `comm` is not its communicator;
+    /// [`Error::Unsupported`] for a codec whose codes cannot be summed by that route; [`Error::System`] when there is
+    /// no memory.
+    pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
+        let group = comm.group();
+        self.check_is_new()?;
+        if route == Route::SummedCodes {
+            self.check_summable()?;
+        }
+        if self.members != Members::of(group) {
+            return Err(Error::invalid("comm", "is not the communicator of the state"));
+        }
+        let layout = self.shape.layout(&*self.codec, self.members.ranks.len(), Teams::new(route, group));
+        let (kept, own) = (self.worker.kept, self.members.own);
+        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &layout, own)?;
+        Ok(CompressionState { route, layout, worker, owner, ..self })
+    }
+
+    /// The same state before its first call, with residuals of one byte for each element.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a codec without error feedback, and for one that measures the whole vector first;
+    /// [`Error::InvalidArgument`] for a state that has been called with, and for a shift above 8; [`Error::System`]
+    /// when there is no memory.
+    ///
+    /// ```
+    /// use unisono_communicator::{ReduceOp, Solo};
+    /// use unisono_compression::{CompressedCollectives, CompressionState, LoCo, SignL1};
+    /// let comm = Solo::new();
+    /// let exact = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?;
+    /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 4096)?.with_loco(LoCo::default())?;
+    /// assert!(state.bytes() * 39 < exact.bytes() * 10);
+    /// comm.compressed_all_reduce(&mut [1.0f32; 4096], ReduceOp::Sum, &mut state)?;
+    /// # Ok::<(), unisono_communicator::Error>(())
+    /// ```
+    pub fn with_loco(self, loco: LoCo) -> Result<CompressionState<D>> {
+        if loco.average_shift > SHIFT_MAX {
+            let problem = format!("{}, it must be at most {SHIFT_MAX}", loco.average_shift);
+            return Err(Error::invalid("average_shift", problem));
+        }
+        if !self.codec.has_feedback() || self.codec.measures() || self.route == Route::SummedCodes {
+            return Err(Error::Unsupported {
+                what: format!("LoCo with {:?} by {}", self.codec, self.route),
+                backend: "compression",
+                instead: Some(
+                    "a codec with error feedback and scales of blocks, direct or in two levels".to_owned(),
+                ),
+            });
+        }
+        self.check_is_new()?;
+        let (kept, own) = (Kept::Averaged(loco), self.members.own);
+        let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &self.layout, own)?;
+        Ok(CompressionState { worker, owner, ..self })
+    }
+
+    fn check_summable(&self) -> Result<()> {
+        let Some(summable) = self.codec.summable().filter(|_| matches!(self.shape, Shape::Whole(_))) else {
+            return Err(Error::Unsupported {
+                what: format!("{} of {:?} by summed codes", self.shape.collective(), self.codec),
+                backend: "compression",
+                instead: Some("an all-reduce by symmetric int8 or int4, or another route".to_owned()),
+            });
+        };
+        if self.worker.kept != Kept::Exactly {
+            return Err(Error::Unsupported {
+                what: "LoCo with summed codes".to_owned(),
+                backend: "compression",
+                instead: Some("residuals of f32, or another route".to_owned()),
+            });
+        }
+        code_size(summable, self.members.ranks.len()).map(drop)
+    }
+
+    fn check_is_new(&self) -> Result<()> {
+        if self.calls > 0 {
+            return Err(Error::invalid("state", "has been called with"));
+        }
+        Ok(())
+    }
+}
