@@ -120,7 +120,7 @@ pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// comm.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
 /// // The signs, and the mean magnitude; the rest is owed.
 /// assert_eq!(gradients, [2.0, -2.0, 2.0, -2.0]);
-/// assert_eq!(state.residual(), [-1.0, -1.0, 0.0, 0.0]);
+/// assert_eq!(*state.residual(), [-1.0, -1.0, 0.0, 0.0]);
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
 #[derive(Debug)]
@@ -334,8 +334,8 @@ impl<D: KernelDevice> CompressionState<D> {
         self.layout.share(self.members.own)
     }
 
-    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in two
-    /// levels its part of what its host has.
+    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in
+    /// two levels its part of what its host has.
     pub fn encoded(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for owner in self.layout.teams.owners(self.members.own) {
