@@ -2,31 +2,23 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::sync::OnceLock;
 
-use unisono_compression_cuda::cuda::{Capability, Code};
-use unisono_compression_cuda::{Compiled, CudaKernels, CudaOptions, KernelCode};
-use unisono_tests::cuda::{DOUBLE_CODE, driver_double};
+use unisono_compression_cuda::CudaKernels;
 use unisono_tests::kernels_suite;
 
-fn device() -> Option<&'static CudaKernels> {
-    static DEVICE: OnceLock<Option<CudaKernels>> = OnceLock::new();
-    let open = || {
-        let compiled = Compiled { capability: Capability::from_number(90), code: Code::new(DOUBLE_CODE) };
-        let code = KernelCode::Compiled(vec![compiled]);
-        let options = CudaOptions { driver: Some(driver_double()?.to_owned()), code, ..Default::default() };
-        Some(CudaKernels::open(&options).unwrap())
-    };
-    DEVICE.get_or_init(open).as_ref()
-}
+const SEED: u64 = 1;
 
 macro_rules! suite {
     ($($area:ident,)*) => {
         $(
             #[test]
             fn $area() {
-                if let Some(device) = device() {
-                    kernels_suite::$area(device, 1);
+                static DEVICE: OnceLock<Option<CudaKernels>> = OnceLock::new();
+                if let Some(device) = DEVICE.get_or_init(common::open) {
+                    kernels_suite::$area(device, SEED);
                 }
             }
         )*
