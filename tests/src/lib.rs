@@ -17,9 +17,11 @@ pub mod double;
 pub mod kernels_suite;
 mod late;
 pub mod sample;
+mod skip;
 pub mod suite;
 pub mod watchdog;
 pub mod world;
 
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use skip::skip;
 pub use watchdog::watchdog;

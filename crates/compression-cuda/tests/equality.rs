@@ -4,25 +4,11 @@
 
 mod common;
 
-use std::sync::OnceLock;
+use unisono_tests::kernels_suite::{self, Density};
 
-use unisono_compression_cuda::CudaKernels;
-use unisono_tests::kernels_suite;
-
-const SEED: u64 = 1;
-
-macro_rules! suite {
-    ($($area:ident,)*) => {
-        $(
-            #[test]
-            fn $area() {
-                static DEVICE: OnceLock<Option<CudaKernels>> = OnceLock::new();
-                if let Some(device) = DEVICE.get_or_init(common::open) {
-                    kernels_suite::$area(device, SEED);
-                }
-            }
-        )*
-    };
+#[test]
+fn every_kernel_is_the_same() {
+    if let Some(device) = common::open() {
+        kernels_suite::check(&device, Density::QUICK, 1);
+    }
 }
-
-suite!(signs, signs_with_one_scale, integers, integers_by_shared_scales, narrow_floats, vectors,);
