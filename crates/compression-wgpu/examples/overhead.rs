@@ -1,8 +1,8 @@
 //! What a kernel costs on an adapter beside the processor: what the host does for a call, and how many elements a
 //! second. Every output is compared with the processor's before it is timed.
 //!
-//! `cargo run --release -p unisono-compression-wgpu --example overhead [ADAPTER]`; without the name of an adapter, a GPU
-//! is taken.
+//! `cargo run --release -p unisono-compression-wgpu --example overhead [ADAPTER [MI]]`: MI times 2^20 elements, one if
+//! not given. Without the name of an adapter, a GPU is taken.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -74,14 +74,13 @@ fn main() -> Result<()> {
     println!("{kernels:?}: opened, and all kernels compiled, in {:.0?}\n", start.elapsed());
     overhead(&kernels)?;
     let mi: usize = std::env::args().nth(2).and_then(|mi| mi.parse().ok()).unwrap_or(1);
-    {
-        let elements = mi << 20;
-        println!("\n{} Mi elements, {RANKS} parts; million elements a second\n", elements >> 20);
-        println!("| kernel | adapter | one core |\n| --- | --- | --- |");
-        for row in rows(elements) {
-            let (device, host) = row.measure(&kernels, elements)?;
-            println!("| `{}` | {device:.0} | {host:.0} |", row.name);
-        }
+    println!("\n{mi} Mi elements, {RANKS} parts; million elements a second\n");
+    println!("| kernel | adapter | one core |\n| --- | --- | --- |");
+    let samples = Samples::new(mi << 20);
+    let rows = [samples.signs(), samples.ints(), samples.shared(), samples.floats()];
+    for row in rows.into_iter().flatten() {
+        let (device, host) = row.measure(&kernels, samples.elements)?;
+        println!("| `{}` | {device:.0} | {host:.0} |", row.name);
     }
     Ok(())
 }
@@ -103,6 +102,9 @@ fn overhead(kernels: &WgpuKernels) -> Result<()> {
     println!("| submit to done, with a word of result | {:.0} us |", waited * 1e6);
     let enqueued = seconds(|| (0..100).try_for_each(|_| expand(&mut output)))? / 100.0;
     println!("| submit alone, of 100 | {:.0} us |", enqueued * 1e6);
+    let source = kernels.allocate(1)?;
+    let copied = seconds(|| (0..100).try_for_each(|_| kernels.copy(&source, 0, &mut output, 0..1)))? / 100.0;
+    println!("| submit of a copy without bindings, of 100 | {:.0} us |", copied * 1e6);
     let read = seconds(|| kernels.read(&output, 0, &mut [0]))?;
     println!("| read of one word | {:.0} us |", read * 1e6);
     let message = seconds(|| {
@@ -128,6 +130,10 @@ fn seconds(mut run: impl FnMut() -> Result<()>) -> Result<f64> {
 }
 
 impl Row {
+    fn new(name: &'static str, inputs: Vec<Vec<u32>>, outputs: &[usize], run: Run) -> Row {
+        Row { name, inputs, outputs: outputs.to_vec(), run }
+    }
+
     /// Million elements a second on the device and on one core.
     fn measure(&self, kernels: &WgpuKernels, elements: usize) -> Result<(f64, f64)> {
         let host = HostKernels(Kernels::best().with_stores(Stores::of_call(elements)));
@@ -177,140 +183,155 @@ fn packed(codes: &[u8]) -> Vec<u32> {
     codes.chunks(4).map(word).collect()
 }
 
-fn rows(elements: usize) -> Vec<Row> {
-    let random = &mut Random::new(14);
-    let input = words(&values(random, Mix::Usual, elements));
-    let old = words(&residual(random, Mix::Usual, elements));
-    let signs = |random: &mut Random| {
-        let sent = SentSigns::new(random, Mix::Usual, elements, BLOCK);
-        [words(&sent.scales), sent.bits].concat()
-    };
-    let ints = |random: &mut Random, format| {
-        let sent = SentInts::new(random, Mix::Usual, elements, format);
-        [words(&sent.scales), packed(&sent.codes)].concat()
-    };
-    let signs: Vec<Vec<u32>> = (0..RANKS).map(|_| signs(random)).collect();
-    let int8: Vec<Vec<u32>> = (0..RANKS).map(|_| ints(random, INT8)).collect();
-    let int4: Vec<Vec<u32>> = (0..RANKS).map(|_| ints(random, INT4)).collect();
-    let narrow: Vec<Vec<u32>> =
-        (0..RANKS).map(|_| input[..elements / 2].iter().map(|bits| bits & 0xbfff_bfff).collect()).collect();
-    let vectors: Vec<Vec<u32>> = (0..RANKS).map(|_| input.clone()).collect();
-    let magnitudes = vec![1.0f32.to_bits(); elements / INT8.block];
-    let with_old = |inputs: &[Vec<u32>]| [inputs, std::slice::from_ref(&old)].concat();
-    let own = std::slice::from_ref(&input);
-    let (sign_words, int8_words) = (elements.div_ceil(BLOCK) + sign_words(elements), int8[0].len());
-    let row = |name, inputs: Vec<Vec<u32>>, outputs: &[usize], run: Run| Row {
-        name,
-        inputs,
-        outputs: outputs.to_vec(),
-        run,
-    };
-    let mut rows = sign_rows(&row, &with_old(own), &signs, &with_old(&signs), &[sign_words, elements]);
-    rows.extend([
-        row("int_encode", with_old(own), &[int8_words, elements], |kernels, mut with| {
-            let feedback = Some(with.feedback());
-            let (input, out) = (with.input(), with.output());
-            kernels.int_encode(input, feedback, INT8, Rounding::Nearest, out).map(drop)
-        }),
-        row("int_reduce_encode", with_old(&int8), &[int8_words, elements], |kernels, mut with| {
-            let elements = with.elements();
-            let feedback = Some(with.feedback());
-            let out = with.output();
-            kernels
-                .int_reduce_encode(&with.inputs, elements, feedback, INT8, Rounding::Nearest, out)
-                .map(drop)
-        }),
-        row("int_decode_sum", int8.clone(), &[elements], |kernels, mut with| {
-            let out = with.output();
-            kernels.int_decode_sum(&with.inputs, INT8, 0.25, out)
-        }),
-        row("int_expand", int8[..1].to_vec(), &[elements], |kernels, mut with| {
-            kernels.int_expand(with.input(), INT8, 0.25, with.output())
-        }),
-        row("int_expand, int4", int4[..1].to_vec(), &[elements], |kernels, mut with| {
-            kernels.int_expand(with.input(), INT4, 0.25, with.output())
-        }),
-        row("int_magnitudes", own.to_vec(), &[elements / INT8.block], |kernels, mut with| {
-            kernels.int_magnitudes(with.input(), None, INT8.block, with.output())
-        }),
-        row(
-            "int_encode_shared",
-            vec![input.clone(), magnitudes.clone()],
-            &[elements / 4],
-            |kernels, mut with| {
-                let shared = with.shared();
-                let (input, out) = (with.input(), with.output());
-                kernels.int_encode_shared(input, None, Rounding::Nearest, shared, out)
-            },
-        ),
-        row(
-            "int_expand_shared",
-            vec![input[..elements / 4].to_vec(), magnitudes],
-            &[elements],
-            |kernels, mut with| {
-                let shared = with.shared();
-                kernels.int_expand_shared(with.input(), shared, 0.25, with.output())
-            },
-        ),
-        row("bf16_encode", own.to_vec(), &[elements / 2], |kernels, mut with| {
-            kernels.bf16_encode(with.input(), with.output()).map(drop)
-        }),
-        row("bf16_reduce_encode", narrow.clone(), &[elements / 2], |kernels, mut with| {
-            let elements = 2 * with.elements();
-            let out = with.output();
-            kernels.bf16_reduce_encode(&with.inputs, elements, out).map(drop)
-        }),
-        row("bf16_decode_sum", narrow.clone(), &[elements], |kernels, mut with| {
-            let out = with.output();
-            kernels.bf16_decode_sum(&with.inputs, 0.25, out)
-        }),
-        row("bf16_expand", narrow[..1].to_vec(), &[elements], |kernels, mut with| {
-            kernels.bf16_expand(with.input(), 0.25, with.output())
-        }),
-        row("sum", vectors, &[elements], |kernels, mut with| {
-            let out = with.output();
-            kernels.sum(&with.inputs, out)
-        }),
-    ]);
-    rows
+/// What rows read.
+struct Samples {
+    elements: usize,
+    input: Vec<u32>,
+    old: Vec<u32>,
+    /// What ranks send.
+    signs: Vec<Vec<u32>>,
+    int8: Vec<Vec<u32>>,
+    int4: Vec<u32>,
+    narrow: Vec<Vec<u32>>,
 }
 
-fn sign_rows(
-    row: &dyn Fn(&'static str, Vec<Vec<u32>>, &[usize], Run) -> Row,
-    own: &[Vec<u32>],
-    signs: &[Vec<u32>],
-    signs_and_old: &[Vec<u32>],
-    encoded: &[usize; 2],
-) -> Vec<Row> {
-    let elements = encoded[1];
-    let global = |part: &Vec<u32>| part[elements.div_ceil(BLOCK) - 1..].to_vec();
-    let mut globals: Vec<Vec<u32>> = signs.iter().map(global).collect();
-    globals.push(own[1].clone());
-    vec![
-        row("sign_encode", own.to_vec(), encoded, |kernels, mut with| {
-            let feedback = Some(with.feedback());
-            kernels.sign_encode(with.input(), feedback, BLOCK, with.output()).map(drop)
-        }),
-        row("sign_reduce_encode", signs_and_old.to_vec(), encoded, |kernels, mut with| {
-            let elements = with.elements();
-            let feedback = Some(with.feedback());
-            let out = with.output();
-            kernels.sign_reduce_encode(&with.inputs, elements, feedback, BLOCK, out).map(drop)
-        }),
-        row("sign_decode_sum", signs.to_vec(), &[elements], |kernels, mut with| {
-            let out = with.output();
-            kernels.sign_decode_sum(&with.inputs, BLOCK, 0.25, out)
-        }),
-        row("sign_expand", signs[..1].to_vec(), &[elements], |kernels, mut with| {
-            kernels.sign_expand(with.input(), BLOCK, 0.25, with.output())
-        }),
-        row("compensate", own.to_vec(), &[elements], |kernels, mut with| {
-            let feedback = with.feedback();
-            kernels.compensate(with.input(), feedback).map(drop)
-        }),
-        row("sign_reduce_global", globals, &[elements], |kernels, mut with| {
-            let feedback = with.feedback();
-            kernels.sign_reduce_global(&with.inputs, feedback).map(drop)
-        }),
-    ]
+impl Samples {
+    fn new(elements: usize) -> Samples {
+        let random = &mut Random::new(14);
+        let input = words(&values(random, Mix::Usual, elements));
+        let old = words(&residual(random, Mix::Usual, elements));
+        let signs = |_| {
+            let sent = SentSigns::new(random, Mix::Usual, elements, BLOCK);
+            [words(&sent.scales), sent.bits].concat()
+        };
+        let signs = (0..RANKS).map(signs).collect();
+        let mut ints = |format| {
+            let sent = SentInts::new(random, Mix::Usual, elements, format);
+            [words(&sent.scales), packed(&sent.codes)].concat()
+        };
+        let int8 = (0..RANKS).map(|_| ints(INT8)).collect();
+        let int4 = ints(INT4);
+        let narrow = vec![input[..elements / 2].iter().map(|bits| bits & 0xbfff_bfff).collect(); RANKS];
+        Samples { elements, input, old, signs, int8, int4, narrow }
+    }
+
+    /// With the residual behind.
+    fn with_old(&self, inputs: &[Vec<u32>]) -> Vec<Vec<u32>> {
+        [inputs, std::slice::from_ref(&self.old)].concat()
+    }
+
+    fn own(&self) -> Vec<Vec<u32>> {
+        vec![self.input.clone()]
+    }
+
+    fn signs(&self) -> Vec<Row> {
+        let (elements, parts) = (self.elements, self.with_old(&self.signs));
+        let encoded = [elements.div_ceil(BLOCK) + sign_words(elements), elements];
+        let globals: Vec<_> =
+            self.signs.iter().map(|part| part[elements.div_ceil(BLOCK) - 1..].to_vec()).collect();
+        vec![
+            Row::new("sign_encode", self.with_old(&self.own()), &encoded, |kernels, mut with| {
+                let feedback = Some(with.feedback());
+                kernels.sign_encode(with.input(), feedback, BLOCK, with.output()).map(drop)
+            }),
+            Row::new("sign_reduce_encode", parts, &encoded, |kernels, mut with| {
+                let (elements, feedback, out) = (with.elements(), Some(with.feedback()), with.output());
+                kernels.sign_reduce_encode(&with.inputs, elements, feedback, BLOCK, out).map(drop)
+            }),
+            Row::new("sign_decode_sum", self.signs.clone(), &[elements], |kernels, mut with| {
+                let out = with.output();
+                kernels.sign_decode_sum(&with.inputs, BLOCK, 0.25, out)
+            }),
+            Row::new("sign_expand", self.signs[..1].to_vec(), &[elements], |kernels, mut with| {
+                kernels.sign_expand(with.input(), BLOCK, 0.25, with.output())
+            }),
+            Row::new("compensate", self.with_old(&self.own()), &[elements], |kernels, mut with| {
+                let feedback = with.feedback();
+                kernels.compensate(with.input(), feedback).map(drop)
+            }),
+            Row::new("sign_reduce_global", self.with_old(&globals), &[elements], |kernels, mut with| {
+                let feedback = with.feedback();
+                kernels.sign_reduce_global(&with.inputs, feedback).map(drop)
+            }),
+        ]
+    }
+
+    fn ints(&self) -> Vec<Row> {
+        let (elements, parts) = (self.elements, self.with_old(&self.int8));
+        let encoded = [self.int8[0].len(), elements];
+        vec![
+            Row::new("int_encode", self.with_old(&self.own()), &encoded, |kernels, mut with| {
+                let feedback = Some(with.feedback());
+                kernels.int_encode(with.input(), feedback, INT8, Rounding::Nearest, with.output()).map(drop)
+            }),
+            Row::new("int_reduce_encode", parts, &encoded, |kernels, mut with| {
+                let (elements, feedback, out) = (with.elements(), Some(with.feedback()), with.output());
+                let rounding = Rounding::Nearest;
+                kernels.int_reduce_encode(&with.inputs, elements, feedback, INT8, rounding, out).map(drop)
+            }),
+            Row::new("int_decode_sum", self.int8.clone(), &[elements], |kernels, mut with| {
+                let out = with.output();
+                kernels.int_decode_sum(&with.inputs, INT8, 0.25, out)
+            }),
+            Row::new("int_expand", self.int8[..1].to_vec(), &[elements], |kernels, mut with| {
+                kernels.int_expand(with.input(), INT8, 0.25, with.output())
+            }),
+            Row::new("int_expand, int4", vec![self.int4.clone()], &[elements], |kernels, mut with| {
+                kernels.int_expand(with.input(), INT4, 0.25, with.output())
+            }),
+        ]
+    }
+
+    fn shared(&self) -> Vec<Row> {
+        let (elements, input) = (self.elements, &self.input);
+        let magnitudes = vec![1.0f32.to_bits(); elements / INT8.block];
+        let (inputs, codes) = ([input, &magnitudes], [&input[..elements / 4], &magnitudes]);
+        vec![
+            Row::new("int_magnitudes", self.own(), &[magnitudes.len()], |kernels, mut with| {
+                kernels.int_magnitudes(with.input(), None, INT8.block, with.output())
+            }),
+            Row::new(
+                "int_encode_shared",
+                inputs.map(Vec::clone).into(),
+                &[elements / 4],
+                |kernels, mut with| {
+                    let shared = with.shared();
+                    kernels.int_encode_shared(with.input(), None, Rounding::Nearest, shared, with.output())
+                },
+            ),
+            Row::new(
+                "int_expand_shared",
+                codes.map(<[u32]>::to_vec).into(),
+                &[elements],
+                |kernels, mut with| {
+                    let shared = with.shared();
+                    kernels.int_expand_shared(with.input(), shared, 0.25, with.output())
+                },
+            ),
+        ]
+    }
+
+    fn floats(&self) -> Vec<Row> {
+        let elements = self.elements;
+        vec![
+            Row::new("bf16_encode", self.own(), &[elements / 2], |kernels, mut with| {
+                kernels.bf16_encode(with.input(), with.output()).map(drop)
+            }),
+            Row::new("bf16_reduce_encode", self.narrow.clone(), &[elements / 2], |kernels, mut with| {
+                let (elements, out) = (2 * with.elements(), with.output());
+                kernels.bf16_reduce_encode(&with.inputs, elements, out).map(drop)
+            }),
+            Row::new("bf16_decode_sum", self.narrow.clone(), &[elements], |kernels, mut with| {
+                let out = with.output();
+                kernels.bf16_decode_sum(&with.inputs, 0.25, out)
+            }),
+            Row::new("bf16_expand", self.narrow[..1].to_vec(), &[elements], |kernels, mut with| {
+                kernels.bf16_expand(with.input(), 0.25, with.output())
+            }),
+            Row::new("sum", vec![self.input.clone(); RANKS], &[elements], |kernels, mut with| {
+                let out = with.output();
+                kernels.sum(&with.inputs, out)
+            }),
+        ]
+    }
 }
