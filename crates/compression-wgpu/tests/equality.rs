@@ -9,13 +9,13 @@ const SEED: u64 = 0x5eed;
 #[test]
 fn every_kernel_is_the_same() {
     if let Some(device) = support::device() {
-        kernels_suite::check(&device, Density::QUICK, SEED);
+        kernels_suite::check(device, Density::QUICK, SEED);
     }
 }
 
 #[test]
 fn every_kernel_is_the_same_within_small_limits() {
     if let Some(device) = support::small_device() {
-        kernels_suite::check(&device, Density::QUICK, SEED + 1);
+        kernels_suite::check(device, Density::QUICK, SEED + 1);
     }
 }
