@@ -16,7 +16,6 @@ pub mod cuda;
 pub mod double;
 pub mod kernels_suite;
 mod late;
-pub mod require;
 pub mod sample;
 mod skip;
 pub mod suite;
