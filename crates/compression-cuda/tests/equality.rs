@@ -4,25 +4,13 @@
 
 mod common;
 
-use std::sync::OnceLock;
-
-use unisono_compression_cuda::CudaKernels;
-use unisono_tests::kernels_suite;
+use unisono_tests::kernels_suite::{self, Density};
 
 const SEED: u64 = 1;
 
-macro_rules! suite {
-    ($($area:ident,)*) => {
-        $(
-            #[test]
-            fn $area() {
-                static DEVICE: OnceLock<Option<CudaKernels>> = OnceLock::new();
-                if let Some(device) = DEVICE.get_or_init(common::open) {
-                    kernels_suite::$area(device, SEED);
-                }
-            }
-        )*
-    };
+#[test]
+fn all_kernels() {
+    if let Some(device) = common::open() {
+        kernels_suite::check(&device, Density::FULL, SEED);
+    }
 }
-
-suite!(signs, signs_with_one_scale, integers, integers_by_shared_scales, narrow_floats, vectors,);

@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
+    ("unisono-gpu-check", &[COMMUNICATOR, COMPRESSION, COMPRESSION_CUDA, KERNELS, TESTS]),
     ("unisono-soak", &["unisono", "unisono-tests", TCP]),
     ("xtask", LIBRARIES),
 ];
@@ -38,6 +39,7 @@ const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
+const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const CUDA: &str = "unisono-cuda";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
