@@ -3,12 +3,16 @@
 // Blocks whose scale would be below this are zero: 2^-120.
 const SCALE_MIN: u32 = 0x03800000u;
 
+// Where the code of element `index` begins in its word.
+fn place(index: u32) -> u32 {
+    return (index & ((1u << call.codes_shift) - 1u)) * call.width;
+}
+
 // The code of `index`, of `call.width` bits, in the words that begin at word `at` of `input`.
 fn code_at(at: u32, index: u32) -> i32 {
-    let each = 32u / call.width;
-    let word = input[at + index / each];
+    let word = input[at + (index >> call.codes_shift)];
     let above = 32u - call.width;
-    let raised = word << (above - index % each * call.width);
+    let raised = word << (above - place(index));
     return select(i32(raised >> above), bitcast<i32>(raised) >> above, call.is_symmetric != 0u);
 }
 
@@ -57,8 +61,8 @@ fn code_of(distance: f32, reciprocal: f32, index: u32) -> i32 {
     return (i32(round(steps * 65536.0)) + i32(random_bits(index))) >> 16u;
 }
 
-// The lowest `width` bits of a code, at the place of element `index` in its word.
+// The bits of the code of element `index`, where they belong in its word.
 fn placed(code: i32, index: u32) -> u32 {
     let mask = 0xffffffffu >> (32u - call.width);
-    return (bitcast<u32>(code) & mask) << (index % (32u / call.width) * call.width);
+    return (bitcast<u32>(code) & mask) << place(index);
 }

@@ -35,8 +35,10 @@ struct Call {
     codes_at: u32,
     // The number of this dispatch's first block in the whole call.
     first_block: u32,
-    // Bits of a code, whether it has a sign, and the numbers of `IntFormat::scale`.
+    // Bits of a code, the binary logarithm of how many are in a word, whether they have a sign, and the numbers of
+    // `IntFormat::scale`.
     width: u32,
+    codes_shift: u32,
     is_symmetric: u32,
     inverse_steps: f32,
     scale_end: u32,

@@ -18,8 +18,10 @@ fn measure(lane: u32, first: u32, end: u32, smallest: ptr<function, f32>) -> u32
     for (var index = first + lane; index < end; index += LANES) {
         let bits = bitcast<u32>(encoded(index));
         magnitude = max(magnitude, bits & MAGNITUDE);
-        low = max(low, ~ordered(bits));
-        high = max(high, ordered(bits));
+        if call.is_symmetric == 0u {
+            low = max(low, ~ordered(bits));
+            high = max(high, ordered(bits));
+        }
     }
     magnitude = largest(lane, magnitude);
     if call.is_symmetric != 0u {
@@ -61,7 +63,7 @@ fn put_scale(block: u32, scale: u32, smallest: f32) {
 fn encode(lane: u32, first: u32, end: u32, scale: u32, smallest: f32) {
     let step = bitcast<f32>(scale);
     let inverse = reciprocal(scale);
-    let each = 32u / call.width;
+    let each = 1u << call.codes_shift;
     for (var begin = first + lane * each; begin < end; begin += LANES * each) {
         var word = 0u;
         for (var index = begin; index < min(begin + each, end); index++) {
@@ -76,6 +78,6 @@ fn encode(lane: u32, first: u32, end: u32, scale: u32, smallest: f32) {
                 leave(index, value - flush(f32(code) * step + smallest));
             }
         }
-        codes[call.codes_at + begin / each] = word;
+        codes[call.codes_at + (begin >> call.codes_shift)] = word;
     }
 }

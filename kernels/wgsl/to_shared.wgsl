@@ -1,7 +1,7 @@
 // Integer codes by scales that all ranks share, in integers of `call.width` bits.
 
 fn run(group: u32, groups: u32, lane: u32) {
-    let each = 32u / call.width;
+    let each = 1u << call.codes_shift;
     for (var word = group * LANES + lane; word < divide_up(call.elements, each); word += groups * LANES) {
         let first = word * each;
         let found = scale_of(bitcast<f32>(magnitudes[call.magnitudes_at + first / call.block]));

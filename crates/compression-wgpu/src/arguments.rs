@@ -174,6 +174,7 @@ pub(crate) fn int_numbers(format: IntFormat) -> Result<Numbers> {
     Ok(Numbers {
         block: block_number(format.block)?,
         width: 32 / codes_in_a_word(format.width) as u32,
+        codes_shift: codes_in_a_word(format.width).ilog2(),
         is_symmetric: format.symmetric.into(),
         inverse_steps: 1.0 / format.steps() as f32,
         scale_end: scale_end.to_bits(),
@@ -186,7 +187,8 @@ pub(crate) fn shared_numbers(shared: &Shared<'_>) -> Result<Numbers> {
     if !shared.format.symmetric {
         return Err(Error::invalid("format", "asymmetric; codes that are added are symmetric"));
     }
-    Ok(Numbers { width: 8 * shared.size.bytes() as u32, ..int_numbers(shared.format)? })
+    let width = 8 * shared.size.bytes() as u32;
+    Ok(Numbers { width, codes_shift: (32 / width).ilog2(), ..int_numbers(shared.format)? })
 }
 
 /// Times this. Devices may take a subnormal factor for zero.

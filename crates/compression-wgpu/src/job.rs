@@ -6,7 +6,7 @@ use unisono_communicator::Result;
 use unisono_kernels::Counter;
 
 use crate::WgpuKernels;
-use crate::error::limited;
+use crate::error::{limited, unreachable};
 use crate::link::Link;
 use crate::memory::Span;
 use crate::pipelines::Binding;
@@ -30,6 +30,7 @@ pub(crate) struct Numbers {
     pub(crate) codes_at: u32,
     pub(crate) first_block: u32,
     pub(crate) width: u32,
+    pub(crate) codes_shift: u32,
     pub(crate) is_symmetric: u32,
     pub(crate) inverse_steps: f32,
     pub(crate) scale_end: u32,
@@ -133,6 +134,7 @@ impl Job {
         if self.elements == 0 {
             return Ok(result);
         }
+        self.check_apart(on)?;
         let buffer = on.memory().take(result.len())?;
         let staging = if result.is_empty() { None } else { Some(on.staging().take(result.len())?) };
         let step = self.dispatch_elements(on)?;
@@ -163,6 +165,19 @@ impl Job {
             return Err(error);
         }
         Ok(result)
+    }
+
+    /// WebGPU has it that what a dispatch writes is in other buffers than what it reads.
+    fn check_apart(&self, on: &WgpuKernels) -> Result<()> {
+        let parts = self.parts.iter().flat_map(|part| part.windows(&(0..self.elements)));
+        let regions = [&self.old, &self.magnitudes].into_iter().flatten().map(|region| region.span.clone());
+        let written = [&self.values, &self.scales, &self.codes].into_iter().flatten();
+        let written: Vec<_> = written.map(|region| &region.span.buffer).collect();
+        if parts.chain(regions).any(|read| written.contains(&&read.buffer)) {
+            let what = format!("an allocation that is read and written by {}", self.kernel.name());
+            return Err(unreachable(&on.link().adapter, &what, "two allocations"));
+        }
+        Ok(())
     }
 
     /// How many elements a dispatch has: as many as the bindings of the device hold.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 
-use unisono_communicator::{Result, Severity, log};
+use unisono_communicator::{Error, Result, Severity, log};
 
 use crate::adapter::{ready, title};
 use crate::error::{WgpuCode, caught, failed};
@@ -51,16 +51,26 @@ impl Link {
         // All are taken off, the last one first.
         let errors = scopes.into_iter().rev().map(|scope| ready(scope.pop()));
         let error = errors.fold(None, |first: Option<wgpu::Error>, next| first.or(next));
-        // A lost device is the cause of all other errors.
-        self.check_lost(call)?;
-        error.map_or(Ok(done), |error| Err(caught(&self.adapter, call, &error)))
+        let Some(error) = error else { return Ok(done) };
+        Err(self.cause(call).unwrap_or_else(|| caught(&self.adapter, call, &error)))
     }
 
+    /// The error of a lost device. wgpu takes calls on one that do nothing until it is polled, and then says so.
     fn check_lost(&self, call: &str) -> Result<()> {
-        match self.lost.get() {
-            None => Ok(()),
-            Some(reason) => Err(failed(&self.adapter, call, WgpuCode::Lost, reason.as_str())),
-        }
+        let _ = self.device.poll(wgpu::PollType::Poll);
+        self.lost(call).map_or(Ok(()), Err)
+    }
+
+    fn lost(&self, call: &str) -> Option<Error> {
+        let reason = self.lost.get()?;
+        Some(failed(&self.adapter, call, WgpuCode::Lost, reason.as_str()))
+    }
+
+    /// The error of a lost device, if that is the cause of another error. wgpu says so only when all that was enqueued
+    /// before has ended.
+    fn cause(&self, call: &str) -> Option<Error> {
+        let _ = self.device.poll(wgpu::PollType::wait_indefinitely());
+        self.lost(call)
     }
 
     /// Waits for a submission, and reads what it has copied to the start of `staging`.
@@ -79,12 +89,12 @@ impl Link {
             });
             self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: None })
         })?;
-        let internal = |text: String| failed(&self.adapter, call, WgpuCode::Internal, text);
+        let internal = |text: String| {
+            self.cause(call).unwrap_or_else(|| failed(&self.adapter, call, WgpuCode::Internal, text))
+        };
         polled.map_err(|error| internal(error.to_string()))?;
         // Another thread that polls may have taken up the call of the closure, and be about to make it.
-        let mapped = receiver.recv();
-        self.check_lost(call)?;
-        match mapped {
+        match receiver.recv() {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => return Err(internal("the result could not be mapped".to_owned())),
         }

@@ -102,3 +102,43 @@ fn compile(
         })
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use unisono_communicator::Error;
+
+    use super::*;
+    use crate::adapter::{AdapterChoice, OpenOptions, open};
+
+    #[test]
+    fn a_shader_that_does_not_compile_is_an_error_that_names_it_and_the_adapter() {
+        let options = OpenOptions { adapter: AdapterChoice::Software, limits: None };
+        let (info, device, queue) = match open(&options) {
+            Ok(opened) => opened,
+            Err(error @ Error::LibraryMissing { .. }) => {
+                return unisono_tests::skip("wgpu", &error.to_string());
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let link = Link::new(&info, device, queue);
+        let descriptor =
+            wgpu::PipelineLayoutDescriptor { label: None, bind_group_layouts: &[], immediate_size: 0 };
+        let layout = link.device.create_pipeline_layout(&descriptor);
+        let fine = "@compute @workgroup_size(1) fn fine() {}";
+        compile(&link, &layout, "fine", fine).unwrap();
+        for (name, source, text) in [
+            ("broken", "@compute @workgroup_size(1) fn broken() { let x: u32 = 1.5; }", "1.5"),
+            ("absent", fine, "absent"),
+            ("large", "@compute @workgroup_size(4096) fn large() {}", "4096"),
+            ("sum", &Kernel::Sum.source(), "binding"),
+        ] {
+            let error = compile(&link, &layout, name, source).unwrap_err();
+            let Error::Vendor { library, call, code: 1, text: found, .. } = &error else { panic!("{error}") };
+            assert!(library.contains("llvmpipe"), "{library}");
+            assert_eq!(**call, *format!("the shader {name}"));
+            assert!(found.contains(text), "{found}");
+        }
+        // The device is as usable as before.
+        compile(&link, &layout, "fine", fine).unwrap();
+    }
+}

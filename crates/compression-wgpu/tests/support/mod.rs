@@ -25,3 +25,19 @@ pub(crate) fn device() -> Option<&'static WgpuKernels> {
     static DEVICE: OnceLock<Option<WgpuKernels>> = OnceLock::new();
     DEVICE.get_or_init(|| open(None)).as_ref()
 }
+
+/// One whose bindings hold little more than the largest block of as many parts as tests have, and whose
+/// dispatches have three workgroups.
+pub(crate) fn small_device() -> Option<&'static WgpuKernels> {
+    static DEVICE: OnceLock<Option<WgpuKernels>> = OnceLock::new();
+    let open_small = || {
+        let limits = wgpu::Limits {
+            max_storage_buffer_binding_size: 37 << 10,
+            max_compute_workgroups_per_dimension: 3,
+            min_storage_buffer_offset_alignment: 256,
+            ..device()?.device().limits()
+        };
+        open(Some(limits))
+    };
+    DEVICE.get_or_init(open_small).as_ref()
+}

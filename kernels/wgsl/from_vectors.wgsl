@@ -1,4 +1,4 @@
-// Numbers come from the sum of vectors of f32; one vector is its own sum.
+// Numbers are sums of vectors of f32.
 
 fn number(index: u32) -> f32 {
     var sum = 0.0;
