@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-cuda", &[COMMUNICATOR, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
-    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION]),
+    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_CUDA]),
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
