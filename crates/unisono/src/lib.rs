@@ -120,6 +120,24 @@ pub use unisono_schedule as schedule;
 /// ```
 pub use unisono_compression as compression;
 
+/// Compressed collectives of vectors in the memory of NVIDIA's cards. With feature `cuda`.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use unisono::ReduceOp;
+/// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+/// use unisono::compression_cuda::{CudaKernels, CudaOptions};
+///
+/// let world = unisono::init()?;
+/// let card = CudaKernels::open(&CudaOptions::default())?;
+/// let mut gradients = card.allocate(1 << 20)?;
+/// let mut state = CompressionState::on(&*world, card, Arc::new(SignL1::default()), 1 << 20)?;
+/// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
+/// # Ok::<(), unisono::Error>(())
+/// ```
+#[cfg(feature = "cuda")]
+pub use unisono_compression_cuda as compression_cuda;
+
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
 
