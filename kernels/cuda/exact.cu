@@ -4,47 +4,36 @@
 
 // out = the sum of the parts, each flushed.
 KERNEL sum(const float* const* __restrict__ parts, u32 ranks, float* __restrict__ out, u64 elements) {
-    Span span(warp_number(), RUN, elements);
-    if (span.count == 0) {
-        return;
-    }
-    Quad quads[QUADS];
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        quads[i] = Quad::zero();
-    }
+    Team team(RUN_MAX);
+    Span span(team.number, RUN_MAX, elements);
+    Run sums;
+    sums.clear();
 #pragma unroll 1
     for (u32 rank = 0; rank < ranks; rank++) {
-        Quad part[QUADS];
-        load_run(part, parts[rank] + span.start, 0, span.count);
+        Run part;
+        part.load(team, parts[rank] + span.start, 0, span.count);
 #pragma unroll
         for (u32 i = 0; i < 4 * QUADS; i++) {
-            float& sum = quads[i / 4].values[i % 4];
-            sum = flush(sum + flush(part[i / 4].values[i % 4]));
+            float& sum = sums.quads[i / 4].values[i % 4];
+            sum = flush(sum + flush(part.quads[i / 4].values[i % 4]));
         }
     }
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        quads[i].store(out + span.start, quad_at(0, i), span.count);
-    }
+    sums.store(team, out + span.start, 0, span.count);
 }
 
-// fresh += (fresh - old) x 2^-shift, from `old`: the moving average of residuals.
+// fresh = old + (fresh - old) x 2^-shift: the moving average of residuals.
 KERNEL average(const float* __restrict__ old, float* __restrict__ fresh, u64 elements, u32 shift) {
-    Span span(warp_number(), RUN, elements);
+    Team team(RUN_MAX);
+    Span span(team.number, RUN_MAX, elements);
     float factor = power_of_two(-(int)shift);
-    if (span.count == 0) {
-        return;
-    }
-    Quad before[QUADS], now[QUADS];
-    load_run(before, old + span.start, 0, span.count);
-    load_run(now, fresh + span.start, 0, span.count);
+    Run before, now;
+    before.load(team, old + span.start, 0, span.count);
+    now.load(team, fresh + span.start, 0, span.count);
 #pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        for (u32 j = 0; j < 4; j++) {
-            float difference = flush(now[i].values[j] - before[i].values[j]);
-            now[i].values[j] = flush(before[i].values[j] + flush(difference * factor));
-        }
-        now[i].store(fresh + span.start, quad_at(0, i), span.count);
+    for (u32 i = 0; i < 4 * QUADS; i++) {
+        float was = before.quads[i / 4].values[i % 4];
+        float& value = now.quads[i / 4].values[i % 4];
+        value = flush(was + flush(flush(value - was) * factor));
     }
+    now.store(team, fresh + span.start, 0, span.count);
 }

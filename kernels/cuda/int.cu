@@ -54,33 +54,38 @@ struct IntParts {
     // Words before the codes.
     u32 scales;
 
-    // The sums of the quads of a run of block `number`, of `count` elements from element `start` on. Codes behind the
-    // last element are not trusted to be zero.
-    __device__ void sum(Quad (&quads)[QUADS], u32 number, u64 start, u32 run, u32 count) const {
-#pragma unroll
-        for (u32 i = 0; i < QUADS; i++) {
-            quads[i] = Quad::zero();
+    // The sum of the run at `start` of the block of this team; zeros behind the last element.
+    __device__ void sum(const Team& team, Run& run, Span span, u32 start) const {
+        run.clear();
+        if (span.count == 0) {
+            return;
         }
 #pragma unroll 1
         for (u32 rank = 0; rank < ranks; rank++) {
             const u32* part = parts[rank];
-            IntScale scale = IntScale::load(format, part, number);
-            const u32* codes = codes_from(part, start);
+            IntScale scale = IntScale::load(format, part, team.number);
             u32 packed[QUADS];
-#pragma unroll
-            for (u32 i = 0; i < QUADS; i++) {
-                u32 at = quad_at(run, i);
-                packed[i] = at < count ? packed_codes(format, codes, at) : 0;
-            }
+            load_codes(team, packed, part, span, start);
 #pragma unroll
             for (u32 i = 0; i < QUADS; i++) {
                 int codes[4];
                 unpack(format, packed[i], codes);
                 for (u32 j = 0; j < 4; j++) {
-                    float sum = flush(quads[i].values[j] + scale.value(format, codes[j]));
-                    quads[i].values[j] = quad_at(run, i) + j < count ? sum : 0.0f;
+                    float& sum = run.quads[i].values[j];
+                    sum = flush(sum + scale.value(format, codes[j]));
                 }
             }
+        }
+        run.cut(team, start, span.count);
+    }
+
+    // The packed codes of the run at `start`; zeros behind the last word.
+    __device__ void load_codes(const Team& team, u32 (&packed)[QUADS], const u32* part, Span span, u32 start) const {
+        const u32* codes = codes_from(part, span.start);
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            u32 at = team.quad_at(start, i);
+            packed[i] = at < span.count ? packed_codes(format, codes, at) : 0;
         }
     }
 
@@ -99,30 +104,32 @@ struct Range {
         return {0, float_of(EXPONENT), -float_of(EXPONENT)};
     }
 
-    __device__ void add(bool symmetric, const Quad& quad, u32 at, u32 count) {
-        for (u32 i = 0; i < 4; i++) {
-            largest = ::max(largest, magnitude(quad.values[i]));
-            if (!symmetric && at + i < count) {
-                min = fminf(min, quad.values[i]);
-                max = fmaxf(max, quad.values[i]);
+    // Of a run at `start`.
+    __device__ void add(bool symmetric, const Team& team, const Run& run, u32 start, u32 count) {
+#pragma unroll
+        for (u32 i = 0; i < 4 * QUADS; i++) {
+            float value = run.quads[i / 4].values[i % 4];
+            largest = ::max(largest, magnitude(value));
+            if (!symmetric && team.quad_at(start, i / 4) + i % 4 < count) {
+                min = fminf(min, value);
+                max = fmaxf(max, value);
             }
         }
     }
 
-    // Over the warp. Whether the elements can be encoded.
-    __device__ bool scale(IntFormat format, IntScale& scale) {
-        largest = largest_of_warp(largest);
+    // Over the team. Whether the elements can be encoded.
+    __device__ bool scale(const Team& team, IntFormat format, IntScale& scale) {
+        largest = team.largest(largest);
         float range = float_of(largest);
         scale.min = 0.0f;
         if (!format.symmetric) {
-            for (u32 width = WARP / 2; width > 0; width /= 2) {
+            for (u32 width = team.threads / 2; width > 0; width /= 2) {
                 min = fminf(min, __shfl_xor_sync(ALL, min, width));
                 max = fmaxf(max, __shfl_xor_sync(ALL, max, width));
             }
             scale.min = flush(min);
             range = flush(max - min);
         }
-        // All of a warp take the same way: what they look at is the same.
         bool is_encodable = largest < EXPONENT && is_finite(range);
         return format.scale_of(range, scale.scale) && is_encodable;
     }
@@ -132,61 +139,61 @@ struct Range {
 struct IntOut {
     u32* out;
     float* fresh;
-    u64 elements;
     u32 block;
     IntFormat format;
+    // Words before the codes.
+    u32 scales;
     Rounding rounding;
     u32* first_bad;
-};
 
-// The codes of a quad; what they leave out goes to `fresh`, if there is one.
-__device__ inline void quad_codes(IntFormat format, const Rounding& rounding, IntScale scale, float reciprocal,
-                                  const Quad& quad, u64 index, int (&codes)[4]) {
-    float steps[4];
-    for (u32 i = 0; i < 4; i++) {
-        float distance = format.symmetric ? quad.values[i] : flush(quad.values[i] - scale.min);
-        steps[i] = distance * reciprocal;
-    }
-    round_four(rounding, index, steps, codes);
-}
-
-// Writes the codes of quad `at` of a block and what they leave out.
-__device__ inline void encode_quad(const IntOut& to, IntScale scale, float reciprocal, const Quad& quad, Span span,
-                                   u32 at, u32* codes_to) {
-    int codes[4];
-    quad_codes(to.format, to.rounding, scale, reciprocal, quad, span.start + at, codes);
-    Quad left;
-    for (u32 i = 0; i < 4; i++) {
-        // Codes behind the last element are zero.
-        codes[i] = at + i < span.count ? codes[i] : 0;
-        left.values[i] = flush(quad.values[i] - scale.value(to.format, codes[i]));
-    }
-    put_codes(to.format, codes_to, at, codes);
-    if (to.fresh != nullptr) {
-        left.store(to.fresh + span.start, at, span.count);
-    }
-}
-
-// Writes the scales of a block.
-__device__ inline void put_scale(const IntOut& to, u32 number, IntScale scale) {
-    u32* scales = to.out + (u64)number * to.format.scales_per_block();
-    if (lane() == 0) {
-        scales[0] = bits_of(scale.scale);
-        if (!to.format.symmetric) {
-            scales[1] = bits_of(scale.min);
+    // Writes the codes of a run, which becomes what they leave out.
+    __device__ void encode(const Team& team, Run& run, IntScale scale, float reciprocal, Span span, u32 start) const {
+        u32* codes_to = out + scales + span.start * format.width / 32;
+        // The last word of 4-bit codes has two quads.
+        u32 end = format.width == 8 ? span.count : (span.count + 7) / 8 * 8;
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            u32 at = team.quad_at(start, i);
+            int codes[4];
+            encode_quad(run.quads[i], scale, reciprocal, span, at, codes);
+            if (at < end) {
+                put_codes(format, codes_to, at, codes);
+            }
         }
     }
-}
 
-// Encodes the block of this warp. `load` gives the quads of a run of it, zeros behind the last element; a block that is
-// longer than a run is loaded twice, and the second time it comes from the caches.
+    __device__ void encode_quad(Quad& quad, IntScale scale, float reciprocal, Span span, u32 at, int (&codes)[4]) const {
+        float steps[4];
+        for (u32 i = 0; i < 4; i++) {
+            float distance = format.symmetric ? quad.values[i] : flush(quad.values[i] - scale.min);
+            // Behind the last element is a zero, whose symmetric code is zero.
+            steps[i] = (format.symmetric || at + i < span.count ? distance : 0.0f) * reciprocal;
+        }
+        round_four(rounding, span.start + at, steps, codes);
+        if (fresh != nullptr) {
+            for (u32 i = 0; i < 4; i++) {
+                quad.values[i] = flush(quad.values[i] - scale.value(format, codes[i]));
+            }
+        }
+    }
+
+    // Writes the scales of the block of a team.
+    __device__ void put_scale(const Team& team, IntScale scale) const {
+        u32* to = out + (u64)team.number * format.scales_per_block();
+        if (team.thread == 0) {
+            to[0] = bits_of(scale.scale);
+        } else if (team.thread == 1 && !format.symmetric) {
+            to[1] = bits_of(scale.min);
+        }
+    }
+};
+
+// Encodes the block of this team. `load` gives a run of it, zeros behind the last element; a block that is longer than a
+// run is loaded twice, and the second time it comes from the caches. A team behind the last block does nothing, but for
+// the exchanges in which it takes part.
 template <class Load>
-__device__ inline void encode_block(const IntOut& to, u32 number, Span span, Load load) {
-    u32 scales = (u32)((to.elements + to.block - 1) / to.block) * to.format.scales_per_block();
-    u32* codes = to.out + scales + span.start * to.format.width / 32;
-    // The last word of 4-bit codes has two quads.
-    u32 end = to.format.width == 8 ? span.count : (span.count + 7) / 8 * 8;
-    Quad quads[QUADS];
+__device__ inline void encode_block(const Team& team, const IntOut& to, Span span, Load load) {
+    Run run;
     Range range = Range::none();
     IntScale scale;
     float reciprocal = 0.0f;
@@ -194,102 +201,99 @@ __device__ inline void encode_block(const IntOut& to, u32 number, Span span, Loa
 #pragma unroll 1
     for (u32 pass = 0; pass < 2; pass++) {
 #pragma unroll 1
-        for (u32 run = 0; run < end; run += RUN) {
-            if (pass == 0 || end > RUN) {
-                load(quads, run);
+        for (u32 start = 0; start < span.count; start += team.run()) {
+            if (pass == 0 || span.count > team.run()) {
+                load(run, start);
             }
-#pragma unroll
-            for (u32 i = 0; i < QUADS; i++) {
-                u32 at = quad_at(run, i);
-                if (pass == 0) {
-                    range.add(to.format.symmetric, quads[i], at, span.count);
-                } else if (at < end) {
-                    encode_quad(to, scale, reciprocal, quads[i], span, at, codes);
+            if (pass == 0) {
+                range.add(to.format.symmetric, team, run, start, span.count);
+            } else {
+                to.encode(team, run, scale, reciprocal, span, start);
+                if (to.fresh != nullptr) {
+                    run.store(team, to.fresh + span.start, start, span.count);
                 }
             }
         }
         if (pass == 0) {
-            if (!range.scale(to.format, scale)) {
-                note_bad(to.first_bad, number);
+            bool is_encodable = range.scale(team, to.format, scale);
+            if (span.count == 0) {
                 return;
             }
-            put_scale(to, number, scale);
+            if (!is_encodable) {
+                atomicMin(to.first_bad, team.number);
+                return;
+            }
+            to.put_scale(team, scale);
             reciprocal = scale.scale == 0.0f ? 0.0f : int_reciprocal(scale.scale);
         }
     }
 }
 
 KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
-                  u32* __restrict__ out, u64 elements, u32 block, u32 width,
-                  u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
-    if (span.count == 0) {
-        return;
-    }
-    IntFormat format = {width, symmetric};
-    IntOut to = {out, fresh, elements, block, format, {stochastic, key, first}, first_bad};
+                  u32* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width, u32 symmetric, u32 stochastic,
+                  u64 key, u64 first, u32* first_bad) {
+    Team team(block);
+    Span span(team.number, block, elements);
+    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
     const float* from = input + span.start;
     const float* add = old == nullptr ? nullptr : old + span.start;
-    encode_block(to, number, span, [&](Quad(&quads)[QUADS], u32 run) {
-        load_run(quads, from, run, span.count);
-        compensate_run(quads, add, run, span.count);
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        run.load(team, from, start, span.count);
+        run.compensate(team, add, start, span.count);
     });
 }
 
 KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 width,
-                         u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
-    if (span.count == 0) {
-        return;
-    }
-    IntFormat format = {width, symmetric};
-    IntOut to = {out, fresh, elements, block, format, {stochastic, key, first}, first_bad};
-    IntParts from = {parts, ranks, format, (u32)((elements + block - 1) / block) * format.scales_per_block()};
+                         float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 scales,
+                         u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
+    Team team(block);
+    Span span(team.number, block, elements);
+    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
+    IntParts from = {parts, ranks, to.format, scales};
     const float* add = old == nullptr ? nullptr : old + span.start;
-    encode_block(to, number, span, [&](Quad(&quads)[QUADS], u32 run) {
-        from.sum(quads, number, span.start, run, span.count);
-        compensate_run(quads, add, run, span.count);
+    encode_block(team, to, span, [&](Run& run, u32 start) {
+        from.sum(team, run, span, start);
+        run.compensate(team, add, start, span.count);
     });
 }
 
 // out = the sum of the parts times `weight`.
 KERNEL int_decode_sum(const u32* const* __restrict__ parts, u32 ranks, float* __restrict__ out, u64 elements, u32 block,
-                      u32 width, u32 symmetric, float weight) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
-    IntFormat format = {width, symmetric};
-    IntParts from = {parts, ranks, format, (u32)((elements + block - 1) / block) * format.scales_per_block()};
+                      u32 scales, u32 width, u32 symmetric, float weight) {
+    Team team(block);
+    Span span(team.number, block, elements);
+    IntParts from = {parts, ranks, {width, symmetric}, scales};
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += RUN) {
-        Quad quads[QUADS];
-        from.sum(quads, number, span.start, run, span.count);
-        store_run(quads, weight, out + span.start, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        from.sum(team, run, span, start);
+        run.store_times(weight, team, out + span.start, start, span.count);
     }
 }
 
 // out = what the codes stand for, times `weight`.
-KERNEL int_expand(const u32* __restrict__ part, float* __restrict__ out, u64 elements, u32 block, u32 width,
+KERNEL int_expand(const u32* __restrict__ part, float* __restrict__ out, u64 elements, u32 block, u32 scales, u32 width,
                   u32 symmetric, float weight) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
+    Team team(block);
+    Span span(team.number, block, elements);
     if (span.count == 0) {
         return;
     }
-    IntFormat format = {width, symmetric};
-    IntParts from = {nullptr, 1, format, (u32)((elements + block - 1) / block) * format.scales_per_block()};
-    IntScale scale = IntScale::load(format, part, number);
-    const u32* codes_from = from.codes_from(part, span.start);
-    for_quads(span.count, [&](u32 at) {
-        int codes[4];
-        unpack(format, packed_codes(format, codes_from, at), codes);
-        Quad quad;
-        for (u32 i = 0; i < 4; i++) {
-            quad.values[i] = scale.value(format, codes[i]);
+    IntParts from = {nullptr, 1, {width, symmetric}, scales};
+    IntScale scale = IntScale::load(from.format, part, team.number);
+#pragma unroll 1
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        u32 packed[QUADS];
+        Run run;
+        from.load_codes(team, packed, part, span, start);
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            int codes[4];
+            unpack(from.format, packed[i], codes);
+            for (u32 j = 0; j < 4; j++) {
+                run.quads[i].values[j] = scale.value(from.format, codes[j]);
+            }
         }
-        quad.multiply(weight);
-        quad.store(out + span.start, at, span.count);
-    });
+        run.store_times(weight, team, out + span.start, start, span.count);
+    }
 }

@@ -13,13 +13,17 @@ struct SharedCodes {
         return {words + start * size / 4, size};
     }
 
-    // Writes the codes of a quad; those behind the last element are zero.
+    // Writes the codes of a quad.
     __device__ void store(u32 at, u32 count, const int (&codes)[4]) const {
         if (size == 1) {
-            words[at / 4] =
-                (codes[0] & 0xff) | (codes[1] & 0xff) << 8 | (codes[2] & 0xff) << 16 | (u32)codes[3] << 24;
+            if (at < count) {
+                words[at / 4] =
+                    (codes[0] & 0xff) | (codes[1] & 0xff) << 8 | (codes[2] & 0xff) << 16 | (u32)codes[3] << 24;
+            }
         } else if (size == 2) {
-            words[at / 2] = (codes[0] & 0xffff) | (u32)codes[1] << 16;
+            if (at < count) {
+                words[at / 2] = (codes[0] & 0xffff) | (u32)codes[1] << 16;
+            }
             if (at + 2 < count) {
                 words[at / 2 + 1] = (codes[2] & 0xffff) | (u32)codes[3] << 16;
             }
@@ -37,12 +41,12 @@ struct SharedCodes {
     // The codes of a quad; zero behind the last element, or behind the last word.
     __device__ void load(u32 at, u32 count, int (&codes)[4]) const {
         if (size == 1) {
-            u32 word = words[at / 4];
+            u32 word = at < count ? words[at / 4] : 0;
             for (u32 i = 0; i < 4; i++) {
                 codes[i] = (int)(signed char)(word >> 8 * i);
             }
         } else if (size == 2) {
-            u32 low = words[at / 2], high = at + 2 < count ? words[at / 2 + 1] : 0;
+            u32 low = at < count ? words[at / 2] : 0, high = at + 2 < count ? words[at / 2 + 1] : 0;
             codes[0] = (int)(short)low, codes[1] = (int)low >> 16;
             codes[2] = (int)(short)high, codes[3] = (int)high >> 16;
         } else if (is_aligned(words) && at + 4 <= count) {
@@ -59,40 +63,36 @@ struct SharedCodes {
 // The largest magnitude of `input + old` in each block, as bits of f32.
 KERNEL int_magnitudes(const float* __restrict__ input, const float* __restrict__ old, u32* __restrict__ out,
                       u64 elements, u32 block) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
-    if (span.count == 0) {
-        return;
-    }
+    Team team(block);
+    Span span(team.number, block, elements);
     const float* add = old == nullptr ? nullptr : old + span.start;
     u32 largest = 0;
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += RUN) {
-        Quad quads[QUADS];
-        load_run(quads, input + span.start, run, span.count);
-        compensate_run(quads, add, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        run.load(team, input + span.start, start, span.count);
+        run.compensate(team, add, start, span.count);
 #pragma unroll
         for (u32 i = 0; i < 4 * QUADS; i++) {
-            largest = max(largest, magnitude(quads[i / 4].values[i % 4]));
+            largest = max(largest, magnitude(run.quads[i / 4].values[i % 4]));
         }
     }
-    largest = largest_of_warp(largest);
-    if (lane() == 0) {
+    largest = team.largest(largest);
+    if (span.count > 0 && team.thread == 0) {
         // Devices differ in the bits of NaN.
-        out[number] = min(largest, EXPONENT);
+        out[team.number] = min(largest, EXPONENT);
     }
 }
 
-// The codes of a quad, which becomes what they leave out. Codes behind the last element are zero.
-__device__ inline void shared_codes(Quad& quad, float scale, float reciprocal, const Rounding& rounding, Span span,
-                                    u32 at, int (&codes)[4]) {
+// The codes of a quad, which becomes what they leave out. The code of zero is zero.
+__device__ inline void shared_codes(Quad& quad, float scale, float reciprocal, const Rounding& rounding, u64 index,
+                                    int (&codes)[4]) {
     float steps[4];
     for (u32 i = 0; i < 4; i++) {
         steps[i] = quad.values[i] * reciprocal;
     }
-    round_four(rounding, span.start + at, steps, codes);
+    round_four(rounding, index, steps, codes);
     for (u32 i = 0; i < 4; i++) {
-        codes[i] = at + i < span.count ? codes[i] : 0;
         quad.values[i] = flush(quad.values[i] - (float)codes[i] * scale);
     }
 }
@@ -100,55 +100,57 @@ __device__ inline void shared_codes(Quad& quad, float scale, float reciprocal, c
 KERNEL int_encode_shared(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
                          const u32* __restrict__ magnitudes, u32* __restrict__ out, u64 elements, u32 block,
                          u32 width, u32 stochastic, u64 key, u64 first, u32 size) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
+    Team team(block);
+    Span span(team.number, block, elements);
     if (span.count == 0) {
         return;
     }
     Rounding rounding = {stochastic, key, first};
-    float scale = IntFormat{width, 1}.shared_scale(magnitudes[number]);
+    float scale = IntFormat{width, 1}.shared_scale(magnitudes[team.number]);
     float reciprocal = scale == 0.0f ? 0.0f : int_reciprocal(scale);
     const float* add = old == nullptr ? nullptr : old + span.start;
     SharedCodes to = SharedCodes{out, size}.from(span.start);
 #pragma unroll 1
-    for (u32 run = 0; run < span.count; run += RUN) {
-        Quad quads[QUADS];
-        load_run(quads, input + span.start, run, span.count);
-        compensate_run(quads, add, run, span.count);
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        Run run;
+        run.load(team, input + span.start, start, span.count);
+        run.compensate(team, add, start, span.count);
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            u32 at = quad_at(run, i);
-            if (at < span.count) {
-                int codes[4];
-                shared_codes(quads[i], scale, reciprocal, rounding, span, at, codes);
-                to.store(at, span.count, codes);
-                if (fresh != nullptr) {
-                    quads[i].store(fresh + span.start, at, span.count);
-                }
-            }
+            u32 at = team.quad_at(start, i);
+            int codes[4];
+            shared_codes(run.quads[i], scale, reciprocal, rounding, span.start + at, codes);
+            to.store(at, span.count, codes);
+        }
+        if (fresh != nullptr) {
+            run.store(team, fresh + span.start, start, span.count);
         }
     }
 }
 
 // out = sum of codes x scale x `weight`.
-KERNEL int_expand_shared(const u32* __restrict__ codes, const u32* __restrict__ magnitudes, float* __restrict__ out, u64 elements,
-                         u32 block, u32 width, u32 size, float weight) {
-    u32 number = warp_number();
-    Span span(number, block, elements);
+KERNEL int_expand_shared(const u32* __restrict__ codes, const u32* __restrict__ magnitudes, float* __restrict__ out,
+                         u64 elements, u32 block, u32 width, u32 size, float weight) {
+    Team team(block);
+    Span span(team.number, block, elements);
     if (span.count == 0) {
         return;
     }
-    float scale = IntFormat{width, 1}.shared_scale(magnitudes[number]);
+    float scale = IntFormat{width, 1}.shared_scale(magnitudes[team.number]);
     // They are only read.
     SharedCodes from = SharedCodes{(u32*)codes, size}.from(span.start);
-    for_quads(span.count, [&](u32 at) {
-        int sums[4];
-        from.load(at, span.count, sums);
-        Quad quad;
-        for (u32 i = 0; i < 4; i++) {
-            quad.values[i] = flush((float)sums[i] * scale);
+#pragma unroll 1
+    for (u32 start = 0; start < span.count; start += team.run()) {
+        int sums[QUADS][4];
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            from.load(team.quad_at(start, i), span.count, sums[i]);
         }
-        quad.multiply(weight);
-        quad.store(out + span.start, at, span.count);
-    });
+        Run run;
+#pragma unroll
+        for (u32 i = 0; i < 4 * QUADS; i++) {
+            run.quads[i / 4].values[i % 4] = flush((float)sums[i / 4][i % 4] * scale);
+        }
+        run.store_times(weight, team, out + span.start, start, span.count);
+    }
 }

@@ -1,13 +1,47 @@
 // Four elements that follow each other in the registers of a thread, as integers need them: one load of 128 bits, one
-// word of 8-bit codes or half a word of 4-bit codes. Quad 32 x i + t of a run of elements is the i-th of thread t.
+// word of 8-bit codes or half a word of 4-bit codes.
 #pragma once
 
 #include "warp.cuh"
 
 // Quads that a thread holds at a time.
 constexpr u32 QUADS = 4;
-// Elements that a warp holds at a time.
-constexpr u32 RUN = QUADS * WARP * 4;
+
+// The threads of a warp that take a block together: as few as hold it, so that a warp takes several short blocks. Longer
+// ones than 512 elements are taken by a whole warp, one run of 512 after the other.
+struct Team {
+    // A power of two.
+    u32 threads;
+    // The number of this thread in its team, and of its team in the grid.
+    u32 thread, number;
+
+    __device__ explicit Team(u32 block) {
+        u32 quarters = min((block - 1) / (4 * QUADS), WARP - 1);
+        threads = 1u << (32 - __clz((int)quarters));
+        thread = lane() % threads;
+        number = (warp_number() * WARP + lane()) / threads;
+    }
+
+    // Elements that it holds at a time.
+    __device__ u32 run() const {
+        return threads * 4 * QUADS;
+    }
+
+    // The first element, in a run that begins at `start`, of quad `i` of this thread.
+    __device__ u32 quad_at(u32 start, u32 i) const {
+        return start + (i * threads + thread) * 4;
+    }
+
+    __device__ u32 largest(u32 value) const {
+        for (u32 width = threads / 2; width > 0; width /= 2) {
+            value = max(value, __shfl_xor_sync(ALL, value, width));
+        }
+        return value;
+    }
+};
+
+// Elements of a run of a whole warp.
+constexpr u32 RUN_MAX = WARP * 4 * QUADS;
 
 // Whether an address is that of a load of 128 bits.
 __device__ inline bool is_aligned(const void* address) {
@@ -19,32 +53,6 @@ struct Quad {
 
     __device__ static Quad zero() {
         return {{0.0f, 0.0f, 0.0f, 0.0f}};
-    }
-
-    // Elements `at` to `at` + 3 of `from`; zero behind `count`.
-    __device__ static Quad load(const float* from, u32 at, u32 count) {
-        Quad quad = zero();
-        if (is_aligned(from) && at + 4 <= count) {
-            float4 four = *(const float4*)(from + at);
-            quad = {{four.x, four.y, four.z, four.w}};
-        } else {
-            for (u32 i = 0; i < 4; i++) {
-                quad.values[i] = at + i < count ? from[at + i] : 0.0f;
-            }
-        }
-        return quad;
-    }
-
-    __device__ void store(float* to, u32 at, u32 count) const {
-        if (is_aligned(to) && at + 4 <= count) {
-            *(float4*)(to + at) = make_float4(values[0], values[1], values[2], values[3]);
-        } else {
-            for (u32 i = 0; i < 4; i++) {
-                if (at + i < count) {
-                    to[at + i] = values[i];
-                }
-            }
-        }
     }
 
     // Flushes, adds `old` and flushes.
@@ -61,56 +69,90 @@ struct Quad {
     }
 };
 
-// The first element, in a run that begins at `run`, of quad `i` of this thread.
-__device__ inline u32 quad_at(u32 run, u32 i) {
-    return run + (i * WARP + lane()) * 4;
-}
+// The quads of a thread of a run.
+struct Run {
+    Quad quads[QUADS];
 
-// The quads of a run of this thread; zeros behind `count`. All are loaded before one is used.
-__device__ inline void load_run(Quad (&quads)[QUADS], const float* from, u32 run, u32 count) {
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        u32 at = quad_at(run, i);
-        quads[i] = at < count ? Quad::load(from, at, count) : Quad::zero();
-    }
-}
-
-// Adds `old`, which may be null; flushed before and after.
-__device__ inline void compensate_run(Quad (&quads)[QUADS], const float* old, u32 run, u32 count) {
-    Quad add[QUADS];
-    if (old == nullptr) {
+    __device__ void clear() {
 #pragma unroll
         for (u32 i = 0; i < QUADS; i++) {
-            add[i] = Quad::zero();
+            quads[i] = Quad::zero();
         }
-    } else {
-        load_run(add, old, run, count);
     }
-#pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        quads[i].compensate(add[i]);
-    }
-}
 
-// Writes a run times `weight`.
-__device__ inline void store_run(Quad (&quads)[QUADS], float weight, float* to, u32 run, u32 count) {
+    // The elements of `from` of the run at `start`; zeros behind `count`. All are loaded before one is used.
+    __device__ void load(const Team& team, const float* from, u32 start, u32 count) {
+        if (is_aligned(from) && start + team.run() <= count) {
+            const float4* fours = (const float4*)(from + start) + team.thread;
 #pragma unroll
-    for (u32 i = 0; i < QUADS; i++) {
-        quads[i].multiply(weight);
-        quads[i].store(to, quad_at(run, i), count);
-    }
-}
-
-// For each quad of this warp's unit, one after the other where they are many, side by side in runs.
-template <class Body>
-__device__ inline void for_quads(u32 count, Body body) {
-    for (u32 run = 0; run < count; run += RUN) {
+            for (u32 i = 0; i < QUADS; i++) {
+                float4 four = fours[i * team.threads];
+                quads[i] = {{four.x, four.y, four.z, four.w}};
+            }
+        } else {
 #pragma unroll
-        for (u32 i = 0; i < QUADS; i++) {
-            u32 at = quad_at(run, i);
-            if (at < count) {
-                body(at);
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                u32 at = team.quad_at(start, i / 4) + i % 4;
+                quads[i / 4].values[i % 4] = at < count ? from[at] : 0.0f;
             }
         }
     }
-}
+
+    // Writes the elements before `count`.
+    __device__ void store(const Team& team, float* to, u32 start, u32 count) const {
+        if (is_aligned(to) && start + team.run() <= count) {
+            float4* fours = (float4*)(to + start) + team.thread;
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                const float* four = quads[i].values;
+                fours[i * team.threads] = make_float4(four[0], four[1], four[2], four[3]);
+            }
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                u32 at = team.quad_at(start, i / 4) + i % 4;
+                if (at < count) {
+                    to[at] = quads[i / 4].values[i % 4];
+                }
+            }
+        }
+    }
+
+    // Flushes, and adds `old`, which may be null, flushed again.
+    __device__ void compensate(const Team& team, const float* old, u32 start, u32 count) {
+        if (old == nullptr) {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                float& value = quads[i / 4].values[i % 4];
+                value = flush(value);
+            }
+        } else {
+            Run add;
+            add.load(team, old, start, count);
+#pragma unroll
+            for (u32 i = 0; i < QUADS; i++) {
+                quads[i].compensate(add.quads[i]);
+            }
+        }
+    }
+
+    // Writes what it holds times `weight`.
+    __device__ void store_times(float weight, const Team& team, float* to, u32 start, u32 count) {
+#pragma unroll
+        for (u32 i = 0; i < QUADS; i++) {
+            quads[i].multiply(weight);
+        }
+        store(team, to, start, count);
+    }
+
+    // Makes what is behind `count` zero.
+    __device__ void cut(const Team& team, u32 start, u32 count) {
+        if (start + team.run() > count) {
+#pragma unroll
+            for (u32 i = 0; i < 4 * QUADS; i++) {
+                float& value = quads[i / 4].values[i % 4];
+                value = team.quad_at(start, i / 4) + i % 4 < count ? value : 0.0f;
+            }
+        }
+    }
+};

@@ -11,9 +11,8 @@ __device__ inline float mean(float low, float high, float factor) {
 // Where one rank's signs are put.
 struct SignsOut {
     u32* out;
-    u64 elements;
-    // Elements of a block.
-    u32 block;
+    // Elements of a block, and how many blocks there are.
+    u32 block, blocks;
     // What the sum of the lanes of a block is multiplied by, and that of the last block.
     float factor, last_factor;
     u32* first_bad;
@@ -23,8 +22,7 @@ struct SignsOut {
 // twice, and the second time it comes from the caches.
 template <class Load>
 __device__ inline void encode_block(const SignsOut& to, float* fresh, u32 number, Span span, Load load) {
-    u32 blocks = (u32)((to.elements + to.block - 1) / to.block);
-    u32* bits = to.out + blocks + span.start / WARP;
+    u32* bits = to.out + to.blocks + span.start / WARP;
     Tile tile;
     float low = 0.0f, high = 0.0f, scale = 0.0f;
     // One loop for both passes, so that the loads are compiled once.
@@ -48,21 +46,21 @@ __device__ inline void encode_block(const SignsOut& to, float* fresh, u32 number
     }
     if (lane() == 0) {
         to.out[number] = bits_of(scale);
-    }
-    if (!is_finite(scale)) {
-        note_bad(to.first_bad, number);
+        if (!is_finite(scale)) {
+            atomicMin(to.first_bad, number);
+        }
     }
 }
 
 KERNEL sign_encode(const float* __restrict__ input, const float* __restrict__ old, float* __restrict__ fresh,
-                   u32* __restrict__ out, u64 elements, u32 block, float factor, float last_factor,
-                   u32* first_bad) {
+                   u32* __restrict__ out, u64 elements, u32 block, u32 blocks, float factor,
+                   float last_factor, u32* first_bad) {
     u32 number = warp_number();
     Span span(number, block, elements);
     if (span.count == 0) {
         return;
     }
-    SignsOut to = {out, elements, block, factor, last_factor, first_bad};
+    SignsOut to = {out, block, blocks, factor, last_factor, first_bad};
     encode_block(to, fresh, number, span, [&](Tile& tile, u32 at) {
         u64 start = span.start + at;
         tile.compensated(input + start, old == nullptr ? nullptr : old + start, min(span.count - at, TILE));
@@ -70,15 +68,15 @@ KERNEL sign_encode(const float* __restrict__ input, const float* __restrict__ ol
 }
 
 KERNEL sign_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                          float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, float factor,
-                          float last_factor, u32* first_bad) {
+                          float* __restrict__ fresh, u32* __restrict__ out, u64 elements, u32 block, u32 blocks,
+                          float factor, float last_factor, u32* first_bad) {
     u32 number = warp_number();
     Span span(number, block, elements);
     if (span.count == 0) {
         return;
     }
-    SignsOut to = {out, elements, block, factor, last_factor, first_bad};
-    SignParts from = {parts, ranks, (u32)((elements + block - 1) / block), block / LANES};
+    SignsOut to = {out, block, blocks, factor, last_factor, first_bad};
+    SignParts from = {parts, ranks, blocks, block / LANES};
     encode_block(to, fresh, number, span, [&](Tile& tile, u32 at) {
         u64 start = span.start + at;
         u32 count = min(span.count - at, TILE);

@@ -53,13 +53,6 @@ __device__ inline u32 transpose(u32 word) {
     return word;
 }
 
-// Notes that a block cannot be encoded; the first one counts.
-__device__ inline void note_bad(u32* first_bad, u32 block) {
-    if (lane() == 0) {
-        atomicMin(first_bad, block);
-    }
-}
-
 // The elements of one of the units that warps take: blocks or tiles.
 struct Span {
     u64 start;

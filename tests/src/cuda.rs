@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::require::skip;
+use crate::skip;
 
 /// What the compiler is told: arithmetic as IEEE has it, one rounding for each operation.
 const OPTIONS: [&str; 10] = [

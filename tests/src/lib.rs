@@ -16,11 +16,12 @@ pub mod cuda;
 pub mod double;
 pub mod kernels_suite;
 mod late;
-pub mod require;
 pub mod sample;
+mod skip;
 pub mod suite;
 pub mod watchdog;
 pub mod world;
 
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use skip::skip;
 pub use watchdog::watchdog;

@@ -150,7 +150,7 @@ pub(crate) fn hand_over(repository: &Path, peers: &Path, more: &[&str], words: &
     false
 }
 
-fn succeed(command: &mut Command) -> Result<(), String> {
+pub(crate) fn succeed(command: &mut Command) -> Result<(), String> {
     let name = Path::new(command.get_program()).file_name().map(OsStr::to_os_string).unwrap_or_default();
     match command.status() {
         Ok(status) if status.success() => Ok(()),

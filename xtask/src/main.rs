@@ -1,13 +1,15 @@
 //! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
 //! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces
 //! over shaped links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every
-//! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs.
+//! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests
+//! need of vendors.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
 
 mod compare;
 mod converge;
+mod fetch_vendor;
 mod fuzz;
 mod slow_link;
 mod soak;
@@ -27,6 +29,8 @@ usage: cargo xtask <command>
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
   converge [--install] [options]
          what compressed gradients cost in accuracy, on Fashion-MNIST, which --install fetches; --help lists options
+  fetch-vendor nvrtc
+         NVIDIA's run-time compiler and cuobjdump, from wheels, for the tests of CUDA kernels
   fuzz [--inputs N] [target]
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   soak [options]
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
         ["converge", options @ ..] => converge::run(repository(), options),
+        ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
         ["slow-link", options @ ..] => slow_link::run(repository(), options),

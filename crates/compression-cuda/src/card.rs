@@ -111,6 +111,8 @@ impl KernelDevice for CudaKernels {
     fn allocate(&self, words: usize) -> Result<CudaMemory> {
         let mut memory = self.0.context.allocate(words * size_of::<u32>())?;
         memory.fill(0, 0, words, &self.0.stream)?;
+        // It may be used by kernels of another stream.
+        self.0.stream.synchronize()?;
         Ok(CudaMemory::new(self.0.clone(), memory, words))
     }
 
@@ -119,7 +121,8 @@ impl KernelDevice for CudaKernels {
     }
 
     fn write(&self, from: &[u32], to: &mut CudaMemory, at: usize) -> Result<()> {
-        to.memory_mut().write(at * size_of::<u32>(), bytemuck::cast_slice(from), &self.0.stream)
+        to.memory_mut().write(at * size_of::<u32>(), bytemuck::cast_slice(from), &self.0.stream)?;
+        self.0.stream.synchronize()
     }
 
     fn copy(&self, from: &CudaMemory, at: usize, to: &mut CudaMemory, range: Range<usize>) -> Result<()> {
@@ -141,7 +144,7 @@ impl KernelDevice for CudaKernels {
     fn to_read(&self, message: Vec<u32>) -> Result<CudaMemory> {
         let mut memory = CudaMemory::of_message(self.0.clone(), message)?;
         let message = memory.take_message();
-        self.write(&message, &mut memory, 0)?;
+        memory.memory_mut().write(0, bytemuck::cast_slice(&message), &self.0.stream)?;
         memory.put_message(message);
         Ok(memory)
     }

@@ -13,6 +13,8 @@ use crate::spans::Span;
 /// Elements that a warp takes where blocks do not say so: `TILE`, `RUN` and `BF16_RUN` in `kernels/cuda`.
 const TILE: usize = SQUARES_BLOCK;
 const RUN: usize = 512;
+/// Elements that a thread holds where a team of threads takes a block.
+const HELD: usize = 16;
 const BF16_RUN: usize = 256;
 
 /// Words of an encoded part.
@@ -38,6 +40,12 @@ fn check_shared(format: IntFormat) -> Result<usize> {
         return Err(Error::invalid("format", "is asymmetric, whose codes cannot be added"));
     }
     check_block(format.block)
+}
+
+/// Warps that take this many elements in blocks, by teams: `Team` in `kernels/cuda/quad.cuh`.
+fn team_warps(elements: usize, block: usize) -> usize {
+    let threads = block.div_ceil(HELD).next_power_of_two().min(RUN / HELD);
+    (elements.div_ceil(block) * threads).div_ceil(RUN / HELD)
 }
 
 /// The factors of means: of a whole block, and of the last one.
@@ -82,7 +90,7 @@ impl CodecKernels for CudaKernels {
         let out = self.span_mut("out", &out)?.check("out", sign_part_words(elements, block))?;
         let [factor, last] = mean_factors(elements, block);
         let launch = Launch::new("sign_encode").span(input).span(residual.old).span(residual.new).span(out);
-        let launch = launch.long(elements).count("block", block)?.float(factor).float(last);
+        let launch = launch.long(elements).blocks(block, elements.div_ceil(block))?.float(factor).float(last);
         launch.encode(&self.0, &mut self.0.scratch(), elements.div_ceil(block))
     }
 
@@ -101,7 +109,7 @@ impl CodecKernels for CudaKernels {
         let mut scratch = self.0.scratch();
         let launch = Launch::new("sign_reduce_encode").parts(&self.0, &mut scratch, &parts)?;
         let launch = launch.span(residual.old).span(residual.new).span(out).long(elements);
-        let launch = launch.count("block", block)?.float(factor).float(last);
+        let launch = launch.blocks(block, elements.div_ceil(block))?.float(factor).float(last);
         launch.encode(&self.0, &mut scratch, elements.div_ceil(block))
     }
 
@@ -166,8 +174,9 @@ impl CodecKernels for CudaKernels {
         let residual = self.residual(feedback, elements)?;
         let out = self.span_mut("out", &out)?.check("out", int_part_words(elements, format))?;
         let launch = Launch::new("int_encode").span(input).span(residual.old).span(residual.new).span(out);
-        let launch = launch.long(elements).count("block", block)?.format(format).rounding(rounding);
-        launch.encode(&self.0, &mut self.0.scratch(), elements.div_ceil(block))
+        let launch =
+            launch.long(elements).blocks(block, format.scales(elements))?.format(format).rounding(rounding);
+        launch.encode(&self.0, &mut self.0.scratch(), team_warps(elements, block))
     }
 
     fn int_reduce_encode(
@@ -186,8 +195,8 @@ impl CodecKernels for CudaKernels {
         let mut scratch = self.0.scratch();
         let launch = Launch::new("int_reduce_encode").parts(&self.0, &mut scratch, &parts)?;
         let launch = launch.span(residual.old).span(residual.new).span(out).long(elements);
-        let launch = launch.count("block", block)?.format(format).rounding(rounding);
-        launch.encode(&self.0, &mut scratch, elements.div_ceil(block))
+        let launch = launch.blocks(block, format.scales(elements))?.format(format).rounding(rounding);
+        launch.encode(&self.0, &mut scratch, team_warps(elements, block))
     }
 
     fn int_decode_sum(
@@ -201,15 +210,21 @@ impl CodecKernels for CudaKernels {
         let parts = self.spans(parts, int_part_words(out.words, format))?;
         let mut scratch = self.0.scratch();
         let launch = Launch::new("int_decode_sum").parts(&self.0, &mut scratch, &parts)?;
-        let launch = launch.span(out).long(out.words).count("block", block)?.format(format).float(weight);
-        launch.finish(&self.0, out.words.div_ceil(block))
+        let launch = launch
+            .span(out)
+            .long(out.words)
+            .blocks(block, format.scales(out.words))?
+            .format(format)
+            .float(weight);
+        launch.finish(&self.0, team_warps(out.words, block))
     }
 
     fn int_expand(&self, part: Buffer<'_>, format: IntFormat, weight: f32, out: BufferMut<'_>) -> Result<()> {
         let (out, block) = (self.span_mut("out", &out)?, check_block(format.block)?);
         let part = self.span("part", &part)?.check("part", int_part_words(out.words, format))?;
-        let launch = Launch::new("int_expand").span(part).span(out).long(out.words).count("block", block)?;
-        launch.format(format).float(weight).finish(&self.0, out.words.div_ceil(block))
+        let launch = Launch::new("int_expand").span(part).span(out).long(out.words);
+        let launch = launch.blocks(block, format.scales(out.words))?;
+        launch.format(format).float(weight).finish(&self.0, team_warps(out.words, block))
     }
 
     fn bf16_encode(&self, input: Buffer<'_>, out: BufferMut<'_>) -> Result<Option<usize>> {
@@ -289,7 +304,7 @@ impl CodecKernels for CudaKernels {
         let blocks = input.words.div_ceil(block);
         let out = self.span_mut("out", &out)?.check("out", blocks)?;
         let launch = Launch::new("int_magnitudes").span(input).span(old).span(out).long(input.words);
-        launch.count("block", block)?.run(&self.0, blocks)
+        launch.count("block", block)?.run(&self.0, team_warps(input.words, block))
     }
 
     fn int_encode_shared(
@@ -309,7 +324,7 @@ impl CodecKernels for CudaKernels {
         let launch = Launch::new("int_encode_shared").span(input).span(residual.old).span(residual.new);
         let launch = launch.span(magnitudes).span(out).long(elements).count("block", block)?;
         let launch = launch.width(format.width).rounding(rounding).word(size.bytes() as u32);
-        launch.run(&self.0, blocks)
+        launch.run(&self.0, team_warps(elements, block))
     }
 
     fn int_expand_shared(
@@ -326,6 +341,6 @@ impl CodecKernels for CudaKernels {
         let codes = self.span("codes", &codes)?.check("codes", (elements * size.bytes()).div_ceil(4))?;
         let launch = Launch::new("int_expand_shared").span(codes).span(magnitudes).span(out).long(elements);
         let launch = launch.count("block", block)?.width(format.width).word(size.bytes() as u32);
-        launch.float(weight).finish(&self.0, blocks)
+        launch.float(weight).finish(&self.0, team_warps(elements, block))
     }
 }

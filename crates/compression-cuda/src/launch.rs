@@ -57,6 +57,11 @@ impl Launch {
         Ok(self.word(word))
     }
 
+    /// Elements of a block, and how many scales a part has.
+    pub(crate) fn blocks(self, block: usize, scales: usize) -> Result<Launch> {
+        self.count("block", block)?.count("elements", scales)
+    }
+
     /// `width` and `symmetric`.
     pub(crate) fn format(self, format: IntFormat) -> Launch {
         self.width(format.width).word(format.symmetric.into())

@@ -116,7 +116,7 @@ mod tests {
         let (info, device, queue) = match open(&options) {
             Ok(opened) => opened,
             Err(error @ Error::LibraryMissing { .. }) => {
-                return unisono_tests::require::skip("wgpu", &error.to_string());
+                return unisono_tests::skip("wgpu", &error.to_string());
             }
             Err(error) => panic!("{error}"),
         };

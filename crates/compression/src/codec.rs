@@ -21,7 +21,8 @@ pub struct EncodeContext {
 }
 
 impl EncodeContext {
-    pub(crate) fn rounding(self, seed: Option<u64>) -> Rounding {
+    /// How codes are rounded, at random with a seed.
+    pub fn rounding(self, seed: Option<u64>) -> Rounding {
         let counter = |seed: u64| Counter { key: seed ^ self.key, first: self.first as u64 };
         seed.map_or(Rounding::Nearest, |seed| Rounding::Stochastic(counter(seed)))
     }

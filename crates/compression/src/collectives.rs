@@ -200,7 +200,7 @@ pub trait CompressedCollectives: Communicator {
     /// let work = comm.compressed_all_reduce_async(vec![1.0f32, 3.0], ReduceOp::Avg, state);
     /// let (result, gradients, state) = work.wait();
     /// result?;
-    /// assert_eq!((gradients, state.residual()), (vec![2.0, 2.0], &[-1.0, 1.0][..]));
+    /// assert_eq!((gradients, &*state.residual()), (vec![2.0, 2.0], &[-1.0, 1.0][..]));
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
     #[track_caller]

@@ -71,4 +71,5 @@ pub use route::Route;
 pub use secondary_copy::SecondaryCopy;
 pub use size::{NetworkBytes, network_bytes, residual_bytes, wire_bytes};
 pub use state::CompressionState;
+pub use summed::code_size;
 pub use work::CompressedWork;

@@ -12,9 +12,9 @@ use unisono_communicator::{CollectivesUneven, Communicator, Element, Error, Resu
 ///
 /// Weights that are divided among all ranks are gathered twice in each step of a training. The first time, in the
 /// forward pass, they come over the network, perhaps quantised
-/// ([`crate::CompressedCollectives::compressed_all_gather`]); each rank then keeps a part of what came. The second time,
-/// in the backward pass, they come from the ranks of the own host, with the same bits. Memory: n / (ranks of the host)
-/// elements on each rank.
+/// ([`crate::CompressedCollectives::compressed_all_gather`]); each rank then keeps a part of what came. The second
+/// time, in the backward pass, they come from the ranks of the own host, with the same bits. Memory: n / (ranks of the
+/// host) elements on each rank.
 ///
 /// ```
 /// use unisono_compression::SecondaryCopy;

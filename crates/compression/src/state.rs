@@ -120,7 +120,7 @@ pub(crate) fn chunk(length: usize, rank: usize, ranks: usize) -> Range<usize> {
 /// comm.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
 /// // The signs, and the mean magnitude; the rest is owed.
 /// assert_eq!(gradients, [2.0, -2.0, 2.0, -2.0]);
-/// assert_eq!(state.residual(), [-1.0, -1.0, 0.0, 0.0]);
+/// assert_eq!(*state.residual(), [-1.0, -1.0, 0.0, 0.0]);
 /// # Ok::<(), unisono_communicator::Error>(())
 /// ```
 #[derive(Debug)]
@@ -249,13 +249,20 @@ impl<D: KernelDevice> CompressionState<D> {
     /// communication.
     ///
     /// # Errors
-    /// As [`CompressionState::new`], and those of the device.
+    /// As [`CompressionState::new`], [`Error::Unsupported`] for a codec that fills vectors up, and those of the device.
     pub fn on(
         comm: &(impl Communicator + ?Sized),
         device: D,
         codec: Arc<dyn Codec>,
         elements: usize,
     ) -> Result<CompressionState<D>> {
+        if fills_up(&*codec) {
+            return Err(Error::Unsupported {
+                what: format!("{codec:?}, which fills vectors up, on a device"),
+                backend: "compression",
+                instead: Some("a codec that does not".to_owned()),
+            });
+        }
         let shape = Shape::Whole(elements);
         CompressionState::build(comm.group(), &comm.cost_model(), device, codec, DType::F32, shape)
     }
@@ -272,7 +279,7 @@ impl<D: KernelDevice> CompressionState<D> {
             let problem = format!("more than {ELEMENTS_MAX}, which no memory has");
             return Err(Error::invalid("elements", problem));
         };
-        if codec.padded(1, 2) > 1 && !matches!(shape, Shape::Whole(_)) {
+        if fills_up(&*codec) && !matches!(shape, Shape::Whole(_)) {
             return Err(Error::Unsupported {
                 what: format!("{} of {codec:?}, which fills vectors up", shape.collective()),
                 backend: "compression",
@@ -334,8 +341,8 @@ impl<D: KernelDevice> CompressionState<D> {
         self.layout.share(self.members.own)
     }
 
-    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in two
-    /// levels its part of what its host has.
+    /// The elements that this rank encodes for those who sum them, in the order of its residual: all of them, but in
+    /// two levels its part of what its host has.
     pub fn encoded(&self) -> Vec<Range<usize>> {
         let mut ranges: Vec<Range<usize>> = Vec::new();
         for owner in self.layout.teams.owners(self.members.own) {
@@ -415,6 +422,11 @@ impl<D: KernelDevice> CompressionState<D> {
         }
         Ok(())
     }
+}
+
+/// Whether a vector is longer for the codec than for the caller.
+fn fills_up(codec: &dyn Codec) -> bool {
+    codec.padded(1, 2) > 1
 }
 
 /// The residuals of the encoder and of the encoder of the sum, all zero.

@@ -28,7 +28,7 @@ const INFINITE: u32 = 0x7f80_0000;
 ///
 /// # Errors
 /// [`Error::Unsupported`] for so many ranks that f32 does not hold every sum.
-pub(crate) fn code_size(summable: Summable, ranks: usize) -> Result<CodeSize> {
+pub fn code_size(summable: Summable, ranks: usize) -> Result<CodeSize> {
     let largest = ranks as u64 * u64::from(summable.format.width.symmetric_max());
     match largest {
         0..=0x7f => Ok(CodeSize::One),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
 use unisono::algorithms_cli::sizes::parse_size;
-use unisono::compression::{Codec, codec_by_name};
+use unisono::compression::{Codec, Route, codec_by_name};
 use unisono::{DType, Error, ReduceOp};
 
 use crate::bench::operations::BenchOperation;
@@ -156,6 +156,10 @@ pub(crate) struct BenchArguments {
     /// in turns [default: sign].
     #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_codec)]
     pub(crate) codec: Vec<Arc<dyn Codec>>,
+    /// How compressed calls travel: direct, two-levels (hosts sum exactly before they encode), summed (codes are added
+    /// on their way; int8 and int4); several with commas are measured in turns [default: the cheaper of the first two].
+    #[arg(long, value_delimiter = ',', value_name = "NAME", value_parser = parse_route)]
+    pub(crate) route: Vec<Route>,
     /// Measure also what a compressed_all_reduce consists of, each part alone: encode, exchange, reduce, expand.
     #[arg(long)]
     pub(crate) parts: bool,
@@ -224,6 +228,18 @@ fn parse_codec(text: &str) -> Result<Arc<dyn Codec>, String> {
     codec_by_name(text).map_err(|error| match error {
         Error::InvalidArgument { problem, .. } => problem,
         other => other.to_string(),
+    })
+}
+
+/// The routes as options name them.
+pub(crate) const ROUTES: [(&str, Route); 3] =
+    [("direct", Route::Direct), ("two-levels", Route::TwoLevels), ("summed", Route::SummedCodes)];
+
+fn parse_route(text: &str) -> Result<Route, String> {
+    let known = ROUTES.iter().find(|(name, _)| *name == text);
+    known.map(|(_, route)| *route).ok_or_else(|| {
+        let names = ROUTES.map(|(name, _)| name).join(", ");
+        format!("{text:?} is not one of {names}")
     })
 }
 

@@ -55,6 +55,10 @@ static inline int __float2int_rn(float value) {
     return (int)__builtin_lrintf(value);
 }
 
+static inline int __clz(int value) {
+    return value == 0 ? 32 : __builtin_clz((unsigned)value);
+}
+
 static inline unsigned max(unsigned left, unsigned right) {
     return left > right ? left : right;
 }

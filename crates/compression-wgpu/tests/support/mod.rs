@@ -13,7 +13,7 @@ pub(crate) fn open(limits: Option<wgpu::Limits>) -> Option<WgpuKernels> {
     match WgpuKernels::open(&OpenOptions { adapter: AdapterChoice::Software, limits }) {
         Ok(kernels) => Some(kernels),
         Err(error @ Error::LibraryMissing { .. }) => {
-            unisono_tests::require::skip("wgpu", &error.to_string());
+            unisono_tests::skip("wgpu", &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),

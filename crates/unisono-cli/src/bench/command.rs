@@ -3,17 +3,17 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use unisono::compression::{Codec, SignL1, residual_bytes};
+use unisono::compression::{Codec, Route, SignL1, residual_bytes};
 use unisono::{Collective, Communicator, DType, ReduceOp};
 use unisono_schedule::{Choice, Registry, Shape, UnknownChoice, algorithms};
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 
-use super::operations::{BenchOperation, MeasuredOperation};
+use super::operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
 use super::{Algorithms, Plan, kernels, measure, plot};
-use crate::arguments::{ALL, AUTO, BenchArguments, BenchCommands};
+use crate::arguments::{ALL, AUTO, BenchArguments, BenchCommands, ROUTES};
 use crate::print;
 use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
@@ -51,6 +51,7 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
         dtype,
         op,
         codec,
+        route,
         parts,
         algorithm,
         plot,
@@ -76,6 +77,10 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
             "--codec".into(),
             list(codec.iter().map(|codec| codec.name().to_owned()).collect()).into(),
         ]);
+    }
+    if !route.is_empty() {
+        let name = |route: &Route| ROUTES.iter().find(|known| known.1 == *route).map_or("", |known| known.0);
+        words.extend(["--route".into(), list(route.iter().map(|one| name(one).to_owned()).collect()).into()]);
     }
     if *parts {
         words.push("--parts".into());
@@ -119,13 +124,15 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
         }
         names => Algorithms::Named(without_repeats(names)),
     };
-    let are_many = algorithms.are_compared() || codecs.len() > 1 || arguments.parts;
+    let routes = routes(arguments, &codecs)?;
+    let are_many = algorithms.are_compared() || codecs.len() > 1 || routes.len() > 1 || arguments.parts;
     let plan = Plan {
         operations: operations.clone(),
         sizes: sizes.clone(),
         dtype: *dtype,
         op,
         codecs,
+        routes,
         parts: arguments.parts,
         effort: if are_many { Effort::COMPARING } else { Effort::THOROUGH },
         algorithms,
@@ -146,17 +153,23 @@ fn plan(arguments: &BenchArguments) -> Result<Plan> {
 
 /// The codecs to measure, each once. Everything that only compressed calls have, or cannot have, is checked here.
 fn codecs(arguments: &BenchArguments) -> Result<Vec<Arc<dyn Codec>>> {
-    let BenchArguments { operations, dtype, op, codec, parts, .. } = arguments;
-    let compressed = BenchOperation::CompressedAllReduce;
-    if !operations.contains(&compressed) {
-        return match (codec.first(), parts) {
-            (Some(codec), _) => {
-                Err(Problem::usage(format!("--codec {}: only for {compressed}", codec.name())))
+    let BenchArguments { operations, dtype, op, codec, parts, route, .. } = arguments;
+    let all = CompressedOperation::ALL.map(CompressedOperation::name).join(" and ");
+    let asked = operations.iter().find_map(|operation| match operation {
+        BenchOperation::Measured(_) => None,
+        BenchOperation::Compressed(operation) => Some(*operation),
+    });
+    let Some(compressed) = asked.map(CompressedOperation::name) else {
+        return match (codec.first(), route.first(), parts) {
+            (Some(codec), _, _) => Err(Problem::usage(format!("--codec {}: only for {all}", codec.name()))),
+            (None, Some(_), _) => Err(Problem::usage(format!("--route: only for {all}"))),
+            (None, None, true) => {
+                let all_reduce = CompressedOperation::AllReduce.name();
+                Err(Problem::usage(format!("--parts: only for {all_reduce}")))
             }
-            (None, true) => Err(Problem::usage(format!("--parts: only for {compressed}"))),
-            (None, false) => Ok(Vec::new()),
+            (None, None, false) => Ok(Vec::new()),
         };
-    }
+    };
     if *dtype != DType::F32 {
         return Err(Problem::usage(format!("{compressed} is measured on f32, not on {dtype}")));
     }
@@ -172,6 +185,36 @@ fn codecs(arguments: &BenchArguments) -> Result<Vec<Arc<dyn Codec>>> {
     }
     if once.is_empty() {
         once.push(Arc::new(SignL1::default()));
+    }
+    Ok(once)
+}
+
+/// The ways to measure, each once. The parts of a call are those of the direct way.
+fn routes(arguments: &BenchArguments, codecs: &[Arc<dyn Codec>]) -> Result<Vec<Route>> {
+    let BenchArguments { operations, route, parts, .. } = arguments;
+    let mut once: Vec<Route> = Vec::new();
+    route.iter().for_each(|route| {
+        if !once.contains(route) {
+            once.push(*route);
+        }
+    });
+    if *parts {
+        let all_reduce = BenchOperation::Compressed(CompressedOperation::AllReduce);
+        if once.iter().any(|route| *route != Route::Direct) || !operations.contains(&all_reduce) {
+            let problem = format!("--parts: only for {all_reduce} --route direct");
+            return Err(Problem::usage(problem));
+        }
+        return Ok(vec![Route::Direct]);
+    }
+    if once.contains(&Route::SummedCodes) {
+        if let Some(codec) = codecs.iter().find(|codec| codec.summable().is_none()) {
+            let problem = format!("--route summed: the codes of {} cannot be added", codec.name());
+            return Err(Problem::usage(problem));
+        }
+        let scatter = BenchOperation::Compressed(CompressedOperation::ReduceScatter);
+        if operations.contains(&scatter) {
+            return Err(Problem::usage(format!("--route summed: not for {scatter}")));
+        }
     }
     Ok(once)
 }
@@ -244,13 +287,13 @@ fn memory_is_enough(plan: &Plan, ranks: u32) -> Result<()> {
 /// What a rank needs for calls of `size` bytes.
 fn bytes_of_rank(plan: &Plan, operation: BenchOperation, size: u64, ranks: u32) -> u64 {
     let buffers = match (operation, operation.collective()) {
-        (BenchOperation::CompressedAllReduce, _) => {
+        (BenchOperation::Compressed(_), _) => {
             let elements = size as usize / size_of::<f32>();
             let of_codec = |codec: &Arc<dyn Codec>| {
                 size.saturating_add(residual_bytes(&**codec, elements, 0, ranks as usize))
             };
             // To measure the parts takes as much again.
-            let times = if plan.parts { 2 } else { 1 };
+            let times = if plan.parts { 2 } else { plan.routes.len().max(1) as u64 };
             return plan.codecs.iter().map(of_codec).fold(0, u64::saturating_add).saturating_mul(times);
         }
         (_, Some(Collective::AllReduce | Collective::Broadcast)) => 1,
@@ -354,7 +397,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_told_its_codecs() {
-        let asked = arguments("unisono bench compressed_all_reduce --codec int8,sign --parts");
+        let asked = arguments("unisono bench compressed_all_reduce --codec int8,sign --route direct --parts");
         let told = rank_arguments(&asked).join(" ".as_ref()).into_string().unwrap();
         assert_eq!(format!("{:?}", arguments(&format!("unisono {told}"))), format!("{asked:?}"));
     }
@@ -369,7 +412,10 @@ mod tests {
         assert_eq!(tags("compressed_all_reduce --op avg"), Ok(vec!["sign".to_owned()]));
         assert_eq!(tags("compressed_all_reduce --codec bf16,bf16").map(|tags| tags.len()), Ok(1));
         assert_eq!(tags("all_reduce").map(|tags| tags.len()), Ok(0));
-        assert_eq!(refused("all_reduce --codec int8"), "--codec int8: only for compressed_all_reduce");
+        assert_eq!(
+            refused("all_reduce --codec int8"),
+            "--codec int8: only for compressed_all_reduce and compressed_reduce_scatter"
+        );
         assert_eq!(refused("all_reduce --parts"), "--parts: only for compressed_all_reduce");
         assert!(refused("compressed_all_reduce --op sum").contains("measured with avg, not with sum"));
         assert!(refused("compressed_all_reduce --dtype f16").contains("measured on f32, not on f16"));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use unisono::{DType, ReduceOp};
 
 use super::case::Case;
-use super::operations::BenchOperation;
+use super::operations::CompressedOperation;
 
 /// The file `call.json`.
 #[derive(Serialize)]
@@ -53,7 +53,8 @@ impl Dump {
         if rank != 0 {
             return Ok(());
         }
-        let (op, dtype, redop) = (BenchOperation::COMPRESSED, DType::F32.name(), Some(ReduceOp::Avg.name()));
+        let (op, dtype, redop) =
+            (CompressedOperation::AllReduce.name(), DType::F32.name(), Some(ReduceOp::Avg.name()));
         self.call_file(&CallFile { op, ranks, dtype, redop, root: None, count, codec: Some(codec) })
     }
 
@@ -63,7 +64,8 @@ impl Dump {
     }
 
     /// Writes a rank's buffer before (`in`) or after (`out`) the call, as it is in memory: little-endian. Of a
-    /// compressed call also the residual that it has left (`residual`) and the vector as it was encoded (`encoded`).
+    /// compressed call also the residual that it has left (`residual`) and, where it is the rank's own vector that is
+    /// encoded, that (`encoded`).
     pub(crate) fn buffer(&self, rank: u32, side: &str, bytes: &[u8]) -> io::Result<()> {
         write(&self.folder.join(format!("rank{rank}.{side}")), bytes)
     }

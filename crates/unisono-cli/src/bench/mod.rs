@@ -20,14 +20,14 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 use unisono::backend::AlgorithmName;
-use unisono::compression::Codec;
+use unisono::compression::{Codec, Route};
 use unisono::{Collectives, Communicator, DType, ReduceOp};
 
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
 use case::{Case, Memory};
 use dump::Dump;
-use operations::{BenchOperation, MeasuredOperation};
+use operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use report::Row;
 use resident::Watch;
 use timing::{Effort, time};
@@ -52,6 +52,8 @@ pub(crate) struct Plan {
     pub(crate) op: ReduceOp,
     /// For compressed calls.
     pub(crate) codecs: Vec<Arc<dyn Codec>>,
+    /// How compressed calls travel; the cheaper way if there are none.
+    pub(crate) routes: Vec<Route>,
     /// Whether the parts of compressed calls are measured too.
     pub(crate) parts: bool,
     pub(crate) algorithms: Algorithms,
@@ -82,7 +84,10 @@ impl Plan {
                 let case = case(asked.like(), size);
                 match asked {
                     BenchOperation::Measured(_) => Turns::Algorithms(self.algorithms.apply(case, forecast)),
-                    BenchOperation::CompressedAllReduce => Turns::Codecs { elements: case.count },
+                    BenchOperation::Compressed(operation) => {
+                        let elements = case.count * asked.like().shares(ranks);
+                        Turns::Codecs { operation, elements }
+                    }
                 }
             })
         };
@@ -94,8 +99,8 @@ impl Plan {
 enum Turns {
     /// They differ only in their algorithm.
     Algorithms(Vec<Case>),
-    /// A compressed call by each codec of the plan.
-    Codecs { elements: u64 },
+    /// A compressed call by each codec of the plan, each way.
+    Codecs { operation: CompressedOperation, elements: u64 },
 }
 
 impl Algorithms {
@@ -149,8 +154,16 @@ pub(crate) fn measure(
                 measured.iter().zip(cases).for_each(line);
                 measured
             }
-            Turns::Codecs { elements } => {
-                let measured = compressed::measure(&place, plan, *elements as usize, memory.bytes())?;
+            Turns::Codecs { operation, elements } => {
+                let (elements_here, bytes) = (*elements as usize, memory.bytes());
+                let measured = match operation {
+                    CompressedOperation::AllReduce => {
+                        compressed::measure(&place, plan, elements_here, bytes)?
+                    }
+                    CompressedOperation::ReduceScatter => {
+                        compressed::scatter::measure(&place, plan, elements_here, bytes)?
+                    }
+                };
                 measured.iter().for_each(|row| report(row, &row.line(*elements, None)));
                 measured
             }
@@ -335,6 +348,7 @@ mod tests {
             dtype: DType::I16,
             op: ReduceOp::Max,
             codecs: Vec::new(),
+            routes: Vec::new(),
             parts: false,
             algorithms: Algorithms::All,
             plot: None,

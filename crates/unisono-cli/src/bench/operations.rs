@@ -110,17 +110,42 @@ impl FromStr for MeasuredOperation {
 pub(crate) enum BenchOperation {
     /// A call that a descriptor describes.
     Measured(MeasuredOperation),
-    /// An all-reduce that sends encoded elements.
-    CompressedAllReduce,
+    /// A call that sends encoded elements.
+    Compressed(CompressedOperation),
 }
 
-impl BenchOperation {
-    pub(crate) const COMPRESSED: &str = "compressed_all_reduce";
+/// The compressed calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CompressedOperation {
+    AllReduce,
+    ReduceScatter,
+}
+
+impl CompressedOperation {
+    pub(crate) const ALL: [CompressedOperation; 2] =
+        [CompressedOperation::AllReduce, CompressedOperation::ReduceScatter];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
+            CompressedOperation::AllReduce => "compressed_all_reduce",
+            CompressedOperation::ReduceScatter => "compressed_reduce_scatter",
+        }
+    }
+
+    /// The exact call.
+    pub(crate) fn like(self) -> Collective {
+        match self {
+            CompressedOperation::AllReduce => Collective::AllReduce,
+            CompressedOperation::ReduceScatter => Collective::ReduceScatter,
+        }
+    }
+}
+
+impl BenchOperation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
             BenchOperation::Measured(operation) => operation.name(),
-            BenchOperation::CompressedAllReduce => BenchOperation::COMPRESSED,
+            BenchOperation::Compressed(operation) => operation.name(),
         }
     }
 
@@ -128,7 +153,7 @@ impl BenchOperation {
     pub(crate) fn collective(self) -> Option<Collective> {
         match self {
             BenchOperation::Measured(operation) => operation.collective(),
-            BenchOperation::CompressedAllReduce => None,
+            BenchOperation::Compressed(_) => None,
         }
     }
 
@@ -136,7 +161,7 @@ impl BenchOperation {
     pub(crate) fn like(self) -> MeasuredOperation {
         match self {
             BenchOperation::Measured(operation) => operation,
-            BenchOperation::CompressedAllReduce => MeasuredOperation::Collective(Collective::AllReduce),
+            BenchOperation::Compressed(operation) => MeasuredOperation::Collective(operation.like()),
         }
     }
 }
@@ -151,10 +176,11 @@ impl FromStr for BenchOperation {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        if text == BenchOperation::COMPRESSED {
-            return Ok(BenchOperation::CompressedAllReduce);
+        if let Some(operation) = CompressedOperation::ALL.into_iter().find(|known| known.name() == text) {
+            return Ok(BenchOperation::Compressed(operation));
         }
-        let unknown = |answer| format!("{answer}, {}", BenchOperation::COMPRESSED);
+        let names = CompressedOperation::ALL.map(CompressedOperation::name).join(", ");
+        let unknown = |answer| format!("{answer}, {names}");
         text.parse().map(BenchOperation::Measured).map_err(unknown)
     }
 }
@@ -202,6 +228,6 @@ mod tests {
         assert!(MeasuredOperation::all().all(|operation| answer.contains(operation.name())), "{answer}");
         assert!("send".parse::<MeasuredOperation>().is_err());
         let answer = "compressed".parse::<BenchOperation>().unwrap_err();
-        assert!(answer.ends_with("sendrecv, compressed_all_reduce"), "{answer}");
+        assert!(answer.ends_with("sendrecv, compressed_all_reduce, compressed_reduce_scatter"), "{answer}");
     }
 }

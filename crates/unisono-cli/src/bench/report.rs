@@ -46,7 +46,10 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CompressedFigures {
     pub(crate) codec: String,
-    /// The payload that all ranks together send in one call, with scales and statuses.
+    /// How it travels.
+    pub(crate) route: String,
+    /// The payload that all ranks together send in one call, with scales and statuses: between hosts, or between ranks
+    /// where there is one host.
     pub(crate) wire_bytes: u64,
     /// Of one call without residuals: the Euclidean norm of result minus exact mean, divided by that of the exact mean.
     /// The inputs are about standard normal and independent, so it is the error that error feedback must make good.
@@ -110,8 +113,8 @@ impl Row {
 
 impl fmt::Display for CompressedFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let CompressedFigures { codec: _, wire_bytes, relative_error, parts } = self;
-        write!(f, "#   {wire_bytes} B on the wire, relative error of one call {relative_error:.5}")?;
+        let CompressedFigures { codec: _, route, wire_bytes, relative_error, parts } = self;
+        write!(f, "#   {route}, {wire_bytes} B on the wire, relative error of one call {relative_error:.5}")?;
         let Some(PartTimes { encode_us, exchange_us, reduce_us, expand_us }) = parts else { return Ok(()) };
         write!(f, "; alone, us: encode {encode_us:.1}, exchange {exchange_us:.1}, reduce {reduce_us:.1}, ")?;
         write!(f, "expand {expand_us:.1}")

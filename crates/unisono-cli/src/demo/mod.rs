@@ -78,6 +78,7 @@ fn measure_collectives(comm: &dyn Communicator) -> Result<()> {
         dtype: DType::F32,
         op: ReduceOp::Sum,
         codecs: Vec::new(),
+        routes: Vec::new(),
         parts: false,
         algorithms: Algorithms::Cheapest,
         plot: None,

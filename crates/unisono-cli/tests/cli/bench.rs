@@ -98,6 +98,33 @@ fn compressed_calls_are_right_for_every_codec_size_and_number_of_ranks() {
     }
 }
 
+/// Four ranks on two hosts, as they say themselves.
+#[test]
+fn compressed_calls_are_right_by_every_route_between_hosts() {
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let of_rank = |bench: &str| {
+        let script = format!("UNISONO_HOST_ID=host$((RANK / 2)) exec {program} bench {bench} --json");
+        let done = unisono(&["run", "-n", "4", "--tag-output", "off", "--", "sh", "-c", &script]);
+        rows(&done)
+    };
+    let sizes = "--sizes 0,40,100K,1M";
+    let all_reduces =
+        of_rank(&format!("compressed_all_reduce --codec int8,int4 --route direct,two-levels,summed {sizes}"));
+    let scatters = of_rank(&format!(
+        "compressed_reduce_scatter --codec sign,int8,bf16 --route two-levels,direct {sizes}"
+    ));
+    assert_eq!((all_reduces.len(), scatters.len()), (4 * 6, 4 * 7));
+    assert!(all_reduces.iter().chain(&scatters).all(|row| row["wrong"] == 0), "{all_reduces:?} {scatters:?}");
+    let bytes = |rows: &[Value], codec: &str, route: &str| {
+        let row = rows.iter().rev().find(|row| row["codec"] == codec && row["route"] == route);
+        number(row.unwrap_or_else(|| panic!("{codec} by {route}")), "wire_bytes")
+    };
+    let (exact, two) = (bytes(&scatters, "exact", "two levels"), bytes(&scatters, "int8", "two levels"));
+    assert!(two < 0.27 * exact && bytes(&scatters, "int8", "direct") == 2.0 * two);
+    let direct = bytes(&all_reduces, "int4", "direct");
+    assert!(bytes(&all_reduces, "int4", "two levels") < 0.7 * direct);
+}
+
 #[test]
 fn the_parts_of_a_compressed_call_are_measured_on_request() {
     let words = ["bench", "compressed_all_reduce", "-n", "2", "--sizes", "64K", "--parts"];

@@ -1,21 +1,23 @@
-//! Rows of `compressed_all_reduce`: the mean of f32 by one codec after the other, in turns.
+//! Rows of `compressed_all_reduce`: the mean of f32 by one codec after the other and one way after the other, in turns.
 //!
 //! Each codec has a vector of its own, whose calls follow each other in place: the result of one is the input of the
 //! next, on every rank. So the sum of all results is the sum of all exact means, but for the last result and the first
 //! mean, and what a codec with error feedback owes after the last call must be the difference of these two.
 
+mod expected;
 mod parts;
+pub(super) mod scatter;
 mod verify;
 
 use std::sync::Arc;
 
-use unisono::compression::{Codec, CompressedCollectives, CompressionState, wire_bytes};
+use unisono::compression::{Codec, CompressedCollectives, CompressionState, Route, network_bytes};
 use unisono::{Collective, Communicator, DType, ReduceOp};
 
 use self::parts::Parts;
 use self::verify::{Judgement, Verification};
 use super::dump::Dump;
-use super::operations::{BenchOperation, MeasuredOperation};
+use super::operations::{CompressedOperation, MeasuredOperation};
 use super::report::{CompressedFigures, PartTimes, Row};
 use super::resident::Watch;
 use super::timing::time;
@@ -33,10 +35,11 @@ struct Subject {
 /// Measures and checks a row for each codec of the plan. `bench_bytes` is the memory of the bench besides. Collective.
 pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_bytes: u64) -> Result<Vec<Row>> {
     let comm = place.comm;
-    let subject = |codec: &Arc<dyn Codec>| Subject::new(comm, codec.clone(), elements);
-    let mut subjects = plan.codecs.iter().map(subject).collect::<Result<Vec<_>>>()?;
+    let subject = |(codec, route)| Subject::new(comm, codec, route, elements);
+    let mut subjects = ways(plan).map(subject).collect::<Result<Vec<_>>>()?;
     let seed = |row: usize, index: u64| 3 * row as u64 + index;
-    let numbered = || (place.row..).zip(0..plan.codecs.len());
+    let count = subjects.len();
+    let numbered = || (place.row..).zip(0..count);
     // The first call connects and allocates, so that this is not measured.
     let mut before = Vec::new();
     for (row, index) in numbered() {
@@ -65,7 +68,8 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
         let median = |part: usize| timings[subjects.len() + Parts::WAYS * index + part].median() * 1e6;
         let figures = CompressedFigures {
             codec: subjects[index].codec.name().to_owned(),
-            wire_bytes: wire_bytes(&*subjects[index].codec, elements, comm.group().size() as usize),
+            route: subjects[index].state.route().to_string(),
+            wire_bytes: sent_bytes(comm, &subjects[index].state),
             relative_error: judgement.relative_error(comm)?,
             parts: plan.parts.then(|| PartTimes {
                 encode_us: median(0),
@@ -75,15 +79,33 @@ pub(super) fn measure(place: &Place<'_>, plan: &Plan, elements: usize, bench_byt
             }),
         };
         let like = MeasuredOperation::Collective(Collective::AllReduce);
-        rows.push(row_of(comm, elements, &checked, figures).timed(like, &timings[index]));
+        let row = row_of(CompressedOperation::AllReduce, comm, elements, &checked, figures);
+        rows.push(row.timed(like, &timings[index]));
     }
     Ok(rows)
 }
 
+/// Each codec of a plan, each way; no way for the cheaper one.
+fn ways(plan: &Plan) -> impl Iterator<Item = (Arc<dyn Codec>, Option<Route>)> {
+    let routes: Vec<Option<Route>> = match &plan.routes[..] {
+        [] => vec![None],
+        routes => routes.iter().copied().map(Some).collect(),
+    };
+    plan.codecs
+        .iter()
+        .flat_map(move |codec| routes.clone().into_iter().map(move |route| (codec.clone(), route)))
+}
+
 /// A row without times.
-fn row_of(comm: &dyn Communicator, elements: usize, checked: &Checked, figures: CompressedFigures) -> Row {
+fn row_of(
+    operation: CompressedOperation,
+    comm: &dyn Communicator,
+    elements: usize,
+    checked: &Checked,
+    figures: CompressedFigures,
+) -> Row {
     Row {
-        op: BenchOperation::COMPRESSED.to_owned(),
+        op: operation.name().to_owned(),
         ranks: comm.group().size(),
         bytes: (elements * size_of::<f32>()) as u64,
         dtype: DType::F32.name().to_owned(),
@@ -103,8 +125,16 @@ fn row_of(comm: &dyn Communicator, elements: usize, checked: &Checked, figures: 
 }
 
 impl Subject {
-    fn new(comm: &dyn Communicator, codec: Arc<dyn Codec>, elements: usize) -> Result<Subject> {
-        let state = CompressionState::with_codec(comm, codec.clone(), DType::F32, elements)?;
+    fn new(
+        comm: &dyn Communicator,
+        codec: Arc<dyn Codec>,
+        route: Option<Route>,
+        elements: usize,
+    ) -> Result<Subject> {
+        let mut state = CompressionState::with_codec(comm, codec.clone(), DType::F32, elements)?;
+        if let Some(route) = route {
+            state = state.by(route, comm)?;
+        }
         Ok(Subject { codec, state, vector: vec![0.0; elements] })
     }
 
@@ -143,11 +173,14 @@ impl Subject {
         let dumped = |written: std::io::Result<()>| written.map_err(|error| Problem::failed("--dump", error));
         let rank = comm.group().rank();
         if let Some(dump) = dump {
-            let encoded = self.state.encode(&self.vector)?;
             let elements = self.vector.len() as u64;
             dumped(dump.compressed_call(self.codec.name(), rank, comm.group().size(), elements))?;
             dumped(dump.buffer(rank, "in", bytemuck::cast_slice(&self.vector)))?;
-            dumped(dump.buffer(rank, "encoded", bytemuck::cast_slice(&encoded)))?;
+            // In two levels it is the sum of a host that is encoded, and summed codes have scales of all ranks.
+            if self.state.route() == Route::Direct {
+                let encoded = self.state.encode(&self.vector)?;
+                dumped(dump.buffer(rank, "encoded", bytemuck::cast_slice(&encoded)))?;
+            }
         }
         let watch = Watch::start();
         self.call(comm)?;
@@ -159,6 +192,15 @@ impl Subject {
         let judgement = self.verification(comm, seed).after_one_call()?;
         Ok((Checked { wrong: judgement.wrong, algorithm: self.codec.name(), peak_bytes }, judgement))
     }
+}
+
+/// What all ranks send between hosts, or between ranks where there is one host.
+fn sent_bytes(comm: &dyn Communicator, state: &CompressionState) -> u64 {
+    let (hosts, ranks) = (comm.group().hosts(), comm.group().size());
+    let is_one_host = hosts.iter().all(|host| *host == hosts[0]);
+    let hosts = if is_one_host { (0..ranks).collect() } else { hosts.to_vec() };
+    let bytes = network_bytes(state.codec(), state.elements(), &hosts, state.route());
+    bytes.to_owners + bytes.to_all
 }
 
 fn values(comm: &dyn Communicator, seed: u64) -> Values {

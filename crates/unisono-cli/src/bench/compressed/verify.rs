@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use unisono::call::{Buffer, BufferMut};
-use unisono::compression::{CompressionState, EncodeContext, HostKernels};
+use unisono::compression::{CompressionState, EncodeContext};
 use unisono::{Collectives, Communicator, ReduceOp};
 
+use super::expected::{Definition, Sum, own_debts};
 use crate::bench::values::Values;
 use crate::problem::Result;
 use crate::random::mix;
@@ -106,7 +107,7 @@ impl Verification<'_> {
         if !self.state.codec().has_feedback() {
             return Ok(None);
         }
-        let mut owed = self.state.residual()[range].to_vec();
+        let mut owed = own_debts(self.state, range);
         self.comm.all_reduce(&mut owed, ReduceOp::Sum)?;
         Ok(Some(owed))
     }
@@ -133,22 +134,21 @@ impl Verification<'_> {
     /// vectors of all.
     fn unlike(&self, own: Range<usize>) -> Result<u64> {
         let codec = self.state.codec();
-        let kernels = HostKernels::of_call(self.comm.group(), own.len());
-        let context = EncodeContext { key: 0, first: own.start, scale: 0.0 };
-        let mut parts = Vec::new();
-        for rank in 0..self.values.ranks {
-            let normal = |index: usize| self.values.normal(rank, index as u64);
-            let input: Vec<f32> = own.clone().map(normal).collect();
-            let mut part = vec![0u32; codec.encoded_words(own.len())];
-            codec.encode(&kernels, Buffer::of(&input), None, context, BufferMut::of(&mut part))?;
-            parts.push(part);
-        }
-        let parts: Vec<Buffer<'_>> = parts.iter().map(|part| Buffer::of(part)).collect();
+        let definition = Definition::new(self.comm, self.values, self.state);
         let mut sum = vec![0u32; codec.encoded_words(own.len())];
-        codec.reduce_encode(&kernels, &parts, own.len(), None, context, BufferMut::of(&mut sum))?;
+        let context = EncodeContext { key: 0, first: own.start, scale: 0.0 };
+        let input = definition.sum(own.clone())?;
+        let (kernels, out) = (&definition.kernels, BufferMut::of(&mut sum));
+        match input {
+            Sum::Parts(parts) => {
+                let parts: Vec<Buffer<'_>> = parts.iter().map(|part| Buffer::of(part)).collect();
+                codec.reduce_encode(kernels, &parts, own.len(), None, context, out)?
+            }
+            Sum::Decoded(values) => codec.encode(kernels, Buffer::of(&values), None, context, out)?,
+        };
         let mut expected = vec![0.0f32; own.len()];
         let weight = 1.0 / self.values.ranks as f32;
-        codec.decode(&kernels, Buffer::of(&sum), weight, BufferMut::of(&mut expected))?;
+        codec.decode(kernels, Buffer::of(&sum), weight, BufferMut::of(&mut expected))?;
         let pairs = self.vector[own].iter().zip(&expected);
         Ok(pairs.filter(|(found, expected)| found.to_bits() != expected.to_bits()).count() as u64)
     }

@@ -1,9 +1,9 @@
-//! What a test needs of its machine beyond a Rust toolchain.
+//! Tests of what not every machine has.
 
-/// Says that a test is left out for want of `name`, which is a failure where `UNISONO_REQUIRE` lists it.
+/// Says that a test is left out for want of `name`.
 ///
 /// # Panics
-/// Where it is required.
+/// Where `UNISONO_REQUIRE` lists `name`.
 #[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 pub fn skip(name: &str, reason: &str) {
     let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();

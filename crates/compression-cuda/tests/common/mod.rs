@@ -1,0 +1,34 @@
+//! Kernels on the test double of the driver.
+
+#![allow(dead_code, reason = "every test takes its own part")]
+
+use std::path::{Path, PathBuf};
+
+use unisono_communicator::Result;
+use unisono_compression_cuda::cuda::{Capability, Code};
+use unisono_compression_cuda::{Compiled, CudaKernels, CudaOptions, KernelCode};
+use unisono_tests::cuda::{DOUBLE_CODE, driver_double, failing_double};
+
+/// Code for these cards that the double loads.
+pub(crate) fn compiled(cards: &[u32]) -> KernelCode {
+    let compiled =
+        |card: &u32| Compiled { capability: Capability::from_number(*card), code: Code::new(DOUBLE_CODE) };
+    KernelCode::Compiled(cards.iter().map(compiled).collect())
+}
+
+/// On the double in this file.
+pub(crate) fn open_on(driver: &Path) -> Result<CudaKernels> {
+    let options =
+        CudaOptions { driver: Some(driver.to_owned()), code: compiled(&[90]), ..CudaOptions::default() };
+    CudaKernels::open(&options)
+}
+
+/// On a double that never fails, unless there is none on this machine.
+pub(crate) fn open() -> Option<CudaKernels> {
+    Some(open_on(driver_double()?).unwrap())
+}
+
+/// A double that fails in this way.
+pub(crate) fn failing(requests: &str) -> Option<PathBuf> {
+    failing_double(requests)
+}
