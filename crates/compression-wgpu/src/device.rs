@@ -27,6 +27,7 @@ pub struct WgpuKernels(Arc<Inner>);
 struct Inner {
     link: Arc<Link>,
     info: wgpu::AdapterInfo,
+    limits: wgpu::Limits,
     /// For [`unisono_communicator::DeviceSpan::device`].
     number: u32,
     pipelines: Pipelines,
@@ -82,7 +83,9 @@ impl WgpuKernels {
         };
         let (unread, unwritten, addresses) = (unused()?, unused()?, AddressTable::default());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
-        let inner = Inner { link, info, number, pipelines, addresses, memory, staging, unread, unwritten };
+        let limits = link.device.limits();
+        let inner =
+            Inner { link, info, limits, number, pipelines, addresses, memory, staging, unread, unwritten };
         Ok(WgpuKernels(Arc::new(inner)))
     }
 
@@ -103,6 +106,18 @@ impl WgpuKernels {
 
     pub(crate) fn link(&self) -> &Link {
         &self.0.link
+    }
+
+    pub(crate) fn limits(&self) -> &wgpu::Limits {
+        &self.0.limits
+    }
+
+    /// What a binding holds of words that begin anywhere: it begins at a place that is aligned, and so by less than the
+    /// alignment too early.
+    pub(crate) fn binding_bytes_max(&self) -> u64 {
+        let wgpu::Limits { max_storage_buffer_binding_size, min_storage_buffer_offset_alignment, .. } =
+            self.limits();
+        max_storage_buffer_binding_size.saturating_sub((*min_storage_buffer_offset_alignment).into())
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -160,7 +175,18 @@ impl WgpuKernels {
             let bytes = to.len() as u64 * 4;
             encoder.copy_buffer_to_buffer(&from.buffer, from.at as u64 * 4, staging.buffer(), 0, bytes);
         })?;
-        let read = self.link().read_back("read", staging.buffer(), submission, to);
+        self.read_back("read", staging, submission, to)
+    }
+
+    /// Waits for a submission, and reads what it has copied to the start of `staging`.
+    pub(crate) fn read_back(
+        &self,
+        call: &str,
+        staging: Pooled,
+        submission: wgpu::SubmissionIndex,
+        to: &mut [u32],
+    ) -> Result<()> {
+        let read = self.link().read_back(call, staging.buffer(), submission, to);
         if read.is_err() {
             staging.discard();
         }

@@ -28,6 +28,7 @@ mod adapter;
 mod arguments;
 mod device;
 mod error;
+mod gather;
 mod job;
 mod kernels;
 mod link;
