@@ -18,6 +18,7 @@ use crate::rank::{Rank, Stage};
 use crate::route::Route;
 use crate::state::{CompressionState, LastCall, Shape};
 use crate::summed;
+use crate::turn::Turn;
 use crate::wire::{Issue, Wire, Words};
 
 /// Runs the call within `scope`: what is written is the sum times `weight`. After an error the residuals are as before,
@@ -123,35 +124,39 @@ fn send_shares<D: KernelDevice>(
         // Who owns nothing hears nothing from the others, and must not write what it owes before they have come.
         wire.scope.barrier()?;
     }
-    let team = to_team(wire, rank, data, 0, Issue::Blocking)?;
-    let summed = rank.sum_team(0, data, team)?;
+    // In two levels, two pieces are on their way within hosts before the first one goes between hosts.
+    let of_team = [0, 1].map(|raw| Turn { encoded: None, raw });
+    let first = to_team(wire, rank, data, of_team[0], Issue::Blocking)?.wait(rank.pool)?;
+    let (_, first) = rank.divide(of_team[0], first)?;
+    let second = to_team(wire, rank, data, of_team[1], Issue::Asynchronous)?;
+    let summed = rank.sum_team(0, data, first)?;
     if rank.codec.measures() {
         // What this rank owes is written before anything comes from the others; see `Rank::keep_first_pieces`.
         wire.scope.barrier()?;
         rank.measure(Stage::Worker, data, summed.as_ref())?;
     }
     let messages = rank.encode(0, data, summed, &|| ())?;
-    let mut arriving = to_owners(wire, rank, 0, messages, Issue::Blocking)?;
-    let mut team = to_team(wire, rank, data, 1, Issue::Asynchronous)?;
+    let turn = |piece| Turn { encoded: Some(piece), raw: piece + 2 };
+    let mut arriving = to_others(wire, rank, data, turn(0), messages, Issue::Blocking)?;
+    let second = second.wait(rank.pool)?;
+    let (_, mut team) = rank.divide(of_team[1], second)?;
     for piece in 0..pieces {
         let next = if piece + 1 == pieces {
             Words::NONE
         } else {
-            let next_team = to_team(wire, rank, data, piece + 2, Issue::Asynchronous)?;
-            let summed = rank.sum_team(piece + 1, data, std::mem::replace(&mut team, next_team))?;
+            let summed = rank.sum_team(piece + 1, data, std::mem::take(&mut team))?;
             // Earlier calls are under way: this thread moves them, between the parts that it encodes.
             let gathering = match then {
                 Then::Gather(gathering) => gathering.last(),
                 Then::Decode { .. } => None,
             };
-            let advance = || {
-                let under_way = [Some(&arriving), gathering, Some(&team)];
-                under_way.into_iter().flatten().for_each(Words::advance);
-            };
+            let advance = || [Some(&arriving), gathering].into_iter().flatten().for_each(Words::advance);
             let messages = rank.encode(piece + 1, data, summed, &advance)?;
-            to_owners(wire, rank, piece + 1, messages, Issue::Asynchronous)?
+            to_others(wire, rank, data, turn(piece + 1), messages, Issue::Asynchronous)?
         };
-        let messages = std::mem::replace(&mut arriving, next).wait(rank.pool)?;
+        let words = std::mem::replace(&mut arriving, next).wait(rank.pool)?;
+        let messages;
+        (messages, team) = rank.divide(turn(piece), words)?;
         match then {
             Then::Gather(gathering) => {
                 let sum = rank.reduce(piece, messages)?;
@@ -223,33 +228,30 @@ fn to_team<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     data: &mut dyn Data<D>,
-    piece: usize,
+    turn: Turn,
     issue: Issue,
 ) -> Result<Words> {
-    if !rank.layout.teams.has_members() || piece >= rank.layout.pieces {
+    if !rank.layout.teams.has_members() || turn.raw >= rank.layout.pieces {
         return Ok(Words::NONE);
     }
-    let ranks = 0..rank.layout.ranks;
-    let send = ranks.clone().map(|to| rank.team_elements(piece, rank.own, to) as u64).collect();
-    let receive = ranks.map(|from| rank.team_elements(piece, from, rank.own) as u64).collect();
-    let elements = rank.for_team(piece, data)?;
-    wire.all_to_all(elements, send, receive, issue, rank.pool)
+    to_others(wire, rank, data, turn, Vec::new(), issue)
 }
 
-/// Sends each owner its message of a piece; gives those that came for this rank's share, in rank order.
-fn to_owners<D: KernelDevice>(
+/// Sends all that others get in a turn; gives what came, in rank order. `codes` are those for owners, in their order.
+fn to_others<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
-    piece: usize,
-    messages: Vec<u32>,
+    data: &mut dyn Data<D>,
+    turn: Turn,
+    codes: Vec<u32>,
     issue: Issue,
 ) -> Result<Words> {
-    let (teams, own) = (&rank.layout.teams, rank.own);
-    let words = |from, owner| if teams.collects(from, owner) { rank.words(piece, owner) as u64 } else { 0 };
-    let ranks = 0..rank.layout.ranks;
-    let send = ranks.clone().map(|owner| words(own, owner)).collect();
+    let (own, ranks) = (rank.own, 0..rank.layout.ranks);
+    let words = |from, to| rank.words_between(turn, from, to).iter().sum::<usize>() as u64;
+    let send = ranks.clone().map(|to| words(own, to)).collect();
     let receive = ranks.map(|from| words(from, own)).collect();
-    wire.all_to_all(messages, send, receive, issue, rank.pool)
+    let words = rank.assemble(turn, codes, data)?;
+    wire.all_to_all(words, send, receive, issue, rank.pool)
 }
 
 /// Sends this rank's sum of a piece to all; gives all sums in rank order. Of the last piece this thread moves it.

@@ -53,6 +53,7 @@ mod secondary_copy;
 mod size;
 mod state;
 mod summed;
+mod turn;
 mod wire;
 mod work;
 

@@ -13,7 +13,6 @@ use crate::message::{self, Fault, message_words};
 use crate::pool::Pool;
 use crate::residuals::{Residuals, feed};
 use crate::state::CompressionState;
-use crate::wire::Words;
 
 /// Elements that are measured at a time.
 pub(crate) const MEASURED_ELEMENTS: usize = 1 << 20;
@@ -60,70 +59,6 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
             unmeasured: None,
             pool: &mut state.pool,
         }
-    }
-
-    /// The length of the message with a piece for `owner`, or of its sum.
-    pub(crate) fn words(&self, piece: usize, owner: usize) -> usize {
-        message_words(self.codec, self.layout.piece(piece, owner).len())
-    }
-
-    /// Elements of a piece that `from` sends to `to`, which sums them for the team of both.
-    pub(crate) fn team_elements(&self, piece: usize, from: usize, to: usize) -> usize {
-        let is_sent = from != to && self.layout.teams.team(from).contains(&to);
-        if is_sent { self.collected(piece, to) } else { 0 }
-    }
-
-    /// Elements of a piece that `rank` encodes.
-    fn collected(&self, piece: usize, rank: usize) -> usize {
-        self.layout.teams.owners(rank).map(|owner| self.layout.piece(piece, owner).len()).sum()
-    }
-
-    /// The f32 of a piece for the other ranks of the team, in rank order.
-    pub(crate) fn for_team(&mut self, piece: usize, data: &mut dyn Data<D>) -> Result<Vec<u32>> {
-        let team = self.layout.teams.team(self.own);
-        let total = team.iter().map(|to| self.team_elements(piece, self.own, *to)).sum();
-        let mut elements = self.pool.take(total)?;
-        let mut rest: &mut [f32] = bytemuck::cast_slice_mut(&mut elements);
-        for to in team.iter().filter(|to| **to != self.own) {
-            for owner in self.layout.teams.owners(*to) {
-                let range = self.layout.piece(piece, owner);
-                let part = rest.split_off_mut(..range.len()).unwrap_or_default();
-                data.copy(range, part)?;
-            }
-        }
-        Ok(elements)
-    }
-
-    /// What the team has of a piece of this rank's part, when it is not alone: its own f32 and those that came.
-    pub(crate) fn sum_team(
-        &mut self,
-        piece: usize,
-        data: &mut dyn Data<D>,
-        came: Words,
-    ) -> Result<Option<D::Memory>> {
-        let team = self.layout.teams.team(self.own);
-        if team.len() == 1 {
-            return Ok(None);
-        }
-        let came = self.device.to_read(came.wait(self.pool)?)?;
-        let length = self.collected(piece, self.own);
-        let mut sums = self.device.to_write(self.pool.take(length)?)?;
-        let mut at = 0;
-        for owner in self.layout.teams.owners(self.own) {
-            let range = self.layout.piece(piece, owner);
-            let words = at..at + range.len();
-            at = words.end;
-            let own = data.read(range)?;
-            let others = (0..team.len() - 1)
-                .map(|other| came.view(other * length + words.start..other * length + words.end));
-            let others: Vec<View<'_>> = others.collect();
-            let mut parts: Vec<Buffer<'_>> = others.iter().map(View::buffer).collect();
-            let place = team.iter().position(|rank| *rank == self.own).unwrap_or_default();
-            parts.insert(place, own.buffer());
-            self.device.sum(&parts, sums.view_mut(words).buffer())?;
-        }
-        self.pool.put(self.device.was_read(came));
-        Ok(Some(sums))
     }
 
     /// Adds what is owed to all that a stage encodes, and finds its scale.
