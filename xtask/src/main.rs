@@ -2,7 +2,7 @@
 //! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces
 //! over shaped links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every
 //! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests
-//! need of vendors.
+//! need of vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -11,6 +11,7 @@ mod compare;
 mod converge;
 mod fetch_vendor;
 mod fuzz;
+mod gpu_check;
 mod slow_link;
 mod soak;
 mod test;
@@ -33,6 +34,8 @@ usage: cargo xtask <command>
          NVIDIA's run-time compiler and cuobjdump, from wheels, for the tests of CUDA kernels
   fuzz [--inputs N] [target]
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
+  gpu-check [options]
+         one program that checks and measures the CUDA kernels on a machine with a card; with options it is run here
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   slow-link [options]
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         ["converge", options @ ..] => converge::run(repository(), options),
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
+        ["gpu-check", options @ ..] => gpu_check::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
         ["slow-link", options @ ..] => slow_link::run(repository(), options),
         _ => {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unisono_communicator::Result;
 use unisono_compression::KernelDevice;
-use unisono_cuda::{Context, Driver, Function, Memory, Stream};
+use unisono_cuda::{Context, Driver, Event, Function, Memory, Stream};
 
 use crate::code::{KERNELS, KernelCode};
 use crate::memory::{CudaMemory, Pool};
@@ -38,6 +38,8 @@ pub(crate) struct Card {
     /// In the order of [`KERNELS`].
     pub(crate) functions: Vec<Function>,
     scratch: Mutex<Scratch>,
+    /// Before and behind each kernel and copy, while [`CudaKernels::timed`] runs.
+    times: Mutex<Option<Vec<[Event; 2]>>>,
     pub(crate) pool: Pool,
 }
 
@@ -88,7 +90,22 @@ impl CudaKernels {
         let empty = || context.allocate(0);
         let scratch = Scratch { first_bad: context.allocate(4)?, parts: empty()?, squares: empty()? };
         let (stream, pool) = (context.stream()?, Pool::default());
-        Ok(CudaKernels(Arc::new(Card { context, stream, functions, scratch: Mutex::new(scratch), pool })))
+        let (scratch, times) = (Mutex::new(scratch), Mutex::new(None));
+        Ok(CudaKernels(Arc::new(Card { context, stream, functions, scratch, times, pool })))
+    }
+
+    /// Runs `calls`, and gives the milliseconds that their kernels and copies took on the card, without what is
+    /// around them.
+    ///
+    /// # Errors
+    /// Those of `calls`; [`Vendor`](unisono_communicator::Error::Vendor).
+    pub fn timed<R>(&self, calls: impl FnOnce() -> Result<R>) -> Result<(R, f32)> {
+        *self.0.times() = Some(Vec::new());
+        let result = calls();
+        let times = self.0.times().take().unwrap_or_default();
+        let result = result?;
+        let elapsed = times.iter().map(|[start, end]| end.elapsed_ms(start));
+        Ok((result, elapsed.sum::<Result<f32>>()?))
     }
 
     /// The card.
@@ -98,6 +115,22 @@ impl CudaKernels {
 }
 
 impl Card {
+    fn times(&self) -> MutexGuard<'_, Option<Vec<[Event; 2]>>> {
+        self.times.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enqueues a kernel or a copy by `launch`, and notes its time if somebody asks.
+    pub(crate) fn noting_time(&self, launch: impl FnOnce() -> Result<()>) -> Result<()> {
+        let mut times = self.times();
+        let Some(times) = &mut *times else { return launch() };
+        let events = [self.context.event()?, self.context.event()?];
+        events[0].record(&self.stream)?;
+        launch()?;
+        events[1].record(&self.stream)?;
+        times.push(events);
+        Ok(())
+    }
+
     /// For one call.
     pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
         // What a call that panicked has left there is written before it is read.
@@ -128,7 +161,9 @@ impl KernelDevice for CudaKernels {
     fn copy(&self, from: &CudaMemory, at: usize, to: &mut CudaMemory, range: Range<usize>) -> Result<()> {
         let bytes = |words: usize| words * size_of::<u32>();
         let range_from = bytes(at)..bytes(at + range.len());
-        to.memory_mut().copy(bytes(range.start), from.memory(), range_from, &self.0.stream)
+        self.0.noting_time(|| {
+            to.memory_mut().copy(bytes(range.start), from.memory(), range_from, &self.0.stream)
+        })
     }
 
     fn to_write(&self, message: Vec<u32>) -> Result<CudaMemory> {

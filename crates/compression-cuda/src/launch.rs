@@ -107,7 +107,7 @@ impl Launch {
         // SAFETY: callers give the arguments of the kernel's signature, and tests run every kernel on a driver that
         // takes them by that signature; every span was checked to be as long as the kernel reads or writes, and is
         // borrowed or, when it is freed, freed in the order of the stream.
-        unsafe { card.stream.launch(&card.functions[index], grid, &self.arguments) }
+        card.noting_time(|| unsafe { card.stream.launch(&card.functions[index], grid, &self.arguments) })
     }
 
     /// Starts an encoder, whose last argument is where it notes blocks, and waits for it: the first block that cannot

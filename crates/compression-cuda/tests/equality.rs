@@ -9,6 +9,6 @@ use unisono_tests::kernels_suite::{self, Density};
 #[test]
 fn every_kernel_is_the_same() {
     if let Some(device) = common::open() {
-        kernels_suite::check(&device, Density::QUICK, 1);
+        kernels_suite::check(&device, Density::FULL, 1);
     }
 }

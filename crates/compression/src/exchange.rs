@@ -119,6 +119,10 @@ fn send_shares<D: KernelDevice>(
     then: &mut Then<'_>,
 ) -> Result<()> {
     let pieces = rank.layout.pieces;
+    if rank.layout.has_idle_owner() && rank.codec.has_feedback() {
+        // Who owns nothing hears nothing from the others, and must not write what it owes before they have come.
+        wire.scope.barrier()?;
+    }
     let team = to_team(wire, rank, data, 0, Issue::Blocking)?;
     let summed = rank.sum_team(0, data, team)?;
     if rank.codec.measures() {

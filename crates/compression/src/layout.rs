@@ -84,6 +84,11 @@ impl Layout {
         self.bounds[owner]..self.bounds[owner + 1]
     }
 
+    /// Whether a rank sums nothing while others have several pieces.
+    pub(crate) fn has_idle_owner(&self) -> bool {
+        self.pieces > 1 && (0..self.ranks).any(|owner| self.share(owner).is_empty())
+    }
+
     /// Piece `piece` of that; empty behind the end.
     pub(crate) fn piece(&self, piece: usize, owner: usize) -> Range<usize> {
         let share = self.share(owner);

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::links::{Counter, Stopper};
-use common::{Owed, bits, clean, input, input_at, owed, state, total_owed};
+use common::{Owed, bits, clean_by, input, input_at, owed, state, total_owed};
 use unisono_communicator::{Communicator, Error, JobRank, ReduceOp};
 use unisono_compression::{
-    Bf16, Codec, CompressedCollectives, CompressionState, Int4, IntOptions, Rebound, SignL1, SignRms,
+    Bf16, Codec, CompressedCollectives, CompressionState, Int4, IntOptions, Rebound, Route, SignL1, SignRms,
 };
 use unisono_engine::Tapped;
 use unisono_engine::in_process::{self, EngineOptions};
@@ -41,8 +41,9 @@ struct Survivor {
 /// One failure.
 struct Trial<'a> {
     codec: &'a Arc<dyn Codec>,
+    route: Route,
+    hosts: &'a [u32],
     elements: usize,
-    ranks: u32,
     victim: u32,
     /// Gets only so many bytes of the victim.
     deprived: u32,
@@ -84,21 +85,34 @@ impl Trial<'_> {
                 Stopper { is_victim: rank == self.victim, deprived, bytes, is_ahead, since: None },
             )
         };
-        let comms = in_process::world_of(self.ranks, &EngineOptions::default(), wrap);
-        std::thread::scope(|threads| {
-            let start = |comm: Arc<_>| {
-                let is_ahead = is_ahead.clone();
-                // Each thread owns its communicator: the victim leaves when it is dropped.
-                threads.spawn(move || self.rank(&*(comm as Arc<dyn Communicator>), &is_ahead))
-            };
-            let threads: Vec<_> = comms.into_iter().map(start).collect();
-            threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect()
-        })
+        // A rank that returns leaves: its communicator is dropped.
+        let all = in_process::run_on_hosts(self.hosts, &EngineOptions::default(), wrap, |comm| {
+            self.rank(&*comm, &is_ahead)
+        });
+        all.into_iter().flatten().collect()
+    }
+
+    /// Ranks of one number owe together: what one of them has lost is gone, the others' debts stay among them.
+    fn debtor(&self, rank: u32) -> u32 {
+        match self.route {
+            Route::TwoLevels => self.hosts[rank as usize],
+            Route::Direct | Route::SummedCodes => rank,
+        }
+    }
+
+    /// What all of one number owe to each element.
+    fn debts<'o>(&self, debtor: u32, owed: impl Iterator<Item = (u32, &'o Owed)>) -> Vec<f32> {
+        let mut debts = vec![0.0; self.elements];
+        for (_, owed) in owed.filter(|(rank, _)| self.debtor(*rank) == debtor && *rank != self.victim) {
+            // Each element is owed by one of them.
+            debts.iter_mut().zip(&owed.worker).for_each(|(debt, own)| *debt += own);
+        }
+        debts
     }
 
     fn rank(&self, comm: &dyn Communicator, is_ahead: &AtomicBool) -> Option<Survivor> {
         let rank = comm.group().rank();
-        let mut state = state(comm, self.codec, self.elements);
+        let mut state = state(comm, self.codec, self.elements).by(self.route, comm).unwrap();
         let mut outputs = train(comm, &mut state, is_ahead);
         if rank == self.victim {
             return None;
@@ -122,8 +136,8 @@ impl Trial<'_> {
     /// and what is owed add up to the inputs.
     fn judge(&self, survivors: &[Survivor], clean: &[Vec<(Owed, Vec<f32>)>]) {
         let what = format!(
-            "{:?}, {} elements, {} bytes to {}",
-            self.codec, self.elements, self.bytes, self.deprived
+            "{:?} by {}, {} elements, {} bytes to {}",
+            self.codec, self.route, self.elements, self.bytes, self.deprived
         );
         let calls = survivors[0].calls;
         let at = &clean[calls as usize];
@@ -145,9 +159,10 @@ impl Trial<'_> {
             let is_lost = if lost.is_empty() { vec![] } else { vec![lost.clone()] };
             assert_eq!(survivor.rebound.lost_elements, is_lost, "{what}");
             let [after, _] = &survivor.owed;
-            let known = self.elements.min(after.worker.len());
-            let worker = &at[survivor.rank as usize].0.worker;
-            assert_eq!(after.worker[..known], worker[..known], "{what}: rank {}", survivor.rank);
+            let debtor = self.debtor(survivor.rank);
+            let now = self.debts(debtor, survivors.iter().map(|one| (one.rank, &one.owed[0])));
+            let before = self.debts(debtor, (0..).zip(at.iter().map(|rank| &rank.0)));
+            assert_eq!(now, before, "{what}: rank {}", survivor.rank);
             let owned = within(&after.owned, self.elements);
             if !after.owner.is_empty() {
                 assert_eq!(after.owner[..owned.len()], expected[owned], "{what}: rank {}", survivor.rank);
@@ -181,19 +196,44 @@ fn tried_codecs() -> [Arc<dyn Codec>; 5] {
     ]
 }
 
-/// How many bytes a rank sends to one other in a call: the victim stops at any of them.
-fn bytes_of_call(codec: &Arc<dyn Codec>, ranks: u32, elements: usize, victim: u32) -> u64 {
+/// The rank that gets only a part of what the victim sends.
+const DEPRIVED: u32 = 1;
+
+/// How many bytes a rank sends to that one in a call: the victim stops at any of them.
+fn bytes_of_call(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: usize, victim: u32) -> u64 {
     let sent = Arc::new(AtomicU64::new(0));
     let wrap = |rank, links| {
         let counter = if rank == victim { sent.clone() } else { Arc::default() };
-        Tapped::with_tap(links, Counter(counter))
+        Tapped::with_tap(links, Counter { sent: counter, to: Some(DEPRIVED) })
     };
-    in_process::run_of(ranks, &EngineOptions::default(), wrap, |comm| {
-        let mut state = state(&*comm, codec, elements);
+    in_process::run_on_hosts(hosts, &EngineOptions::default(), wrap, |comm| {
+        let mut state = state(&*comm, codec, elements).by(route, &*comm).unwrap();
         let mut vector = input(comm.group().rank(), 0, elements);
         comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
     });
-    sent.load(Ordering::SeqCst) / u64::from(ranks - 1)
+    sent.load(Ordering::SeqCst)
+}
+
+/// How many trials of a rank that stops at so many points of a call ended with a rank that went back.
+fn trials(codec: &Arc<dyn Codec>, route: Route, hosts: &[u32], elements: usize, points: u64) -> u64 {
+    let clean = clean_by(route, hosts, codec, elements, CALLS + 1);
+    let victim = hosts.len() as u32 - 1;
+    let call = bytes_of_call(codec, route, hosts, elements, victim);
+    // Most of a trial is waiting for a goodbye that does not come.
+    std::thread::scope(|threads| {
+        let trials = (0..points).map(|point| {
+            let bytes = 2 * call + (call * point + point) / points;
+            let trial = Trial { codec, route, hosts, elements, victim, deprived: DEPRIVED, bytes };
+            let clean = &clean;
+            threads.spawn(move || {
+                let survivors = trial.run();
+                trial.judge(&survivors, clean);
+                survivors.iter().any(|one| one.rebound.went_back)
+            })
+        });
+        let trials: Vec<_> = trials.collect();
+        trials.into_iter().map(|trial| u64::from(trial.join().unwrap())).sum()
+    })
 }
 
 /// A rank stops at many places of a call, and one of the others misses what it has not sent: the others may end the
@@ -205,27 +245,37 @@ fn survivors_agree_wherever_a_rank_stops() {
         // Several pieces take time.
         let long_points = if matches!(codec.name(), "sign" | "int4") { 6 } else { 2 };
         for (ranks, elements, points) in [(3, 700, 12), (3, 50_000, long_points), (4, 2, 5)] {
-            let clean = clean(ranks, &codec, elements, CALLS + 1);
-            let victim = ranks - 1;
-            let call = bytes_of_call(&codec, ranks, elements, victim);
-            // Most of a trial is waiting for a goodbye that does not come.
-            let backs = std::thread::scope(|threads| {
-                let trials = (0..points).map(|point| {
-                    let bytes = 2 * call + (call * point + point) / points;
-                    let trial = Trial { codec: &codec, elements, ranks, victim, deprived: 1, bytes };
-                    let clean = &clean;
-                    threads.spawn(move || {
-                        let survivors = trial.run();
-                        trial.judge(&survivors, clean);
-                        survivors.iter().any(|one| one.rebound.went_back)
-                    })
-                });
-                let trials: Vec<_> = trials.collect();
-                trials.into_iter().filter_map(|trial| trial.join().unwrap().then_some(())).count()
-            });
+            let backs = trials(&codec, Route::Direct, &vec![0; ranks], elements, points);
             went_back += backs;
-            stayed += points as usize - backs;
+            stayed += points - backs;
         }
     }
     assert!(went_back > 10 && stayed > 10, "{went_back} trials in which a rank went back, {stayed} without");
+}
+
+/// The same in two levels, where a rank hears of others through one of each host, and by summed codes.
+#[test]
+fn survivors_agree_by_every_route() {
+    let (mut went_back, mut stayed) = (0, 0);
+    let int4 = Int4::new(IntOptions { block: 64, feedback: true, ..IntOptions::default() }).unwrap();
+    let codecs: [Arc<dyn Codec>; 2] = [Arc::new(int4), Arc::new(SignL1::with_block(64).unwrap())];
+    for codec in codecs {
+        let mut all = vec![
+            (Route::TwoLevels, &[0, 0, 1][..], 700, 8),
+            (Route::TwoLevels, &[0, 1, 1], 700, 8),
+            (Route::TwoLevels, &[0, 0, 1, 1], 300_000, 3),
+        ];
+        if codec.summable().is_some() {
+            all.extend([
+                (Route::SummedCodes, &[0, 0, 0][..], 700, 8),
+                (Route::SummedCodes, &[0, 0, 0], 200_000, 3),
+            ]);
+        }
+        for (route, hosts, elements, points) in all {
+            let backs = trials(&codec, route, hosts, elements, points);
+            went_back += backs;
+            stayed += points - backs;
+        }
+    }
+    assert!(went_back > 3 && stayed > 3, "{went_back} trials in which a rank went back, {stayed} without");
 }

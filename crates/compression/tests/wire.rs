@@ -19,7 +19,7 @@ use unisono_engine::{HEADER_BYTES, Tapped};
 /// The bytes that all ranks together send in `body`, headers included.
 fn sent_by(ranks: u32, body: impl Fn(&dyn Communicator) + Sync) -> u64 {
     let sent = Arc::new(AtomicU64::new(0));
-    let wrap = |_, links| Tapped::with_tap(links, Counter(sent.clone()));
+    let wrap = |_, links| Tapped::with_tap(links, Counter { sent: sent.clone(), to: None });
     in_process::run_of(ranks, &EngineOptions::default(), wrap, |comm| body(&*comm));
     sent.load(Ordering::SeqCst)
 }

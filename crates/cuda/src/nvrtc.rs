@@ -38,6 +38,9 @@ const NAME: &str = "NVRTC";
 const REMEDY: &str = "install NVRTC of the driver's major version (CUDA's toolkit has it, and the wheel \
                       nvidia-cuda-nvrtc), give the path of its libnvrtc.so, or bring code that was compiled before";
 
+/// The newest major version that is looked for.
+const MAJOR_MAX: u32 = 20;
+
 /// The longest part of a compiler's log that an error holds.
 const LOG_BYTES_MAX: usize = 2000;
 
@@ -86,8 +89,8 @@ impl Nvrtc {
     /// # Errors
     /// [`Error::LibraryMissing`] when there is none from CUDA 12.0 on.
     pub fn open(path: Option<&Path>, major: u32) -> Result<Nvrtc> {
-        let candidates: Vec<String> =
-            (VERSION_MIN.major..=major).rev().map(|major| format!("libnvrtc.so.{major}")).collect();
+        let majors = (VERSION_MIN.major..=major.min(MAJOR_MAX)).rev();
+        let candidates: Vec<String> = majors.map(|major| format!("libnvrtc.so.{major}")).collect();
         let library = Library::open(NAME, path, &candidates, REMEDY)?;
         let file = library.file.clone();
         let unusable =

@@ -22,12 +22,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-cuda", &[COMMUNICATOR, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
-    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_WGPU]),
+    (
+        "unisono",
+        &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_CUDA, COMPRESSION_WGPU],
+    ),
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
+    ("unisono-gpu-check", &[COMMUNICATOR, COMPRESSION, COMPRESSION_CUDA, KERNELS, TESTS]),
     ("unisono-soak", &["unisono", "unisono-tests", TCP]),
     ("xtask", LIBRARIES),
 ];
@@ -38,6 +42,7 @@ const SCHEDULE: &str = "unisono-schedule";
 const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
+const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const CUDA: &str = "unisono-cuda";
 const TESTS: &str = "unisono-tests";

@@ -104,16 +104,20 @@ impl Links for DamagedLinks {
 }
 
 /// Counts what a rank sends, headers included.
-pub(crate) struct Counter(pub(crate) Arc<AtomicU64>);
+pub(crate) struct Counter {
+    pub(crate) sent: Arc<AtomicU64>,
+    /// Only what is sent to this rank, if it is said.
+    pub(crate) to: Option<u32>,
+}
 
 impl Tap for Counter {
     fn before(&mut self, _edge: Edge, _flow: Flow, bytes: usize) -> io::Result<usize> {
         Ok(bytes)
     }
 
-    fn after(&mut self, _edge: Edge, flow: Flow, bytes: usize) {
-        if flow == Flow::Out {
-            self.0.fetch_add(bytes as u64, Ordering::SeqCst);
+    fn after(&mut self, edge: Edge, flow: Flow, bytes: usize) {
+        if flow == Flow::Out && self.to.is_none_or(|to| edge.peer.get() == to) {
+            self.sent.fetch_add(bytes as u64, Ordering::SeqCst);
         }
     }
 

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use unisono_communicator::{Communicator, DType, ReduceOp};
 use unisono_compression::{
-    Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, SignL1, SignRms,
+    Bf16, BitOrder, Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, Route, SignL1,
+    SignRms,
 };
-use unisono_engine::in_process;
+use unisono_engine::in_process::{self, EngineOptions};
 
 /// A number that looks random, in (-1, 1).
 pub(crate) fn noise(seed: u64, index: usize) -> f32 {
@@ -76,7 +77,7 @@ pub(crate) fn state(comm: &dyn Communicator, codec: &Arc<dyn Codec>, elements: u
 /// What a rank has after some calls.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Owed {
-    /// [`CompressionState::residual`].
+    /// [`CompressionState::residual`], at the elements of the vector; 0 for those that the rank does not encode.
     pub(crate) worker: Vec<f32>,
     /// [`CompressionState::owned`].
     pub(crate) owned: std::ops::Range<usize>,
@@ -86,7 +87,16 @@ pub(crate) struct Owed {
 
 /// What `state` owes.
 pub(crate) fn owed(state: &CompressionState) -> Owed {
-    Owed { worker: state.residual().to_vec(), owned: state.owned(), owner: state.owner_residual().to_vec() }
+    let residual = state.residual();
+    let end = state.encoded().last().map_or(0, |range| range.end);
+    let mut worker = vec![0.0; if residual.is_empty() { 0 } else { end }];
+    let mut rest = &residual[..];
+    for range in state.encoded() {
+        if let Some(part) = rest.split_off(..range.len()) {
+            worker[range].copy_from_slice(part);
+        }
+    }
+    Owed { worker, owned: state.owned(), owner: state.owner_residual().to_vec() }
 }
 
 /// The sum of what all ranks owe to each of `elements` elements.
@@ -110,15 +120,31 @@ pub(crate) fn clean(
     elements: usize,
     calls: u64,
 ) -> Vec<Vec<(Owed, Vec<f32>)>> {
-    let all = in_process::run(ranks, |comm| {
-        let mut state = state(&*comm, codec, elements);
-        let mut after = vec![(owed(&state), Vec::new())];
-        for call in 0..calls {
-            let mut vector = input(comm.group().rank(), call, elements);
-            comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
-            after.push((owed(&state), vector));
-        }
-        after
-    });
+    clean_by(Route::Direct, &vec![0; ranks as usize], codec, elements, calls)
+}
+
+/// The same by a route, with ranks on hosts.
+pub(crate) fn clean_by(
+    route: Route,
+    hosts: &[u32],
+    codec: &Arc<dyn Codec>,
+    elements: usize,
+    calls: u64,
+) -> Vec<Vec<(Owed, Vec<f32>)>> {
+    let all = in_process::run_on_hosts(
+        hosts,
+        &EngineOptions::default(),
+        |_, links| links,
+        |comm| {
+            let mut state = state(&*comm, codec, elements).by(route, &*comm).unwrap();
+            let mut after = vec![(owed(&state), Vec::new())];
+            for call in 0..calls {
+                let mut vector = input(comm.group().rank(), call, elements);
+                comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
+                after.push((owed(&state), vector));
+            }
+            after
+        },
+    );
     (0..=calls as usize).map(|call| all.iter().map(|rank| rank[call].clone()).collect()).collect()
 }

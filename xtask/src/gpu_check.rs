@@ -1,0 +1,66 @@
+//! `cargo xtask gpu-check`: builds one program that checks and measures the CUDA kernels on a machine with a card, with
+//! code for three generations of cards inside, and says how to run it. With options it runs it at once.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::compare::succeed;
+use crate::{fetch_vendor, test};
+
+const PACKAGE: &str = "unisono-gpu-check";
+
+/// The largest that it may become: a file that is easy to carry.
+const PROGRAM_BYTES_MAX: u64 = 64 << 20;
+
+/// Builds the program; runs it with `words` if there are any.
+pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
+    let outcome = build(repository).and_then(|program| {
+        if words.is_empty() {
+            println!("{}", usage(&program));
+            return Ok(());
+        }
+        succeed(Command::new(&program).args(words))
+    });
+    match outcome {
+        Ok(()) => true,
+        Err(problem) => {
+            println!("gpu-check: {problem}");
+            false
+        }
+    }
+}
+
+fn usage(program: &Path) -> String {
+    format!(
+        "{} runs on x86-64 Linux with glibc 2.36 or later and NVIDIA's driver R525 or later:
+    ./{PACKAGE}           checks, measures beside a copy and beside PyTorch, writes gpu-check.json
+    ./{PACKAGE} --help    options
+Here, without a card, the checks run on a test double: cargo xtask gpu-check --double",
+        program.display()
+    )
+}
+
+/// Builds the program twice: the first one compiles the kernels, the second one holds them.
+fn build(repository: &Path) -> Result<PathBuf, String> {
+    if !fetch_vendor::run(repository, &["nvrtc"]) {
+        return Err("NVRTC, which compiles the kernels, is not there".to_owned());
+    }
+    let nvrtc = repository.join("target/vendor/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
+    let folder = test::target_folder().join("gpu-check");
+    let (built, program) = (test::target_folder().join("release").join(PACKAGE), folder.join(PACKAGE));
+    let cargo = || {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--release", "--quiet", "-p", PACKAGE]).current_dir(repository);
+        command
+    };
+    succeed(cargo().env_remove("UNISONO_CUBINS"))?;
+    succeed(Command::new(&built).arg("--compile-to").arg(&folder).arg("--nvrtc").arg(nvrtc))?;
+    succeed(cargo().env("UNISONO_CUBINS", &folder))?;
+    let problem = |error: std::io::Error| format!("{}: {error}", program.display());
+    let bytes = std::fs::copy(&built, &program).map_err(problem)?;
+    if bytes > PROGRAM_BYTES_MAX {
+        return Err(format!("{} has {bytes} bytes, above {PROGRAM_BYTES_MAX}", program.display()));
+    }
+    println!("{}: {:.1} MiB", program.display(), bytes as f64 / f64::from(1 << 20));
+    Ok(program)
+}
