@@ -3,6 +3,9 @@
 // Blocks whose scale would be below this are zero: 2^-120.
 const SCALE_MIN: u32 = 0x03800000u;
 
+// No bits of a scale.
+const NO_SCALE: u32 = 0xffffffffu;
+
 // Where the code of element `index` begins in its word.
 fn place(index: u32) -> u32 {
     return (index & ((1u << call.codes_shift) - 1u)) * call.width;
@@ -16,14 +19,14 @@ fn code_at(at: u32, index: u32) -> i32 {
     return select(i32(raised >> above), bitcast<i32>(raised) >> above, call.is_symmetric != 0u);
 }
 
-// The bits of the scale of a block of this range; all bits are set if there is none.
+// The bits of the scale of a block of this range, or NO_SCALE.
 fn scale_of(range: f32) -> u32 {
     if !is_finite(bitcast<u32>(range)) {
-        return 0xffffffffu;
+        return NO_SCALE;
     }
     let raised = (bitcast<u32>(range * call.inverse_steps) + 0x104u) & 0xffffff00u;
     let scale = select(raised, 0u, raised < SCALE_MIN);
-    return select(0xffffffffu, scale, scale < call.scale_end);
+    return select(NO_SCALE, scale, scale < call.scale_end);
 }
 
 // A little less than 1 / `scale`, by division of integers: `format::int_reciprocal`. Zero for zero.

@@ -9,7 +9,7 @@ fn from_ordered(key: u32) -> f32 {
     return bitcast<f32>(select(~key, key & MAGNITUDE, (key >> 31u) == 1u));
 }
 
-// Finds the scale of a block, whose bits it returns (all are set if there is none), and its smallest element. For all
+// The bits of the scale of a block, or NO_SCALE, and its smallest element. For all
 // lanes at once.
 fn measure(lane: u32, first: u32, end: u32, smallest: ptr<function, f32>) -> u32 {
     var magnitude = 0u;
@@ -30,7 +30,7 @@ fn measure(lane: u32, first: u32, end: u32, smallest: ptr<function, f32>) -> u32
     let least = from_ordered(~largest(lane, low));
     let most = from_ordered(largest(lane, high));
     *smallest = least;
-    return select(0xffffffffu, scale_of(flush(most - least)), is_finite(magnitude));
+    return select(NO_SCALE, scale_of(flush(most - least)), is_finite(magnitude));
 }
 
 fn run(group: u32, groups: u32, lane: u32) {
@@ -39,7 +39,7 @@ fn run(group: u32, groups: u32, lane: u32) {
         let end = min(first + call.block, call.elements);
         var smallest = 0.0;
         let scale = measure(lane, first, end, &smallest);
-        if scale != 0xffffffffu {
+        if scale != NO_SCALE {
             if lane == 0u {
                 put_scale(block, scale, smallest);
             }

@@ -5,7 +5,7 @@ fn run(group: u32, groups: u32, lane: u32) {
     for (var word = group * LANES + lane; word < divide_up(call.elements, each); word += groups * LANES) {
         let first = word * each;
         let found = scale_of(bitcast<f32>(magnitudes[call.magnitudes_at + first / call.block]));
-        let scale = select(found, 0u, found == 0xffffffffu);
+        let scale = select(found, 0u, found == NO_SCALE);
         let inverse = reciprocal(scale);
         var together = 0u;
         for (var index = first; index < min(first + each, call.elements); index++) {

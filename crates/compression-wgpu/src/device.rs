@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 #[cfg(doc)]
 use unisono_communicator::Error;
-use unisono_communicator::Result;
+use unisono_communicator::{Result, Severity, log};
 use unisono_compression::{DeviceMemory, KernelDevice};
 
 use crate::adapter::{OpenOptions, check_limits, open, title};
@@ -83,6 +83,7 @@ impl WgpuKernels {
         };
         let (unread, unwritten, addresses) = (unused()?, unused()?, AddressTable::default());
         let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        log(Severity::Info, None, format_args!("compression computes on {}", link.adapter));
         let limits = link.device.limits();
         let inner =
             Inner { link, info, limits, number, pipelines, addresses, memory, staging, unread, unwritten };

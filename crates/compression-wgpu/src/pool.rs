@@ -102,7 +102,11 @@ impl Drop for Pooled {
         let Some(pool) = self.pool.take() else { return };
         let size = self.buffer.size();
         let mut kept = pool.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.bytes + size <= KEPT_BYTES_MAX {
+        if kept.bytes + size > KEPT_BYTES_MAX {
+            // Lengths that nobody asks for any more must not stay for ever.
+            *kept = Kept::default();
+        }
+        if size <= KEPT_BYTES_MAX {
             kept.bytes += size;
             kept.buffers.entry(self.capacity).or_default().push(self.buffer.clone());
         }

@@ -14,6 +14,8 @@ pub(crate) const WORKGROUP_BYTES: u32 = 2 * 4 * LANES as u32 + 4;
 
 macro_rules! texts {
     ($($text:ident $file:literal,)*) => {
+        #[cfg(test)]
+        const FILES: &[&str] = &[$($file),*];
         $(const $text: &str = include_str!(concat!("../../../kernels/wgsl/", $file));)*
     };
 }
@@ -142,6 +144,22 @@ mod tests {
             }
             assert_eq!(buffers, STORAGE_BUFFERS, "{name}");
             assert!(workgroup_bytes <= WORKGROUP_BYTES, "{name} has {workgroup_bytes} bytes");
+        }
+    }
+
+    #[test]
+    fn every_text_is_a_part_of_a_kernel() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/wgsl");
+        let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut found: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+        let mut files = FILES.to_vec();
+        found.sort_unstable();
+        files.sort_unstable();
+        assert_eq!(found, files);
+        let used: Vec<&str> = Kernel::ALL.iter().flat_map(|kernel| kernel.texts()).copied().collect();
+        for file in files {
+            let text = std::fs::read_to_string(format!("{folder}/{file}")).unwrap();
+            assert!(used.contains(&text.as_str()), "{file}");
         }
     }
 

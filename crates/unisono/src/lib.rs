@@ -121,8 +121,7 @@ pub use unisono_schedule as schedule;
 pub mod compression {
     pub use unisono_compression::*;
 
-    /// Compressed collectives of vectors in the memory of NVIDIA's cards (feature
-    /// `cuda`).
+    /// Compressed collectives of vectors in the memory of NVIDIA's cards (feature `cuda`).
     ///
     /// ```no_run
     /// use std::sync::Arc;
