@@ -90,11 +90,11 @@ fn is_finite(bits: u32) -> bool {
     return (bits & EXPONENT) != EXPONENT;
 }
 
-// For a normal number.
+// For one that is a normal number.
 fn power_of_two(exponent: i32) -> f32 {
     return bitcast<f32>(u32(exponent + 127) << 23u);
 }
 
 fn divide_up(value: u32, divisor: u32) -> u32 {
-    return (value + divisor - 1u) / divisor;
+    return value / divisor + select(0u, 1u, value % divisor > 0u);
 }

@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use unisono_communicator::{Error, Result};
+use unisono_communicator::{Error, Result, Severity, log};
 
 use crate::error::{WgpuCode, failed, limited};
 use crate::shaders::{LANES, STORAGE_BUFFERS, WORKGROUP_BYTES};
@@ -133,11 +134,17 @@ pub(crate) fn open(options: &OpenOptions) -> Result<(wgpu::AdapterInfo, wgpu::De
     };
     let (device, queue) = ready(adapter.request_device(&descriptor))
         .map_err(|error| failed(&title(&info), "request_device", WgpuCode::Internal, error.to_string()))?;
+    // wgpu panics at an error that no scope catches. All calls of this crate are made within scopes; what comes
+    // otherwise belongs to none of them.
+    let name = title(&info);
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        log(Severity::Warn, None, format_args!("{name}: {error}"));
+    }));
     Ok((info, device, queue))
 }
 
 /// What every kernel needs. Lengths of buffers are looked at when they are used.
-fn check_limits(adapter: &str, limits: &wgpu::Limits) -> Result<()> {
+pub(crate) fn check_limits(adapter: &str, limits: &wgpu::Limits) -> Result<()> {
     let needs: [(&str, u32, u32); 5] = [
         (
             "max_storage_buffers_per_shader_stage",

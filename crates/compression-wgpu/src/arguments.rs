@@ -7,7 +7,8 @@ use unisono_kernels::{CodeSize, IntFormat, IntWidth};
 
 use crate::WgpuKernels;
 use crate::error::unreachable;
-use crate::job::{JobPart, Numbers};
+use crate::gather::Part;
+use crate::job::Numbers;
 use crate::memory::Span;
 use crate::regions::{Density, EncodedRegions, Region};
 
@@ -79,10 +80,10 @@ impl WgpuKernels {
         parts: &[Buffer<'_>],
         densities: [Density; 2],
         elements: usize,
-    ) -> Result<Vec<JobPart>> {
+    ) -> Result<Vec<Part>> {
         let part = |part| {
             let span = self.read_only(part)?;
-            Ok(JobPart::Encoded(EncodedRegions::of("parts", span, densities, elements)?))
+            Ok(Part::Encoded(EncodedRegions::of("parts", span, densities, elements)?))
         };
         parts.iter().map(part).collect()
     }
@@ -94,9 +95,8 @@ impl WgpuKernels {
         parts: &[Buffer<'_>],
         density: Density,
         elements: usize,
-    ) -> Result<Vec<JobPart>> {
-        let part =
-            |part| Ok(JobPart::Plain(Region::whole(argument, self.read_only(part)?, density, elements)?));
+    ) -> Result<Vec<Part>> {
+        let part = |part| Ok(Part::Plain(Region::whole(argument, self.read_only(part)?, density, elements)?));
         parts.iter().map(part).collect()
     }
 

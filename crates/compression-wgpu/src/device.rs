@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+#[cfg(doc)]
+use unisono_communicator::Error;
 use unisono_communicator::Result;
 use unisono_compression::{DeviceMemory, KernelDevice};
 
-use crate::adapter::{OpenOptions, open};
+use crate::adapter::{OpenOptions, check_limits, open, title};
 use crate::error::unreachable;
 use crate::link::Link;
 use crate::memory::{AddressTable, Span, WgpuMemory};
@@ -25,6 +27,7 @@ pub struct WgpuKernels(Arc<Inner>);
 struct Inner {
     link: Arc<Link>,
     info: wgpu::AdapterInfo,
+    limits: wgpu::Limits,
     /// For [`unisono_communicator::DeviceSpan::device`].
     number: u32,
     pipelines: Pipelines,
@@ -51,21 +54,38 @@ impl WgpuKernels {
     /// [`Error::Unsupported`] when a limit is too small; it names the limit.
     /// [`Error::Vendor`] when the device cannot be opened, or does not take a kernel.
     pub fn open(options: &OpenOptions) -> Result<WgpuKernels> {
-        static OPENED: AtomicU32 = AtomicU32::new(0);
         let (info, device, queue) = open(options)?;
+        WgpuKernels::new(info, device, queue)
+    }
+
+    /// The kernels on a device that the program has opened, beside its own work on it. They take the device's callback
+    /// for its loss.
+    ///
+    /// # Errors
+    /// As [`WgpuKernels::open`].
+    pub fn on_device(device: wgpu::Device, queue: wgpu::Queue) -> Result<WgpuKernels> {
+        let info = device.adapter_info();
+        check_limits(&title(&info), &device.limits())?;
+        WgpuKernels::new(info, device, queue)
+    }
+
+    fn new(info: wgpu::AdapterInfo, device: wgpu::Device, queue: wgpu::Queue) -> Result<WgpuKernels> {
+        static OPENED: AtomicU32 = AtomicU32::new(0);
         let link = Arc::new(Link::new(&info, device, queue));
         let pipelines = Pipelines::new(&link)?;
         let usage = wgpu::BufferUsages::STORAGE | wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST;
         let memory = Pool::new(Arc::clone(&link), usage);
         let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
         let staging = Pool::new(Arc::clone(&link), usage);
-        let number = OPENED.fetch_add(1, Ordering::Relaxed);
         let unused = || -> Result<(Span, Pooled)> {
             let buffer = memory.take(1)?;
             Ok((Span { buffer: buffer.buffer().clone(), at: 0, words: 1 }, buffer))
         };
         let (unread, unwritten, addresses) = (unused()?, unused()?, AddressTable::default());
-        let inner = Inner { link, info, number, pipelines, addresses, memory, staging, unread, unwritten };
+        let number = OPENED.fetch_add(1, Ordering::Relaxed);
+        let limits = link.device.limits();
+        let inner =
+            Inner { link, info, limits, number, pipelines, addresses, memory, staging, unread, unwritten };
         Ok(WgpuKernels(Arc::new(inner)))
     }
 
@@ -79,8 +99,25 @@ impl WgpuKernels {
         &self.0.link.device
     }
 
+    /// Its queue, in whose order the kernels run: what a program submits before a call is seen by the call.
+    pub fn queue(&self) -> &wgpu::Queue {
+        &self.0.link.queue
+    }
+
     pub(crate) fn link(&self) -> &Link {
         &self.0.link
+    }
+
+    pub(crate) fn limits(&self) -> &wgpu::Limits {
+        &self.0.limits
+    }
+
+    /// What a binding holds of words that begin anywhere: it begins at a place that is aligned, and so by less than the
+    /// alignment too early.
+    pub(crate) fn binding_bytes_max(&self) -> u64 {
+        let wgpu::Limits { max_storage_buffer_binding_size, min_storage_buffer_offset_alignment, .. } =
+            self.limits();
+        max_storage_buffer_binding_size.saturating_sub((*min_storage_buffer_offset_alignment).into())
     }
 
     pub(crate) fn number(&self) -> u32 {
@@ -138,7 +175,18 @@ impl WgpuKernels {
             let bytes = to.len() as u64 * 4;
             encoder.copy_buffer_to_buffer(&from.buffer, from.at as u64 * 4, staging.buffer(), 0, bytes);
         })?;
-        let read = self.link().read_back("read", staging.buffer(), submission, to);
+        self.read_back("read", staging, submission, to)
+    }
+
+    /// Waits for a submission, and reads what it has copied to the start of `staging`.
+    pub(crate) fn read_back(
+        &self,
+        call: &str,
+        staging: Pooled,
+        submission: wgpu::SubmissionIndex,
+        to: &mut [u32],
+    ) -> Result<()> {
+        let read = self.link().read_back(call, staging.buffer(), submission, to);
         if read.is_err() {
             staging.discard();
         }

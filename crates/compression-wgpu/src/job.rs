@@ -1,4 +1,4 @@
-//! A kernel on the memory of a call: dispatches that fit into the limits of the device, submitted together.
+//! A kernel on the memory of a call: dispatches that fit into the limits of the device.
 
 use std::ops::Range;
 
@@ -7,12 +7,16 @@ use unisono_kernels::Counter;
 
 use crate::WgpuKernels;
 use crate::error::{limited, unreachable};
+use crate::gather::{Gathered, Part};
 use crate::link::Link;
 use crate::memory::Span;
 use crate::pipelines::Binding;
 use crate::pool::Pooled;
-use crate::regions::{EncodedRegions, Region};
+use crate::regions::Region;
 use crate::shaders::Kernel;
+
+/// Elements that a dispatch counts in u32 with room for sums.
+const DISPATCH_ELEMENTS_MAX: usize = 1 << 30;
 
 /// The numbers of a dispatch: `Call` of `kernels/wgsl/prelude.wgsl`, without the parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -64,7 +68,7 @@ pub(crate) struct Job {
     /// Elements that a workgroup works on at a time.
     pub(crate) at_once: usize,
     /// What is summed, or read.
-    pub(crate) parts: Vec<JobPart>,
+    pub(crate) parts: Vec<Part>,
     pub(crate) old: Option<Region>,
     pub(crate) magnitudes: Option<Region>,
     pub(crate) values: Option<Region>,
@@ -76,94 +80,45 @@ pub(crate) struct Job {
     pub(crate) result: ResultWords,
 }
 
-/// What is summed.
-#[derive(Clone, Debug)]
-pub(crate) enum JobPart {
-    /// A vector, or codes without numbers of blocks.
-    Plain(Region),
-    /// Codes with numbers of blocks.
-    Encoded(EncodedRegions),
-}
-
-impl JobPart {
-    /// Where scales and codes of some elements are; of a plain part both are the same.
-    fn windows(&self, elements: &Range<usize>) -> [Span; 2] {
-        match self {
-            JobPart::Plain(region) => [region.window(elements), region.window(elements)],
-            JobPart::Encoded(parts) => [parts.scales.window(elements), parts.codes.window(elements)],
-        }
+impl Numbers {
+    /// Those of a counter; its first element is [`Job::first`].
+    pub(crate) fn with_counter(self, counter: Counter) -> Numbers {
+        let (key_low, key_high) = (counter.key as u32, (counter.key >> 32) as u32);
+        Numbers { is_stochastic: 1, key_low, key_high, ..self }
     }
-
-    /// The words of some elements.
-    fn words(&self, elements: &Range<usize>) -> usize {
-        match self {
-            JobPart::Plain(region) => region.density.range(elements).len(),
-            JobPart::Encoded(parts) => {
-                parts.scales.density.range(elements).len() + parts.codes.density.range(elements).len()
-            }
-        }
-    }
-}
-
-/// The places of a dispatch's parts in one buffer.
-struct Gathered {
-    /// The words that are bound.
-    window: Span,
-    /// First words of scales and codes of each part, from the start of the window.
-    places: Vec<[usize; 2]>,
-    copies: Vec<Copy>,
-    /// Where to, if it is a copy.
-    scratch: Option<Pooled>,
-}
-
-/// Words that are copied before a dispatch.
-struct Copy {
-    from: Span,
-    to: usize,
 }
 
 impl Job {
     /// Runs it; the words of [`Job::result`].
     pub(crate) fn run(self, on: &WgpuKernels) -> Result<Vec<u32>> {
-        let blocks = self.elements.div_ceil(self.block);
         let mut result = match self.result {
             ResultWords::None => Vec::new(),
             ResultWords::FirstBad => vec![u32::MAX],
-            ResultWords::PerBlock => vec![0; 2 * blocks],
+            ResultWords::PerBlock => vec![0; 2 * self.elements.div_ceil(self.block)],
         };
         if self.elements == 0 {
             return Ok(result);
         }
         self.check_apart(on)?;
         let buffer = on.memory().take(result.len())?;
-        let staging = if result.is_empty() { None } else { Some(on.staging().take(result.len())?) };
-        let step = self.dispatch_elements(on)?;
-        let starts = (0..self.elements).step_by(step);
-        let dispatches = starts.map(|start| {
-            let elements = start..self.elements.min(start + step);
-            let gathered = self.gather(on, &elements)?;
-            self.prepare(on, &elements, gathered, buffer.buffer())
-        });
-        let dispatches = dispatches.collect::<Result<Vec<_>>>()?;
-
-        let name = self.kernel.name();
+        let span = Span { buffer: buffer.buffer().clone(), at: 0, words: result.len() };
         if self.result == ResultWords::FirstBad {
-            on.upload(&Span { buffer: buffer.buffer().clone(), at: 0, words: 1 }, &result)?;
+            on.upload(&span, &result)?;
         }
-        let submission = on.submit(name, |encoder| {
-            for dispatch in &dispatches {
-                dispatch.encode(encoder, on.pipelines().of(self.kernel));
+        let staging = if result.is_empty() { None } else { Some(on.staging().take(result.len())?) };
+        let (step, mut start) = (self.dispatch_elements(on)?, 0);
+        let submission = loop {
+            let elements = start..self.elements.min(start + step);
+            start = elements.end;
+            // The last one brings the result.
+            let staging = staging.as_ref().filter(|_| start == self.elements);
+            let submission = self.submit(on, &elements, &span, staging)?;
+            if start == self.elements {
+                break submission;
             }
-            if let Some(staging) = &staging {
-                let bytes = size_of_val(&result[..]) as u64;
-                encoder.copy_buffer_to_buffer(buffer.buffer(), 0, staging.buffer(), 0, bytes);
-            }
-        })?;
+        };
         let Some(staging) = staging else { return Ok(result) };
-        if let Err(error) = on.link().read_back(name, staging.buffer(), submission, &mut result) {
-            staging.discard();
-            return Err(error);
-        }
+        on.read_back(self.kernel.name(), staging, submission, &mut result)?;
         Ok(result)
     }
 
@@ -182,17 +137,13 @@ impl Job {
 
     /// How many elements a dispatch has: as many as the bindings of the device hold.
     fn dispatch_elements(&self, on: &WgpuKernels) -> Result<usize> {
-        let limits = on.device().limits();
-        let most = limits.max_storage_buffer_binding_size;
-        // A binding begins at a place that is aligned, and so up to this much too early.
-        let early = u64::from(limits.min_storage_buffer_offset_alignment);
+        let most = on.binding_bytes_max();
         let needed = |elements: usize| {
             let elements = 0..elements;
-            let regions =
-                [&self.old, &self.magnitudes, &self.values, &self.scales, &self.codes].into_iter().flatten();
-            let words = regions.map(|region| region.density.range(&elements).len()).max().unwrap_or(0);
+            let regions = [&self.old, &self.magnitudes, &self.values, &self.scales, &self.codes];
+            let words = regions.into_iter().flatten().map(|region| region.density.range(&elements).len());
             let parts: usize = self.parts.iter().map(|part| part.words(&elements)).sum();
-            words.max(parts) as u64 * 4 + early
+            words.fold(parts, usize::max) as u64 * 4
         };
         let mut blocks = self.elements.div_ceil(self.block).min(DISPATCH_ELEMENTS_MAX.div_ceil(self.block));
         while blocks > 1 && needed(self.elements.min(blocks * self.block)) > most {
@@ -201,75 +152,57 @@ impl Job {
         let elements = self.elements.min(blocks * self.block);
         let bytes = needed(elements);
         if bytes > most || elements > DISPATCH_ELEMENTS_MAX {
-            let what =
-                format!("{} of {} parts with blocks of {}", self.kernel.name(), self.parts.len(), self.block);
-            let limit = "max_storage_buffer_binding_size";
-            return Err(limited(&on.link().adapter, &what, limit, bytes, most));
+            let (name, parts) = (self.kernel.name(), self.parts.len());
+            let what = format!("{name} of {parts} parts with blocks of {}", self.block);
+            let has = on.limits().max_storage_buffer_binding_size;
+            let needs = bytes + (has - most);
+            return Err(limited(&on.link().adapter, &what, "max_storage_buffer_binding_size", needs, has));
         }
         Ok(blocks * self.block)
     }
 
-    /// Brings the parts of some elements into one binding: as they lie if they are near each other in one buffer, else
-    /// as copies.
-    fn gather(&self, on: &WgpuKernels, elements: &Range<usize>) -> Result<Gathered> {
-        let windows: Vec<[Span; 2]> = self.parts.iter().map(|part| part.windows(elements)).collect();
-        let spans = || windows.iter().flatten().filter(|span| span.words > 0);
-        let Some(first) = spans().next() else {
-            return Ok(Gathered {
-                window: on.unread().clone(),
-                places: vec![[0; 2]],
-                copies: Vec::new(),
-                scratch: None,
-            });
-        };
-        let start = spans().map(|span| span.at).min().unwrap_or(0);
-        let end = spans().map(|span| span.at + span.words).max().unwrap_or(0);
-        let limits = on.device().limits();
-        let most = limits.max_storage_buffer_binding_size;
-        let early = u64::from(limits.min_storage_buffer_offset_alignment);
-        let is_near = (end - start) as u64 * 4 + early <= most;
-        if is_near && spans().all(|span| span.buffer == first.buffer) {
-            let window = Span { buffer: first.buffer.clone(), at: start, words: end - start };
-            // A window of no words may be anywhere.
-            let place = |span: &Span| span.at.saturating_sub(start);
-            let places = windows.iter().map(|part| [place(&part[0]), place(&part[1])]).collect();
-            return Ok(Gathered { window, places, copies: Vec::new(), scratch: None });
-        }
-        let (mut places, mut copies, mut words) = (Vec::new(), Vec::new(), 0);
-        for (part, [scales, codes]) in self.parts.iter().zip(windows) {
-            let mut put = |from: Span| {
-                let to = words;
-                words += from.words;
-                copies.push(Copy { from, to });
-                to
-            };
-            places.push(match part {
-                JobPart::Plain(_) => [put(codes); 2],
-                JobPart::Encoded(_) => [put(scales), put(codes)],
-            });
-        }
-        let scratch = on.memory().take(words)?;
-        let window = Span { buffer: scratch.buffer().clone(), at: 0, words };
-        Ok(Gathered { window, places, copies, scratch: Some(scratch) })
-    }
-
-    /// The bindings of a dispatch.
-    fn prepare(
+    /// Enqueues the dispatch of some elements, and the copy of the result to `staging`.
+    fn submit(
         &self,
         on: &WgpuKernels,
         elements: &Range<usize>,
-        gathered: Gathered,
-        result: &wgpu::Buffer,
-    ) -> Result<Dispatch> {
-        let limits = on.device().limits();
-        let alignment_words = limits.min_storage_buffer_offset_alignment as usize / 4;
+        result: &Span,
+        staging: Option<&Pooled>,
+    ) -> Result<wgpu::SubmissionIndex> {
+        let gathered = Gathered::new(on, &self.parts, elements)?;
+        let (bindings, _call) = self.bind(on, elements, &gathered, result)?;
+        let groups = elements.len().div_ceil(self.at_once) as u32;
+        let groups = groups.min(on.limits().max_compute_workgroups_per_dimension);
+        on.submit(self.kernel.name(), |encoder| {
+            gathered.record(encoder);
+            let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+            pass.set_pipeline(on.pipelines().of(self.kernel));
+            pass.set_bind_group(0, &bindings, &[]);
+            pass.dispatch_workgroups(groups, 1, 1);
+            drop(pass);
+            if let Some(staging) = staging {
+                let bytes = result.words as u64 * 4;
+                encoder.copy_buffer_to_buffer(&result.buffer, 0, staging.buffer(), 0, bytes);
+            }
+        })
+    }
+
+    /// The bindings of a dispatch, and the buffer that its numbers are in.
+    fn bind(
+        &self,
+        on: &WgpuKernels,
+        elements: &Range<usize>,
+        gathered: &Gathered,
+        result: &Span,
+    ) -> Result<(wgpu::BindGroup, Pooled)> {
         let window = |region: &Option<Region>| region.as_ref().map(|region| region.window(elements));
-        let bound = |span: Option<Span>, or: &Span| Bound::new(span, or, alignment_words);
-        let input = bound(Some(gathered.window), on.unread());
-        let [old, magnitudes] =
-            [&self.old, &self.magnitudes].map(|region| bound(window(region), on.unread()));
+        let read = |span: Option<Span>| Bound::new(on, span, on.unread());
+        let written = |span: Option<Span>| Bound::new(on, span, on.unwritten());
+        let input = read(Some(gathered.window.clone()));
+        let [old, magnitudes] = [&self.old, &self.magnitudes].map(|region| read(window(region)));
         let [values, scales, codes] =
-            [&self.values, &self.scales, &self.codes].map(|region| bound(window(region), on.unwritten()));
+            [&self.values, &self.scales, &self.codes].map(|region| written(window(region)));
+        let result = written(Some(result.clone()));
         let first = self.first.wrapping_add(elements.start as u64);
         let numbers = Numbers {
             elements: elements.len() as u32,
@@ -286,43 +219,32 @@ impl Job {
             ..self.numbers
         };
         let mut words: Vec<u32> = bytemuck::cast_slice(&[numbers]).to_vec();
-        let at = |place: usize| input.at + place as u32;
-        words.extend(gathered.places.iter().flatten().map(|place| at(*place)));
-        let call = on.memory().take(words.len())?;
-
-        let Link { device, queue, .. } = on.link();
-        let bindings = on.link().checked(self.kernel.name(), || {
-            queue.write_buffer(call.buffer(), 0, bytemuck::cast_slice(&words));
-            let entry =
-                |binding: Binding, resource| wgpu::BindGroupEntry { binding: binding as u32, resource };
-            device.create_bind_group(&wgpu::BindGroupDescriptor {
-                label: None,
-                layout: &on.pipelines().layout,
-                entries: &Binding::ALL.map(|binding| {
-                    entry(
-                        binding,
-                        match binding {
-                            Binding::Call => call.buffer().as_entire_binding(),
-                            Binding::Input => input.resource(),
-                            Binding::Old => old.resource(),
-                            Binding::Magnitudes => magnitudes.resource(),
-                            Binding::Values => values.resource(),
-                            Binding::Scales => scales.resource(),
-                            Binding::Codes => codes.resource(),
-                            Binding::Result => result.as_entire_binding(),
-                        },
-                    )
-                }),
-            })
-        })?;
-        let groups = elements.len().div_ceil(self.at_once) as u32;
-        let groups = groups.min(limits.max_compute_workgroups_per_dimension);
-        Ok(Dispatch { bindings, groups, copies: gathered.copies, scratch: gathered.scratch, _call: call })
+        words.extend(gathered.places.iter().flatten().map(|place| input.at + *place as u32));
+        let memory = on.memory().take(words.len())?;
+        let call = Span { buffer: memory.buffer().clone(), at: 0, words: words.len() };
+        on.upload(&call, &words)?;
+        let call = read(Some(call));
+        let bound = |binding| match binding {
+            Binding::Call => &call,
+            Binding::Input => &input,
+            Binding::Old => &old,
+            Binding::Magnitudes => &magnitudes,
+            Binding::Values => &values,
+            Binding::Scales => &scales,
+            Binding::Codes => &codes,
+            Binding::Result => &result,
+        };
+        let entries = Binding::ALL.map(|binding| wgpu::BindGroupEntry {
+            binding: binding as u32,
+            resource: bound(binding).resource(),
+        });
+        let layout = &on.pipelines().layout;
+        let descriptor = wgpu::BindGroupDescriptor { label: None, layout, entries: &entries };
+        let Link { device, .. } = on.link();
+        let bindings = on.link().checked(self.kernel.name(), || device.create_bind_group(&descriptor))?;
+        Ok((bindings, memory))
     }
 }
-
-/// Elements that a dispatch counts in u32 with room for sums.
-const DISPATCH_ELEMENTS_MAX: usize = 1 << 30;
 
 /// Words that a binding holds.
 struct Bound {
@@ -332,8 +254,9 @@ struct Bound {
 }
 
 impl Bound {
-    /// Of `span`; of `or` if there is none, or if it has no words.
-    fn new(span: Option<Span>, or: &Span, alignment_words: usize) -> Bound {
+    /// Of `span`; of `or` if there is none, or if it has no words. It begins where bindings may begin.
+    fn new(on: &WgpuKernels, span: Option<Span>, or: &Span) -> Bound {
+        let alignment_words = on.limits().min_storage_buffer_offset_alignment as usize / 4;
         let span = span.filter(|span| span.words > 0).unwrap_or_else(|| or.clone());
         let start = span.at / alignment_words * alignment_words;
         let at = span.at - start;
@@ -344,43 +267,5 @@ impl Bound {
         let Span { buffer, at, words } = &self.span;
         let size = wgpu::BufferSize::new(*words as u64 * 4);
         wgpu::BindingResource::Buffer(wgpu::BufferBinding { buffer, offset: *at as u64 * 4, size })
-    }
-}
-
-/// A dispatch that is ready. It keeps its buffers until it is submitted.
-struct Dispatch {
-    bindings: wgpu::BindGroup,
-    groups: u32,
-    copies: Vec<Copy>,
-    scratch: Option<Pooled>,
-    _call: Pooled,
-}
-
-impl Dispatch {
-    fn encode(&self, encoder: &mut wgpu::CommandEncoder, pipeline: &wgpu::ComputePipeline) {
-        if let Some(scratch) = &self.scratch {
-            for Copy { from, to } in &self.copies {
-                let bytes = from.words as u64 * 4;
-                encoder.copy_buffer_to_buffer(
-                    &from.buffer,
-                    from.at as u64 * 4,
-                    scratch.buffer(),
-                    *to as u64 * 4,
-                    bytes,
-                );
-            }
-        }
-        let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-        pass.set_pipeline(pipeline);
-        pass.set_bind_group(0, &self.bindings, &[]);
-        pass.dispatch_workgroups(self.groups, 1, 1);
-    }
-}
-
-impl Numbers {
-    /// Those of a counter; its first element is [`Job::first`].
-    pub(crate) fn with_counter(self, counter: Counter) -> Numbers {
-        let (key_low, key_high) = (counter.key as u32, (counter.key >> 32) as u32);
-        Numbers { is_stochastic: 1, key_low, key_high, ..self }
     }
 }

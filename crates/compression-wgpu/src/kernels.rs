@@ -11,7 +11,8 @@ use crate::arguments::{
     GLOBAL_SIGN_DENSITIES, SIGNS, block_density, block_number, global_numbers, int_densities, int_numbers,
     shared_density, shared_numbers, sign_densities, sign_numbers, weighted,
 };
-use crate::job::{Job, JobPart, Numbers, ResultWords};
+use crate::gather::Part;
+use crate::job::{Job, Numbers, ResultWords};
 use crate::memory::Span;
 use crate::regions::{Density, EncodedRegions, Region};
 use crate::shaders::Kernel;
@@ -75,7 +76,7 @@ impl WgpuKernels {
     fn decode(
         &self,
         kernel: Kernel,
-        parts: Vec<JobPart>,
+        parts: Vec<Part>,
         numbers: Numbers,
         block: usize,
         out: Span,
@@ -89,7 +90,7 @@ impl WgpuKernels {
     fn encode_bf16(
         &self,
         kernel: Kernel,
-        parts: Vec<JobPart>,
+        parts: Vec<Part>,
         elements: usize,
         out: &BufferMut<'_>,
     ) -> Result<Option<usize>> {

@@ -1,4 +1,26 @@
 //! The kernels of compression on devices that wgpu reaches: WGSL, with the bytes of every other target.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use unisono_communicator::{ReduceOp, Solo};
+//! use unisono_compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+//! use unisono_compression_wgpu::{OpenOptions, WgpuKernels};
+//!
+//! let comm = Solo::new();
+//! let kernels = WgpuKernels::open(&OpenOptions::default())?;
+//! let mut gradients = kernels.allocate(1 << 20)?;
+//! // The program's own shaders write `gradients.buffer()` on `kernels.queue()`.
+//! let mut state = CompressionState::on(&comm, kernels, Arc::new(SignL1::default()), 1 << 20)?;
+//! comm.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
+//! # Ok::<(), unisono_communicator::Error>(())
+//! ```
+//!
+//! Vectors and residuals stay on the device; messages are copied once, to it and from it. A kernel is a text of
+//! `kernels/wgsl`, and needs nothing but what every WebGPU device has: 64 threads, 8 storage buffers, integers and f32
+//! of 32 bits. A call on more than a binding holds becomes several dispatches of whole blocks.
+//!
+//! An adapter that computes on the processor is opened only when it is asked for. No call falls back to the processor:
+//! what a device cannot do is an error that names the adapter and the limit.
 
 #![deny(unsafe_code)]
 
@@ -6,6 +28,7 @@ mod adapter;
 mod arguments;
 mod device;
 mod error;
+mod gather;
 mod job;
 mod kernels;
 mod link;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::mpsc;
 use std::sync::{Arc, OnceLock};
 
-use unisono_communicator::{Error, Result, Severity, log};
+use unisono_communicator::{Error, Result};
 
 use crate::adapter::{ready, title};
 use crate::error::{WgpuCode, caught, failed};
@@ -26,18 +26,13 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
+    /// Takes the device's callback for its loss.
     pub(crate) fn new(info: &wgpu::AdapterInfo, device: wgpu::Device, queue: wgpu::Queue) -> Link {
         let lost = Arc::new(OnceLock::new());
         let told = Arc::clone(&lost);
         device.set_device_lost_callback(move |reason, text| {
             let _ = told.set(format!("{reason:?}: {text}"));
         });
-        // wgpu panics at an error that no scope catches. All calls here are made within scopes; what comes otherwise
-        // belongs to none of them.
-        let name = title(info);
-        device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
-            log(Severity::Warn, None, format_args!("{name}: {error}"));
-        }));
         Link { device, queue, adapter: title(info), lost }
     }
 

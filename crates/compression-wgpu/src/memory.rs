@@ -61,7 +61,7 @@ impl AddressTable {
 /// Words on a device: what [`WgpuKernels`] compute on. It goes back to the device's pool when it is dropped.
 pub struct WgpuMemory {
     kernels: WgpuKernels,
-    _buffer: Pooled,
+    buffer: Pooled,
     address: usize,
     words: usize,
     /// The host's vector of a message, until it comes back.
@@ -71,7 +71,13 @@ pub struct WgpuMemory {
 impl WgpuMemory {
     pub(crate) fn new(kernels: &WgpuKernels, buffer: Pooled, words: usize, message: Vec<u32>) -> WgpuMemory {
         let address = kernels.addresses().add(buffer.buffer(), words);
-        WgpuMemory { kernels: kernels.clone(), _buffer: buffer, address, words, message }
+        WgpuMemory { kernels: kernels.clone(), buffer, address, words, message }
+    }
+
+    /// The buffer of wgpu, for a program's own work on [`WgpuKernels::queue`]. Its first words are this memory; there
+    /// may be more. It may be used as storage, and copied from and to.
+    pub fn buffer(&self) -> &wgpu::Buffer {
+        self.buffer.buffer()
     }
 
     fn place(&self, words: Range<usize>) -> (usize, usize) {

@@ -128,6 +128,33 @@ fn one_allocation_is_not_read_and_written_by_a_kernel() {
     assert_unsupported(result, &["read and written"]);
 }
 
+/// The arithmetic of the shader must not overflow.
+#[test]
+fn a_block_may_be_much_longer_than_the_vector() {
+    let Some(kernels) = support::device() else { return };
+    let block = u32::MAX as usize / 64 * 64;
+    let mut input = kernels.allocate(3).unwrap();
+    kernels.write(&[1.0f32, -2.0, 3.0].map(f32::to_bits), &mut input, 0).unwrap();
+    let mut output = kernels.allocate(2).unwrap();
+    let bad = kernels.sign_encode(input.view(0..3).buffer(), None, block, output.view_mut(0..2).buffer());
+    let mut words = [0; 2];
+    kernels.read(&output, 0, &mut words).unwrap();
+    assert_eq!((bad.unwrap(), words), (None, [2.0f32.to_bits(), 0b101]));
+}
+
+/// A program may work on memory of the kernels, on its own device.
+#[test]
+fn a_program_shares_its_device_with_the_kernels() {
+    let Some(kernels) = support::device() else { return };
+    let shared = WgpuKernels::on_device(kernels.device().clone(), kernels.queue().clone()).unwrap();
+    let (input, mut output) = (shared.allocate(8).unwrap(), shared.allocate(8).unwrap());
+    shared.queue().write_buffer(input.buffer(), 4, &1.5f32.to_le_bytes());
+    sum(&shared, &input.view(0..8), output.view_mut(0..8)).unwrap();
+    let mut words = [0; 2];
+    shared.read(&output, 0, &mut words).unwrap();
+    assert_eq!(words.map(f32::from_bits), [0.0, 1.5]);
+}
+
 fn assert_lost<T: std::fmt::Debug>(result: Result<T>) {
     let error = result.unwrap_err();
     let Error::Vendor { library, code, remedy, .. } = &error else { panic!("{error}") };

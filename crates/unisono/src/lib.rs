@@ -118,25 +118,47 @@ pub use unisono_schedule as schedule;
 /// world.compressed_all_reduce(&mut gradients, ReduceOp::Avg, &mut state)?;
 /// # Ok::<(), unisono::Error>(())
 /// ```
-pub use unisono_compression as compression;
+pub mod compression {
+    pub use unisono_compression::*;
 
-/// Compressed collectives of vectors in the memory of NVIDIA's cards. With feature `cuda`.
-///
-/// ```no_run
-/// use std::sync::Arc;
-/// use unisono::ReduceOp;
-/// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
-/// use unisono::compression_cuda::{CudaKernels, CudaOptions};
-///
-/// let world = unisono::init()?;
-/// let card = CudaKernels::open(&CudaOptions::default())?;
-/// let mut gradients = card.allocate(1 << 20)?;
-/// let mut state = CompressionState::on(&*world, card, Arc::new(SignL1::default()), 1 << 20)?;
-/// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
-/// # Ok::<(), unisono::Error>(())
-/// ```
-#[cfg(feature = "cuda")]
-pub use unisono_compression_cuda as compression_cuda;
+    /// Compressed collectives of vectors in the memory of NVIDIA's cards (feature
+    /// `cuda`).
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use unisono::ReduceOp;
+    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+    /// use unisono::compression::cuda::{CudaKernels, CudaOptions};
+    ///
+    /// let world = unisono::init()?;
+    /// let card = CudaKernels::open(&CudaOptions::default())?;
+    /// let mut gradients = card.allocate(1 << 20)?;
+    /// let mut state = CompressionState::on(&*world, card, Arc::new(SignL1::default()), 1 << 20)?;
+    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[cfg(feature = "cuda")]
+    pub use unisono_compression_cuda as cuda;
+
+    /// Compressed calls on devices that wgpu reaches: vectors and residuals stay there, and only messages travel
+    /// (feature `wgpu`).
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use unisono::ReduceOp;
+    /// use unisono::compression::wgpu::{OpenOptions, WgpuKernels};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignL1};
+    ///
+    /// let world = unisono::init()?;
+    /// let kernels = WgpuKernels::open(&OpenOptions::default())?;
+    /// let mut gradients = kernels.allocate(1000)?;
+    /// let mut state = CompressionState::on(&*world, kernels, Arc::new(SignL1::default()), 1000)?;
+    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[cfg(feature = "wgpu")]
+    pub use unisono_compression_wgpu as wgpu;
+}
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];

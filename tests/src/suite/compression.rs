@@ -5,7 +5,9 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result};
-use unisono_compression::{CODECS, Codec, CompressedCollectives, CompressionState, SignRms, codec_by_name};
+use unisono_compression::{
+    CODECS, Codec, CompressedCollectives, CompressionState, Route, SignRms, codec_by_name,
+};
 
 use crate::backend::Backend;
 use crate::compressed::{CodecStep, WatchedCodec, bits, gradients, state};
@@ -58,6 +60,62 @@ pub fn every_codec_on_every_number_of_ranks(backend: &dyn Backend) {
                 let most = if codec.has_feedback() { 1e-4 } else { 0.4 * f64::from(comm.group().size()) };
                 assert!(left.iter().all(|left| left.abs() < most), "{codec:?}, {elements} elements");
                 assert!(size > 0.0 || elements < 5, "{codec:?}, {elements} elements: all zero");
+            }
+        }
+    });
+}
+
+/// The exact sum of all ranks' [`gradients`] number 0.
+fn exact(comm: &dyn Communicator, elements: usize) -> Vec<f32> {
+    let mut sum = gradients(comm.group().rank(), 0, elements);
+    comm.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+    sum
+}
+
+fn is_near(codec: &Arc<dyn Codec>, what: &str, comm: &dyn Communicator, found: &[f32], exact: &[f32]) {
+    let most = match codec.name() {
+        "sign" | "sign-rms" => 2.0,
+        "int4" => 0.2,
+        _ => 0.02,
+    };
+    let most = most * comm.group().size() as f32;
+    let is_near = found.len() == exact.len() && found.iter().zip(exact).all(|(a, b)| (a - b).abs() < most);
+    assert!(is_near, "{codec:?}, {what}: {found:?} for {exact:?}");
+}
+
+/// A reduce-scatter of two vectors and an all-gather, and all-reduces by every route.
+pub fn halves_and_routes(backend: &dyn Backend) {
+    run_each(backend, backend.rank_counts(), |comm| {
+        let (rank, ranks) = (comm.group().rank() as usize, comm.group().size() as usize);
+        for codec in all_codecs().into_iter().filter(|codec| codec.padded(1, 3) == 1) {
+            for elements in [1, 70, 3000] {
+                let given = gradients(comm.group().rank(), 0, elements);
+                let exact = exact(comm, elements);
+                for route in [Route::Direct, Route::TwoLevels, Route::SummedCodes] {
+                    let Ok(mut state) = state(comm, &codec, elements).by(route, comm) else {
+                        assert!(route == Route::SummedCodes && codec.summable().is_none());
+                        continue;
+                    };
+                    let result = call(comm, &mut state, 0).unwrap();
+                    is_near(&codec, &route.to_string(), comm, &result, &exact);
+                }
+                let mut state =
+                    CompressionState::reduce_scatter::<f32>(comm, codec.clone(), &[elements, 1]).unwrap();
+                let chunk = elements.div_ceil(ranks);
+                let own = (chunk * rank).min(elements)..(chunk * (rank + 1)).min(elements);
+                let (mut share, mut one) = (vec![0.0; own.len()], vec![0.0; usize::from(rank == 0)]);
+                let outputs: &mut [&mut [f32]] = &mut [&mut share, &mut one];
+                comm.compressed_reduce_scatter(&[&given, &[1.0]], outputs, ReduceOp::Sum, &mut state)
+                    .unwrap();
+                is_near(&codec, "reduce-scatter", comm, &share, &exact[own]);
+                is_near(&codec, "reduce-scatter", comm, &one, &vec![ranks as f32; one.len()]);
+
+                let shares: Vec<usize> = (0..ranks).map(|rank| elements * (rank % 2)).collect();
+                let mut state = CompressionState::all_gather::<f32>(comm, codec.clone(), &shares).unwrap();
+                let mut output = vec![f32::NAN; shares.iter().sum()];
+                comm.compressed_all_gather(&given[..shares[rank]], &mut output, &mut state).unwrap();
+                let all = (0..ranks).flat_map(|rank| gradients(rank as u32, 0, shares[rank]));
+                is_near(&codec, "all-gather", comm, &output, &all.collect::<Vec<f32>>());
             }
         }
     });

@@ -18,11 +18,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The engine is there for its tests.
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
     // Its tests make worlds, and use the inputs of the kernels' tests.
-    ("unisono-compression-wgpu", &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
+    (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
-    ("unisono", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_CUDA]),
+    (
+        "unisono",
+        &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_CUDA, COMPRESSION_WGPU],
+    ),
     ("unisono-cli", LIBRARIES),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
@@ -40,6 +43,7 @@ const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
+const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const CUDA: &str = "unisono-cuda";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
