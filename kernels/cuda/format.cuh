@@ -66,7 +66,8 @@ struct IntFormat {
     // code x scale could overflow.
     __device__ bool scale_of(float range, float& scale) const {
         // The quotients of two constants, rounded once, by the compiler.
-        float factor = width == 8 ? (symmetric ? 1.0f / 127 : 1.0f / 255) : (symmetric ? 1.0f / 7 : 1.0f / 15);
+        constexpr float BY_127 = 1.0f / 127, BY_255 = 1.0f / 255, BY_7 = 1.0f / 7, BY_15 = 1.0f / 15;
+        float factor = width == 8 ? (symmetric ? BY_127 : BY_255) : (symmetric ? BY_7 : BY_15);
         float product = range * factor;
         float rounded = float_of((bits_of(product) + 0x104) & ~0xffu);
         scale = rounded < INT_SCALE_MIN ? 0.0f : rounded;

@@ -48,7 +48,8 @@ KERNEL compensate(const float* __restrict__ input, const float* __restrict__ old
 
 // sum = the sum of the parts and old, and the squares of each tile. A part is its scale, then its bits.
 KERNEL sign_reduce_global(const u32* const* __restrict__ parts, u32 ranks, const float* __restrict__ old,
-                          float* __restrict__ sum, u64 elements, float* __restrict__ squares, int* __restrict__ shifts) {
+                          float* __restrict__ sum, u64 elements, float* __restrict__ squares,
+                           int* __restrict__ shifts) {
     u32 number = warp_number();
     Span span(number, TILE, elements);
     if (span.count == 0) {

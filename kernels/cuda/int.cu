@@ -1,5 +1,5 @@
-// Eight or four bits for each element, with scales for each block. An encoded part is one scale (symmetric) or scale and
-// smallest element for each block, then the codes, filled with zeros up to a whole word.
+// Eight or four bits for each element, with scales for each block. An encoded part is one scale (symmetric) or scale
+// and smallest element for each block, then the codes, filled with zeros up to a whole word.
 
 #include "quad.cuh"
 
@@ -139,7 +139,6 @@ struct Range {
 struct IntOut {
     u32* out;
     float* fresh;
-    u32 block;
     IntFormat format;
     // Words before the codes.
     u32 scales;
@@ -162,7 +161,9 @@ struct IntOut {
         }
     }
 
-    __device__ void encode_quad(Quad& quad, IntScale scale, float reciprocal, Span span, u32 at, int (&codes)[4]) const {
+    // The codes of a quad, which becomes what they leave out, if anybody wants that.
+    __device__ void encode_quad(Quad& quad, IntScale scale, float reciprocal, Span span, u32 at,
+                                int (&codes)[4]) const {
         float steps[4];
         for (u32 i = 0; i < 4; i++) {
             float distance = format.symmetric ? quad.values[i] : flush(quad.values[i] - scale.min);
@@ -188,9 +189,9 @@ struct IntOut {
     }
 };
 
-// Encodes the block of this team. `load` gives a run of it, zeros behind the last element; a block that is longer than a
-// run is loaded twice, and the second time it comes from the caches. A team behind the last block does nothing, but for
-// the exchanges in which it takes part.
+// Encodes the block of this team. `load` gives a run of it, zeros behind the last element; a block that is longer than
+// a run is loaded twice, and the second time it comes from the caches. A team behind the last block does nothing, but
+// for the exchanges in which it takes part.
 template <class Load>
 __device__ inline void encode_block(const Team& team, const IntOut& to, Span span, Load load) {
     Run run;
@@ -234,7 +235,7 @@ KERNEL int_encode(const float* __restrict__ input, const float* __restrict__ old
                   u64 key, u64 first, u32* first_bad) {
     Team team(block);
     Span span(team.number, block, elements);
-    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
+    IntOut to = {out, fresh, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
     const float* from = input + span.start;
     const float* add = old == nullptr ? nullptr : old + span.start;
     encode_block(team, to, span, [&](Run& run, u32 start) {
@@ -248,7 +249,7 @@ KERNEL int_reduce_encode(const u32* const* __restrict__ parts, u32 ranks, const 
                          u32 width, u32 symmetric, u32 stochastic, u64 key, u64 first, u32* first_bad) {
     Team team(block);
     Span span(team.number, block, elements);
-    IntOut to = {out, fresh, block, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
+    IntOut to = {out, fresh, {width, symmetric}, scales, {stochastic, key, first}, first_bad};
     IntParts from = {parts, ranks, to.format, scales};
     const float* add = old == nullptr ? nullptr : old + span.start;
     encode_block(team, to, span, [&](Run& run, u32 start) {

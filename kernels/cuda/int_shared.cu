@@ -1,5 +1,5 @@
-// Integers by scales that all ranks share, so that codes can be added on their way. A code is a whole number of one, two
-// or four bytes; codes are filled with zeros up to a whole word.
+// Integers by scales that all ranks share, so that codes can be added on their way. A code is a whole number of one,
+// two or four bytes; codes are filled with zeros up to a whole word.
 
 #include "quad.cuh"
 

@@ -7,8 +7,8 @@
 // Quads that a thread holds at a time.
 constexpr u32 QUADS = 4;
 
-// The threads of a warp that take a block together: as few as hold it, so that a warp takes several short blocks. Longer
-// ones than 512 elements are taken by a whole warp, one run of 512 after the other.
+// The threads of a warp that take a block together: as few as hold it, so that a warp takes several short blocks.
+// Longer ones than 512 elements are taken by a whole warp, one run of 512 after the other.
 struct Team {
     // A power of two.
     u32 threads;
@@ -16,10 +16,11 @@ struct Team {
     u32 thread, number;
 
     __device__ explicit Team(u32 block) {
-        u32 quarters = min((block - 1) / (4 * QUADS), WARP - 1);
-        threads = 1u << (32 - __clz((int)quarters));
-        thread = lane() % threads;
-        number = (warp_number() * WARP + lane()) / threads;
+        // Bits of the number of the thread that holds the last element.
+        u32 shift = 32 - __clz((int)min((block - 1) / (4 * QUADS), WARP - 1));
+        threads = 1u << shift;
+        thread = lane() & (threads - 1);
+        number = warp_number() << (WARP_SHIFT - shift) | lane() >> shift;
     }
 
     // Elements that it holds at a time.

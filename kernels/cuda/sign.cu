@@ -99,7 +99,7 @@ KERNEL sign_expand(const u32* __restrict__ part, float* __restrict__ out, u64 el
         return;
     }
     SignParts from = {nullptr, 1, scales, block_groups};
-    float weighted = flush(from.scale(part, (u32)(span.start / LANES)) * weight);
+    float weighted = flush(from.scale(part, from.scale_number(span.start)) * weight);
     u32 own = transpose(lane() * WARP < span.count ? part[scales + span.start / WARP + lane()] : 0);
     Tile tile;
 #pragma unroll

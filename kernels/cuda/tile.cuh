@@ -1,6 +1,6 @@
 // A tile of 1,024 elements in the registers of a warp, as signs need it: element 32 x i + t is value i of thread t. So
-// every load of a warp is one line of 128 bytes at whatever address a buffer begins, a thread has two of the 64 lanes in
-// which a block is summed, and a transposition of bits makes the words of signs.
+// every load of a warp is one line of 128 bytes at whatever address a buffer begins, a thread has two of the 64 lanes
+// in which a block is summed, and a transposition of bits makes the words of signs.
 #pragma once
 
 #include "warp.cuh"
@@ -86,11 +86,15 @@ struct SignParts {
     // Runs of 64 elements of a block.
     u32 block_groups;
 
-    // The scale, of one part, of the run of 64 elements that begins at `group` + this thread's number: those of a tile
-    // are in the first 16 threads.
-    __device__ float scale(const u32* part, u32 group) const {
-        u32 index = (group + lane()) / block_groups;
-        return lane() < TILE / LANES && index < scales ? float_of(part[index]) : 0.0f;
+    // The number of the scale of the run of 64 elements that begins at element `start` + 64 x this thread's number;
+    // those of a tile are of the first 16 threads.
+    __device__ u32 scale_number(u64 start) const {
+        return ((u32)(start / LANES) + lane()) / block_groups;
+    }
+
+    // That scale of one part; 0 where there is none.
+    __device__ float scale(const u32* part, u32 number) const {
+        return lane() < TILE / LANES && number < scales ? float_of(part[number]) : 0.0f;
     }
 
     // The sums of a tile that begins at a whole run of 64: parts are summed by fours, and the sums of the fours in
@@ -100,19 +104,20 @@ struct SignParts {
         for (u32 i = 0; i < WARP; i++) {
             tile.values[i] = 0.0f;
         }
+        u32 number = scale_number(start);
         for (u32 first = 0; first < ranks; first += 4) {
-            sum_four(tile, first, start, count);
+            sum_four(tile, first, number, start, count);
         }
     }
 
-    __device__ void sum_four(Tile& tile, u32 first, u64 start, u32 count) const {
+    __device__ void sum_four(Tile& tile, u32 first, u32 number, u64 start, u32 count) const {
         float group_scales[4];
         u32 signs[4];
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
             if (first + i < ranks) {
                 const u32* part = parts[first + i];
-                group_scales[i] = scale(part, (u32)(start / LANES));
+                group_scales[i] = scale(part, number);
                 signs[i] = lane() * WARP < count ? part[scales + start / WARP + lane()] : 0;
             }
         }

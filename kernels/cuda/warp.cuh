@@ -3,7 +3,8 @@
 
 #include "format.cuh"
 
-constexpr u32 WARP = 32;
+constexpr u32 WARP_SHIFT = 5;
+constexpr u32 WARP = 1 << WARP_SHIFT;
 constexpr u32 ALL = 0xffffffff;
 // Threads of a block: the host launches this many.
 constexpr u32 THREADS = 128;

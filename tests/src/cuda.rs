@@ -78,8 +78,7 @@ fn build_double() -> PathBuf {
         return library;
     }
     fs::create_dir_all(&folder).unwrap();
-    // Several test programs may build it at once: each its own file, and the last one stays.
-    let own = folder.join(format!("{}.so", std::process::id()));
+    let own = own_file(&library);
     let output =
         Command::new("g++").args(OPTIONS).arg("-o").arg(&own).arg(sources.join("host/double.cpp")).output();
     let output = output.unwrap();
@@ -88,17 +87,31 @@ fn build_double() -> PathBuf {
     library
 }
 
-/// A copy of the double that fails as `requests` say (`kernels/cuda/host/double.cpp`), such as `memory=4096`. Copies of
-/// one name are one library in a process, so tests that count on what it has done take names of their own: `.` and a
-/// word that is no request may follow.
+/// Where this process writes what becomes `file` when it is complete: several test programs may make it at once.
+fn own_file(file: &Path) -> PathBuf {
+    file.with_extension(format!("{}-{:?}", std::process::id(), std::thread::current().id()))
+}
+
+/// The double's library with other bytes, or only another name.
+fn variant(double: &Path, name: &str, bytes: &[u8]) -> PathBuf {
+    let file = double.with_file_name(format!("libcuda-double.{name}.so"));
+    if !file.exists() {
+        let own = own_file(&file);
+        fs::write(&own, bytes).unwrap();
+        fs::rename(&own, &file).unwrap();
+    }
+    file
+}
+
+/// A copy of the double that fails as `requests` say (`kernels/cuda/host/double.cpp`), such as `memory=4096`. Those of
+/// one name are one library in a process, so a test that counts on what its double has done takes a name of its own:
+/// `.` and a word that is no request may follow.
 ///
 /// # Panics
 /// When files cannot be written.
 pub fn failing_double(requests: &str) -> Option<PathBuf> {
     let double = driver_double()?;
-    let copy = double.with_file_name(format!("{}-double.{requests}.so", std::process::id()));
-    fs::copy(double, &copy).unwrap();
-    Some(copy)
+    Some(variant(double, requests, &fs::read(double).unwrap()))
 }
 
 /// A copy of the double whose symbol of this name has another one.
@@ -112,9 +125,7 @@ pub fn double_without(symbol: &str) -> Option<PathBuf> {
     let at =
         bytes.windows(name.len()).position(|window| window == name.as_bytes()).expect("the symbol's name");
     bytes[at + 1] = b'x';
-    let copy = double.with_file_name(format!("{}-double.without-{symbol}.so", std::process::id()));
-    fs::write(&copy, bytes).unwrap();
-    Some(copy)
+    Some(variant(double, &format!("without-{symbol}"), &bytes))
 }
 
 /// A file of the wheels that `cargo xtask fetch-vendor nvrtc` has unpacked. `None`, after [`skip`], without them.

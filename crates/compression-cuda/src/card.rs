@@ -131,6 +131,12 @@ impl Card {
         Ok(())
     }
 
+    /// Memory of any content. What the pool keeps is given up if there is not enough.
+    pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
+        let first = self.context.allocate(bytes);
+        if first.is_err() && self.pool.clear() { self.context.allocate(bytes) } else { first }
+    }
+
     /// For one call.
     pub(crate) fn scratch(&self) -> MutexGuard<'_, Scratch> {
         // What a call that panicked has left there is written before it is read.
@@ -142,7 +148,7 @@ impl KernelDevice for CudaKernels {
     type Memory = CudaMemory;
 
     fn allocate(&self, words: usize) -> Result<CudaMemory> {
-        let mut memory = self.0.context.allocate(words * size_of::<u32>())?;
+        let mut memory = self.0.allocate(words * size_of::<u32>())?;
         memory.fill(0, 0, words, &self.0.stream)?;
         // It may be used by kernels of another stream.
         self.0.stream.synchronize()?;

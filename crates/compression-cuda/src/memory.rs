@@ -49,10 +49,7 @@ impl CudaMemory {
     /// As long as a message, of any content; keeps the vector.
     pub(crate) fn of_message(card: Arc<Card>, message: Vec<u32>) -> Result<CudaMemory> {
         let bytes = message.len() * WORD_BYTES;
-        let memory = match card.pool.take(bytes) {
-            Some(memory) => memory,
-            None => card.context.allocate(bytes)?,
-        };
+        let memory = card.pool.take(bytes).map_or_else(|| card.allocate(bytes), Ok)?;
         Ok(CudaMemory { words: message.len(), card, memory: Some(memory), message, is_pooled: true })
     }
 
@@ -159,6 +156,14 @@ impl Pool {
         let fitting = kept.iter().enumerate().filter(|(_, memory)| fits(memory));
         let best = fitting.min_by_key(|(_, memory)| memory.bytes()).map(|(index, _)| index)?;
         Some(kept.swap_remove(best))
+    }
+
+    /// Gives up all. Whether there were any.
+    pub(crate) fn clear(&self) -> bool {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let had_any = !kept.is_empty();
+        kept.clear();
+        had_any
     }
 
     /// Keeps one, in place of the shortest if there are many.
