@@ -14,8 +14,10 @@ const FIRST_PIECE_ELEMENTS: usize = 32 * 1024;
 const PIECE_ELEMENTS_MIN: usize = 256 * 1024;
 const PIECE_ELEMENTS_MAX: usize = 1024 * 1024;
 
-/// How many pieces a share has if their length allows it: encoding the first and decoding all overlap with nothing.
+/// How many pieces a share has if their length allows it: encoding the first and decoding all overlap with nothing. In
+/// two levels, the first two pieces within hosts overlap with nothing either.
 const PIECES_AIM: usize = 8;
+const PIECES_AIM_OF_TEAMS: usize = 16;
 
 /// How a vector is divided. The owner of a share sums it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +72,8 @@ impl Layout {
         let (first_piece, piece) = if codec.measures() {
             (share, share)
         } else {
-            let piece = (share / PIECES_AIM).clamp(PIECE_ELEMENTS_MIN, PIECE_ELEMENTS_MAX);
+            let aim = if teams.has_members() { PIECES_AIM_OF_TEAMS } else { PIECES_AIM };
+            let piece = (share / aim).clamp(PIECE_ELEMENTS_MIN, PIECE_ELEMENTS_MAX);
             let block = codec.block();
             (FIRST_PIECE_ELEMENTS.next_multiple_of(block), piece.next_multiple_of(block))
         };
