@@ -1,6 +1,6 @@
 //! What ranks send each other in one all-to-all: codes for owners, and f32 for the ranks of the own team.
 //!
-//! Calls of a communicator run one after the other, links beside each other. So one call carries a piece that is encoded
+//! Calls of a communicator run one after the other, links beside each other. So one call carries an encoded piece
 //! between hosts, and the f32 of a later piece within hosts: the network does not wait for them.
 
 use unisono_communicator::{Buffer, Result};
