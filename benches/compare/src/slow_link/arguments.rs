@@ -23,7 +23,8 @@ pub(crate) struct SlowLinkArguments {
     /// value: none.
     #[arg(long, value_delimiter = ',', default_value = "sign,int8,int4,bf16", num_args = 0..)]
     pub(crate) codecs: Vec<String>,
-    /// Ranks on each of the two hosts.
+    /// Ranks on each of the two hosts; with several, codecs go straight and in two levels, and reduce-scatters are
+    /// measured too.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub(crate) ranks_per_host: u32,
     /// Rounds at each speed.

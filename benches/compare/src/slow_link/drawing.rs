@@ -15,7 +15,7 @@ use crate::systems::TORCH;
 const SIZE: (u32, u32) = (920, 560);
 const HEAD_HEIGHT: u32 = 80;
 
-/// Draws what was measured for `bytes`; nothing when that is one speed only, since the table says it better.
+/// Draws the all-reduces of `bytes`; nothing when there is one speed only, since the table says it better.
 pub(crate) fn draw(job: Job, bytes: u64, figures: &[&Summary], path: &Path) -> Result<()> {
     let mut systems: Vec<&str> = Vec::new();
     for one in figures {

@@ -8,7 +8,7 @@ use unisono_compare::{Command, ComparedOperation};
 
 use super::model::Job;
 use super::network::{INTERFACE, Network};
-use super::record::Sample;
+use super::record::{MeasuredCall, Sample};
 use crate::instance::{Instance, Surroundings, Watch};
 use crate::problem::{Problem, Result, While};
 use crate::systems::{self, Peers, System, TORCH};
@@ -80,7 +80,16 @@ impl Started<'_> {
             let outcome = self.instance.turn(command, self.around)?;
             let measured = outcome.map_err(|failure| Problem::Refused(format!("{TORCH}: {}", failure.0)))?;
             let system = TORCH.to_owned();
-            Ok(Sample { system, round, bytes, median_us: measured.median_us, compressed: None })
+            Ok(Sample {
+                call: MeasuredCall::AllReduce,
+                system,
+                route: None,
+                round,
+                bytes,
+                median_us: measured.median_us,
+                network_bytes: None,
+                compressed: None,
+            })
         };
         sizes.iter().map(&mut sample).collect()
     }

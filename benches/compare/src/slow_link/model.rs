@@ -11,6 +11,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::record::MeasuredCall;
+
 /// Who is where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
@@ -23,17 +25,14 @@ impl Job {
         self.hosts * self.ranks_per_host
     }
 
-    /// Bytes that a host must send at least in an exact all-reduce of `bytes`.
-    pub(crate) fn exact_bytes(self, bytes: u64) -> f64 {
+    /// Bytes that a host must send at least in an exact call over `bytes` on each rank.
+    pub(crate) fn exact_bytes(self, call: MeasuredCall, bytes: u64) -> f64 {
         let hosts = f64::from(self.hosts);
-        2.0 * (hosts - 1.0) / hosts * bytes as f64
-    }
-
-    /// Bytes that a host sends to others of the `wire_bytes` that all ranks together send in exchanges of all with all.
-    pub(crate) fn exchanged_bytes(self, wire_bytes: u64) -> f64 {
-        let others = f64::from(self.ranks()) - 1.0;
-        let remote = f64::from(self.ranks() - self.ranks_per_host);
-        wire_bytes as f64 / f64::from(self.hosts) * remote / others
+        let ways = match call {
+            MeasuredCall::AllReduce => 2.0,
+            MeasuredCall::ReduceScatter => 1.0,
+        };
+        ways * (hosts - 1.0) / hosts * bytes as f64
     }
 }
 
@@ -67,17 +66,12 @@ mod tests {
 
     #[test]
     fn an_exact_call_sends_what_a_ring_between_hosts_sends() {
-        assert_eq!(TWO.exact_bytes(1 << 20), f64::from(1 << 20));
-        assert_eq!(Job { hosts: 4, ..TWO }.exact_bytes(1 << 20), 1.5 * f64::from(1 << 20));
+        let bytes = |job: Job, call| job.exact_bytes(call, 1 << 20) / f64::from(1 << 20);
+        assert_eq!(bytes(TWO, MeasuredCall::AllReduce), 1.0);
+        assert_eq!(bytes(TWO, MeasuredCall::ReduceScatter), 0.5);
+        assert_eq!(bytes(Job { hosts: 4, ..TWO }, MeasuredCall::AllReduce), 1.5);
         // Ranks of one host add before they send.
-        assert_eq!(Job { ranks_per_host: 2, ..TWO }.exact_bytes(1 << 20), f64::from(1 << 20));
-    }
-
-    #[test]
-    fn of_an_exchange_between_all_only_what_leaves_a_host_counts() {
-        assert_eq!(TWO.exchanged_bytes(1000), 500.0);
-        // Of three others, two are on the other host.
-        assert_eq!(Job { ranks_per_host: 2, ..TWO }.exchanged_bytes(1200), 400.0);
+        assert_eq!(bytes(Job { ranks_per_host: 2, ..TWO }, MeasuredCall::AllReduce), 1.0);
     }
 
     /// The example of a 1-bit codec of 64 MiB over 0.96 Gbit/s: 4.125 bits... of payload per element for 32 of f32.
@@ -85,8 +79,8 @@ mod tests {
     fn one_bit_per_element_over_a_gigabit_is_some_twenty_times_faster() {
         let elements = (64 << 20) / 4;
         let wire_bytes = 2 * (elements / 8 + elements / 1024 * 4);
-        let exact = Prediction::of(TWO.exact_bytes(64 << 20), 0.96e9, 0.0);
-        let sign = Prediction::of(TWO.exchanged_bytes(wire_bytes), 0.96e9, 8_300.0);
+        let exact = Prediction::of(TWO.exact_bytes(MeasuredCall::AllReduce, 64 << 20), 0.96e9, 0.0);
+        let sign = Prediction::of(wire_bytes as f64 / 2.0, 0.96e9, 8_300.0);
         assert!((559_000.0..560_000.0).contains(&exact.serial_us), "{exact:?}");
         let (serial, pipelined) = (exact.serial_us / sign.serial_us, exact.serial_us / sign.pipelined_us);
         assert!((21.0..22.0).contains(&serial) && (30.0..32.0).contains(&pipelined), "{serial} {pipelined}");

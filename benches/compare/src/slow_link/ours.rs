@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::model::Job;
 use super::network::Network;
-use super::record::{Compressed, EXACT, Parts, Sample};
+use super::record::{Compressed, EXACT, MeasuredCall, Parts, Sample};
 use crate::instance::Watch;
 use crate::problem::{Problem, Result, While};
 
@@ -27,6 +27,7 @@ struct BenchRow {
     median_us: f64,
     wrong: u64,
     codec: Option<String>,
+    route: Option<String>,
     wire_bytes: Option<u64>,
     relative_error: Option<f64>,
     parts: Option<Parts>,
@@ -62,19 +63,27 @@ impl Ours<'_> {
         let ranks = self.start(network, &output)?;
         self.wait(ranks, watch)?;
         let text = fs::read_to_string(&output).during(output.display().to_string())?;
-        samples(&text, round)
+        samples(&text, round, self.job)
     }
 
     fn words(&self) -> Vec<String> {
         let sizes: Vec<String> = self.sizes.iter().map(u64::to_string).collect();
-        let operations =
-            if self.codecs.is_empty() { "all_reduce" } else { "all_reduce,compressed_all_reduce" };
-        let mut words: Vec<String> =
-            ["bench", operations, "--sizes", &sizes.join(","), "--json"].map(str::to_owned).to_vec();
-        if !self.codecs.is_empty() {
-            words.extend(["--codec".to_owned(), self.codecs.join(","), "--parts".to_owned()]);
+        let (operations, options): (_, &[&str]) = match (self.codecs, self.job.ranks_per_host) {
+            ([], _) => ("all_reduce", &[]),
+            (_, 1) => ("all_reduce,compressed_all_reduce", &["--parts"]),
+            _ => (
+                "all_reduce,compressed_all_reduce,compressed_reduce_scatter",
+                &["--route", "direct,two-levels"],
+            ),
+        };
+        let sizes = sizes.join(",");
+        let mut words = vec!["bench", operations, "--sizes", &sizes, "--json"];
+        let codecs = self.codecs.join(",");
+        if !codecs.is_empty() {
+            words.extend(["--codec", &codecs]);
         }
-        words
+        words.extend(options);
+        words.into_iter().map(str::to_owned).collect()
     }
 
     fn start(&self, network: &Network, output: &Path) -> Result<BenchRanks> {
@@ -125,22 +134,31 @@ impl Ours<'_> {
     }
 }
 
-fn samples(text: &str, round: u32) -> Result<Vec<Sample>> {
+fn samples(text: &str, round: u32, job: Job) -> Result<Vec<Sample>> {
     let problem = |text: String| Problem::Refused(format!("unisono bench: {text}"));
     let rows: Vec<BenchRow> = serde_json::from_str(text).map_err(|error| problem(error.to_string()))?;
     let sample = |row: BenchRow| {
         if row.wrong > 0 {
             return Err(problem(format!("{} of {} bytes: {} wrong", row.op, row.bytes, row.wrong)));
         }
-        let compressed = match (row.wire_bytes, row.relative_error, row.parts) {
-            (Some(wire_bytes), Some(relative_error), Some(parts)) => {
-                Some(Compressed { wire_bytes, relative_error, parts })
-            }
-            _ if row.codec.is_none() => None,
-            _ => return Err(problem(format!("a row of {} lacks figures of its codec", row.op))),
+        let call = match row.op.as_str() {
+            "all_reduce" | "compressed_all_reduce" => MeasuredCall::AllReduce,
+            "compressed_reduce_scatter" => MeasuredCall::ReduceScatter,
+            other => return Err(problem(format!("a row of {other}, which nobody asked for"))),
         };
         let system = row.codec.unwrap_or_else(|| EXACT.to_owned());
-        Ok(Sample { system, round, bytes: row.bytes, median_us: row.median_us, compressed })
+        let lacks_parts = row.parts.is_none() && job.ranks_per_host == 1;
+        let compressed = match (row.relative_error, row.wire_bytes) {
+            // One that is measured beside the codecs has their figures too.
+            _ if system == EXACT => None,
+            (Some(relative_error), Some(_)) if !lacks_parts => {
+                Some(Compressed { relative_error, parts: row.parts })
+            }
+            _ => return Err(problem(format!("a row of {} lacks figures of its codec", row.op))),
+        };
+        let route = row.route.filter(|_| job.ranks_per_host > 1);
+        let (bytes, median_us, network_bytes) = (row.bytes, row.median_us, row.wire_bytes);
+        Ok(Sample { call, system, route, round, bytes, median_us, network_bytes, compressed })
     };
     rows.into_iter().map(sample).collect()
 }
@@ -152,34 +170,78 @@ mod tests {
     const EXACT_ROW: &str =
         r#"{"op": "all_reduce", "bytes": 4096, "median_us": 9.5, "wrong": 0, "codec": null}"#;
     const SIGN_ROW: &str = r#"{"op": "compressed_all_reduce", "bytes": 4096, "median_us": 3, "wrong": 0,
-        "codec": "sign", "wire_bytes": 264, "relative_error": 0.6,
+        "codec": "sign", "route": "direct", "wire_bytes": 264, "relative_error": 0.6,
         "parts": {"encode_us": 1, "exchange_us": 2, "reduce_us": 3, "expand_us": 4}}"#;
 
-    #[test]
-    fn rows_of_the_bench_become_samples() {
-        let found = samples(&format!("[{EXACT_ROW}, {SIGN_ROW}]"), 7).unwrap();
-        let parts = Parts { encode_us: 1.0, exchange_us: 2.0, reduce_us: 3.0, expand_us: 4.0 };
-        assert_eq!((parts.kernels_us(), parts.sum_us()), (8.0, 10.0));
-        let compressed = Compressed { wire_bytes: 264, relative_error: 0.6, parts };
-        let sample = |system: &str, median_us, compressed| Sample {
+    /// As the bench says it of two ranks on each host.
+    const SCATTER_ROW: &str = r#"{"op": "compressed_reduce_scatter", "bytes": 4096, "median_us": 5, "wrong": 0,
+        "codec": "exact", "route": "two levels", "wire_bytes": 4096, "relative_error": 1e-8, "parts": null}"#;
+
+    const ONE_EACH: Job = Job { hosts: 2, ranks_per_host: 1 };
+    const TWO_EACH: Job = Job { hosts: 2, ranks_per_host: 2 };
+
+    fn sample(system: &str, median_us: f64, compressed: Option<Compressed>) -> Sample {
+        Sample {
+            call: MeasuredCall::AllReduce,
             system: system.to_owned(),
+            route: None,
             round: 7,
             bytes: 4096,
             median_us,
+            network_bytes: compressed.map(|_| 264),
             compressed,
-        };
+        }
+    }
+
+    #[test]
+    fn rows_of_the_bench_become_samples() {
+        let found = samples(&format!("[{EXACT_ROW}, {SIGN_ROW}]"), 7, ONE_EACH).unwrap();
+        let parts = Parts { encode_us: 1.0, exchange_us: 2.0, reduce_us: 3.0, expand_us: 4.0 };
+        assert_eq!((parts.kernels_us(), parts.sum_us()), (8.0, 10.0));
+        let compressed = Compressed { relative_error: 0.6, parts: Some(parts) };
         assert_eq!(found, [sample(EXACT, 9.5, None), sample("sign", 3.0, Some(compressed))]);
+    }
+
+    #[test]
+    fn of_several_ranks_on_a_host_ways_are_told_apart() {
+        let found = samples(&format!("[{SIGN_ROW}, {SCATTER_ROW}]"), 7, TWO_EACH).unwrap();
+        assert_eq!(found[0].route.as_deref(), Some("direct"));
+        let exact = Sample {
+            call: MeasuredCall::ReduceScatter,
+            route: Some("two levels".to_owned()),
+            network_bytes: Some(4096),
+            ..sample(EXACT, 5.0, None)
+        };
+        assert_eq!(found[1], exact);
     }
 
     #[test]
     fn wrong_results_and_rows_that_lack_figures_are_failures() {
         let wrong = EXACT_ROW.replace("\"wrong\": 0", "\"wrong\": 3");
         let lacking = SIGN_ROW.replace("wire_bytes", "bytes_of_wire");
-        for (text, expected) in
-            [(format!("[{wrong}]"), "3 wrong"), (format!("[{lacking}]"), "lacks"), (String::new(), "EOF")]
-        {
-            let problem = samples(&text, 0).unwrap_err().to_string();
+        let without_parts = SIGN_ROW.replace("parts", "pieces");
+        let other = EXACT_ROW.replace("all_reduce", "all_gather");
+        for (text, expected) in [
+            (format!("[{wrong}]"), "3 wrong"),
+            (format!("[{lacking}]"), "lacks"),
+            (format!("[{without_parts}]"), "lacks"),
+            (format!("[{other}]"), "all_gather"),
+            (String::new(), "EOF"),
+        ] {
+            let problem = samples(&text, 0, ONE_EACH).unwrap_err().to_string();
             assert!(problem.contains(expected), "{problem}");
         }
+    }
+
+    #[test]
+    fn the_bench_is_asked_for_what_the_tables_show() {
+        let (sizes, codecs) = ([4096], ["int8".to_owned()]);
+        let words = |job, codecs: &[String]| {
+            let ours = Ours { program: PathBuf::new(), job, sizes: &sizes, codecs, logs: Path::new("") };
+            ours.words().join(" ")
+        };
+        assert_eq!(words(TWO_EACH, &[]), "bench all_reduce --sizes 4096 --json");
+        assert!(words(ONE_EACH, &codecs).ends_with("--codec int8 --parts"));
+        assert!(words(TWO_EACH, &codecs).ends_with("--codec int8 --route direct,two-levels"));
     }
 }

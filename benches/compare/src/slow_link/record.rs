@@ -4,8 +4,25 @@ use serde::{Deserialize, Serialize};
 
 use super::model::Job;
 
-/// The exact all-reduce among the samples.
+/// The exact call among the samples.
 pub(crate) const EXACT: &str = "exact";
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum MeasuredCall {
+    AllReduce,
+    ReduceScatter,
+}
+
+impl MeasuredCall {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            MeasuredCall::AllReduce => "all_reduce",
+            MeasuredCall::ReduceScatter => "reduce_scatter",
+        }
+    }
+}
 
 /// A whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,13 +46,18 @@ pub(crate) struct Link {
 /// What one system needed for one size in one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sample {
+    pub(crate) call: MeasuredCall,
     /// [`EXACT`], a codec, or a peer.
     pub(crate) system: String,
+    /// How it travels, where there are several ways.
+    pub(crate) route: Option<String>,
     pub(crate) round: u32,
     /// Of a rank's buffer.
     pub(crate) bytes: u64,
     /// Median of the calls.
     pub(crate) median_us: f64,
+    /// Payload that all ranks together send to other hosts in one call, where the bench says it.
+    pub(crate) network_bytes: Option<u64>,
     /// What only a codec has.
     pub(crate) compressed: Option<Compressed>,
 }
@@ -43,11 +65,10 @@ pub(crate) struct Sample {
 /// What a row of the bench says about a codec.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Compressed {
-    /// Payload that all ranks together send in one call.
-    pub(crate) wire_bytes: u64,
     /// Of one call.
     pub(crate) relative_error: f64,
-    pub(crate) parts: Parts,
+    /// Where there is one way only.
+    pub(crate) parts: Option<Parts>,
 }
 
 /// What a call consists of, each measured alone.
