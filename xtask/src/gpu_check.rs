@@ -32,7 +32,7 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
 
 fn usage(program: &Path) -> String {
     format!(
-        "{} runs on x86-64 Linux with glibc 2.36 or later and NVIDIA's driver R525 or later:
+        "{} runs on x86-64 Linux with glibc 2.34 or later and NVIDIA's driver R525 or later:
     ./{PACKAGE}           checks, measures beside a copy and beside PyTorch, writes gpu-check.json
     ./{PACKAGE} --help    options
 Here, without a card, the checks run on a test double: cargo xtask gpu-check --double",

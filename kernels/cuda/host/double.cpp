@@ -18,13 +18,8 @@
 #include <map>
 #include <mutex>
 #include <string>
-#include <tuple>
-#include <type_traits>
-#include <vector>
 
-#include "lock_step.h"
-
-#include "../kernels.cu"
+#include "functions.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -162,49 +157,6 @@ CUresult run_all() {
     }
     return sticky;
 }
-
-// A kernel's launch from the addresses of its arguments, by its signature.
-template <auto KERNEL_FUNCTION>
-struct Launch;
-
-template <class... Arguments, void (*KERNEL_FUNCTION)(Arguments...)>
-struct Launch<KERNEL_FUNCTION> {
-    static CUresult bind(void** arguments, std::function<void()>& body) {
-        return bind(arguments, body, std::index_sequence_for<Arguments...>());
-    }
-
-    template <size_t... AT>
-    static CUresult bind(void** arguments, std::function<void()>& body, std::index_sequence<AT...>) {
-        std::tuple<Arguments...> values{*(Arguments*)arguments[AT]...};
-        bool are_valid = std::apply([](auto... value) { return (is_valid(value) && ...); }, values);
-        body = [values] { std::apply(KERNEL_FUNCTION, values); };
-        return are_valid ? SUCCESS : ILLEGAL_ADDRESS;
-    }
-
-    template <class Value>
-    static bool is_valid(Value value) {
-        if constexpr (std::is_pointer_v<Value>) {
-            // Whatever is not there has a null pointer.
-            return value == nullptr || is_allocated((CUdeviceptr)value, 0);
-        }
-        return true;
-    }
-};
-
-struct Function {
-    const char* name;
-    CUresult (*bind)(void**, std::function<void()>&);
-};
-
-#define FUNCTION(name) {#name, Launch<name>::bind}
-
-Function FUNCTIONS[] = {
-    FUNCTION(average),         FUNCTION(bf16_decode_sum), FUNCTION(bf16_encode),        FUNCTION(bf16_expand),
-    FUNCTION(bf16_reduce_encode), FUNCTION(compensate),   FUNCTION(int_decode_sum),     FUNCTION(int_encode),
-    FUNCTION(int_encode_shared), FUNCTION(int_expand),    FUNCTION(int_expand_shared),  FUNCTION(int_magnitudes),
-    FUNCTION(int_reduce_encode), FUNCTION(sign_decode_sum), FUNCTION(sign_encode),      FUNCTION(sign_expand),
-    FUNCTION(sign_pack),       FUNCTION(sign_reduce_encode), FUNCTION(sign_reduce_global), FUNCTION(sum),
-};
 
 struct Module {};
 
@@ -516,11 +468,14 @@ EXPORT CUresult cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y,
     if (launches++ == requested("launch", SIZE_MAX)) {
         return enqueue(stream, [] { return LAUNCH_FAILED; });
     }
-    std::function<void()> body;
-    if (((Function*)function)->bind(arguments, body) != SUCCESS) {
-        return enqueue(stream, [] { return ILLEGAL_ADDRESS; });
+    Launch launch = ((Function*)function)->bind(arguments);
+    for (const void* pointer : launch.pointers) {
+        // Whatever is not there has a null pointer.
+        if (pointer != nullptr && !is_allocated((CUdeviceptr)pointer, 0)) {
+            return enqueue(stream, [] { return ILLEGAL_ADDRESS; });
+        }
     }
-    return enqueue(stream, [body, grid_x] {
+    return enqueue(stream, [body = launch.body, grid_x] {
         for (blockIdx.x = 0; blockIdx.x < grid_x; blockIdx.x++) {
             for (unsigned first = 0; first < THREADS; first += Warp::THREADS) {
                 warp.run(body, first);
