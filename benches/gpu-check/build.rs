@@ -1,13 +1,13 @@
-//! Lists the compiled kernels that the program is to hold: those in the folder that `UNISONO_CUBINS` names, which
+//! Lists the compiled kernels that the program is to hold: those in the folder that `GPU_CHECK_CUBINS` names, which
 //! `cargo xtask gpu-check` sets. Without it the program compiles them when it starts.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo:rerun-if-env-changed=UNISONO_CUBINS");
+    println!("cargo:rerun-if-env-changed=GPU_CHECK_CUBINS");
     let mut list = String::from("&[");
-    if let Some(folder) = std::env::var_os("UNISONO_CUBINS") {
+    if let Some(folder) = std::env::var_os("GPU_CHECK_CUBINS") {
         println!("cargo:rerun-if-changed={}", folder.display());
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();

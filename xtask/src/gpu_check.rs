@@ -53,9 +53,9 @@ fn build(repository: &Path) -> Result<PathBuf, String> {
         command.args(["build", "--release", "--quiet", "-p", PACKAGE]).current_dir(repository);
         command
     };
-    succeed(cargo().env_remove("UNISONO_CUBINS"))?;
+    succeed(cargo().env_remove("GPU_CHECK_CUBINS"))?;
     succeed(Command::new(&built).arg("--compile-to").arg(&folder).arg("--nvrtc").arg(nvrtc))?;
-    succeed(cargo().env("UNISONO_CUBINS", &folder))?;
+    succeed(cargo().env("GPU_CHECK_CUBINS", &folder))?;
     let problem = |error: std::io::Error| format!("{}: {error}", program.display());
     let bytes = std::fs::copy(&built, &program).map_err(problem)?;
     if bytes > PROGRAM_BYTES_MAX {
