@@ -9,9 +9,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use unisono_communicator::{Error, Result};
+use unisono_vendor_library::{Library, functions};
 
 use crate::context::Context;
-use crate::library::{Library, functions};
 
 /// An address on a device: `CUdeviceptr`.
 pub(crate) type Address = u64;
@@ -22,41 +22,43 @@ functions! {
     /// The driver's functions, with the signatures of `cuda.h` (CUDA 12.9). A number behind a name is the version of
     /// its signature; the header has macros for it.
     Table {
-        init: "cuInit" (c_uint);
-        driver_get_version: "cuDriverGetVersion" (*mut c_int);
-        get_error_name: "cuGetErrorName" (c_int, *mut *const c_char);
-        get_error_string: "cuGetErrorString" (c_int, *mut *const c_char);
-        device_get_count: "cuDeviceGetCount" (*mut c_int);
-        device_get: "cuDeviceGet" (*mut c_int, c_int);
-        device_get_name: "cuDeviceGetName" (*mut c_char, c_int, c_int);
-        device_get_attribute: "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
-        primary_ctx_retain: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
-        primary_ctx_release: "cuDevicePrimaryCtxRelease_v2" (c_int);
-        ctx_push_current: "cuCtxPushCurrent_v2" (Handle);
-        ctx_pop_current: "cuCtxPopCurrent_v2" (*mut Handle);
-        mem_get_info: "cuMemGetInfo_v2" (*mut usize, *mut usize);
-        mem_alloc: "cuMemAlloc_v2" (*mut Address, usize);
-        mem_free: "cuMemFree_v2" (Address);
-        pointer_get_attribute: "cuPointerGetAttribute" (*mut c_void, c_int, Address);
-        memcpy_to_device: "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
-        memcpy_to_host: "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
-        memcpy_on_device: "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
-        memset_words: "cuMemsetD32Async" (Address, c_uint, usize, Handle);
-        stream_create: "cuStreamCreate" (*mut Handle, c_uint);
-        stream_synchronize: "cuStreamSynchronize" (Handle);
-        stream_destroy: "cuStreamDestroy_v2" (Handle);
-        event_create: "cuEventCreate" (*mut Handle, c_uint);
-        event_record: "cuEventRecord" (Handle, Handle);
-        event_synchronize: "cuEventSynchronize" (Handle);
-        event_elapsed_time: "cuEventElapsedTime" (*mut f32, Handle, Handle);
-        event_destroy: "cuEventDestroy_v2" (Handle);
-        module_load_data: "cuModuleLoadData" (*mut Handle, *const c_void);
-        module_get_function: "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
-        module_unload: "cuModuleUnload" (Handle);
-        launch_kernel: "cuLaunchKernel" (
-            Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void,
-            *mut *mut c_void,
-        );
+        required {
+            init: "cuInit" (c_uint);
+            driver_get_version: "cuDriverGetVersion" (*mut c_int);
+            get_error_name: "cuGetErrorName" (c_int, *mut *const c_char);
+            get_error_string: "cuGetErrorString" (c_int, *mut *const c_char);
+            device_get_count: "cuDeviceGetCount" (*mut c_int);
+            device_get: "cuDeviceGet" (*mut c_int, c_int);
+            device_get_name: "cuDeviceGetName" (*mut c_char, c_int, c_int);
+            device_get_attribute: "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+            primary_ctx_retain: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int);
+            primary_ctx_release: "cuDevicePrimaryCtxRelease_v2" (c_int);
+            ctx_push_current: "cuCtxPushCurrent_v2" (Handle);
+            ctx_pop_current: "cuCtxPopCurrent_v2" (*mut Handle);
+            mem_get_info: "cuMemGetInfo_v2" (*mut usize, *mut usize);
+            mem_alloc: "cuMemAlloc_v2" (*mut Address, usize);
+            mem_free: "cuMemFree_v2" (Address);
+            pointer_get_attribute: "cuPointerGetAttribute" (*mut c_void, c_int, Address);
+            memcpy_to_device: "cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
+            memcpy_to_host: "cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
+            memcpy_on_device: "cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
+            memset_words: "cuMemsetD32Async" (Address, c_uint, usize, Handle);
+            stream_create: "cuStreamCreate" (*mut Handle, c_uint);
+            stream_synchronize: "cuStreamSynchronize" (Handle);
+            stream_destroy: "cuStreamDestroy_v2" (Handle);
+            event_create: "cuEventCreate" (*mut Handle, c_uint);
+            event_record: "cuEventRecord" (Handle, Handle);
+            event_synchronize: "cuEventSynchronize" (Handle);
+            event_elapsed_time: "cuEventElapsedTime" (*mut f32, Handle, Handle);
+            event_destroy: "cuEventDestroy_v2" (Handle);
+            module_load_data: "cuModuleLoadData" (*mut Handle, *const c_void);
+            module_get_function: "cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+            module_unload: "cuModuleUnload" (Handle);
+            launch_kernel: "cuLaunchKernel" (
+                Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle, *mut *mut c_void,
+                *mut *mut c_void,
+            );
+        }
     }
 }
 
@@ -78,7 +80,6 @@ impl fmt::Display for Version {
 /// The oldest driver and compiler that are used: the first that share code among minor versions with those of today.
 pub(crate) const VERSION_MIN: Version = Version { major: 12, minor: 0 };
 
-const NAME: &str = "CUDA driver";
 const REMEDY: &str = "install NVIDIA's driver R525 or later, or give the path of its libcuda.so.1";
 
 /// The driver's library. Clones share it.
@@ -90,7 +91,7 @@ pub struct Driver {
 
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Driver({}, CUDA {})", self.table.library.file, self.version)
+        write!(f, "Driver({}, CUDA {})", self.table.library.file(), self.version)
     }
 }
 
@@ -101,11 +102,8 @@ impl Driver {
     /// [`Error::LibraryMissing`] when it is not there, lacks a function, or is older than CUDA 12.0.
     /// [`Error::Vendor`] when it cannot be initialised: `CUDA_ERROR_NO_DEVICE` on a machine without a card.
     pub fn open(path: Option<&Path>) -> Result<Driver> {
-        let library = Library::open(NAME, path, &["libcuda.so.1".to_owned()], REMEDY)?;
-        let file = library.file.clone();
-        let unusable =
-            |why| Error::LibraryMissing { library: NAME.into(), tried: vec![why], remedy: REMEDY.into() };
-        let table = Table::new(library).map_err(unusable)?;
+        let file = path.unwrap_or(Path::new("libcuda.so.1"));
+        let table = Table::new(Library::open("CUDA driver", &[file], REMEDY)?)?;
         let mut number = 0;
         // SAFETY: it writes one number, and needs no initialisation.
         let code = unsafe { (table.driver_get_version)(&mut number) };
@@ -113,7 +111,10 @@ impl Driver {
         let driver = Driver { table: Arc::new(table), version };
         driver.check("cuDriverGetVersion", code)?;
         if version < VERSION_MIN {
-            return Err(unusable(format!("{file} is of CUDA {version}, older than {VERSION_MIN}")));
+            return Err(driver
+                .table
+                .library
+                .unusable(&format!("is of CUDA {version}, older than {VERSION_MIN}")));
         }
         // SAFETY: it takes no pointers, and may be called again.
         driver.check("cuInit", unsafe { (driver.table.init)(0) })?;
@@ -127,7 +128,7 @@ impl Driver {
 
     /// The file that was opened.
     pub fn file(&self) -> &str {
-        &self.table.library.file
+        self.table.library.file()
     }
 
     /// How many devices there are.

@@ -26,7 +26,6 @@
 
 mod context;
 mod driver;
-mod library;
 mod memory;
 mod module;
 mod nvrtc;

@@ -4,37 +4,38 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use unisono_communicator::{Error, Result};
+use unisono_vendor_library::{Library, functions};
 
 use crate::context::Capability;
 use crate::driver::{Handle, VERSION_MIN, Version};
-use crate::library::{Library, functions};
 use crate::module::Code;
 
 functions! {
     /// The compiler's functions, with the signatures of `nvrtc.h` (CUDA 12.9).
     Table {
-        version: "nvrtcVersion" (*mut c_int, *mut c_int);
-        get_num_supported_archs: "nvrtcGetNumSupportedArchs" (*mut c_int);
-        get_supported_archs: "nvrtcGetSupportedArchs" (*mut c_int);
-        create_program: "nvrtcCreateProgram" (
-            *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char,
-        );
-        destroy_program: "nvrtcDestroyProgram" (*mut Handle);
-        compile_program: "nvrtcCompileProgram" (Handle, c_int, *const *const c_char);
-        get_log_size: "nvrtcGetProgramLogSize" (Handle, *mut usize);
-        get_log: "nvrtcGetProgramLog" (Handle, *mut c_char);
-        get_cubin_size: "nvrtcGetCUBINSize" (Handle, *mut usize);
-        get_cubin: "nvrtcGetCUBIN" (Handle, *mut c_char);
-        get_ptx_size: "nvrtcGetPTXSize" (Handle, *mut usize);
-        get_ptx: "nvrtcGetPTX" (Handle, *mut c_char);
+        required {
+            version: "nvrtcVersion" (*mut c_int, *mut c_int);
+            get_num_supported_archs: "nvrtcGetNumSupportedArchs" (*mut c_int);
+            get_supported_archs: "nvrtcGetSupportedArchs" (*mut c_int);
+            create_program: "nvrtcCreateProgram" (
+                *mut Handle, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char,
+            );
+            destroy_program: "nvrtcDestroyProgram" (*mut Handle);
+            compile_program: "nvrtcCompileProgram" (Handle, c_int, *const *const c_char);
+            get_log_size: "nvrtcGetProgramLogSize" (Handle, *mut usize);
+            get_log: "nvrtcGetProgramLog" (Handle, *mut c_char);
+            get_cubin_size: "nvrtcGetCUBINSize" (Handle, *mut usize);
+            get_cubin: "nvrtcGetCUBIN" (Handle, *mut c_char);
+            get_ptx_size: "nvrtcGetPTXSize" (Handle, *mut usize);
+            get_ptx: "nvrtcGetPTX" (Handle, *mut c_char);
+        }
     }
 }
 
-const NAME: &str = "NVRTC";
 const REMEDY: &str = "install NVRTC of the driver's major version (CUDA's toolkit has it, and the wheel \
                       nvidia-cuda-nvrtc), give the path of its libnvrtc.so, or bring code that was compiled before";
 
@@ -52,7 +53,7 @@ pub struct Nvrtc {
 
 impl fmt::Debug for Nvrtc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Nvrtc({}, CUDA {})", self.table.library.file, self.version)
+        write!(f, "Nvrtc({}, CUDA {})", self.table.library.file(), self.version)
     }
 }
 
@@ -90,12 +91,11 @@ impl Nvrtc {
     /// [`Error::LibraryMissing`] when there is none from CUDA 12.0 on.
     pub fn open(path: Option<&Path>, major: u32) -> Result<Nvrtc> {
         let majors = (VERSION_MIN.major..=major.min(MAJOR_MAX)).rev();
-        let candidates: Vec<String> = majors.map(|major| format!("libnvrtc.so.{major}")).collect();
-        let library = Library::open(NAME, path, &candidates, REMEDY)?;
-        let file = library.file.clone();
-        let unusable =
-            |why| Error::LibraryMissing { library: NAME.into(), tried: vec![why], remedy: REMEDY.into() };
-        let table = Table::new(library).map_err(unusable)?;
+        let candidates: Vec<PathBuf> = match path {
+            Some(path) => vec![path.to_owned()],
+            None => majors.map(|major| format!("libnvrtc.so.{major}").into()).collect(),
+        };
+        let table = Table::new(Library::open("NVRTC", &candidates, REMEDY)?)?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: it writes two numbers.
         let code = unsafe { (table.version)(&mut major, &mut minor) };
@@ -103,7 +103,10 @@ impl Nvrtc {
         let nvrtc = Nvrtc { table, version };
         nvrtc.check("nvrtcVersion", code)?;
         if version < VERSION_MIN {
-            return Err(unusable(format!("{file} is of CUDA {version}, older than {VERSION_MIN}")));
+            return Err(nvrtc
+                .table
+                .library
+                .unusable(&format!("is of CUDA {version}, older than {VERSION_MIN}")));
         }
         Ok(nvrtc)
     }
@@ -203,7 +206,7 @@ impl Nvrtc {
             _ => ("see nvrtcResult in NVRTC's documentation", "try another version of NVRTC"),
         };
         Error::Vendor {
-            library: self.table.library.file.as_str().into(),
+            library: self.table.library.file().into(),
             call: call.into(),
             code,
             text: text.into(),

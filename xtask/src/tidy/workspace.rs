@@ -19,7 +19,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-compression", &[COMMUNICATOR, KERNELS, ENGINE]),
     // Its tests make worlds, and use the inputs of the kernels' tests.
     (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
-    ("unisono-cuda", &[COMMUNICATOR, TESTS]),
+    ("unisono-vendor-library", &[COMMUNICATOR, TESTS]),
+    ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (
@@ -47,6 +48,7 @@ const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const CUDA: &str = "unisono-cuda";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
+const VENDOR_LIBRARY: &str = "unisono-vendor-library";
 const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, "unisono"];
 
 /// One package of the workspace.
