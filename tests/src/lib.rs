@@ -11,6 +11,8 @@
 
 pub mod backend;
 pub mod case;
+pub mod ccl;
+pub mod compiled;
 pub mod compressed;
 pub mod cuda;
 pub mod double;

@@ -112,6 +112,8 @@ pub struct Config {
     pub host_id: Option<String>,
     /// The backend asked for.
     pub backend: String,
+    /// Where oneCCL's libraries lie.
+    pub ccl_directory: Option<PathBuf>,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
@@ -240,6 +242,7 @@ impl Config {
             address: source.address("UNISONO_ADDRESS")?,
             host_id: source.text("UNISONO_HOST_ID"),
             backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
+            ccl_directory: source.text("UNISONO_CCL_DIR").map(PathBuf::from),
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),

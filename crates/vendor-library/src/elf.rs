@@ -10,8 +10,9 @@ use std::path::Path;
 const HEADER_BYTES: usize = 64;
 const SEGMENT_BYTES: usize = 56;
 
-/// The class of 64-bit files, and the byte order of the machines that this is built for.
-const ELF64: [u8; 5] = [0x7f, b'E', b'L', b'F', 2];
+/// What ELF files begin with, and then the class and the byte order of those that are read here.
+const ELF: &[u8] = b"\x7fELF";
+const BITS_64: u8 = 2;
 const LITTLE_ENDIAN: u8 = 1;
 
 /// This machine's number; 0 for those that are not told apart.
@@ -26,8 +27,13 @@ const MACHINE: u64 = if cfg!(target_arch = "x86_64") {
 /// `PT_LOAD`: a part of the file that is mapped.
 const LOAD: u64 = 1;
 
-/// What keeps the loader from opening the file, as far as it would not say so itself.
-pub(crate) fn check(path: &Path) -> Result<(), String> {
+/// What keeps the file at `path` from being opened as a library, found without opening it as one: it is not there or
+/// cannot be read, is no ELF file, is one of another machine, or is cut off. Whether the loader finds what the library
+/// needs, only the loader knows.
+///
+/// # Errors
+/// What is wrong, in words that follow the name of the file.
+pub fn check_file(path: &Path) -> Result<(), String> {
     // Opening a pipe would wait for a writer.
     let metadata = path.metadata().map_err(|error| error.to_string())?;
     if !metadata.is_file() {
@@ -35,10 +41,11 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
     }
     let mut file = File::open(path).map_err(|error| error.to_string())?;
     match read(&mut file) {
-        Ok(Some(Image { machine, .. })) if MACHINE != 0 && machine != MACHINE => {
+        Ok(Kind::Other) => Err("not an ELF file".to_owned()),
+        Ok(Kind::Image { machine, .. }) if MACHINE != 0 && machine != MACHINE => {
             Err(format!("for another machine, number {machine} of ELF"))
         }
-        Ok(Some(Image { needed_bytes, .. })) if needed_bytes > metadata.len() => {
+        Ok(Kind::Image { needed_bytes, .. }) if needed_bytes > metadata.len() => {
             Err(format!("cut off: it has {} of at least {needed_bytes} bytes", metadata.len()))
         }
         Ok(_) => Ok(()),
@@ -51,18 +58,29 @@ pub(crate) fn check(path: &Path) -> Result<(), String> {
 
 /// What a file says about itself.
 #[derive(Debug, PartialEq)]
-struct Image {
-    machine: u64,
-    /// The end of the last byte of the file that is mapped.
-    needed_bytes: u64,
+enum Kind {
+    /// No ELF file.
+    Other,
+    /// An ELF file that the loader judges: not one of 64 bits.
+    Foreign,
+    Image {
+        machine: u64,
+        /// The end of the last byte of the file that is mapped.
+        needed_bytes: u64,
+    },
 }
 
-/// `None` for other kinds of files.
-fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Image>> {
+fn read(file: &mut (impl Read + Seek)) -> io::Result<Kind> {
     let mut header = Vec::with_capacity(HEADER_BYTES);
     file.by_ref().take(HEADER_BYTES as u64).read_to_end(&mut header)?;
-    if header.len() < HEADER_BYTES || !header.starts_with(&ELF64) || header[5] != LITTLE_ENDIAN {
-        return Ok(None);
+    if !header.starts_with(ELF) {
+        return Ok(Kind::Other);
+    }
+    if header.len() < HEADER_BYTES {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    if (header[4], header[5]) != (BITS_64, LITTLE_ENDIAN) {
+        return Ok(Kind::Foreign);
     }
     let (first, size, count) = (number(&header[32..40]), number(&header[54..56]), number(&header[56..58]));
     let mut needed_bytes = 0;
@@ -76,7 +94,7 @@ fn read(file: &mut (impl Read + Seek)) -> io::Result<Option<Image>> {
             needed_bytes = needed_bytes.max(end);
         }
     }
-    Ok(Some(Image { machine: number(&header[18..20]), needed_bytes }))
+    Ok(Kind::Image { machine: number(&header[18..20]), needed_bytes })
 }
 
 /// A number in little-endian bytes, at most 8.
@@ -91,8 +109,8 @@ mod tests {
     /// A header, and one segment of `length` bytes from `offset` on.
     fn image(offset: u64, length: u64) -> Vec<u8> {
         let mut bytes = vec![0; HEADER_BYTES + SEGMENT_BYTES];
-        bytes[..5].copy_from_slice(&ELF64);
-        bytes[5] = LITTLE_ENDIAN;
+        bytes[..4].copy_from_slice(ELF);
+        (bytes[4], bytes[5]) = (BITS_64, LITTLE_ENDIAN);
         (bytes[32], bytes[54], bytes[56]) = (HEADER_BYTES as u8, SEGMENT_BYTES as u8, 1);
         bytes[HEADER_BYTES] = 1;
         bytes[HEADER_BYTES + 8..][..8].copy_from_slice(&offset.to_le_bytes());
@@ -100,7 +118,7 @@ mod tests {
         bytes
     }
 
-    fn read_bytes(bytes: &[u8]) -> io::Result<Option<Image>> {
+    fn read_bytes(bytes: &[u8]) -> io::Result<Kind> {
         read(&mut io::Cursor::new(bytes))
     }
 
@@ -108,24 +126,25 @@ mod tests {
     fn the_machine_and_the_end_of_the_last_segment_are_found() {
         let mut bytes = image(0x1000, 0x234);
         bytes[18] = 183;
-        assert_eq!(read_bytes(&bytes).unwrap(), Some(Image { machine: 183, needed_bytes: 0x1234 }));
+        assert_eq!(read_bytes(&bytes).unwrap(), Kind::Image { machine: 183, needed_bytes: 0x1234 });
         let far = read_bytes(&image(u64::MAX, 2)).unwrap();
-        assert_eq!(far, Some(Image { machine: 0, needed_bytes: u64::MAX }));
+        assert_eq!(far, Kind::Image { machine: 0, needed_bytes: u64::MAX });
     }
 
     #[test]
-    fn other_files_are_left_to_the_loader() {
-        assert_eq!(read_bytes(&[b'x'; 100]).unwrap(), None);
-        assert_eq!(read_bytes(&image(0, 120)[..63]).unwrap(), None, "which finds that it is too short");
+    fn other_files_are_told_apart() {
+        for bytes in [&b"x".repeat(100)[..], b"", b"\x7fEL"] {
+            assert_eq!(read_bytes(bytes).unwrap(), Kind::Other, "{bytes:?}");
+        }
         let mut other = image(0x1000, 0x234);
         other[4] = 1;
-        assert_eq!(read_bytes(&other).unwrap(), None, "32 bits");
+        assert_eq!(read_bytes(&other).unwrap(), Kind::Foreign, "32 bits");
     }
 
     #[test]
     fn headers_beyond_the_end_are_an_end() {
         let whole = image(0, 120);
-        for length in [64, 119] {
+        for length in [4, 63, 64, 119] {
             assert_eq!(
                 read_bytes(&whole[..length]).unwrap_err().kind(),
                 io::ErrorKind::UnexpectedEof,

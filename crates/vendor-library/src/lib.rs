@@ -37,5 +37,6 @@ mod elf;
 mod functions;
 mod library;
 
+pub use elf::check_file;
 pub use functions::Optional;
 pub use library::Library;

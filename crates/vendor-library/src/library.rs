@@ -8,7 +8,7 @@ use std::path::Path;
 use libloading::os::unix;
 use unisono_communicator::{Error, Result};
 
-use crate::elf;
+use crate::elf::check_file;
 
 /// A vendor's library. It stays open as long as this value.
 #[derive(Debug)]
@@ -104,7 +104,7 @@ fn load(candidate: &OsStr, visibility: c_int) -> Result<unix::Library, String> {
         return Err("no name".to_owned());
     }
     if path.is_absolute() {
-        elf::check(path)?;
+        check_file(path)?;
     } else if candidate.as_encoded_bytes().contains(&b'/') {
         return Err("it depends on the working directory; give an absolute path".to_owned());
     }

@@ -12,7 +12,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use unisono_communicator::Error;
-use unisono_tests::skip;
+use unisono_tests::compiled::shared_library;
 use unisono_vendor_library::{Library, functions};
 
 functions! {
@@ -53,23 +53,8 @@ int needing_sum(int a, int b, int c) { return vendor_sum(vendor_sum(a, b), c); }
 
 const REMEDY: &str = "install it";
 
-/// A library `libNAME.so` of this text in `folder`. `None`, after [`skip`], without a compiler.
 fn compile(folder: &TempDir, name: &str, text: &str, options: &[&str]) -> Option<PathBuf> {
-    let (source, library) =
-        (folder.path().join(format!("{name}.c")), folder.path().join(format!("lib{name}.so")));
-    fs::write(&source, text).unwrap();
-    let mut command = Command::new("g++");
-    command.args(["-shared", "-fPIC", "-x", "c"]).arg(&source).args(["-x", "none"]).args(options);
-    match command.arg("-o").arg(&library).output() {
-        Ok(output) => {
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            Some(library)
-        }
-        Err(error) => {
-            skip("g++", &error.to_string());
-            None
-        }
-    }
+    shared_library(folder.path(), &format!("lib{name}.so"), text, options)
 }
 
 fn open(file: &Path) -> Result<Library, Error> {
@@ -139,7 +124,7 @@ fn all_candidates_are_tried_in_order() {
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };
     let [first, second] = &tried[..] else { panic!("{error}") };
     assert!(first.starts_with(none.to_str().unwrap()) && first.contains("No such file"), "{error}");
-    assert!(second.starts_with(text.to_str().unwrap()) && second.contains("invalid ELF header"), "{error}");
+    assert!(second.starts_with(text.to_str().unwrap()) && second.contains("not an ELF file"), "{error}");
     let Some(file) = compile(&folder, "third", SOURCE, &[]) else { return };
     let library = Library::open("Sums", &[&none, &text, &file], REMEDY).unwrap();
     assert_eq!(library.file(), file.to_str().unwrap());
@@ -151,7 +136,7 @@ fn what_is_no_file_is_refused() {
     assert_eq!(problem(folder.path()), "not a file");
     let (empty, loops) = (folder.path().join("empty.so"), folder.path().join("loop.so"));
     fs::write(&empty, "").unwrap();
-    assert!(problem(&empty).contains("file too short"));
+    assert_eq!(problem(&empty), "not an ELF file");
     symlink(&loops, &loops).unwrap();
     assert!(problem(&loops).contains("symbolic links"));
     let pipe = folder.path().join("pipe.so");
@@ -189,7 +174,7 @@ fn a_library_that_is_cut_off_is_refused() {
         // The end of the file is a table that only linkers and debuggers need.
         let Err(error) = open(&cut) else { continue };
         assert!(matches!(error, Error::LibraryMissing { .. }), "{error}");
-        assert!(error.to_string().contains("cut off") || length < 64, "{error}");
+        assert!(error.to_string().contains("cut off") || length < 4, "{error}");
         refused += 1;
     }
     assert!(refused > 30, "{refused}");

@@ -20,6 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Its tests make worlds, and use the inputs of the kernels' tests.
     (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
     ("unisono-vendor-library", &[COMMUNICATOR, TESTS]),
+    ("unisono-offload-ccl", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),

@@ -85,6 +85,8 @@ pub const GROUPS: &[KnobGroup] = &[
     ] },
     KnobGroup { title: "How calls are done", knobs: &[
         knob("UNISONO_BACKEND", "auto or tcp", "auto", &[], "who does the work; this build has no other"),
+        knob("UNISONO_CCL_DIR", "path", "", &[],
+            "folder with the libraries of Intel's oneCCL, absolute; else the system's loader finds them"),
         knob("UNISONO_ALGORITHM", "name", "", &[],
             "the algorithm of every call that has it, instead of the cheapest"),
         knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],

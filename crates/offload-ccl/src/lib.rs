@@ -1,0 +1,23 @@
+//! Intel's oneCCL, opened at run time: nothing of it is needed to build or to link. Its plugin for processors reaches
+//! other ranks over libfabric's TCP provider, so that it needs no MPI.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `sys` | the C API of oneCCL 2022: types, constants, the table of functions |
+//! | `discovery` | [`Ccl`]: where its files come from ([`CclOptions`]), and which versions are taken |
+//! | `error` | what its codes mean, and what to do |
+//!
+//! oneCCL reads its own variables from the environment when it is opened, and a process must not change its environment
+//! while others of its threads read it. So whoever starts the process sets them: `CCL_WORKER_OFFLOAD=0` and
+//! `CCL_YIELD=sched_yield` where ranks share cores, and `FI_PROVIDER_PATH` for a libfabric that has its providers in
+//! files of their own.
+
+#![deny(unsafe_code)]
+
+mod discovery;
+#[cfg(test)]
+mod discovery_tests;
+mod error;
+mod sys;
+
+pub use discovery::{Ccl, CclOptions, Version};

@@ -1,0 +1,35 @@
+//! The real oneCCL, where there is one.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use crate::skip;
+
+/// The folder with oneCCL's files: that of `UNISONO_CCL_DIR`, else what `cargo xtask fetch-vendor ccl` has made.
+/// `None`, after [`skip`], without one.
+#[expect(clippy::disallowed_methods, reason = "a test that asks for what there is on this machine")]
+pub fn ccl_directory() -> Option<PathBuf> {
+    if let Some(named) = std::env::var("UNISONO_CCL_DIR").ok().filter(|named| !named.is_empty()) {
+        return Some(named.into());
+    }
+    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join("target/vendor/ccl");
+    if fetched.join("libccl.so.2").exists() {
+        return Some(fetched);
+    }
+    skip(
+        "ccl",
+        &format!("UNISONO_CCL_DIR is not set, and no {}: cargo xtask fetch-vendor ccl", fetched.display()),
+    );
+    None
+}
+
+/// What a process is to find in its environment to use oneCCL of this folder: ranks that share cores give way to each
+/// other, and none has a thread for its transfers.
+pub fn ccl_variables(directory: &Path) -> [(&'static str, OsString); 4] {
+    [
+        ("UNISONO_CCL_DIR", directory.into()),
+        ("FI_PROVIDER_PATH", directory.into()),
+        ("CCL_WORKER_OFFLOAD", "0".into()),
+        ("CCL_YIELD", "sched_yield".into()),
+    ]
+}
