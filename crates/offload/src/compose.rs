@@ -59,7 +59,11 @@ struct Shares {
 impl Shares {
     fn new(lengths: Vec<usize>) -> Shares {
         let mut all = 0;
-        let starts = lengths.iter().map(|length| std::mem::replace(&mut all, all + length)).collect();
+        let mut starts = Vec::with_capacity(lengths.len());
+        for length in &lengths {
+            starts.push(all);
+            all += length;
+        }
         Shares { lengths, starts, all }
     }
 

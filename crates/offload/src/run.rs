@@ -6,7 +6,7 @@ use std::ffi::c_void;
 
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Error, Result, Segments, SegmentsMut, reserve,
+    Buffer, BufferMut, Buffers, Error, Result, Segments, SegmentsMut, zeroed,
 };
 
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span, Step};
@@ -25,11 +25,7 @@ struct Aligned {
 
 impl Aligned {
     fn zeroed(bytes: usize) -> Result<Aligned> {
-        let count = bytes.div_ceil(SCRATCH_ALIGN);
-        let mut lines = Vec::new();
-        reserve(&mut lines, count)?;
-        lines.resize(count, Line::zeroed());
-        Ok(Aligned { lines, bytes })
+        Ok(Aligned { lines: zeroed(bytes.div_ceil(SCRATCH_ALIGN))?, bytes })
     }
 
     fn copy_of<'b>(segments: impl Iterator<Item = &'b [u8]>, bytes: usize) -> Result<Aligned> {

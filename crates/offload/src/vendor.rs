@@ -73,6 +73,9 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// The name of the backend, as `UNISONO_BACKEND` has it.
     const BACKEND: &'static str;
 
+    /// The same for calls that run on their caller's thread, without having met: these do not go together.
+    const BACKEND_INLINE: &'static str;
+
     /// Bytes of the id with which the ranks of a communicator find each other.
     const ID_BYTES: usize;
 
@@ -100,11 +103,11 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// [`Error::Vendor`].
     fn init(&self, id: &[u8], rank: u32, ranks: u32) -> Result<Self::Comm>;
 
-    /// Frees a communicator on which no call is under way.
+    /// Frees a communicator on which no call is under way. It is not used again.
     ///
     /// # Errors
     /// [`Error::Vendor`].
-    fn destroy(&self, comm: Self::Comm) -> Result<()>;
+    fn destroy(&self, comm: &Self::Comm) -> Result<()>;
 
     /// Ends the call that another thread is in. False when the library cannot: then that thread may never return.
     fn abort(&self, comm: &Self::Comm) -> bool {

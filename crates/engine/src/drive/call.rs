@@ -341,14 +341,6 @@ pub(crate) fn timeout_within(
     enclosing.map_or(own, |enclosing| enclosing.timeout(own))
 }
 
-/// The bytes of the larger of a call's buffers.
-pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
-    match buffers {
-        Buffers::InOut(buffer) => buffer.bytes() as u64,
-        Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
-    }
-}
-
 /// Multiplies the input by the factor, if the reducer does: in place, or into a copy.
 fn prescale(reducer: &Reducer, buffers: &mut Buffers<'_>) -> Result<Option<Vec<u8>>> {
     if !reducer.needs_prescale() {

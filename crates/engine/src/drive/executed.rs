@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use unisono_backend::{Done, Executor, Job, Waker};
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Counts, Descriptor, Error, Group, GroupRank, OwnedBuffers, OwnedMemory, Result, Segments, deadline_after,
-    reserve,
+    zeroed,
 };
 
 use crate::lock;
@@ -131,10 +131,8 @@ pub(crate) fn copied(buffers: &Buffers<'_>, backend: &'static str) -> Result<Own
     match buffers {
         Buffers::InOut(BufferMut::Host(buffer)) => Ok(OwnedBuffers::InOut(OwnedMemory::of(buffer.copied()?))),
         Buffers::Separate { input: Buffer::Host(input), output: BufferMut::Host(output) } => {
-            let mut room: Vec<u8> = Vec::new();
-            reserve(&mut room, output.bytes())?;
-            room.resize(output.bytes(), 0);
-            let (input, output) = (OwnedMemory::of(input.copied()?), OwnedMemory::of(room));
+            let (input, output) = (input.copied()?, zeroed::<u8>(output.bytes())?);
+            let (input, output) = (OwnedMemory::of(input), OwnedMemory::of(output));
             Ok(OwnedBuffers::Separate { input, output })
         }
         Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => device(),

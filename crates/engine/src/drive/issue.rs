@@ -9,7 +9,7 @@ use unisono_communicator::{
 };
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, buffers_bytes, enter, timeout_within};
+use crate::drive::call::{ActiveCall, enter, timeout_within};
 use crate::drive::executed::{copied, write_back};
 use crate::drive::handle::RequestHandle;
 use crate::drive::pending::OneCollective;
@@ -105,7 +105,7 @@ impl<L: Links + 'static> Shared<L> {
         if let Some(Some(copy)) = active.executed_buffers() {
             write_back(copy, &mut call.buffers);
         }
-        let bytes = buffers_bytes(&call.buffers);
+        let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))
     }
 

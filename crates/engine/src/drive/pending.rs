@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Buffers, OwnedBuffers, Result};
 
-use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
+use crate::drive::call::{ActiveCall, Engine};
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::{ActiveRequest, RequestState};
 use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
@@ -198,7 +198,7 @@ impl<L: Links + 'static> Shared<L> {
         let ActiveRequest { mut active, call } = *finished;
         self.gate.board().leave(active.number);
         let mut buffers = active.executed_buffers().unwrap_or(Some(call.buffers));
-        let bytes = buffers.as_mut().map_or(0, |buffers| buffers_bytes(&buffers.borrow()));
+        let bytes = buffers.as_mut().map_or(0, |buffers| buffers.borrow().bytes_max());
         let outcome = active.finish(engine, self.gate.group(), bytes);
         request.finish(Ok(outcome), buffers);
         self.queue.pop();
