@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupRank, JobRank, Result};
 
-use crate::companion::Companion;
 use crate::board::{CALLS_REMEMBERED, CallHistory, CallStatus};
+use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
 

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Error, Group, JobRank, Result, ShortText, WhenBusy,
-    deadline_after,
+    Awaited, CallInfo, CallOptions, Error, Group, JobRank, Result, ShortText, WhenBusy, deadline_after,
 };
 
 use crate::agreement::Agreements;

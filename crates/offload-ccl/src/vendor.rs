@@ -4,6 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::LazyLock;
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_offload::{
@@ -20,7 +21,7 @@ pub const BACKEND: &str = "ccl";
 pub type CclCommunicator = Offloaded<&'static Ccl>;
 
 /// With `CCL_WORKER_OFFLOAD=0` calls of two threads break each other's state, also on two communicators.
-static TURN: std::sync::LazyLock<LibraryTurn> = std::sync::LazyLock::new(LibraryTurn::new);
+static TURN: LazyLock<LibraryTurn> = LazyLock::new(LibraryTurn::new);
 
 /// What the plugin for processors reduces.
 const REDUCIBLE: [DType; 10] = [
@@ -97,16 +98,15 @@ impl Vendor for &'static Ccl {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let arithmetic =
-            Arithmetic { nan_in_min_max: NanInMinMax::DiffersByRank, equal_bits: true };
+        let arithmetic = Arithmetic { nan_in_min_max: NanInMinMax::DiffersByRank, equal_bits: true };
         let ops = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         let mut known = ops.into_iter().fold(Capabilities::new(arithmetic), reducing);
         // Groups are there, but on memory of the host their end does not wait for the receives.
-        if self.table.all_to_all_v.is_some() {
+        if self.table.all_to_all_v.function.is_some() {
             known = known.with(Native::AllToAllV);
         }
-        if self.table.scatter.is_some() {
+        if self.table.scatter.function.is_some() {
             known = known.with(Native::Scatter);
         }
         known
@@ -233,8 +233,7 @@ impl Vendor for &'static Ccl {
         let function = self.table.all_to_all_v.require(BACKEND, &version, "UNISONO_BACKEND=tcp")?;
         let (send, receive) = (send.as_ptr(), receive.as_ptr());
         // SAFETY: the caller's; the lists have a length for each rank.
-        let code =
-            unsafe { function(input, send, output, receive, DataType::Uint8, comm.handle, HOST) };
+        let code = unsafe { function(input, send, output, receive, DataType::Uint8, comm.handle, HOST) };
         self.check("onecclAllToAllV", code)
     }
 

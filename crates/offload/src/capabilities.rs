@@ -3,9 +3,7 @@
 
 use std::fmt;
 
-use unisono_communicator::{
-    CallOptions, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result,
-};
+use unisono_communicator::{CallOptions, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result};
 
 use crate::vendor::NativeOp;
 
@@ -202,8 +200,11 @@ fn bit_of(dtype: DType) -> Option<u64> {
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for op in NativeOp::ALL {
-            let names: Vec<_> =
-                REDUCIBLE.iter().filter(|dtype| self.reduces(op, **dtype)).map(|dtype| dtype.name()).collect();
+            let names: Vec<_> = REDUCIBLE
+                .iter()
+                .filter(|dtype| self.reduces(op, **dtype))
+                .map(|dtype| dtype.name())
+                .collect();
             if !names.is_empty() {
                 writeln!(f, "{op}: {}", names.join(" "))?;
             }

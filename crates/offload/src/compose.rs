@@ -27,7 +27,9 @@ pub(crate) fn compose(
 ) -> Program {
     let mut composer = Composer::new(descriptor, counts, group, capabilities);
     match collective {
-        Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => composer.reducing(collective),
+        Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => {
+            composer.reducing(collective)
+        }
         Collective::Broadcast => composer.broadcast(),
         Collective::AllGather => composer.all_gather(),
         Collective::AllToAll => composer.all_to_all(),
@@ -161,7 +163,12 @@ impl<'a> Composer<'a> {
             Collective::ReduceScatter => {
                 for (rank, &length) in shares.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
                     let (from, to) = (shares.share(input, rank), (rank == self.rank).then_some(output));
-                    self.program.push(Step::Reduce { from, to, elements: elements(length), root: rank as u32 });
+                    self.program.push(Step::Reduce {
+                        from,
+                        to,
+                        elements: elements(length),
+                        root: rank as u32,
+                    });
                 }
             }
             _ => self.program.push(Step::AllReduce { from: input, to: output, elements: elements(all) }),
@@ -250,7 +257,8 @@ impl<'a> Composer<'a> {
         }
         self.program.copy(send.share(from, self.rank), receive.share(to, self.rank));
         let sends = |peer: usize| (send.lengths[peer] > 0).then(|| (send.share(from, peer), peer as u32));
-        let receives = |peer: usize| (receive.lengths[peer] > 0).then(|| (receive.share(to, peer), peer as u32));
+        let receives =
+            |peer: usize| (receive.lengths[peer] > 0).then(|| (receive.share(to, peer), peer as u32));
         let others = (0..self.ranks).filter(|&peer| peer != self.rank);
         let program = &mut self.program;
         if self.capabilities.has(Native::Groups) {

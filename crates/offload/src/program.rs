@@ -42,24 +42,69 @@ pub(crate) enum Scale {
 /// One step. What the library does has the same kind on every rank; copies and scalings are each rank's own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    AllReduce { from: Span, to: Span, elements: Elements },
+    AllReduce {
+        from: Span,
+        to: Span,
+        elements: Elements,
+    },
     /// `to` is there on the root.
-    Reduce { from: Span, to: Option<Span>, elements: Elements, root: u32 },
-    ReduceScatter { from: Span, to: Span, elements: Elements },
-    Broadcast { buffer: Span, root: u32 },
-    AllGather { from: Span, to: Span },
+    Reduce {
+        from: Span,
+        to: Option<Span>,
+        elements: Elements,
+        root: u32,
+    },
+    ReduceScatter {
+        from: Span,
+        to: Span,
+        elements: Elements,
+    },
+    Broadcast {
+        buffer: Span,
+        root: u32,
+    },
+    AllGather {
+        from: Span,
+        to: Span,
+    },
     /// `part` bytes go to each rank.
-    AllToAll { from: Span, to: Span, part: usize },
+    AllToAll {
+        from: Span,
+        to: Span,
+        part: usize,
+    },
     /// Lengths in bytes.
-    AllToAllV { from: Span, send: Vec<usize>, to: Span, receive: Vec<usize> },
+    AllToAllV {
+        from: Span,
+        send: Vec<usize>,
+        to: Span,
+        receive: Vec<usize>,
+    },
     /// `from` is there on the root.
-    Scatter { from: Option<Span>, to: Span, root: u32 },
+    Scatter {
+        from: Option<Span>,
+        to: Span,
+        root: u32,
+    },
     GroupStart,
     GroupEnd,
-    Send { from: Span, peer: u32 },
-    Recv { to: Span, peer: u32 },
-    Copy { from: Span, to: Span },
-    Scale { buffer: Span, dtype: DType, by: Scale },
+    Send {
+        from: Span,
+        peer: u32,
+    },
+    Recv {
+        to: Span,
+        peer: u32,
+    },
+    Copy {
+        from: Span,
+        to: Span,
+    },
+    Scale {
+        buffer: Span,
+        dtype: DType,
+        by: Scale,
+    },
 }
 
 /// The steps of a call on one rank.

@@ -5,9 +5,7 @@
 use std::ffi::c_void;
 
 use bytemuck::{Pod, Zeroable};
-use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Error, Result, Segments, SegmentsMut, zeroed,
-};
+use unisono_communicator::{Buffer, BufferMut, Buffers, Error, Result, Segments, SegmentsMut, zeroed};
 
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span, Step};
 use crate::scale::scale;

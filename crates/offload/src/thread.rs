@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
 use unisono_communicator::{
-    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, Operation, ReduceOp, Result, Severity, log,
+    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, Operation, ReduceOp, Result,
+    Severity, log,
 };
 
 use crate::capabilities::Capabilities;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use unisono_backend::{CallGate, Enclosing, Executor, Heard, Peers};
 use unisono_communicator::{
     Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts,
-    DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result, Segments, Site,
-    Sizes, reserve,
+    DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
+    Segments, Site, Sizes, reserve,
 };
 
 use crate::drive::crowding::Crowding;

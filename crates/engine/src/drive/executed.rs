@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Done, Executor, Job, Waker};
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Counts, Descriptor, Error, Group, GroupRank, OwnedBuffers, OwnedMemory, Result, Segments, deadline_after,
-    zeroed,
+    Buffer, BufferMut, Buffers, Counts, Descriptor, Error, Group, GroupRank, OwnedBuffers, OwnedMemory,
+    Result, Segments, deadline_after, zeroed,
 };
 
 use crate::lock;
@@ -48,7 +48,8 @@ impl Executed {
     /// it does not run.
     pub(crate) fn awaited(&self) -> Option<impl Iterator<Item = GroupRank> + use<>> {
         let own = self.group.own_rank();
-        self.is_running().then(|| self.group.ranks().filter(move |&rank| rank != own).collect::<Vec<_>>().into_iter())
+        self.is_running()
+            .then(|| self.group.ranks().filter(move |&rank| rank != own).collect::<Vec<_>>().into_iter())
     }
 
     /// The executor's name.
@@ -143,7 +144,9 @@ pub(crate) fn copied(buffers: &Buffers<'_>, backend: &'static str) -> Result<Own
 pub(crate) fn write_back(mut copy: OwnedBuffers, buffers: &mut Buffers<'_>) {
     let (copied, target) = match (copy.borrow(), buffers) {
         (Buffers::InOut(copied), Buffers::InOut(target)) => (copied, target),
-        (Buffers::Separate { output: copied, .. }, Buffers::Separate { output: target, .. }) => (copied, target),
+        (Buffers::Separate { output: copied, .. }, Buffers::Separate { output: target, .. }) => {
+            (copied, target)
+        }
         (Buffers::InOut(_) | Buffers::Separate { .. }, _) => return,
     };
     if let (BufferMut::Host(mut copied), BufferMut::Host(target)) = (copied, target) {

@@ -130,7 +130,8 @@ impl<L: Links + 'static> Shared<L> {
                 call.options.timeout = Some(turn.time_left(timeout));
                 let enclosing: Option<Enclosing> = scope.map(|scope| scope.enclosing().clone());
                 let request = Request::collective(call, self.completions.clone(), enclosing);
-                let queued = QueuedCollective { collective, request: request.clone(), executor: executor.cloned() };
+                let queued =
+                    QueuedCollective { collective, request: request.clone(), executor: executor.cloned() };
                 self.queue.push(queued);
                 request
             }
@@ -157,8 +158,12 @@ impl<L: Links + 'static> Shared<L> {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
         let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
         let patience = self.gate.patience(call.descriptor.label, &options);
-        let turn =
-            self.gate.take_turn(order, &call.descriptor, || uncounted(&call.descriptor, call.site), patience)?;
+        let turn = self.gate.take_turn(
+            order,
+            &call.descriptor,
+            || uncounted(&call.descriptor, call.site),
+            patience,
+        )?;
         if !self.queue.is_empty() {
             self.finish_queue(&mut self.lock_links())?;
         }

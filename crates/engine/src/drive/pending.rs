@@ -171,11 +171,24 @@ impl<L: Links + 'static> Shared<L> {
                             let ends = call.borrow().buffers.segment_ends().map(Vec::from);
                             let memory = std::mem::replace(&mut call.buffers, OwnedBuffers::None);
                             let (met, ends) = ((memory, planned), ends.as_deref());
-                            ActiveCall::begin_meeting(executor, met, &call.borrow(), ends, engine, gate, enclosing)
+                            ActiveCall::begin_meeting(
+                                executor,
+                                met,
+                                &call.borrow(),
+                                ends,
+                                engine,
+                                gate,
+                                enclosing,
+                            )
                         }
-                        None => {
-                            ActiveCall::begin(collective, planned, &mut call.borrow(), engine, gate, enclosing)
-                        }
+                        None => ActiveCall::begin(
+                            collective,
+                            planned,
+                            &mut call.borrow(),
+                            engine,
+                            gate,
+                            enclosing,
+                        ),
                     };
                     *state = RequestState::Active(Box::new(ActiveRequest { active, call }));
                 }
