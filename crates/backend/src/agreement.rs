@@ -1,10 +1,11 @@
 //! What survivors do after a failure: they agree on a flag, and go on without the ranks that are lost.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Instant;
 
-use unisono_communicator::{Communicator, Error, GroupRank, Result, Shrunk, deadline_after};
+use unisono_communicator::{Error, GroupRank, Result, deadline_after};
 
+use crate::companion::Survivors;
 use crate::control::{Agreed, Ask, Question};
 use crate::gate::CallGate;
 use crate::lock;
@@ -22,7 +23,7 @@ impl CallGate {
     /// The logical AND of all survivors' flags, asked for at `now`.
     ///
     /// # Errors
-    /// As [`Communicator::agree`].
+    /// As [`unisono_communicator::Communicator::agree`].
     pub fn agree(&self, flag: bool, now: Instant) -> Result<bool> {
         let mut number = lock(&self.agreements.flags);
         let agreed = self.ask_survivors((Question::Flag, *number), flag, now)?;
@@ -33,15 +34,15 @@ impl CallGate {
     /// The communicator of the survivors, on which no rank has called anything yet, asked for at `now`.
     ///
     /// # Errors
-    /// As [`Communicator::shrink`].
-    pub fn shrink(&self, now: Instant) -> Result<Shrunk> {
+    /// As [`unisono_communicator::Communicator::shrink`].
+    pub fn shrink(&self, now: Instant) -> Result<Survivors> {
         let mut number = lock(&self.agreements.survivors);
         let agreed = self.ask_survivors((Question::Survivors, *number), true, now)?;
-        let communicator: Arc<dyn Communicator> = self.control().succeed(&agreed.survivors, *number)?;
+        let companion = self.control().succeed(&agreed.survivors, *number)?;
         *number += 1;
         let new_rank = |old: GroupRank| agreed.survivors.binary_search(&old).ok().map(|new| new as u32);
         let new_ranks = self.group().ranks().map(new_rank).collect();
-        Ok(Shrunk { communicator, new_ranks, last_common_call: agreed.finished_calls })
+        Ok(Survivors { companion, new_ranks, last_common_call: agreed.finished_calls })
     }
 
     fn ask_survivors(&self, (question, number): (Question, u64), flag: bool, now: Instant) -> Result<Agreed> {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Awaited, CallInfo, Communicator, Error, Group, GroupRank, JobRank, Result};
+use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupRank, JobRank, Result};
 
 use crate::board::{CALLS_REMEMBERED, CallHistory, CallStatus};
+use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
 
@@ -86,14 +87,14 @@ pub trait Control: Send + Sync {
     ///
     /// # Errors
     /// When the transport cannot make it.
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>>;
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>>;
 
     /// A new communicator of `ranks` (those of this one, in the new order): the `counter`-th derived from
     /// this one. `None` when this rank is not in it. Needs no message.
     ///
     /// # Errors
     /// When the transport cannot.
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>>;
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>>;
 
     /// The last handle of the communicator is being dropped by a thread that panics, so the other ranks lose this one.
     /// Asynchronous calls may keep its streams open for longer.

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    Awaited, CallInfo, CallOptions, Communicator, Error, Group, JobRank, Result, ShortText, WhenBusy,
-    deadline_after,
+    Awaited, CallInfo, CallOptions, Error, Group, JobRank, Result, ShortText, WhenBusy, deadline_after,
 };
 
 use crate::agreement::Agreements;
 use crate::board::Board;
+use crate::companion::Companion;
 use crate::control::{Control, ask_for_the_call};
 use crate::fork::ForkGuard;
 use crate::group_keys::members;
@@ -307,21 +307,11 @@ impl CallGate {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a rank that does not exist or comes twice; errors of the control plane.
-    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+    pub fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Companion>>> {
         self.admit(&"subgroup")?;
         let ranks = members(ranks, self.group.size())?;
         let counter = self.derived.fetch_add(1, Ordering::SeqCst);
         self.control.derive(&ranks, counter)
-    }
-
-    /// A communicator of the same ranks.
-    ///
-    /// # Errors
-    /// As [`CallGate::subgroup`].
-    pub fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        let ranks: Vec<u32> = (0..self.group.size()).collect();
-        // INVARIANT: a group contains its own rank, so the list of all ranks does.
-        self.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
     }
 
     /// Ends every call on every rank, for the caller's `cause`.

@@ -7,6 +7,7 @@
 //! | `gate` | [`CallGate`]: which thread may issue a call, and how a failure is handled |
 //! | `board`, `messages`, `peers` | what a communicator shows: its last calls, the rank it waits for, its first cause |
 //! | `closings` | [`Closings`]: which ranks have closed, and which threads are woken then |
+//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`Executor`]: who runs calls in place of schedules |
 //! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
@@ -21,6 +22,7 @@
 mod agreement;
 mod board;
 mod closings;
+mod companion;
 mod control;
 mod difference;
 mod digest;
@@ -37,6 +39,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus, Revocation};
 pub use closings::Closings;
+pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
     Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, judge_answer, mismatch,
     not_agreed,

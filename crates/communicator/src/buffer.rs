@@ -122,6 +122,14 @@ impl Buffers<'_> {
         Buffers::Separate { input: Buffer::empty(), output: BufferMut::empty() }
     }
 
+    /// Size of the larger one in bytes.
+    pub fn bytes_max(&self) -> u64 {
+        match self {
+            Buffers::InOut(buffer) => buffer.bytes() as u64,
+            Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
+        }
+    }
+
     /// Whether any part lies on a device.
     pub(crate) fn on_device(&self) -> bool {
         match self {

@@ -45,6 +45,13 @@ pub trait Communicator: Send + Sync {
         CostModel::LOOPBACK
     }
 
+    /// The communicator beneath, of the same ranks, if a vendor's library does the collectives of this one: it has the
+    /// same order and the same first cause. After a failure that leaves a call hanging in the library, the survivors go
+    /// on with its [`Communicator::shrink`].
+    fn companion(&self) -> Option<Arc<dyn Communicator>> {
+        None
+    }
+
     /// Whether this communicator can do such a call on such memory on this rank, with these options besides those of
     /// [`crate::Collectives::with`]. It refuses what the call itself would refuse before anything is sent, as far as
     /// that does not depend on buffers, counts that differ by rank, or other calls. Sends nothing, and waits for no
@@ -296,6 +303,10 @@ impl<C: Communicator + ?Sized> Communicator for With<'_, C> {
 
     fn cost_model(&self) -> CostModel {
         self.inner.cost_model()
+    }
+
+    fn companion(&self) -> Option<Arc<dyn Communicator>> {
+        self.inner.companion()
     }
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {

@@ -190,6 +190,27 @@ impl SegmentsMut<'_> {
         }
     }
 
+    /// The segments in order, to read.
+    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let (one, many, owned) = match self {
+            SegmentsMut::One(slice) => (Some(&**slice), &[][..], &[][..]),
+            SegmentsMut::Many(list) => (None, list.slices(), &[][..]),
+            SegmentsMut::Owned(list) => (None, &[][..], list.slices()),
+        };
+        one.into_iter().chain(many.iter().map(|slice| &**slice)).chain(owned.iter().map(OwnedBuffer::bytes))
+    }
+
+    /// All bytes in one vector.
+    ///
+    /// # Errors
+    /// [`crate::Error::System`] when there is no memory for them.
+    pub fn copied(&self) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        reserve(&mut bytes, self.bytes())?;
+        self.iter().for_each(|slice| bytes.extend_from_slice(slice));
+        Ok(bytes)
+    }
+
     /// Writes as many bytes of `source` as fit, from the start on; the rest of the memory stays as it is.
     ///
     /// ```

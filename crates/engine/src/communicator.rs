@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{Board, CallGate, Control};
+use unisono_backend::{
+    Board, CallGate, Companion, Control, Entered, Executor, Patience, ScopeTurn, Survivors,
+};
 use unisono_communicator::{
     Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
     Result, Scope, Shrunk, Work,
@@ -74,11 +76,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(&mut call, None)
+        self.shared.execute(&mut call, None, None)
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.shared.submit(call, None)
+        self.shared.submit(call, None, None)
     }
 
     fn backend(&self) -> &'static str {
@@ -105,11 +107,11 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.shared.gate.subgroup(ranks)
+        Ok(self.shared.gate.subgroup(ranks)?.map(|companion| companion as Arc<dyn Communicator>))
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.shared.gate.duplicate()
+        Ok(self.shared.duplicate()?)
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {
@@ -117,7 +119,7 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        self.shared.shrink()
+        self.shared.shrink().map(Survivors::shrunk)
     }
 
     fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
@@ -154,5 +156,58 @@ impl<L: Links + 'static> Communicator for EngineCommunicator<L> {
         let closed = gate.close(now);
         finished.and(closed)?;
         shared.await_goodbyes(&mut shared.lock_links())
+    }
+}
+
+impl<L: Links + 'static> Companion for EngineCommunicator<L> {
+    fn gate(&self) -> &CallGate {
+        &self.shared.gate
+    }
+
+    fn patience(&self) -> Patience {
+        let EngineOptions { probe_after, warn_after, drop_timeout, .. } = self.shared.options;
+        Patience { probe_after, warn_after, drop_timeout }
+    }
+
+    fn execute_by(
+        &self,
+        executor: &Arc<dyn Executor>,
+        call: &mut Call<'_>,
+        scope: Option<&ScopeTurn>,
+    ) -> Result<Outcome> {
+        self.shared.execute(call, Some(executor), scope)
+    }
+
+    fn submit_by(&self, executor: &Arc<dyn Executor>, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
+        self.shared.submit(call, Some(executor), scope)
+    }
+
+    fn enter<'a>(
+        &'a self,
+        name: &'static str,
+        call: &Call<'_>,
+        scope: Option<&'a ScopeTurn>,
+    ) -> Result<Entered<'a>> {
+        self.shared.enter(name, call, scope)
+    }
+
+    fn settle(&self, error: Error) -> Error {
+        self.shared.gate.settle(&mut self.shared.lock_links(), error)
+    }
+
+    fn open_scope(&self, parent: ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
+        self.shared.open_scope(&parent, options)
+    }
+
+    fn companion_of(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Companion>>> {
+        self.shared.gate.subgroup(ranks)
+    }
+
+    fn duplicate_companion(&self) -> Result<Arc<dyn Companion>> {
+        self.shared.duplicate()
+    }
+
+    fn survivors(&self) -> Result<Survivors> {
+        self.shared.shrink()
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use unisono_backend::ScopeTurn;
+use unisono_backend::{ScopeTurn, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, CostModel, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall,
     ParentCall, Result, Scope, Shrunk, Work,
@@ -19,6 +19,21 @@ pub(crate) struct EngineScope<L: Links + 'static> {
     turn: ScopeTurn,
 }
 
+impl<L: Links + 'static> Shared<L> {
+    /// The turn of a scope for the calls that `parent` is made of.
+    ///
+    /// # Errors
+    /// As [`Communicator::scope`].
+    pub(crate) fn open_scope(&self, parent: &ParentCall, options: &CallOptions) -> Result<ScopeTurn> {
+        let parent = parent.labelled(options)?;
+        self.admit(&parent)?;
+        let mut turn = self.gate.open_scope(parent, context_of(&parent), options)?;
+        self.finish_queue(&mut self.lock_links())?;
+        turn.begin();
+        Ok(turn)
+    }
+}
+
 impl<L: Links + 'static> EngineScope<L> {
     /// Takes the communicator's turn for the calls that `parent` is made of.
     ///
@@ -29,12 +44,7 @@ impl<L: Links + 'static> EngineScope<L> {
         parent: &ParentCall,
         options: &CallOptions,
     ) -> Result<EngineScope<L>> {
-        let parent = parent.labelled(options)?;
-        shared.admit(&parent)?;
-        let mut turn = shared.gate.open_scope(parent, context_of(&parent), options)?;
-        shared.finish_queue(&mut shared.lock_links())?;
-        turn.begin();
-        Ok(EngineScope { shared: shared.clone(), turn })
+        Ok(EngineScope { shared: shared.clone(), turn: shared.open_scope(parent, options)? })
     }
 
     fn unsupported(&self, what: &str) -> Error {
@@ -59,11 +69,11 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
     }
 
     fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
-        self.shared.execute(&mut call, Some(&self.turn))
+        self.shared.execute(&mut call, None, Some(&self.turn))
     }
 
     fn submit(&self, call: OwnedCall) -> Work {
-        self.shared.submit(call, Some(&self.turn))
+        self.shared.submit(call, None, Some(&self.turn))
     }
 
     fn backend(&self) -> &'static str {
@@ -79,15 +89,15 @@ impl<L: Links + 'static> Communicator for EngineScope<L> {
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
-        self.shared.gate.subgroup(ranks)
+        Ok(self.shared.gate.subgroup(ranks)?.map(|companion| companion as Arc<dyn Communicator>))
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.shared.gate.duplicate()
+        Ok(self.shared.duplicate()?)
     }
 
     fn shrink(&self) -> Result<Shrunk> {
-        self.shared.shrink()
+        self.shared.shrink().map(Survivors::shrunk)
     }
 
     fn agree(&self, flag: bool) -> Result<bool> {

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `sys` | the C API of oneCCL 2022: types, constants, the table of functions |
 //! | `discovery` | [`Ccl`]: where its files come from ([`CclOptions`]), and which versions are taken |
+//! | `vendor` | what it does: its calls on memory of the host, [`CclCommunicator`] |
 //! | `error` | what its codes mean, and what to do |
 //!
 //! oneCCL reads its own variables from the environment when it is opened, and a process must not change its environment
@@ -19,5 +20,7 @@ mod discovery;
 mod discovery_tests;
 mod error;
 mod sys;
+mod vendor;
 
 pub use discovery::{Ccl, CclOptions, Version};
+pub use vendor::{BACKEND, CclComm, CclCommunicator};

@@ -26,7 +26,6 @@ pub(crate) struct UniqueId {
 }
 
 /// `onecclDataType_t`.
-#[expect(dead_code, reason = "calls are yet to use them")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum DataType {
@@ -47,7 +46,6 @@ pub(crate) enum DataType {
 #[repr(transparent)]
 pub(crate) struct ReductionOp(pub(crate) c_uint);
 
-#[expect(dead_code, reason = "calls are yet to use them")]
 impl ReductionOp {
     pub(crate) const SUM: ReductionOp = ReductionOp(0);
     pub(crate) const PROD: ReductionOp = ReductionOp(1);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_backend::GroupKeys;
+use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, log};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
@@ -188,10 +188,18 @@ impl World {
     /// [`Error::AlgorithmRefused`] for one of the algorithms, and errors of the calls that register them;
     /// [`Error::Closed`] after the last handle of it was dropped: the others have been told that it is gone.
     pub fn communicator(&self) -> Result<Arc<dyn Communicator>> {
+        Ok(self.companion()?)
+    }
+
+    /// The same as [`World::communicator`], for who puts a vendor's communicator on top of it.
+    ///
+    /// # Errors
+    /// As [`World::communicator`].
+    pub fn companion(&self) -> Result<Arc<dyn Companion>> {
         let mut whole = self.shared.whole.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(made) = &*whole {
-            let communicator: Arc<dyn Communicator> = made.upgrade().ok_or(Error::Closed)?;
-            return Ok(communicator);
+            let companion: Arc<dyn Companion> = made.upgrade().ok_or(Error::Closed)?;
+            return Ok(companion);
         }
         let registry = self.shared.options.registry.inherit();
         let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry)?;
@@ -228,6 +236,14 @@ impl World {
     /// twice, and for a list other than the one that this rank gave for the key before. [`Error::System`] when no
     /// descriptor is left.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        Ok(self.make_group_companion(key, ranks)?)
+    }
+
+    /// The same as [`World::make_group`], for who puts a vendor's communicator on top of it.
+    ///
+    /// # Errors
+    /// As [`World::make_group`].
+    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Companion>> {
         let (members, uses) = self.shared.keys.note_use(key, ranks, &self.shared.group)?;
         make_named(self, &members, (key, uses))
     }

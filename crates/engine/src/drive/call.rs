@@ -4,19 +4,21 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use unisono_backend::{CallGate, Enclosing, Heard, Peers};
+use unisono_backend::{CallGate, Enclosing, Executor, Heard, Peers};
 use unisono_communicator::{
-    Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Descriptor,
-    Error, Group, GroupRank, Outcome, ParentCall, ReduceOp, Result, Segments, Site, reserve,
+    Awaited, Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, CallOptions, Collective, Counts,
+    DType, Descriptor, Error, Group, GroupRank, Outcome, OwnedBuffers, ParentCall, ReduceOp, Result,
+    Segments, Site, Sizes, reserve,
 };
 
 use crate::drive::crowding::Crowding;
+use crate::drive::executed::Executed;
 use crate::drive::pause::Pause;
 use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::options::EngineOptions;
-use crate::plan::header::CallHeader;
+use crate::plan::header::{CallHeader, hash_name};
 use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, Staging, Turn};
@@ -56,6 +58,10 @@ pub(crate) struct ActiveCall {
     links_open: bool,
     /// The call that it is a part of, if it is.
     parent: Option<Arc<ParentCall>>,
+    /// What an executor does when the plan, a barrier, is finished.
+    executed: Option<Executed>,
+    /// Lengths that the plan does not have.
+    sizes: Option<Arc<Sizes>>,
 }
 
 impl ActiveCall {
@@ -69,6 +75,49 @@ impl ActiveCall {
         engine.planner.take(collective, &call.descriptor, &call.counts, segment_ends, &call.options)
     }
 
+    /// Plans the meeting of the ranks before an executor runs a call.
+    pub(crate) fn plan_meeting<L: Links>(engine: &mut Engine<L>) -> Result<Box<Planned>> {
+        let (barrier, options) = (Descriptor::new(Collective::Barrier, DType::U8, 0), CallOptions::default());
+        engine.planner.take(Collective::Barrier, &barrier, &Counts::Even, None, &options)
+    }
+
+    /// Gives a call its number whose ranks meet by the plan, before an executor runs it.
+    pub(crate) fn begin_meeting<L: Links>(
+        executor: &Arc<dyn Executor>,
+        (buffers, mut planned): (OwnedBuffers, Box<Planned>),
+        call: &Call<'_>,
+        segment_ends: Option<&[usize]>,
+        engine: &mut Engine<L>,
+        gate: &CallGate,
+        enclosing: Option<&Enclosing>,
+    ) -> ActiveCall {
+        let descriptor = call.descriptor;
+        planned.bind(DType::U8, None, gate.group().size(), None);
+        // As much as its plan needs, which is a few bytes.
+        let shortage = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes).err().map(Box::new);
+        let sizes = Sizes::of(descriptor.dtype, &call.counts, segment_ends).map(Arc::new);
+        let header = CallHeader::new(&descriptor, 0, hash_name(executor.name()), 0);
+        let header = header.with_sizes(&call.counts, segment_ends);
+        let number = enter(gate, call, (executor.name(), 0), sizes.as_ref(), enclosing, header, |header| {
+            planned.run.reset(header);
+        });
+        let timeout = timeout_within(enclosing, &call.options, gate);
+        ActiveCall {
+            number,
+            collective: Collective::Barrier,
+            wait: Wait::new(timeout),
+            parent: enclosing.map(|enclosing| enclosing.parent.clone()),
+            descriptor,
+            site: call.site,
+            planned,
+            scaled: None,
+            shortage,
+            links_open: false,
+            executed: Some(Executed::new(executor, (&call.counts, buffers), timeout, gate.group())),
+            sizes,
+        }
+    }
+
     /// Gives a planned call its number.
     pub(crate) fn begin<L: Links>(
         collective: Collective,
@@ -78,7 +127,7 @@ impl ActiveCall {
         gate: &CallGate,
         enclosing: Option<&Enclosing>,
     ) -> ActiveCall {
-        let (descriptor, board, ranks) = (call.descriptor, gate.board(), gate.group().size());
+        let (descriptor, ranks) = (call.descriptor, gate.group().size());
         planned.bind(descriptor.dtype, descriptor.op, ranks, call.user_function.take());
         let reducer = &planned.reducer;
         let plan = &planned.run.plan;
@@ -87,24 +136,24 @@ impl ActiveCall {
             Ok(scaled) => (scaled, None),
             Err(error) => (None, Some(Box::new(error))),
         };
-        let parent = enclosing.map(|enclosing| &enclosing.parent);
-        let number = board.enter(&descriptor, Some(plan.named()), plan.sizes.as_ref(), call.site, parent);
-        let context = enclosing.map_or(0, |enclosing| enclosing.context);
-        let header = CallHeader::new(&descriptor, number, plan.algorithm_hash, plan.piece_bytes);
-        let header = header.within(context).behind(board.history().digest);
-        board.set_digest(header.digest());
-        planned.run.reset(header);
+        let (named, sizes) = (plan.named(), plan.sizes.clone());
+        let header = CallHeader::new(&descriptor, 0, plan.algorithm_hash, plan.piece_bytes);
+        let number = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
+            planned.run.reset(header);
+        });
         ActiveCall {
             number,
             collective,
             wait: Wait::new(timeout_within(enclosing, &call.options, gate)),
-            parent: parent.cloned(),
+            parent: enclosing.map(|enclosing| enclosing.parent.clone()),
             descriptor,
             site: call.site,
             planned,
             scaled,
             shortage,
             links_open: false,
+            executed: None,
+            sizes,
         }
     }
 
@@ -115,6 +164,9 @@ impl ActiveCall {
         buffers: &mut Buffers<'_>,
     ) -> Result<bool, Failure> {
         let Planned { run, reducer, .. } = &mut *self.planned;
+        if let Some(executed) = self.executed.as_mut().filter(|_| run.is_finished()) {
+            return executed.advance(&self.descriptor, || engine.links.waker()).map_err(Failure::Executor);
+        }
         if !self.links_open {
             if let Some(error) = self.shortage.take() {
                 return Err(Failure::NotOpened(*error));
@@ -141,7 +193,12 @@ impl ActiveCall {
 
     /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
-        self.planned.run.is_finished()
+        self.planned.run.is_finished() && self.executed.as_ref().is_none_or(Executed::is_over)
+    }
+
+    /// The memory of a call that an executor runs, as far as it is here; `None` for any other call.
+    pub(crate) fn executed_buffers(&mut self) -> Option<Option<OwnedBuffers>> {
+        self.executed.as_mut().map(Executed::take_buffers)
     }
 
     /// Something of the call has moved.
@@ -184,6 +241,9 @@ impl ActiveCall {
 
     /// The ranks that the call waits for, the next one first.
     fn awaited<L: Links>(&self, links: &mut L, awaited: &mut Vec<GroupRank>) {
+        if let Some(others) = self.executed.as_ref().and_then(Executed::awaited) {
+            return awaited.extend(others);
+        }
         if self.links_open {
             return self.planned.run.awaited(awaited);
         }
@@ -193,13 +253,13 @@ impl ActiveCall {
 
     /// The call as errors name it.
     pub(crate) fn info(&self) -> CallInfo {
-        let (name, schedules) = self.planned.run.plan.named();
+        let (name, schedules) = self.named();
         CallInfo {
             number: self.number,
             descriptor: self.descriptor,
             algorithm: Some(CallAlgorithm { name: name.into(), schedules }),
             site: Some(self.site.into()),
-            sizes: self.planned.run.plan.sizes.clone(),
+            sizes: self.sizes.clone(),
             parent: self.parent.clone(),
         }
     }
@@ -209,7 +269,10 @@ impl ActiveCall {
         if self.wait.has_warned() {
             self.wait.tell_end(group, &self.info(), engine.links.now());
         }
-        let outcome = Outcome::done(bytes, self.planned.run.plan.algorithm);
+        let outcome = match &self.executed {
+            Some(executed) => Outcome::done(bytes, executed.name()),
+            None => Outcome::done(bytes, self.planned.run.plan.algorithm),
+        };
         engine.planner.put_back(self.planned);
         outcome
     }
@@ -219,7 +282,7 @@ impl ActiveCall {
         let (call, group) = (self.info(), peers.group());
         let rank = group.own_job_rank();
         match failure {
-            Failure::NotOpened(error) => error,
+            Failure::NotOpened(error) | Failure::Executor(error) => error,
             Failure::Broken { peer, broken } => broken.error(peers, peer, Some(call)),
             Failure::Mismatch { peer, theirs, difference } => {
                 let theirs = (group.job_rank(peer), *theirs);
@@ -228,6 +291,14 @@ impl ActiveCall {
             Failure::Panicked(panicked) => {
                 Error::Panicked { rank, call: Box::new(call), text: panicked.text }
             }
+        }
+    }
+
+    /// The name of what runs it, and the hash of its schedules.
+    fn named(&self) -> (&'static str, u32) {
+        match &self.executed {
+            Some(executed) => (executed.name(), 0),
+            None => self.planned.run.plan.named(),
         }
     }
 
@@ -241,6 +312,25 @@ impl ActiveCall {
     }
 }
 
+/// Enters a call, run by what is `named` so, on the board, and completes its header, which `reset` gets.
+pub(crate) fn enter(
+    gate: &CallGate,
+    call: &Call<'_>,
+    named: (&'static str, u32),
+    sizes: Option<&Arc<Sizes>>,
+    enclosing: Option<&Enclosing>,
+    header: CallHeader,
+    reset: impl FnOnce(CallHeader),
+) -> u64 {
+    let (board, parent) = (gate.board(), enclosing.map(|enclosing| &enclosing.parent));
+    let number = board.enter(&call.descriptor, Some(named), sizes, call.site, parent);
+    let context = enclosing.map_or(0, |enclosing| enclosing.context);
+    let header = header.numbered(number).within(context).behind(board.history().digest);
+    board.set_digest(header.digest());
+    reset(header);
+    number
+}
+
 /// How long a call may wait: within a scope, for no longer than that has left.
 pub(crate) fn timeout_within(
     enclosing: Option<&Enclosing>,
@@ -249,14 +339,6 @@ pub(crate) fn timeout_within(
 ) -> Duration {
     let own = options.timeout.unwrap_or(gate.timeout());
     enclosing.map_or(own, |enclosing| enclosing.timeout(own))
-}
-
-/// The bytes of the larger of a call's buffers.
-pub(crate) fn buffers_bytes(buffers: &Buffers<'_>) -> u64 {
-    match buffers {
-        Buffers::InOut(buffer) => buffer.bytes() as u64,
-        Buffers::Separate { input, output } => input.bytes().max(output.bytes()) as u64,
-    }
 }
 
 /// Multiplies the input by the factor, if the reducer does: in place, or into a copy.

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use unisono_backend::{Enclosing, ScopeTurn};
+use unisono_backend::{Companion, Enclosing, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
     Call, CallInfo, CallOptions, Collective, Descriptor, Error, Finished, MemoryKind, Operation, Outcome,
-    OwnedCall, Result, Shrunk, Site, Work, check_request,
+    OwnedCall, Result, Site, Sizes, Work, check_request,
 };
 
 use crate::drive::Shared;
-use crate::drive::call::{ActiveCall, buffers_bytes, timeout_within};
+use crate::drive::call::{ActiveCall, enter, timeout_within};
+use crate::drive::executed::{copied, write_back};
 use crate::drive::handle::RequestHandle;
 use crate::drive::pending::OneCollective;
 use crate::drive::progress::Progress;
@@ -17,21 +18,23 @@ use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
 use crate::lock;
+use crate::plan::header::{CallHeader, hash_name};
 
 impl<L: Links + 'static> Shared<L> {
-    /// Runs a call to its end, within `scope` if there is one.
+    /// Runs a call to its end, a collective by `executor` if there is one, within `scope` if there is one.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::execute`].
     pub(crate) fn execute(
         self: &Arc<Self>,
         call: &mut Call<'_>,
+        executor: Option<&Arc<dyn Executor>>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
         self.admit(&call.descriptor)?;
         self.refuse_device(call.memory())?;
         match call.descriptor.operation {
-            Operation::Collective(collective) => self.run_collective(collective, call, scope),
+            Operation::Collective(collective) => self.run_collective(collective, call, executor, scope),
             Operation::Send | Operation::Recv => {
                 self.bound_by(scope, &mut call.options);
                 self.run_point_to_point(call)
@@ -40,7 +43,12 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     /// Starts a call, within `scope` if there is one.
-    pub(crate) fn submit(self: &Arc<Self>, mut call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
+    pub(crate) fn submit(
+        self: &Arc<Self>,
+        mut call: OwnedCall,
+        executor: Option<&Arc<dyn Executor>>,
+        scope: Option<&ScopeTurn>,
+    ) -> Work {
         let admitted = self.admit(&call.descriptor).and_then(|()| {
             self.refuse_device(call.memory())?;
             // It drops the keeper.
@@ -50,7 +58,7 @@ impl<L: Links + 'static> Shared<L> {
             return refused(call, error);
         }
         match call.descriptor.operation {
-            Operation::Collective(collective) => self.queue_collective(collective, call, scope),
+            Operation::Collective(collective) => self.queue_collective(collective, call, executor, scope),
             Operation::Send | Operation::Recv => {
                 self.bound_by(scope, &mut call.options);
                 self.submit_message(call)
@@ -62,6 +70,7 @@ impl<L: Links + 'static> Shared<L> {
         self: &Arc<Self>,
         collective: Collective,
         call: &mut Call<'_>,
+        executor: Option<&Arc<dyn Executor>>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
         let (shared, gate) = (&**self, &self.gate);
@@ -77,14 +86,26 @@ impl<L: Links + 'static> Shared<L> {
         let mut guard = shared.lock_links();
         shared.finish_queue(&mut guard)?;
         let enclosing = scope.map(ScopeTurn::enclosing);
-        let planned = ActiveCall::plan(collective, call, &mut guard)?;
-        let mut active = ActiveCall::begin(collective, planned, call, &mut guard, gate, enclosing);
+        let mut active = match executor {
+            Some(executor) => {
+                let met = (copied(&call.buffers, gate.backend())?, ActiveCall::plan_meeting(&mut guard)?);
+                let ends = call.buffers.segment_ends();
+                ActiveCall::begin_meeting(executor, met, call, ends, &mut guard, gate, enclosing)
+            }
+            None => {
+                let planned = ActiveCall::plan(collective, call, &mut guard)?;
+                ActiveCall::begin(collective, planned, call, &mut guard, gate, enclosing)
+            }
+        };
         let mut task = OneCollective { shared, active: &mut active, buffers: &mut call.buffers };
         if let Err(error) = guard.drive(&mut task) {
             return Err(gate.settle(&mut guard, error));
         }
         gate.board().leave(active.number);
-        let bytes = buffers_bytes(&call.buffers);
+        if let Some(Some(copy)) = active.executed_buffers() {
+            write_back(copy, &mut call.buffers);
+        }
+        let bytes = call.buffers.bytes_max();
         Ok(active.finish(&mut guard, gate.group(), bytes))
     }
 
@@ -93,6 +114,7 @@ impl<L: Links + 'static> Shared<L> {
         self: &Arc<Self>,
         collective: Collective,
         mut call: OwnedCall,
+        executor: Option<&Arc<dyn Executor>>,
         scope: Option<&ScopeTurn>,
     ) -> Work {
         if let Some(scope) = scope {
@@ -108,7 +130,9 @@ impl<L: Links + 'static> Shared<L> {
                 call.options.timeout = Some(turn.time_left(timeout));
                 let enclosing: Option<Enclosing> = scope.map(|scope| scope.enclosing().clone());
                 let request = Request::collective(call, self.completions.clone(), enclosing);
-                self.queue.push(QueuedCollective { collective, request: request.clone() });
+                let queued =
+                    QueuedCollective { collective, request: request.clone(), executor: executor.cloned() };
+                self.queue.push(queued);
                 request
             }
             Err(error) => return refused(call, error),
@@ -118,6 +142,36 @@ impl<L: Links + 'static> Shared<L> {
             self.gate.fail(error);
         }
         self.handle(request)
+    }
+
+    /// Gives a collective its turn and its number, for a caller that runs it by `name`.
+    ///
+    /// # Errors
+    /// As [`unisono_backend::Companion::enter`].
+    pub(crate) fn enter<'a>(
+        &'a self,
+        name: &'static str,
+        call: &Call<'_>,
+        scope: Option<&'a ScopeTurn>,
+    ) -> Result<Entered<'a>> {
+        self.admit(&call.descriptor)?;
+        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
+        let order = scope.map_or(&**self.gate.order(), ScopeTurn::order);
+        let patience = self.gate.patience(call.descriptor.label, &options);
+        let turn = self.gate.take_turn(
+            order,
+            &call.descriptor,
+            || uncounted(&call.descriptor, call.site),
+            patience,
+        )?;
+        if !self.queue.is_empty() {
+            self.finish_queue(&mut self.lock_links())?;
+        }
+        let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
+        let header = CallHeader::new(&call.descriptor, 0, hash_name(name), 0);
+        let enclosing = scope.map(ScopeTurn::enclosing);
+        let number = enter(&self.gate, call, (name, 0), sizes.as_ref(), enclosing, header, drop);
+        Ok(Entered { number, turn })
     }
 
     /// Posts an asynchronous send or receive.
@@ -175,11 +229,21 @@ impl<L: Links + 'static> Shared<L> {
         self.gate.agree(flag, self.now())
     }
 
+    /// A communicator of the same ranks.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::duplicate`].
+    pub(crate) fn duplicate(&self) -> Result<Arc<dyn Companion>> {
+        let ranks: Vec<u32> = (0..self.gate.group().size()).collect();
+        // INVARIANT: a group contains its own rank, so the list of all ranks does.
+        self.gate.subgroup(&ranks).map(|copy| copy.expect("every rank is a member"))
+    }
+
     /// The communicator of the survivors.
     ///
     /// # Errors
     /// As [`unisono_communicator::Communicator::shrink`].
-    pub(crate) fn shrink(&self) -> Result<Shrunk> {
+    pub(crate) fn shrink(&self) -> Result<Survivors> {
         let gate = &self.gate;
         gate.check_caller(&"shrink")?;
         let shrunk = gate.shrink(self.now())?;

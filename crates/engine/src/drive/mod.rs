@@ -6,7 +6,7 @@
 //! | `issue` | what is done with an admitted call, of the communicator or of one of its scopes |
 //! | `drive_loop`, `wait` | the one loop and its `Task`; how long a call has waited, and what is done about it |
 //! | `crowding`, `time_slice` | how a thread waits beside other work on its core |
-//! | `call` | one collective in progress |
+//! | `call`, `executed` | one collective in progress; the part of it that an executor does |
 //! | `pending`, `queue`, `request` | asynchronous calls and the tasks that move them |
 //! | `progress` | the thread that moves calls that no other thread moves |
 //! | `completion`, `callbacks` | who is notified of an end; the thread that calls functions of users |
@@ -16,6 +16,7 @@ pub(crate) mod callbacks;
 pub(crate) mod completion;
 pub(crate) mod crowding;
 pub(crate) mod drive_loop;
+pub(crate) mod executed;
 pub(crate) mod handle;
 pub(crate) mod issue;
 pub(crate) mod links_lock;

@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Buffers, Result};
+use unisono_communicator::{Buffers, OwnedBuffers, Result};
 
-use crate::drive::call::{ActiveCall, Engine, buffers_bytes};
+use crate::drive::call::{ActiveCall, Engine};
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::{ActiveRequest, RequestState};
 use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
@@ -152,19 +152,44 @@ impl<L: Links + 'static> Shared<L> {
 
     /// One turn of one asynchronous collective; a finished one leaves the queue.
     fn step_queued(&self, queued: &QueuedCollective, engine: &mut Engine<L>) -> Result<Step> {
-        let QueuedCollective { collective, request } = queued;
+        let QueuedCollective { collective, request, executor } = queued;
         let mut state = lock(&request.state);
         if let RequestState::Queued(_) = &*state {
             let RequestState::Queued(mut call) = std::mem::replace(&mut *state, RequestState::Taken) else {
                 return Ok(Step::Moved);
             };
             let enclosing = request.enclosing.as_ref();
-            let mut borrowed = call.borrow();
-            match ActiveCall::plan(*collective, &borrowed, engine) {
+            let planned = match executor {
+                Some(_) => ActiveCall::plan_meeting(engine),
+                None => ActiveCall::plan(*collective, &call.borrow(), engine),
+            };
+            match planned {
                 Ok(planned) => {
                     let (collective, gate) = (*collective, &self.gate);
-                    let active =
-                        ActiveCall::begin(collective, planned, &mut borrowed, engine, gate, enclosing);
+                    let active = match executor {
+                        Some(executor) => {
+                            let ends = call.borrow().buffers.segment_ends().map(Vec::from);
+                            let memory = std::mem::replace(&mut call.buffers, OwnedBuffers::None);
+                            let (met, ends) = ((memory, planned), ends.as_deref());
+                            ActiveCall::begin_meeting(
+                                executor,
+                                met,
+                                &call.borrow(),
+                                ends,
+                                engine,
+                                gate,
+                                enclosing,
+                            )
+                        }
+                        None => ActiveCall::begin(
+                            collective,
+                            planned,
+                            &mut call.borrow(),
+                            engine,
+                            gate,
+                            enclosing,
+                        ),
+                    };
                     *state = RequestState::Active(Box::new(ActiveRequest { active, call }));
                 }
                 Err(error) => {
@@ -183,11 +208,12 @@ impl<L: Links + 'static> Shared<L> {
             return Ok(Step::Moved);
         };
         drop(state);
-        let ActiveRequest { active, mut call } = *finished;
+        let ActiveRequest { mut active, call } = *finished;
         self.gate.board().leave(active.number);
-        let bytes = buffers_bytes(&call.buffers.borrow());
+        let mut buffers = active.executed_buffers().unwrap_or(Some(call.buffers));
+        let bytes = buffers.as_mut().map_or(0, |buffers| buffers.borrow().bytes_max());
         let outcome = active.finish(engine, self.gate.group(), bytes);
-        request.finish(Ok(outcome), Some(call.buffers));
+        request.finish(Ok(outcome), buffers);
         self.queue.pop();
         Ok(Step::Moved)
     }

@@ -41,6 +41,13 @@ pub(crate) struct ActiveRequest {
     pub(crate) call: OwnedCall,
 }
 
+impl ActiveRequest {
+    /// Its memory; `None` while an executor has it.
+    pub(crate) fn into_buffers(mut self) -> Option<OwnedBuffers> {
+        self.active.executed_buffers().unwrap_or(Some(self.call.buffers))
+    }
+}
+
 impl Request {
     /// A request that has not begun.
     pub(crate) fn new(call: OwnedCall, completions: Arc<Completions>) -> Arc<Request> {
@@ -104,7 +111,7 @@ impl Request {
         let state = std::mem::replace(&mut *lock(&self.state), RequestState::Taken);
         let buffers = match state {
             RequestState::Queued(call) => Some(call.buffers),
-            RequestState::Active(request) => Some(request.call.buffers),
+            RequestState::Active(request) => request.into_buffers(),
             RequestState::Taken => None,
         };
         self.finish(Err(error), buffers);

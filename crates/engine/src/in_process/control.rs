@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::{Agreed, Ask, CallHistory, Control, Peers, asked_next, judge_answer};
-use unisono_communicator::{Certainty, Communicator, Error, Group, GroupRank, Result};
+use unisono_backend::{Agreed, Ask, CallHistory, Companion, Control, Peers, asked_next, judge_answer};
+use unisono_communicator::{Certainty, Error, Group, GroupRank, Result};
 
 use super::links::InProcessLinks;
 use super::room::{Origin, Room, RoomKey};
@@ -76,13 +76,13 @@ impl Control for InProcessControl {
         self.world.agree(&self.room, self.peers.group(), ask)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
         let origin = Origin::Shrink { parent: self.room.number, number };
         let made = self.make(survivors, origin, self.peers.group().epoch() + 1);
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         let origin = Origin::Derive { parent: self.room.number, counter };
         Ok(self.make(ranks, origin, self.peers.group().epoch()))
     }
@@ -94,7 +94,7 @@ impl Control for InProcessControl {
 
 impl InProcessControl {
     /// `None` when this rank is not in the list.
-    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Option<Arc<dyn Communicator>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Option<Arc<dyn Companion>> {
         let group = self.peers.group().subgroup(ranks, epoch)?;
         let key = RoomKey { origin, members: ranks.to_vec() };
         Some(communicator(&self.world, &key, group, &self.options, |links| links))

@@ -28,7 +28,7 @@ use std::borrow::Cow;
 
 use unisono_backend::{EARLIER_CALLS, mix_digest};
 use unisono_communicator::{
-    CallAlgorithm, CallInfo, Collective, DType, Descriptor, Operation, ParentCall, Place, ReduceOp,
+    CallAlgorithm, CallInfo, Collective, Counts, DType, Descriptor, Operation, ParentCall, Place, ReduceOp,
     ShortText, UserOp,
 };
 use unisono_schedule::algorithms;
@@ -61,6 +61,8 @@ pub(crate) type HeaderBytes = [u8; HEADER_BYTES];
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CallHeader {
     bytes: HeaderBytes,
+    /// Goes into the plan hash of every link: that of lengths which the plan does not show.
+    sizes_hash: u64,
 }
 
 impl CallHeader {
@@ -78,7 +80,13 @@ impl CallHeader {
         bytes[28..32].copy_from_slice(&algorithm_hash.to_le_bytes());
         // Nothing is cut off: a piece has at most `PIECE_BYTES_MAX` bytes.
         bytes[40..44].copy_from_slice(&(piece_bytes as u32).to_le_bytes());
-        CallHeader { bytes }
+        CallHeader { bytes, sizes_hash: 0 }
+    }
+
+    /// The same header for the call of another number.
+    pub(crate) fn numbered(mut self, number: u64) -> CallHeader {
+        self.bytes[8..16].copy_from_slice(&number.to_le_bytes());
+        self
     }
 
     /// The number of the call.
@@ -98,6 +106,18 @@ impl CallHeader {
         self
     }
 
+    /// The same header for a call that also has `counts`, and segments that end at these bytes, of which its plan knows
+    /// nothing. What differs by rank is not compared.
+    pub(crate) fn with_sizes(mut self, counts: &Counts, segment_ends: Option<&[usize]>) -> CallHeader {
+        let hash = |words: &mut dyn Iterator<Item = u64>| words.fold(HASH_START, hash_word);
+        self.sizes_hash = match (counts, segment_ends) {
+            (Counts::PerRank(list), _) => hash(&mut list.iter().copied()),
+            (Counts::Even, Some(ends)) => hash(&mut ends.iter().map(|&end| end as u64)),
+            (Counts::Even, None) | (Counts::PerPair { .. }, _) => 0,
+        };
+        self
+    }
+
     /// The digest of this call and of those before it, without what differs by link.
     pub(crate) fn digest(&self) -> u64 {
         header_digest(&self.bytes)
@@ -106,6 +126,7 @@ impl CallHeader {
     /// The bytes for one link and direction.
     pub(crate) fn with_plan_hash(&self, plan_hash: u64) -> HeaderBytes {
         let mut bytes = self.bytes;
+        let plan_hash = plan_hash ^ self.sizes_hash;
         bytes[PLAN_HASH_AT..PLAN_HASH_AT + 8].copy_from_slice(&plan_hash.to_le_bytes());
         bytes
     }

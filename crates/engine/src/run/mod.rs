@@ -45,6 +45,8 @@ const PARTS_MAX: usize = 32;
 pub(crate) enum Failure {
     /// A stream could not be opened.
     NotOpened(Error),
+    /// What runs the call in place of its schedule has failed.
+    Executor(Error),
     /// The stream to a peer cannot go on.
     Broken { peer: GroupRank, broken: Broken },
     /// The header of a peer differs from ours.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, RecvTimeoutError};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, on_rank};
-use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, on_rank};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 use unisono_engine::SharedRegistry;
 
 use super::Command;
@@ -46,7 +46,7 @@ impl TcpControl {
         self.world.commands().send(command);
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Communicator>>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Result<Option<Arc<dyn Companion>>> {
         make(&self.world, (self.key, &self.group), ranks, origin, self.registry.inherit())
     }
 }
@@ -67,7 +67,7 @@ fn make(
     ranks: &[GroupRank],
     origin: Origin,
     registry: SharedRegistry,
-) -> Result<Option<Arc<dyn Communicator>>> {
+) -> Result<Option<Arc<dyn Companion>>> {
     let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
     let key = derived_key(parent, origin, &job_ranks);
     let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
@@ -88,7 +88,7 @@ pub(crate) fn make_named(
     world: &World,
     ranks: &[GroupRank],
     (name, uses): (&str, u64),
-) -> Result<Arc<dyn Communicator>> {
+) -> Result<Arc<dyn Companion>> {
     let origin = Origin::Named { name: hash(name.bytes().map(u64::from)), uses };
     let made = make(world, (WORLD_KEY, world.group()), ranks, origin, world.configured()?)?;
     made.ok_or_else(|| Error::invalid("ranks", "this rank is not among them"))
@@ -131,12 +131,12 @@ impl Control for TcpControl {
         await_answer(&answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
         let made = self.make(survivors, Origin::Shrink(number))?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         self.make(ranks, Origin::Derive(counter))
     }
 }

@@ -6,8 +6,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam::channel::{Receiver, TryRecvError, bounded, unbounded};
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, HANDOVER_MAX, Waker};
-use unisono_communicator::{Communicator, Error, Group, GroupRank, JobRank, Result};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, HANDOVER_MAX, Waker};
+use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
 use unisono_engine::{Edge, EngineCommunicator, Interest, Lane, Link, Links, Parts, Wake};
 
 use super::job::{SimulatedJob, Wait};
@@ -27,7 +27,7 @@ pub(in super::super) fn create(
     simulated_job: &Arc<SimulatedJob>,
     key: CommunicatorKey,
     group: Group,
-) -> Arc<dyn Communicator> {
+) -> Arc<dyn Companion> {
     let (rank, ranks) = (group.own_job_rank().get(), group.size());
     let board = Arc::new(Board::new(group.own_rank(), ranks));
     let (outbox, inbox) = unbounded();
@@ -238,7 +238,7 @@ impl SimulatedControl {
         answered.try_recv().map_err(no_answer)?
     }
 
-    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Arc<dyn Communicator>> {
+    fn make(&self, ranks: &[GroupRank], origin: Origin) -> Option<Arc<dyn Companion>> {
         let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| self.group.job_rank(rank)).collect();
         let key = derived_key(self.key, origin, &job_ranks);
         Some(create(&self.simulated_job, key, self.group.subgroup(ranks, key.epoch)?))
@@ -278,12 +278,12 @@ impl Control for SimulatedControl {
         self.await_answer(answered, ask.deadline)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
         let made = self.make(survivors, Origin::Shrink(number));
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
-    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         Ok(self.make(ranks, Origin::Derive(counter)))
     }
 }

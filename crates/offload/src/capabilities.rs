@@ -1,0 +1,226 @@
+//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on when a
+//! group is made.
+
+use std::fmt;
+
+use unisono_communicator::{CallOptions, DType, Descriptor, Determinism, Error, Operation, ReduceOp, Result};
+
+use crate::vendor::NativeOp;
+
+/// A call that not every library, or not every version of it, has. Without it others are put together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Native {
+    /// All-to-all with lengths that differ by rank.
+    AllToAllV,
+    /// Scatter.
+    Scatter,
+    /// Sends and receives between group start and group end, of which the end waits for all.
+    Groups,
+}
+
+impl Native {
+    const ALL: [(Native, &'static str); 3] = [
+        (Native::AllToAllV, "all_to_all_v"),
+        (Native::Scatter, "scatter"),
+        (Native::Groups, "groups of messages"),
+    ];
+}
+
+/// The element types that a library may reduce, in the order of their bits.
+const REDUCIBLE: &[DType] = &[
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I32,
+    DType::U32,
+    DType::I64,
+    DType::U64,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+    DType::F8E4M3,
+    DType::F8E5M2,
+];
+
+/// What becomes of a NaN in a minimum or maximum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NanInMinMax {
+    /// The result is a NaN on every rank, as on our own backends.
+    Propagates,
+    /// It depends on the rank that has it and on the one that asks: ranks can get different results.
+    DiffersByRank,
+}
+
+/// How a library's arithmetic behaves. The conformance suite measures it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// NaN in Min and Max.
+    pub nan_in_min_max: NanInMinMax,
+    /// Whether a reduction gives the same bits on every rank, where no NaN is in it.
+    pub equal_bits: bool,
+}
+
+/// What a library can do. The same value on all ranks of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    natives: u64,
+    /// For each operator, the element types.
+    reductions: [u64; NativeOp::ALL.len()],
+    /// How it adds and compares.
+    pub arithmetic: Arithmetic,
+    /// Whether a call that hangs in the library can be ended.
+    pub abort: bool,
+}
+
+/// The words of [`Capabilities::words`].
+pub(crate) const CAPABILITY_WORDS: usize = 1 + NativeOp::ALL.len();
+
+impl Capabilities {
+    /// Of a library that cannot reduce anything.
+    pub fn new(arithmetic: Arithmetic) -> Capabilities {
+        Capabilities { natives: 0, reductions: [0; NativeOp::ALL.len()], arithmetic, abort: false }
+    }
+
+    /// With another call.
+    #[must_use]
+    pub fn with(mut self, native: Native) -> Capabilities {
+        self.natives |= 1 << native as u32;
+        self
+    }
+
+    /// With these reductions. Types that no library reduces are left out.
+    #[must_use]
+    pub fn reducing(mut self, op: NativeOp, dtypes: &[DType]) -> Capabilities {
+        let bits = dtypes.iter().filter_map(|dtype| bit_of(*dtype)).fold(0, |bits, bit| bits | bit);
+        self.reductions[op as usize] |= bits;
+        self
+    }
+
+    /// Whether it has the call.
+    pub fn has(&self, native: Native) -> bool {
+        self.natives & 1 << native as u32 != 0
+    }
+
+    /// Whether it reduces elements of `dtype` by `op`.
+    pub fn reduces(&self, op: NativeOp, dtype: DType) -> bool {
+        bit_of(dtype).is_some_and(|bit| self.reductions[op as usize] & bit != 0)
+    }
+
+    /// As bits of which every rank must have those that are used.
+    pub(crate) fn words(&self) -> [u64; CAPABILITY_WORDS] {
+        let mut words = [self.natives; CAPABILITY_WORDS];
+        words[1..].copy_from_slice(&self.reductions);
+        words
+    }
+
+    /// With the bits that all ranks have.
+    pub(crate) fn agreed(self, words: [u64; CAPABILITY_WORDS]) -> Capabilities {
+        let mut agreed = Capabilities { natives: words[0], ..self };
+        agreed.reductions.copy_from_slice(&words[1..]);
+        agreed
+    }
+
+    /// How it reduces elements of `dtype` by `op`: by an operator of its own, and what is done besides.
+    pub(crate) fn reduction(&self, op: ReduceOp, dtype: DType) -> Option<Reduction> {
+        let native = |op: NativeOp| self.reduces(op, dtype).then_some(op);
+        let only = |op| native(op).map(|op| Reduction { op, around: Around::Nothing });
+        match op {
+            ReduceOp::Sum => only(NativeOp::Sum),
+            ReduceOp::Prod => only(NativeOp::Prod),
+            ReduceOp::Min => only(NativeOp::Min),
+            ReduceOp::Max => only(NativeOp::Max),
+            ReduceOp::Avg => {
+                let sum = || native(NativeOp::Sum).map(|op| Reduction { op, around: Around::DivideByRanks });
+                only(NativeOp::Avg).or_else(sum)
+            }
+            ReduceOp::PreMulSum(factor) => {
+                native(NativeOp::Sum).map(|op| Reduction { op, around: Around::MultiplyFirst(factor) })
+            }
+            ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor | ReduceOp::User(_) => None,
+        }
+    }
+
+    /// Refuses what neither the library nor a composition of its calls can do.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do instead.
+    pub(crate) fn check(
+        &self,
+        backend: &'static str,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+    ) -> Result<()> {
+        let tcp = || Some("UNISONO_BACKEND=tcp".to_owned());
+        let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: tcp() });
+        if descriptor.operation.collective().is_none() {
+            // Messages go over the communicator beneath.
+            return Ok(());
+        }
+        if options.algorithm.is_some() {
+            return unsupported("algorithms by name: the library chooses its own".to_owned());
+        }
+        if options.determinism == Determinism::Fixed && descriptor.op.is_some() {
+            return unsupported("a fixed order of reduction".to_owned());
+        }
+        match (descriptor.operation, descriptor.op) {
+            (Operation::Collective(collective), Some(op))
+                if collective.reduces() && self.reduction(op, descriptor.dtype).is_none() =>
+            {
+                unsupported(format!("{op} of {} in {collective}", descriptor.dtype))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An operator of the library's, and what is done around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Reduction {
+    pub(crate) op: NativeOp,
+    pub(crate) around: Around,
+}
+
+/// What is done before or after a reduction.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Around {
+    /// Nothing.
+    Nothing,
+    /// This rank's input is multiplied first.
+    MultiplyFirst(f64),
+    /// The result is divided by the number of ranks.
+    DivideByRanks,
+}
+
+fn bit_of(dtype: DType) -> Option<u64> {
+    REDUCIBLE.iter().position(|known| *known == dtype).map(|position| 1 << position)
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for op in NativeOp::ALL {
+            let names: Vec<_> = REDUCIBLE
+                .iter()
+                .filter(|dtype| self.reduces(op, **dtype))
+                .map(|dtype| dtype.name())
+                .collect();
+            if !names.is_empty() {
+                writeln!(f, "{op}: {}", names.join(" "))?;
+            }
+        }
+        let natives: Vec<_> =
+            Native::ALL.iter().filter(|(native, _)| self.has(*native)).map(|(_, name)| *name).collect();
+        let composed = if natives.is_empty() { "none".to_owned() } else { natives.join(", ") };
+        writeln!(f, "newer calls of the library: {composed}")?;
+        let nan = match self.arithmetic.nan_in_min_max {
+            NanInMinMax::Propagates => "propagates",
+            NanInMinMax::DiffersByRank => "may give another result on each rank",
+        };
+        writeln!(f, "NaN in min and max: {nan}")?;
+        let bits = if self.arithmetic.equal_bits { "yes" } else { "no" };
+        writeln!(f, "equal bits on all ranks: {bits}")?;
+        let deadline = if self.abort { "yes" } else { "no, unless the call sets one" };
+        write!(f, "deadline of blocking calls: {deadline}")
+    }
+}

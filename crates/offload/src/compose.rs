@@ -1,0 +1,281 @@
+//! From a call to its program: the library's own call where it has one, else others put together.
+//!
+//! | call | steps, without a call of the library's own |
+//! | --- | --- |
+//! | Avg | Sum, then each rank divides |
+//! | PreMulSum | each rank multiplies, then Sum |
+//! | barrier | an all-reduce of one byte |
+//! | all_gather_v | a broadcast of every share |
+//! | reduce_scatter_v | a reduce of every share to its rank |
+//! | gather, gather_v, scatter, scatter_v, all_to_all_v | `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the other |
+//!
+//! What moves, moves as bytes. Data and pure functions: nothing here knows a library or an address.
+
+use unisono_communicator::{Collective, Counts, DType, Descriptor, Group, Place};
+
+use crate::capabilities::{Around, Capabilities, Native, Reduction};
+use crate::program::{Program, Region, Scale, Span, Step};
+use crate::vendor::{Elements, NativeOp};
+
+/// The program of a collective that [`Capabilities::check`] has let through.
+pub(crate) fn compose(
+    collective: Collective,
+    descriptor: &Descriptor,
+    counts: &Counts,
+    group: &Group,
+    capabilities: &Capabilities,
+) -> Program {
+    let mut composer = Composer::new(descriptor, counts, group, capabilities);
+    match collective {
+        Collective::AllReduce | Collective::Reduce | Collective::ReduceScatter => {
+            composer.reducing(collective)
+        }
+        Collective::Broadcast => composer.broadcast(),
+        Collective::AllGather => composer.all_gather(),
+        Collective::AllToAll => composer.all_to_all(),
+        Collective::Gather => composer.gather(),
+        Collective::Scatter => composer.scatter(),
+        Collective::Barrier => composer.barrier(),
+    }
+    composer.program
+}
+
+struct Composer<'a> {
+    descriptor: &'a Descriptor,
+    counts: &'a Counts,
+    capabilities: &'a Capabilities,
+    ranks: usize,
+    rank: usize,
+    root: u32,
+    in_place: bool,
+    program: Program,
+}
+
+/// The shares of all ranks, in bytes.
+struct Shares {
+    lengths: Vec<usize>,
+    starts: Vec<usize>,
+    all: usize,
+}
+
+impl Shares {
+    fn new(lengths: Vec<usize>) -> Shares {
+        let mut all = 0;
+        let mut starts = Vec::with_capacity(lengths.len());
+        for length in &lengths {
+            starts.push(all);
+            all += length;
+        }
+        Shares { lengths, starts, all }
+    }
+
+    fn share(&self, of: Span, rank: usize) -> Span {
+        of.part(self.starts[rank], self.lengths[rank])
+    }
+}
+
+impl<'a> Composer<'a> {
+    fn new(
+        descriptor: &'a Descriptor,
+        counts: &'a Counts,
+        group: &Group,
+        capabilities: &'a Capabilities,
+    ) -> Composer<'a> {
+        Composer {
+            descriptor,
+            counts,
+            capabilities,
+            ranks: group.size() as usize,
+            rank: group.rank() as usize,
+            root: descriptor.root.unwrap_or(0),
+            in_place: descriptor.place == Place::InPlace,
+            program: Program::default(),
+        }
+    }
+
+    fn bytes(&self, elements: u64) -> usize {
+        elements as usize * self.descriptor.dtype.bytes()
+    }
+
+    fn at_root(&self) -> bool {
+        self.root as usize == self.rank
+    }
+
+    /// The share of each rank.
+    fn shares(&self) -> Shares {
+        Shares::new(match self.counts {
+            Counts::PerRank(list) => list.iter().map(|&count| self.bytes(count)).collect(),
+            Counts::Even | Counts::PerPair { .. } => vec![self.bytes(self.descriptor.count); self.ranks],
+        })
+    }
+
+    fn is_even(&self) -> bool {
+        matches!(self.counts, Counts::Even)
+    }
+
+    /// What this rank sends to each, and what it receives from each.
+    fn pairs(&self) -> [Vec<usize>; 2] {
+        let bytes = |list: &Vec<u64>| list.iter().map(|&count| self.bytes(count)).collect();
+        match self.counts {
+            Counts::PerPair { send, receive } => [bytes(send), bytes(receive)],
+            Counts::Even | Counts::PerRank(_) => {
+                let even = vec![self.bytes(self.descriptor.count); self.ranks];
+                [even.clone(), even]
+            }
+        }
+    }
+
+    fn reduction(&self) -> Reduction {
+        let found = self.descriptor.op.and_then(|op| self.capabilities.reduction(op, self.descriptor.dtype));
+        // `Capabilities::check` has refused the call otherwise.
+        found.unwrap_or(Reduction { op: NativeOp::Sum, around: Around::Nothing })
+    }
+
+    fn reducing(&mut self, collective: Collective) {
+        let Reduction { op, around } = self.reduction();
+        let (dtype, is_scattered) = (self.descriptor.dtype, collective == Collective::ReduceScatter);
+        let shares = self.shares();
+        let all = if is_scattered { shares.all } else { self.bytes(self.descriptor.count) };
+        let mut input = Span::whole(Region::Input, all);
+        if let Around::MultiplyFirst(factor) = around {
+            // An input that the result does not replace stays as it is.
+            let is_replaced = self.in_place && (collective != Collective::Reduce || self.at_root());
+            let scaled = if is_replaced { input } else { self.program.scratch(all) };
+            self.program.copy(input, scaled);
+            self.program.push(Step::Scale { buffer: scaled, dtype, by: Scale::Multiply(factor) });
+            input = scaled;
+        }
+        let output = match (is_scattered, self.in_place) {
+            (false, _) => Span::whole(Region::Output, all),
+            (true, false) => Span::whole(Region::Output, shares.lengths[self.rank]),
+            (true, true) => shares.share(Span::whole(Region::Output, all), self.rank),
+        };
+        let elements = |bytes: usize| Elements { count: bytes / dtype.bytes(), dtype, op };
+        match collective {
+            Collective::Reduce => {
+                let to = self.at_root().then_some(output);
+                self.program.push(Step::Reduce { from: input, to, elements: elements(all), root: self.root });
+            }
+            Collective::ReduceScatter if self.is_even() => {
+                let elements = elements(shares.lengths[self.rank]);
+                self.program.push(Step::ReduceScatter { from: input, to: output, elements });
+            }
+            Collective::ReduceScatter => {
+                for (rank, &length) in shares.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+                    let (from, to) = (shares.share(input, rank), (rank == self.rank).then_some(output));
+                    self.program.push(Step::Reduce {
+                        from,
+                        to,
+                        elements: elements(length),
+                        root: rank as u32,
+                    });
+                }
+            }
+            _ => self.program.push(Step::AllReduce { from: input, to: output, elements: elements(all) }),
+        }
+        let has_result = collective != Collective::Reduce || self.at_root();
+        if around == Around::DivideByRanks && has_result {
+            self.program.push(Step::Scale { buffer: output, dtype, by: Scale::Divide(self.ranks as u32) });
+        }
+    }
+
+    fn broadcast(&mut self) {
+        let buffer = Span::whole(Region::Output, self.bytes(self.descriptor.count));
+        self.program.push(Step::Broadcast { buffer, root: self.root });
+    }
+
+    fn all_gather(&mut self) {
+        let shares = self.shares();
+        let to = Span::whole(Region::Output, shares.all);
+        let own = shares.share(to, self.rank);
+        let from = if self.in_place { own } else { Span::whole(Region::Input, own.bytes) };
+        if self.is_even() {
+            return self.program.push(Step::AllGather { from, to });
+        }
+        self.program.copy(from, own);
+        for rank in (0..self.ranks).filter(|&rank| shares.lengths[rank] > 0) {
+            self.program.push(Step::Broadcast { buffer: shares.share(to, rank), root: rank as u32 });
+        }
+    }
+
+    fn all_to_all(&mut self) {
+        let [send, receive] = self.pairs().map(Shares::new);
+        let (from, to) = (Span::whole(Region::Input, send.all), Span::whole(Region::Output, receive.all));
+        if self.is_even() {
+            let part = send.lengths[self.rank];
+            return self.program.push(Step::AllToAll { from, to, part });
+        }
+        self.exchange(from, send, to, receive);
+    }
+
+    fn gather(&mut self) {
+        let shares = self.shares();
+        let own = shares.lengths[self.rank];
+        let to = if self.at_root() { shares.all } else { 0 };
+        let to = Span::whole(Region::Output, to);
+        let mut from = Span::whole(Region::Input, own);
+        if self.in_place && self.at_root() {
+            // What is sent and what is received must be apart.
+            let apart = self.program.scratch(own);
+            self.program.copy(shares.share(to, self.rank), apart);
+            from = apart;
+        }
+        let mut send = vec![0; self.ranks];
+        send[self.root as usize] = own;
+        let receive = if self.at_root() { shares.lengths } else { vec![0; self.ranks] };
+        self.exchange(from, Shares::new(send), to, Shares::new(receive));
+    }
+
+    fn scatter(&mut self) {
+        let shares = self.shares();
+        let own = shares.lengths[self.rank];
+        let from = self.at_root().then_some(Span::whole(Region::Input, shares.all));
+        // In place the root has its share where it is.
+        let keeps = self.in_place && self.at_root();
+        let to = if keeps { self.program.scratch(own) } else { Span::whole(Region::Output, own) };
+        if self.is_even() && self.capabilities.has(Native::Scatter) {
+            return self.program.push(Step::Scatter { from, to, root: self.root });
+        }
+        let mut receive = vec![0; self.ranks];
+        receive[self.root as usize] = own;
+        let send = if self.at_root() { shares.lengths } else { vec![0; self.ranks] };
+        let from = from.unwrap_or(Span::whole(Region::Input, 0));
+        self.exchange(from, Shares::new(send), to, Shares::new(receive));
+    }
+
+    fn barrier(&mut self) {
+        let token = self.program.scratch(1);
+        let elements = Elements { count: 1, dtype: DType::U8, op: NativeOp::Max };
+        self.program.push(Step::AllReduce { from: token, to: token, elements });
+    }
+
+    /// Sends a part to every rank and receives one from every rank; `from` and `to` are apart.
+    fn exchange(&mut self, from: Span, send: Shares, to: Span, receive: Shares) {
+        if self.capabilities.has(Native::AllToAllV) {
+            let (send, receive) = (send.lengths, receive.lengths);
+            return self.program.push(Step::AllToAllV { from, send, to, receive });
+        }
+        self.program.copy(send.share(from, self.rank), receive.share(to, self.rank));
+        let sends = |peer: usize| (send.lengths[peer] > 0).then(|| (send.share(from, peer), peer as u32));
+        let receives =
+            |peer: usize| (receive.lengths[peer] > 0).then(|| (receive.share(to, peer), peer as u32));
+        let others = (0..self.ranks).filter(|&peer| peer != self.rank);
+        let program = &mut self.program;
+        if self.capabilities.has(Native::Groups) {
+            program.push(Step::GroupStart);
+            for peer in others {
+                sends(peer).into_iter().for_each(|(from, peer)| program.push(Step::Send { from, peer }));
+                receives(peer).into_iter().for_each(|(to, peer)| program.push(Step::Recv { to, peer }));
+            }
+            return program.push(Step::GroupEnd);
+        }
+        // Every rank goes through the pairs that it is in in one order, that of the pairs (lower, higher): the first
+        // pair of all that is not done has two ranks that are at it, so it goes on.
+        for peer in others {
+            let sent = sends(peer).map(|(from, peer)| Step::Send { from, peer });
+            let received = receives(peer).map(|(to, peer)| Step::Recv { to, peer });
+            let ordered = if self.rank < peer { [sent, received] } else { [received, sent] };
+            ordered.into_iter().flatten().for_each(|step| program.push(step));
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Collectives of vendors' libraries behind the communicator's trait: what all vendors share.
+//!
+//! A vendor is a table of about a dozen calls ([`Vendor`]) and a statement of what they can do ([`Capabilities`]).
+//! [`Offloaded`] makes a communicator of it, on top of another one of the same ranks, its companion. Nothing here knows
+//! a particular library.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `vendor` | [`Vendor`]: what a library is |
+//! | `capabilities` | [`Capabilities`]: what it can do, and how its arithmetic behaves |
+//! | `compose`, `program` | from a call to the library's calls, copies and scalings: pure functions |
+//! | `run`, `scale` | a program on the memory of its call |
+//! | `open` | how the ranks of a group agree on a library and get a communicator of it |
+//! | `offloaded`, `scope` | the communicator, and its scopes |
+//! | `thread`, `signal` | the thread that runs calls with deadlines, and what others wait at for it |
+//! | `turn` | [`LibraryTurn`]: libraries that serve one thread at a time |
+//! | `watch` | calls that make no progress in the library |
+
+#![deny(unsafe_code)]
+
+mod capabilities;
+mod compose;
+mod offloaded;
+mod open;
+mod program;
+mod run;
+mod scale;
+mod scope;
+mod signal;
+mod thread;
+mod turn;
+mod vendor;
+mod watch;
+
+pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
+pub use offloaded::{OffloadOptions, Offloaded};
+pub use turn::LibraryTurn;
+pub use vendor::{Elements, NativeOp, Vendor};

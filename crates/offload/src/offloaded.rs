@@ -1,0 +1,252 @@
+//! The communicator: collectives by the library, everything else by the communicator beneath.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_backend::{Companion, Executor, ScopeTurn, Survivors};
+use unisono_communicator::{
+    Call, CallOptions, Communicator, CostModel, Descriptor, Error, Finished, Group, MemoryKind, Operation,
+    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Work, check_request,
+};
+
+use crate::capabilities::Capabilities;
+use crate::open::open;
+use crate::scope::OffloadedScope;
+use crate::thread::{VendorThread, stuck};
+use crate::vendor::Vendor;
+
+/// How a vendor's communicator is made.
+#[derive(Clone, Copy, Debug)]
+pub struct OffloadOptions {
+    /// How long making it may take.
+    pub init_timeout: Duration,
+    /// Whether blocking calls without a deadline of their own have that of the communicator. Else they run on their
+    /// caller's thread, faster, and one that hangs in the library cannot be ended. The same on every rank.
+    pub deadlines: bool,
+}
+
+/// A communicator whose collectives a vendor's library does. Beneath it is another one of the same ranks, its companion,
+/// which gives calls their order and numbers, compares them, hears of failures, and does sends and receives.
+///
+/// A blocking call runs on its caller's thread. One with a deadline (its own, that of its scope, or
+/// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank that is
+/// dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on memory that
+/// is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do not go
+/// together: all ranks make a call in the same way.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::time::Duration;
+/// use unisono_offload::{OffloadOptions, Offloaded};
+/// use unisono_communicator::{Collectives, Communicator, ReduceOp};
+/// use unisono_tests::double::{LibraryDouble, LibraryRoom};
+/// use unisono_tests::companions;
+///
+/// // Two ranks as threads, and a test double in place of a library.
+/// let room = LibraryRoom::new();
+/// companions(2, |companion| {
+///     let options = OffloadOptions { init_timeout: Duration::from_secs(60), deadlines: false };
+///     let world = Offloaded::open(companion, Ok(Arc::new(LibraryDouble::new(&room))), &options).unwrap();
+///     let mut sum = [world.group().rank() + 1];
+///     world.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+///     assert_eq!(sum, [3]);
+/// });
+/// ```
+pub struct Offloaded<V: Vendor> {
+    pub(crate) shared: Arc<OffloadedShared<V>>,
+}
+
+/// What a communicator and its scopes share.
+pub(crate) struct OffloadedShared<V: Vendor> {
+    pub(crate) companion: Arc<dyn Companion>,
+    thread: Arc<VendorThread<V>>,
+    executor: Arc<dyn Executor>,
+    options: OffloadOptions,
+}
+
+impl<V: Vendor> Offloaded<V> {
+    /// The library's communicator of the ranks of `companion`, with the library of this rank, or why there is none.
+    /// Collective.
+    ///
+    /// # Errors
+    /// The same on every rank: that of `library` on the first rank that has none, as the cause of an
+    /// [`Error::Revoked`]; [`Error::Unsupported`] when ranks have several versions, or a call hangs in the library of
+    /// one; [`Error::Vendor`] of the library; [`Error::Timeout`] and errors of the companion.
+    pub fn open(
+        companion: Arc<dyn Companion>,
+        library: Result<Arc<V>>,
+        options: &OffloadOptions,
+    ) -> Result<Arc<Offloaded<V>>> {
+        let thread = open(companion.clone(), library, options.init_timeout)?;
+        let (executor, options) = (thread.clone(), *options);
+        let shared = OffloadedShared { companion, thread, executor, options };
+        Ok(Arc::new(Offloaded { shared: Arc::new(shared) }))
+    }
+
+    /// What the library can do on every rank.
+    pub fn capabilities(&self) -> &Capabilities {
+        &self.shared.thread.shared.capabilities
+    }
+}
+
+impl<V: Vendor> OffloadedShared<V> {
+    /// A communicator of the library's on top of another companion.
+    fn on(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
+        let options = OffloadOptions { init_timeout: companion.gate().timeout(), ..self.options };
+        Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &options)?)
+    }
+
+    pub(crate) fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.companion.companion_of(ranks)?.map(|companion| self.on(companion)).transpose()
+    }
+
+    pub(crate) fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.on(self.companion.duplicate_companion()?)
+    }
+
+    pub(crate) fn shrink(&self) -> Result<Shrunk> {
+        let Survivors { companion, new_ranks, last_common_call } = self.companion.survivors()?;
+        Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
+    }
+
+    fn refuse_device(&self, memory: MemoryKind) -> Result<()> {
+        match memory {
+            MemoryKind::Host => Ok(()),
+            MemoryKind::Device => Err(Error::no_device(V::BACKEND)),
+        }
+    }
+
+    /// Refuses what the library cannot do, before the call has a number.
+    fn check(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.refuse_device(memory)?;
+        self.thread.shared.capabilities.check(V::BACKEND, descriptor, options)
+    }
+
+    /// Runs a call to its end, within `scope` if there is one; `has_deadline` says whether the scope has one.
+    pub(crate) fn execute(
+        &self,
+        mut call: Call<'_>,
+        scope: Option<&ScopeTurn>,
+        has_deadline: bool,
+    ) -> Result<Outcome> {
+        self.companion.gate().admit(&call.descriptor)?;
+        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
+        self.check(&call.descriptor, &options, call.memory())?;
+        let is_message = call.descriptor.operation.collective().is_none();
+        if is_message || has_deadline || self.options.deadlines || call.options.timeout.is_some() {
+            return self.companion.execute_by(&self.executor, &mut call, scope);
+        }
+        self.run_inline(call, scope)
+    }
+
+    /// On this thread.
+    fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>) -> Result<Outcome> {
+        let (thread, gate) = (&self.thread.shared, self.companion.gate());
+        let entered = self.companion.enter(V::BACKEND_INLINE, &call, scope)?;
+        let is_revoked = || gate.board().is_revoked();
+        let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
+            Some(None) => {
+                gate.check_revoked()?;
+                return Err(self.companion.settle(stuck::<V>()));
+            }
+            Some(pass) => pass,
+            None => None,
+        };
+        let result = thread.inline.during(entered.number, thread.vendor.turn(), || {
+            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
+        });
+        drop(pass);
+        result.map_err(|error| self.companion.settle(error))?;
+        gate.board().leave(entered.number);
+        Ok(Outcome::done(call.buffers.bytes_max(), V::BACKEND))
+    }
+
+    /// Starts a call, within `scope` if there is one.
+    pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
+        let options = scope.map_or(call.options, |scope| scope.options(&call.options));
+        let admitted = self.companion.gate().admit(&call.descriptor);
+        match admitted.and_then(|()| self.check(&call.descriptor, &options, call.memory())) {
+            Ok(()) => self.companion.submit_by(&self.executor, call, scope),
+            Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
+        }
+    }
+
+    pub(crate) fn supports(
+        &self,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<()> {
+        match descriptor.operation {
+            Operation::Send | Operation::Recv => self.companion.supports(descriptor, options, memory),
+            Operation::Collective(_) => {
+                self.companion.gate().check_caller(descriptor)?;
+                check_request(descriptor, options, self.companion.group())?;
+                self.check(descriptor, options, memory)
+            }
+        }
+    }
+}
+
+impl<V: Vendor> Communicator for Offloaded<V> {
+    fn group(&self) -> &Group {
+        self.shared.companion.group()
+    }
+
+    fn execute(&self, call: Call<'_>) -> Result<Outcome> {
+        self.shared.execute(call, None, false)
+    }
+
+    fn submit(&self, call: OwnedCall) -> Work {
+        self.shared.submit(call, None)
+    }
+
+    fn backend(&self) -> &'static str {
+        V::BACKEND
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.shared.companion.cost_model()
+    }
+
+    fn companion(&self) -> Option<Arc<dyn Communicator>> {
+        Some(self.shared.companion.clone())
+    }
+
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        self.shared.supports(descriptor, options, memory)
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.shared.subgroup(ranks)
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.shared.duplicate()
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        self.shared.shrink()
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.shared.companion.agree(flag)
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        let turn = self.shared.companion.open_scope(parent, options)?;
+        Ok(Box::new(OffloadedScope::new(self.shared.clone(), turn, options.timeout.is_some())))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.shared.companion.revoke(cause)
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.shared.companion.abort()
+    }
+
+    fn close(&self) -> Result<()> {
+        self.shared.companion.close()
+    }
+}

@@ -1,0 +1,118 @@
+//! How the ranks of a group get a communicator of the library's: they learn whether all of them have it, in one version,
+//! and what all of them can do; one makes the id.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use unisono_backend::Companion;
+use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result};
+
+use crate::capabilities::{CAPABILITY_WORDS, Capabilities};
+use crate::thread::{VendorThread, stuck};
+use crate::vendor::Vendor;
+
+/// Bytes of a version's text that ranks compare.
+const VERSION_BYTES: usize = 96;
+
+/// The library's communicator of the group of `companion`, within `timeout`. Collective.
+///
+/// # Errors
+/// The same on every rank: what `library` is on the first rank that has none; [`Error::Unsupported`] for versions that
+/// differ, and after a call that hangs in the library of a rank; errors of the library and of the communicator beneath;
+/// [`Error::Timeout`].
+pub(crate) fn open<V: Vendor>(
+    companion: Arc<dyn Companion>,
+    library: Result<Arc<V>>,
+    timeout: Duration,
+) -> Result<Arc<VendorThread<V>>> {
+    let until = Instant::now() + timeout;
+    let inner = companion.duplicate_companion()?;
+    let vendor = library.map_err(|error| refuse(&*companion, &*inner, error))?;
+    let opened = meet(&companion, &inner, vendor, until);
+    opened.map_err(|error| cause(&*companion, &*inner, error))
+}
+
+/// Tells every rank why this one cannot take part. Alone, it is the error itself.
+fn refuse(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Error {
+    if companion.group().size() == 1 {
+        return error;
+    }
+    let seen = inner.gate().revoke(error.clone());
+    companion.gate().revoke(error);
+    seen
+}
+
+/// The first cause, where this rank has noticed only that others gave up.
+fn cause(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Error {
+    if error.is_before_start() {
+        return error;
+    }
+    let known = [inner, companion].into_iter().find_map(|one| one.gate().check_revoked().err());
+    match known {
+        Some(known) => known,
+        None => companion.gate().fail(error),
+    }
+}
+
+fn meet<V: Vendor>(
+    companion: &Arc<dyn Companion>,
+    inner: &Arc<dyn Companion>,
+    vendor: Arc<V>,
+    until: Instant,
+) -> Result<Arc<VendorThread<V>>> {
+    let left = CallOptions::new().timeout(until.saturating_duration_since(Instant::now()));
+    let asked = inner.with(left);
+    compare_versions::<V>(&asked, &vendor.version())?;
+    let is_free = vendor.turn().is_none_or(|turn| !turn.is_stuck());
+    let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
+    let mut id = vec![0u8; V::ID_BYTES];
+    // The rank that makes it fails alone: the others are told by the communicator beneath.
+    let made = if companion.group().rank() == 0 { make_id(&*vendor, &mut id) } else { Ok(()) };
+    made.map_err(|error| inner.gate().fail(error))?;
+    asked.broadcast(&mut id, 0)?;
+    VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)
+}
+
+fn make_id<V: Vendor>(vendor: &V, id: &mut [u8]) -> Result<()> {
+    let pass = vendor.turn().map(|turn| turn.take(None, || false));
+    let made = vendor.unique_id()?;
+    drop(pass);
+    if made.len() != id.len() {
+        let text = format!("{} bytes, not {}", made.len(), id.len());
+        return Err(Error::System { what: format!("the id of {}", vendor.version()), text });
+    }
+    id.copy_from_slice(&made);
+    Ok(())
+}
+
+/// Refuses versions that differ, on every rank alike.
+fn compare_versions<V: Vendor>(inner: &(impl Communicator + ?Sized), own: &str) -> Result<()> {
+    let mut text = [0u8; VERSION_BYTES];
+    text.iter_mut().zip(own.bytes()).for_each(|(place, byte)| *place = byte);
+    let mut all = vec![0u8; VERSION_BYTES * inner.group().size() as usize];
+    inner.all_gather(&text, &mut all)?;
+    let shown = |text: &[u8]| String::from_utf8_lossy(text).trim_end_matches('\0').to_owned();
+    let (first, rest) = all.split_at(VERSION_BYTES);
+    let other = rest.chunks(VERSION_BYTES).position(|other| other != first);
+    let Some(other) = other else { return Ok(()) };
+    let ranks = [0, other + 1].map(|rank| inner.group().job_ranks()[rank]);
+    let theirs = shown(&rest[other * VERSION_BYTES..][..VERSION_BYTES]);
+    let what = format!("{} on rank {} and {theirs} on rank {}", shown(first), ranks[0], ranks[1]);
+    let instead = Some("the same version on every rank".to_owned());
+    Err(Error::Unsupported { what, backend: V::BACKEND, instead })
+}
+
+/// What all ranks can do; `None` when the library of one is blocked.
+fn agree(
+    inner: &(impl Communicator + ?Sized),
+    own: Capabilities,
+    is_free: bool,
+) -> Result<Option<Capabilities>> {
+    let mut words = [0u64; CAPABILITY_WORDS + 1];
+    words[..CAPABILITY_WORDS].copy_from_slice(&own.words());
+    words[CAPABILITY_WORDS] = u64::from(is_free);
+    inner.all_reduce(&mut words, ReduceOp::BitAnd)?;
+    let mut agreed = [0; CAPABILITY_WORDS];
+    agreed.copy_from_slice(&words[..CAPABILITY_WORDS]);
+    Ok((words[CAPABILITY_WORDS] == 1).then(|| own.agreed(agreed)))
+}

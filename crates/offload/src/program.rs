@@ -1,0 +1,139 @@
+//! What a call is to a vendor's library: a short list of its calls, copies and scalings over spans of the call's memory.
+
+use unisono_communicator::DType;
+
+use crate::vendor::Elements;
+
+/// The memory that a span lies in. In a call in place, input and output are the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    Input,
+    Output,
+    Scratch,
+}
+
+/// Some bytes of a call's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    pub(crate) region: Region,
+    pub(crate) offset: usize,
+    pub(crate) bytes: usize,
+}
+
+impl Span {
+    /// The first bytes of a region.
+    pub(crate) fn whole(region: Region, bytes: usize) -> Span {
+        Span { region, offset: 0, bytes }
+    }
+
+    /// A part of it.
+    pub(crate) fn part(self, offset: usize, bytes: usize) -> Span {
+        Span { offset: self.offset + offset, bytes, ..self }
+    }
+}
+
+/// What is done to the elements of a span.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Scale {
+    Multiply(f64),
+    Divide(u32),
+}
+
+/// One step. What the library does has the same kind on every rank; copies and scalings are each rank's own.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    AllReduce {
+        from: Span,
+        to: Span,
+        elements: Elements,
+    },
+    /// `to` is there on the root.
+    Reduce {
+        from: Span,
+        to: Option<Span>,
+        elements: Elements,
+        root: u32,
+    },
+    ReduceScatter {
+        from: Span,
+        to: Span,
+        elements: Elements,
+    },
+    Broadcast {
+        buffer: Span,
+        root: u32,
+    },
+    AllGather {
+        from: Span,
+        to: Span,
+    },
+    /// `part` bytes go to each rank.
+    AllToAll {
+        from: Span,
+        to: Span,
+        part: usize,
+    },
+    /// Lengths in bytes.
+    AllToAllV {
+        from: Span,
+        send: Vec<usize>,
+        to: Span,
+        receive: Vec<usize>,
+    },
+    /// `from` is there on the root.
+    Scatter {
+        from: Option<Span>,
+        to: Span,
+        root: u32,
+    },
+    GroupStart,
+    GroupEnd,
+    Send {
+        from: Span,
+        peer: u32,
+    },
+    Recv {
+        to: Span,
+        peer: u32,
+    },
+    Copy {
+        from: Span,
+        to: Span,
+    },
+    Scale {
+        buffer: Span,
+        dtype: DType,
+        by: Scale,
+    },
+}
+
+/// The steps of a call on one rank.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Program {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) scratch_bytes: usize,
+}
+
+impl Program {
+    /// More scratch memory.
+    pub(crate) fn scratch(&mut self, bytes: usize) -> Span {
+        let span = Span { region: Region::Scratch, offset: self.scratch_bytes, bytes };
+        // Every part starts where any element may.
+        self.scratch_bytes += bytes.next_multiple_of(SCRATCH_ALIGN);
+        span
+    }
+
+    pub(crate) fn push(&mut self, step: Step) {
+        self.steps.push(step);
+    }
+
+    /// Copies, unless the two are the same bytes.
+    pub(crate) fn copy(&mut self, from: Span, to: Span) {
+        if from != to && from.bytes > 0 {
+            self.push(Step::Copy { from, to });
+        }
+    }
+}
+
+/// The alignment of scratch memory.
+pub(crate) const SCRATCH_ALIGN: usize = 64;

@@ -1,0 +1,322 @@
+//! The thread of one communicator of a vendor's: it makes the communicator, runs the calls whose ranks have met, looks
+//! after a call that another thread is in, and frees the communicator. If the library never returns, the thread stays
+//! in it with the memory of its call, and the process goes on without them.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Companion, Executor, Job};
+use unisono_communicator::{
+    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, Operation, ReduceOp, Result,
+    Severity, log,
+};
+
+use crate::capabilities::Capabilities;
+use crate::compose::compose;
+use crate::run::run;
+use crate::signal::Slot;
+use crate::turn::LibraryPass;
+use crate::vendor::Vendor;
+use crate::watch::{InlineWatch, Visit};
+
+/// How long a rank waits for its turn in the library before it asks the others how they fare.
+const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
+const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
+
+/// What ranks tell each other before a call: the largest counts.
+const HAS_TURN: u8 = 0;
+const WAITS_FOR_TURN: u8 = 1;
+const IS_STUCK: u8 = 2;
+
+/// What the thread and its users share.
+pub(crate) struct VendorShared<V: Vendor> {
+    pub(crate) vendor: Arc<V>,
+    /// The communicator beneath.
+    pub(crate) companion: Arc<dyn Companion>,
+    /// A second one, for what ranks tell each other about the library.
+    pub(crate) inner: Arc<dyn Companion>,
+    pub(crate) capabilities: Capabilities,
+    comm: OnceLock<V::Comm>,
+    /// Whether the thread is in the library.
+    visit: Visit,
+    pub(crate) inline: InlineWatch,
+}
+
+enum Command {
+    Run(Job),
+    End,
+}
+
+/// A communicator of a vendor's, and its thread.
+pub(crate) struct VendorThread<V: Vendor> {
+    pub(crate) shared: Arc<VendorShared<V>>,
+    commands: Sender<Command>,
+    ended: Arc<Slot<()>>,
+}
+
+impl<V: Vendor> VendorThread<V> {
+    /// Starts the thread, which makes the communicator of this id, at most until `until`.
+    ///
+    /// # Errors
+    /// That of the library; [`Error::System`] when there is no thread left; the first cause; [`Error::Timeout`].
+    pub(crate) fn start(
+        vendor: Arc<V>,
+        companions: [Arc<dyn Companion>; 2],
+        capabilities: Capabilities,
+        id: Vec<u8>,
+        until: Instant,
+    ) -> Result<Arc<VendorThread<V>>> {
+        let [companion, inner] = companions;
+        let shared = Arc::new(VendorShared {
+            vendor,
+            companion,
+            inner,
+            capabilities,
+            comm: OnceLock::new(),
+            visit: Visit::default(),
+            inline: InlineWatch::default(),
+        });
+        let (commands, received) = channel();
+        let (made, ended) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
+        let (mine, at_made, at_end) = (shared.clone(), made.clone(), ended.clone());
+        let body = move || {
+            let result = mine.make(&id, until);
+            let is_made = result.is_ok();
+            at_made.set(result);
+            if is_made {
+                mine.serve(&received);
+            }
+            at_end.set(());
+        };
+        let spawned = std::thread::Builder::new().name(format!("unisono-{}", V::BACKEND)).spawn(body);
+        spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
+        let thread = Arc::new(VendorThread { shared, commands, ended });
+        thread.await_made(&made, until)?;
+        thread.shared.watch_inline();
+        Ok(thread)
+    }
+
+    /// Waits until the communicator is made.
+    fn await_made(&self, made: &Slot<Result<()>>, until: Instant) -> Result<()> {
+        let (shared, started) = (&self.shared, Instant::now());
+        let gates = [shared.companion.gate(), shared.inner.gate()];
+        let is_revoked = || gates.iter().any(|gate| gate.board().is_revoked());
+        if let Some(result) = made.take(until, is_revoked) {
+            return result;
+        }
+        shared.give_up();
+        gates.iter().try_for_each(|gate| gate.check_revoked())?;
+        Err(shared.late("init", started))
+    }
+}
+
+impl<V: Vendor> VendorShared<V> {
+    /// The library's communicator.
+    fn comm(&self) -> Result<&V::Comm> {
+        self.comm.get().ok_or(Error::Closed)
+    }
+
+    /// Makes the communicator, when all ranks are in the library.
+    fn make(&self, id: &[u8], until: Instant) -> Result<()> {
+        let pass = self.together(until)?;
+        let group = self.companion.group();
+        let init = || self.vendor.init(id, group.rank(), group.size());
+        let made = self.visit.during(self.vendor.turn(), init);
+        drop(pass);
+        // It is set once, by this thread.
+        made.map(|comm| drop(self.comm.set(comm)))
+    }
+
+    /// Serves until the communicator is dropped.
+    fn serve(&self, commands: &Receiver<Command>) {
+        let pause = self.inline.pause(self.companion.patience());
+        loop {
+            match commands.recv_timeout(pause) {
+                Ok(Command::Run(job)) => self.run(job),
+                Err(RecvTimeoutError::Timeout) => self.inline.look(&*self.companion, V::BACKEND),
+                Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
+            }
+        }
+    }
+
+    fn run(&self, job: Job) {
+        let Job { descriptor, counts, mut buffers, deadline, done } = job;
+        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), deadline);
+        done.end(result, buffers);
+    }
+
+    fn run_together(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        buffers: &mut Buffers<'_>,
+        deadline: Instant,
+    ) -> Result<()> {
+        let pass = self.together(deadline)?;
+        let result = self.visit.during(self.vendor.turn(), || self.run_call(descriptor, counts, buffers));
+        drop(pass);
+        result
+    }
+
+    /// Runs a call on this thread. Every rank does.
+    pub(crate) fn run_call(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<()> {
+        let Operation::Collective(collective) = descriptor.operation else {
+            return Err(Error::invalid("operation", "a message is none of the library's"));
+        };
+        let program = compose(collective, descriptor, counts, self.companion.group(), &self.capabilities);
+        run(&*self.vendor, self.comm()?, &program, buffers)
+    }
+
+    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one. A rank whose turn
+    /// does not come soon makes all of them let go and try again: none holds it while it waits for another's.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on all ranks when a thread of one hangs in the library; errors of the communicator
+    /// beneath.
+    fn together(&self, until: Instant) -> Result<Option<LibraryPass>> {
+        let Some(turn) = self.vendor.turn() else { return Ok(None) };
+        let mut wait = TURN_WAIT_MIN;
+        loop {
+            let given_up = || self.inner.gate().board().is_revoked();
+            let pass = turn.take(Some(Instant::now() + wait), given_up);
+            let state = match &pass {
+                _ if turn.is_stuck() => IS_STUCK,
+                Some(_) => HAS_TURN,
+                None => WAITS_FOR_TURN,
+            };
+            match self.tell(state, until)? {
+                HAS_TURN => return Ok(pass),
+                WAITS_FOR_TURN => {}
+                _ => return Err(stuck::<V>()),
+            }
+            drop(pass);
+            // Ranks wait for different times, so that two communicators do not get into each other's way for ever.
+            let rank = self.companion.group().own_job_rank().get();
+            std::thread::sleep(wait.mul_f64(f64::from(rank % 7) / 7.0));
+            wait = (wait * 2).min(TURN_WAIT_MAX);
+        }
+    }
+
+    /// The largest of all ranks' states.
+    fn tell(&self, state: u8, until: Instant) -> Result<u8> {
+        let mut largest = [state];
+        // Later than the deadline of the call itself, whose error says more.
+        let timeout = until.saturating_duration_since(Instant::now()) + Duration::from_secs(1);
+        let options = CallOptions::new().timeout(timeout);
+        self.inner.with(options).all_reduce(&mut largest, ReduceOp::Max)?;
+        Ok(largest[0])
+    }
+
+    /// Gives up what the thread is doing.
+    fn give_up(&self) {
+        // Whoever waits for the other ranks beneath stops.
+        let _ = self.inner.abort();
+        let can_abort = || self.comm.get().is_some_and(|comm| self.vendor.abort(comm));
+        if !self.visit.is_inside() || can_abort() || !self.visit.give_up(self.vendor.turn()) {
+            return;
+        }
+        let rank = self.companion.group().own_job_rank().get();
+        let text = "does not return from a call that was given up, and cannot be interrupted: its thread and the \
+                    memory of the call stay until the end of the process";
+        log(Severity::Warn, Some(rank), format_args!("{} {text}", self.vendor.version()));
+    }
+
+    /// The failure of something that has no number.
+    fn late(&self, what: &'static str, started: Instant) -> Error {
+        let gate = self.companion.gate();
+        let number = gate.board().entered();
+        let call = CallInfo::without_data(number, what);
+        let (reported_by, waited) = (gate.group().own_job_rank(), started.elapsed());
+        let error = Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived: Vec::new() };
+        gate.fail(error)
+    }
+
+    /// Calls that run on their caller's thread: when the communicator is revoked, a line says which of them hangs, and
+    /// why.
+    fn watch_inline(self: &Arc<Self>) {
+        let shared = Arc::downgrade(self);
+        self.companion.gate().board().on_revoke(Arc::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.tell_of_inline();
+            }
+        }));
+    }
+
+    fn tell_of_inline(&self) {
+        if let Some(turn) = self.vendor.turn() {
+            turn.recheck();
+        }
+        let Some(number) = self.inline.number() else { return };
+        let can_abort = self.comm.get().is_some_and(|comm| self.vendor.abort(comm));
+        if can_abort || !self.inline.visit.give_up(self.vendor.turn()) {
+            return;
+        }
+        let (board, group) = (self.companion.gate().board(), self.companion.group());
+        let call = board.call_info(number).map(|call| call.to_string()).unwrap_or_default();
+        let cause = board.revocation_error().map(|cause| cause.to_string()).unwrap_or_default();
+        let rank = Some(group.own_job_rank().get());
+        let text = format_args!("{call} may never return, since it has no deadline: {cause}");
+        log(Severity::Warn, rank, text);
+    }
+
+    /// Frees the communicator, unless a thread hangs in the library or another rank may.
+    fn free(&self) {
+        if self.companion.gate().board().is_revoked() {
+            return;
+        }
+        let until = Some(Instant::now() + TURN_WAIT_MAX);
+        let pass = match self.vendor.turn().map(|turn| turn.take(until, || false)) {
+            Some(None) => return,
+            Some(pass) => pass,
+            None => None,
+        };
+        if let Some(comm) = self.comm.get()
+            && let Err(error) = self.visit.during(self.vendor.turn(), || self.vendor.destroy(comm))
+        {
+            log(Severity::Warn, Some(self.companion.group().own_job_rank().get()), format_args!("{error}"));
+        }
+        drop(pass);
+    }
+}
+
+/// No call can be made any more by this process.
+pub(crate) fn stuck<V: Vendor>() -> Error {
+    let what = "calls after one that hangs in the library".to_owned();
+    let instead = Some("Communicator::companion(), which goes on over tcp".to_owned());
+    Error::Unsupported { what, backend: V::BACKEND, instead }
+}
+
+impl<V: Vendor> Executor for VendorThread<V> {
+    fn name(&self) -> &'static str {
+        V::BACKEND
+    }
+
+    fn start(&self, job: Job) {
+        // A job that is not taken says so when it is dropped.
+        let _ = self.commands.send(Command::Run(job));
+    }
+
+    fn abandon(&self) {
+        self.shared.give_up();
+    }
+}
+
+impl<V: Vendor> Drop for VendorThread<V> {
+    fn drop(&mut self) {
+        // A forked child has no such thread.
+        if !self.shared.companion.gate().is_owner() {
+            return;
+        }
+        let _ = self.commands.send(Command::End);
+        if !self.shared.visit.is_inside() && !std::thread::panicking() {
+            let until = Instant::now() + self.shared.companion.patience().drop_timeout;
+            self.ended.take(until, || false);
+        }
+    }
+}

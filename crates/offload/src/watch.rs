@@ -1,0 +1,118 @@
+//! Whether a thread is in the library, and what is done about a call that makes no progress there.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Companion, Patience};
+use unisono_communicator::{Severity, log};
+
+use crate::turn::LibraryTurn;
+
+const OUTSIDE: u8 = 0;
+const INSIDE: u8 = 1;
+const GIVEN_UP: u8 = 2;
+
+/// How often a call that runs on its caller's thread is looked at, at most and at least.
+const LOOK_PAUSE_MIN: Duration = Duration::from_millis(50);
+const LOOK_PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Ranks asked about one call at one time.
+const ASKED_AT_ONCE_MAX: usize = 8;
+
+/// Where one thread is.
+#[derive(Default)]
+pub(crate) struct Visit(AtomicU8);
+
+impl Visit {
+    /// Calls the library.
+    pub(crate) fn during<R>(&self, turn: Option<&LibraryTurn>, call: impl FnOnce() -> R) -> R {
+        self.0.store(INSIDE, Ordering::SeqCst);
+        let result = call();
+        if self.0.swap(OUTSIDE, Ordering::SeqCst) == GIVEN_UP
+            && let Some(turn) = turn
+        {
+            turn.set_stuck(false);
+        }
+        result
+    }
+
+    /// The thread may never come out again. False when it is not inside, or that was said before.
+    pub(crate) fn give_up(&self, turn: Option<&LibraryTurn>) -> bool {
+        let was_inside =
+            self.0.compare_exchange(INSIDE, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if was_inside && let Some(turn) = turn {
+            turn.set_stuck(true);
+        }
+        was_inside
+    }
+
+    /// Whether the thread is inside.
+    pub(crate) fn is_inside(&self) -> bool {
+        self.0.load(Ordering::SeqCst) != OUTSIDE
+    }
+}
+
+/// What is known of the calls that run on their caller's thread, one at a time.
+#[derive(Default)]
+pub(crate) struct InlineWatch {
+    pub(crate) visit: Visit,
+    /// The number of the one that is inside, or was last.
+    number: AtomicU64,
+    looks: Mutex<Option<Looks>>,
+}
+
+/// How often a call was looked at.
+#[derive(Clone, Copy)]
+struct Looks {
+    number: u64,
+    since: Instant,
+    asked: Instant,
+    has_warned: bool,
+}
+
+impl InlineWatch {
+    /// Calls the library in call `number`.
+    pub(crate) fn during<R>(&self, number: u64, turn: Option<&LibraryTurn>, call: impl FnOnce() -> R) -> R {
+        self.number.store(number, Ordering::SeqCst);
+        self.visit.during(turn, call)
+    }
+
+    /// The number of the call that is inside.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.visit.is_inside().then(|| self.number.load(Ordering::SeqCst))
+    }
+
+    /// The pause between two looks.
+    pub(crate) fn pause(&self, patience: Patience) -> Duration {
+        patience.probe_after.clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX)
+    }
+
+    /// Looks whether a call makes no progress: the other ranks are asked what they do, so that a mismatch is noticed,
+    /// and a line in the log names the call. It cannot be ended.
+    pub(crate) fn look(&self, companion: &dyn Companion, backend: &str) {
+        let Some(number) = self.number() else { return };
+        let (now, patience, gate) = (Instant::now(), companion.patience(), companion.gate());
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = looks.filter(|looks| looks.number == number);
+        let Some(mut known) = known else {
+            *looks = Some(Looks { number, since: now, asked: now, has_warned: false });
+            return;
+        };
+        if now.saturating_duration_since(known.asked) >= patience.probe_after {
+            known.asked = now;
+            gate.board().begin_round();
+            let own = gate.group().own_rank();
+            let others = gate.group().ranks().filter(|&rank| rank != own);
+            others.take(ASKED_AT_ONCE_MAX).for_each(|rank| gate.control().ask(rank, number));
+        }
+        let still = now.saturating_duration_since(known.since);
+        if still >= patience.warn_after && !known.has_warned {
+            known.has_warned = true;
+            let call = gate.board().call_info(number).map(|call| call.to_string()).unwrap_or_default();
+            let text = format_args!("{call} has been in {backend} for {still:.1?}; it has no deadline");
+            log(Severity::Warn, Some(gate.group().own_job_rank().get()), text);
+        }
+        *looks = Some(known);
+    }
+}
