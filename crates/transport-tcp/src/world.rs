@@ -10,7 +10,7 @@ use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, log};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
-use crate::communicator::{self, BACKEND, TcpCommunicator};
+use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, make_named, pending_max};
 use crate::exit::leave_jobs_at_exit;
@@ -84,9 +84,7 @@ impl World {
         log(
             Severity::Info,
             Some(group.rank()),
-            format_args!(
-                "joined a job of {ranks} ranks on {hosts} in {took:.0?}; listens at {address}; backend {BACKEND}"
-            ),
+            format_args!("joined a job of {ranks} ranks on {hosts} in {took:.0?}; listens at {address}"),
         );
     }
 
