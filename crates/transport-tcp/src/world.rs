@@ -80,11 +80,13 @@ impl World {
     fn log_joined(&self, address: SocketAddr, took: Duration) {
         let group = &self.shared.group;
         let (ranks, hosts) = (group.size(), group.hosts().iter().collect::<BTreeSet<_>>().len());
-        let hosts = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
+        let counted =
+            |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let (ranks, hosts) = (counted(ranks.into(), "rank"), counted(hosts as u64, "host"));
         log(
             Severity::Info,
             Some(group.rank()),
-            format_args!("joined a job of {ranks} ranks on {hosts} in {took:.0?}; listens at {address}"),
+            format_args!("joined a job of {ranks} on {hosts} in {took:.0?}; listens at {address}"),
         );
     }
 
