@@ -32,7 +32,10 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
         Some(ranks) => ranks,
         None => match config(&arguments)? {
             Config { placement: Placement::Solo, .. } => RANKS_DEFAULT,
-            config => return measure_and_print(&*unisono::init_with(&config)?, &plan, arguments.json),
+            config => {
+                let world = print::aside(|| unisono::init_with(&config))?;
+                return measure_and_print(&*world, &plan, arguments.json);
+            }
         },
     };
     algorithms_fit(&plan, ranks)?;
