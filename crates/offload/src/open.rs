@@ -27,19 +27,35 @@ pub(crate) fn open<V: Vendor>(
 ) -> Result<Arc<VendorThread<V>>> {
     let until = Instant::now() + timeout;
     let inner = companion.duplicate_companion()?;
-    let vendor = library.map_err(|error| refuse(&*companion, &*inner, error))?;
-    let opened = meet(&companion, &inner, vendor, until);
+    if let (1, Err(error)) = (companion.group().size(), &library) {
+        return Err(error.clone());
+    }
+    let opened = all_have(&companion, &inner, library, until);
+    let opened = opened.and_then(|vendor| meet(&companion, &inner, vendor, until));
     opened.map_err(|error| cause(&*companion, &*inner, error))
 }
 
-/// Tells every rank why this one cannot take part. Alone, it is the error itself.
-fn refuse(companion: &dyn Companion, inner: &dyn Companion, error: Error) -> Error {
-    if companion.group().size() == 1 {
-        return error;
+/// The library of this rank, if all ranks have one. Else the first that has none tells all others why.
+fn all_have<V: Vendor>(
+    companion: &Arc<dyn Companion>,
+    inner: &Arc<dyn Companion>,
+    library: Result<Arc<V>>,
+    until: Instant,
+) -> Result<Arc<V>> {
+    let asked = inner.with(CallOptions::new().timeout(until.saturating_duration_since(Instant::now())));
+    let rank = companion.group().rank();
+    let mut first = [if library.is_err() { rank } else { u32::MAX }];
+    asked.all_reduce(&mut first, ReduceOp::Min)?;
+    match library {
+        library if first[0] == u32::MAX => library,
+        Err(error) if first[0] == rank => {
+            let seen = inner.gate().revoke(error.clone());
+            companion.gate().revoke(error);
+            Err(seen)
+        }
+        // That rank does not come: the barrier ends when it has told why.
+        Ok(_) | Err(_) => Err(asked.barrier().err().unwrap_or(Error::Closed)),
     }
-    let seen = inner.gate().revoke(error.clone());
-    companion.gate().revoke(error);
-    seen
 }
 
 /// The first cause, where this rank has noticed only that others gave up.

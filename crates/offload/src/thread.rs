@@ -318,8 +318,10 @@ impl<V: Vendor> Drop for VendorThread<V> {
         if !self.shared.companion.gate().is_owner() {
             return;
         }
+        // Asked before the thread goes in to free the communicator: that must not run while the process ends.
+        let is_inside = self.shared.visit.is_inside();
         let _ = self.commands.send(Command::End);
-        if !self.shared.visit.is_inside() && !std::thread::panicking() {
+        if !is_inside && !std::thread::panicking() {
             let until = Instant::now() + self.shared.companion.patience().drop_timeout;
             // A thread that the library knows must be gone before the process takes the library down.
             if self.ended.take(until, || false).is_some()

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `knobs.rs` | the table: name, unit, default, the names of other tools that are also accepted, meaning |
 //! | `source.rs` | reads and checks single values |
+//! | `ccl.rs` | what Intel's oneCCL reads itself |
 //! | `check.rs` | what can be checked only on this machine, or of several settings together |
 //! | `in_effect.rs` | which of them are set, for `unisono doctor` |
 //! | `unknown.rs` | variables that look like settings and are none |
@@ -12,6 +13,7 @@
 //! No other file reads the environment. A value that cannot be obeyed is an error that names variable, value and
 //! problem; an empty variable counts as absent.
 
+mod ccl;
 mod check;
 mod in_effect;
 mod knobs;
@@ -27,7 +29,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use unisono_communicator::{Algorithm, Error, LogLevel, Result};
+use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
 
 pub use in_effect::SetVariable;
 pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
@@ -112,8 +114,10 @@ pub struct Config {
     pub host_id: Option<String>,
     /// The backend asked for.
     pub backend: String,
-    /// Where oneCCL's libraries lie.
+    /// Where oneCCL's libraries lie; an absolute path.
     pub ccl_directory: Option<PathBuf>,
+    /// The variables that oneCCL reads itself and that are set; see [`Config::missing_ccl_variables`].
+    pub ccl_variables_set: Vec<&'static str>,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
@@ -123,6 +127,8 @@ pub struct Config {
     pub cost_model: Option<String>,
     /// Deadline of a call that has none of its own: `CallOptions::timeout` wins over it.
     pub call_timeout: Duration,
+    /// Whether somebody has set [`Config::call_timeout`], be it to its default; see [`Config::has_call_timeout`].
+    pub is_call_timeout_set: bool,
     /// Which lines reach standard error while the program has no `tracing` subscriber.
     pub log: LogLevel,
     /// After how long without progress a call warns.
@@ -195,9 +201,11 @@ impl Config {
     /// # Errors
     /// As [`Config::from_environment`].
     pub fn of_launcher() -> Result<Config> {
-        const OWN: [&str; 3] = ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS"];
+        const OWN: [&str; 4] =
+            ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS", "UNISONO_CCL_DIR"];
         let text = |value: OsString| value.to_string_lossy().into_owned();
-        Config::from_lookup(&|name| OWN.contains(&name).then(|| std::env::var_os(name).map(text))?)
+        let is_own = |name: &str| OWN.into_iter().chain(ccl::ccl_names()).any(|own| own == name);
+        Config::from_lookup(&|name| is_own(name).then(|| std::env::var_os(name).map(text))?)
     }
 
     /// Whether somebody has started this rank by hand, in a terminal of its own.
@@ -205,6 +213,12 @@ impl Config {
         let is_named =
             matches!(self.placement, Placement::Ranked { launcher: Launcher::Named, local_rank: None, .. });
         is_named && self.store.is_none()
+    }
+
+    /// Whether the user or the program has asked for a deadline of all calls. A backend that cannot end a call when its
+    /// time has come must then do without its quickest way.
+    pub fn has_call_timeout(&self) -> bool {
+        self.is_call_timeout_set || self.call_timeout != CALL_TIMEOUT_DEFAULT
     }
 
     /// The variable that gave the setting `name`: itself, or that of another tool.
@@ -243,11 +257,13 @@ impl Config {
             host_id: source.text("UNISONO_HOST_ID"),
             backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
             ccl_directory: source.text("UNISONO_CCL_DIR").map(PathBuf::from),
+            ccl_variables_set: ccl::ccl_variables_set(&set),
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),
             log: source.log_level("UNISONO_LOG")?,
             call_timeout: source.duration("UNISONO_CALL_TIMEOUT_S")?,
+            is_call_timeout_set: set("UNISONO_CALL_TIMEOUT_S").is_some(),
             warn_after: source.duration("UNISONO_WARN_AFTER_S")?,
             join_timeout: source.duration("UNISONO_JOIN_TIMEOUT_S")?,
             handshake_timeout: source.duration("UNISONO_HANDSHAKE_TIMEOUT_MS")?,

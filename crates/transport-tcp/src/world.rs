@@ -10,7 +10,7 @@ use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, log};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
-use crate::communicator::{self, BACKEND, TcpCommunicator};
+use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
 use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, make_named, pending_max};
 use crate::exit::leave_jobs_at_exit;
@@ -80,13 +80,13 @@ impl World {
     fn log_joined(&self, address: SocketAddr, took: Duration) {
         let group = &self.shared.group;
         let (ranks, hosts) = (group.size(), group.hosts().iter().collect::<BTreeSet<_>>().len());
-        let hosts = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
+        let counted =
+            |number: u64, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+        let (ranks, hosts) = (counted(ranks.into(), "rank"), counted(hosts as u64, "host"));
         log(
             Severity::Info,
             Some(group.rank()),
-            format_args!(
-                "joined a job of {ranks} ranks on {hosts} in {took:.0?}; listens at {address}; backend {BACKEND}"
-            ),
+            format_args!("joined a job of {ranks} on {hosts} in {took:.0?}; listens at {address}"),
         );
     }
 

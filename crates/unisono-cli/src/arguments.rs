@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::compression::{Codec, Route, codec_by_name};
-use unisono::{DType, Error, ReduceOp};
+use unisono::{BACKENDS, DType, Error, ReduceOp};
 
 use crate::bench::operations::BenchOperation;
 use crate::demo::{Kill, Method, Methods};
@@ -77,9 +78,19 @@ pub(crate) struct DemoArguments {
     /// With --compress: decides the first weights and the order of the images.
     #[arg(long, value_name = "NUMBER", requires = "compress")]
     pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) vendor: VendorArguments,
     /// Print one JSON document.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// Where ranks that are started find a vendor's libraries.
+#[derive(Debug, Args)]
+pub(crate) struct VendorArguments {
+    /// The folder with the libraries of Intel's oneCCL, as UNISONO_CCL_DIR of the ranks; it does not choose the backend.
+    #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
+    pub(crate) vendor_dir: Option<PathBuf>,
 }
 
 /// One rank of a [`crate::demo::demo`].
@@ -124,6 +135,8 @@ pub(crate) struct RunArguments {
     /// core: bind each rank to its share of the cores that the launcher may use. none: let each use all of them.
     #[arg(long, value_name = "core|none", default_value = "none", value_parser = Binding::parse)]
     pub(crate) bind_to: Binding,
+    #[command(flatten)]
+    pub(crate) vendor: VendorArguments,
     /// The program, whose standard input is empty, and its arguments.
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM ARGS")]
     pub(crate) program: Vec<OsString>,
@@ -167,6 +180,11 @@ pub(crate) struct BenchArguments {
     /// one with the lowest predicted cost; all: every one that fits, in turns.
     #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
     pub(crate) algorithm: Vec<String>,
+    /// Who does the calls: auto, tcp or ccl [default: UNISONO_BACKEND].
+    #[arg(long, value_name = "NAME", value_parser = parse_backend)]
+    pub(crate) backend: Option<String>,
+    #[command(flatten)]
+    pub(crate) vendor: VendorArguments,
     /// Draw time against size to FILE, an SVG picture: a line for each algorithm, dashed what was predicted.
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) plot: Option<PathBuf>,
@@ -241,6 +259,22 @@ fn parse_route(text: &str) -> Result<Route, String> {
         let names = ROUTES.map(|(name, _)| name).join(", ");
         format!("{text:?} is not one of {names}")
     })
+}
+
+fn parse_backend(text: &str) -> Result<String, String> {
+    match BACKENDS.contains(&text) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("unknown backend {text:?}, one of: {}", BACKENDS.join(", "))),
+    }
+}
+
+/// A folder that is there, by an absolute path: ranks may have another working directory.
+fn folder(path: PathBuf) -> Result<PathBuf, String> {
+    let found = std::fs::metadata(&path).and_then(|found| {
+        let kind = if found.is_dir() { Ok(()) } else { Err(std::io::ErrorKind::NotADirectory.into()) };
+        kind.and_then(|()| std::path::absolute(&path))
+    });
+    found.map_err(|error: std::io::Error| format!("{}: {error}", path.display()))
 }
 
 fn parse_switch(text: &str) -> Result<bool, String> {
@@ -330,6 +364,12 @@ mod tests {
                 "unisono run -n 2 --bind-to socket sh",
                 "--bind-to: unknown binding \"socket\", one of: core, none",
             ),
+            (
+                "unisono bench all_reduce --backend mpi",
+                "--backend: unknown backend \"mpi\", one of: auto, tcp",
+            ),
+            ("unisono run -n 2 --vendor-dir /no/such sh", "--vendor-dir: /no/such: No such file"),
+            ("unisono demo --vendor-dir /dev/null", "--vendor-dir: /dev/null: "),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),

@@ -3,10 +3,15 @@
 use std::fmt::{self, Display};
 use std::io::{self, Write};
 
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::stdio;
 use serde::Serialize;
 use unisono::algorithms_cli::print;
 
 use crate::problem::{Problem, Result};
+
+/// The first descriptor that is no standard stream.
+const FIRST_OTHER: i32 = 3;
 
 /// Prints a line, or several.
 pub(crate) fn line(text: &str) -> Result<()> {
@@ -22,6 +27,19 @@ pub(crate) fn tell(text: impl Display) {
 /// Prints a JSON document with line breaks, for people.
 pub(crate) fn document(document: &impl Serialize) -> Result<()> {
     print::document(&mut io::stdout().lock(), document)
+}
+
+/// Does work in which a vendor's library may print: its warnings go to standard error, because results are read from
+/// standard output.
+pub(crate) fn aside<R>(work: impl FnOnce() -> R) -> R {
+    let out = fcntl_dupfd_cloexec(stdio::stdout(), FIRST_OTHER);
+    let out = out.and_then(|out| stdio::dup2_stdout(stdio::stderr()).map(|()| out));
+    let done = work();
+    if let Ok(out) = out {
+        // It was standard output before.
+        let _ = stdio::dup2_stdout(out);
+    }
+    done
 }
 
 /// A JSON array whose elements are printed as they come, each on a line of its own.

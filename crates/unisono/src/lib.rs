@@ -62,14 +62,14 @@ pub mod call;
 #[cfg(doc)]
 pub mod examples;
 pub mod in_process;
+mod selection;
 
 use std::sync::Arc;
-
-use unisono_communicator::{Severity, log};
 
 #[cfg(feature = "cli")]
 #[doc(inline)]
 pub use algorithms_cli::algorithms_main;
+pub use selection::BACKENDS;
 pub use unisono_communicator::{
     Algorithm, Awaited, Bool, CallInfo, CallOptions, Collective, Collectives, CollectivesAsync,
     CollectivesUneven, Communicator, Complex, Culprit, DType, Determinism, Element, Error, ErrorCode, Group,
@@ -159,11 +159,12 @@ pub mod compression {
     pub use unisono_compression_wgpu as wgpu;
 }
 
-/// The backends of this build, as `UNISONO_BACKEND` names them.
-pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
-
 /// Joins the job that this process was started in, and gives the communicator of all its ranks. With no launcher
 /// around, a world of one. Blocks until all ranks have come, at most `UNISONO_JOIN_TIMEOUT_S`.
+///
+/// `UNISONO_BACKEND` says who does the collectives, [`BACKENDS`] lists who can: a backend that is named does them for
+/// any number of ranks, also for one, or is an error on every rank. `auto` is TCP, and a world of one without any
+/// network. docs/backends.md has the rest.
 ///
 /// The communicator keeps the connections and their thread; when its last handle is dropped, it says goodbye.
 ///
@@ -173,7 +174,10 @@ pub const BACKENDS: &[&str] = &["auto", unisono_transport_tcp::BACKEND];
 ///
 /// # Errors
 /// [`Error::Configuration`] for a setting that cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
-/// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found.
+/// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found. With a vendor's
+/// library: [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails, [`Error::Unsupported`] when
+/// ranks have several versions of it; the same on every rank, of one that has another reason as the cause of an
+/// [`Error::Revoked`].
 ///
 /// ```
 /// use unisono::Collectives;
@@ -202,25 +206,7 @@ pub fn init() -> Result<Arc<dyn Communicator>> {
 /// # Ok::<(), unisono::Error>(())
 /// ```
 pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
-    if !BACKENDS.contains(&config.backend.as_str()) {
-        return Err(Error::Configuration {
-            name: "UNISONO_BACKEND".to_owned(),
-            value: config.backend.clone(),
-            problem: format!("this build has {}", BACKENDS.join(", ")),
-        });
-    }
-    if config.placement.world_size() > 1 {
-        return World::join(config)?.communicator();
-    }
-    config.prepare()?;
-    let solo = Solo::new();
-    let backend = solo.backend();
-    log(
-        Severity::Info,
-        Some(0),
-        format_args!("no launcher names other ranks: a world of one; backend {backend}"),
-    );
-    Ok(Arc::new(solo))
+    selection::open(config)
 }
 
 /// The programs in the pages for users.

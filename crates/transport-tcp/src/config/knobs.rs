@@ -84,9 +84,11 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
     ] },
     KnobGroup { title: "How calls are done", knobs: &[
-        knob("UNISONO_BACKEND", "auto or tcp", "auto", &[], "who does the work; this build has no other"),
+        knob("UNISONO_BACKEND", "auto, tcp or ccl", "auto", &[],
+            "who does the collectives; tcp: unisono itself, ccl: Intel's oneCCL, auto: tcp, without any network in a \
+             process that is alone; see docs/backends.md"),
         knob("UNISONO_CCL_DIR", "path", "", &[],
-            "folder with the libraries of Intel's oneCCL, absolute; else the system's loader finds them"),
+            "folder with the libraries of Intel's oneCCL, an absolute path; else the system's loader finds them"),
         knob("UNISONO_ALGORITHM", "name", "", &[],
             "the algorithm of every call that has it, instead of the cheapest"),
         knob("UNISONO_COST_MODEL", "name=number, ...", "", &[],

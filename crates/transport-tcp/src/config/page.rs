@@ -9,8 +9,8 @@ const INTRODUCTION: &str = "\
 
 Every setting that unisono takes from the environment. This page is made from the table in
 `crates/transport-tcp/src/config/knobs.rs`: `unisono settings` prints it. Besides, unisono reads what launchers say
-about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), and `XDG_RUNTIME_DIR`, `TMPDIR`,
-`XDG_CONFIG_HOME` and `HOME` for its folders.
+about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_RUNTIME_DIR`, `TMPDIR`,
+`XDG_CONFIG_HOME` and `HOME` for its folders, and whether variables of oneCCL are set (docs/backends.md).
 
 * A variable without a value counts as not set.
 * A value that cannot be used is refused when the program joins, in one line that names the variable, the value and the

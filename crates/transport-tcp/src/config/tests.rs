@@ -1,5 +1,7 @@
 //! The table of settings: what is accepted, under which names, and how the rest is refused.
 
+use unisono_communicator::Collective;
+
 use super::*;
 use crate::environment::Launcher;
 
@@ -217,7 +219,8 @@ fn refusal(config: &Config) -> String {
 fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     let file = tests_file();
     let below_a_file = file.join("records").display().to_string();
-    let cases: [(&str, &str, &str); 13] = [
+    let cases: [(&str, &str, &str); 14] = [
+        ("UNISONO_CCL_DIR", "vendor", "UNISONO_CCL_DIR=vendor: an absolute path is needed"),
         ("UNISONO_ALGORITHM", "rign", "UNISONO_ALGORITHM=rign: \"rign\" is none; the nearest are ring"),
         (
             "UNISONO_COST_MODEL",
@@ -271,6 +274,26 @@ fn what_code_sets_is_checked_too() {
     assert!(refusal(&fast).starts_with("UNISONO_HEARTBEAT_MS=0: a number of ms above 0"));
     let named = Config { algorithm: Some("rign".into()), ..good };
     assert!(refusal(&named).starts_with("UNISONO_ALGORITHM=rign: "));
+}
+
+#[test]
+fn algorithms_are_refused_together_with_a_backend_that_takes_none() {
+    let ccl = Config { backend: "ccl".into(), ..read(&[]).unwrap() };
+    ccl.check().unwrap();
+    let expected = "UNISONO_ALGORITHM=ring: oneCCL chooses among algorithms of its own";
+    let named = Config { algorithm: Some("ring".into()), ..ccl.clone() };
+    assert!(refusal(&named).starts_with(expected), "{}", refusal(&named));
+    let outside = Algorithm::new("mine", Collective::Barrier, |_builder| {});
+    let with = ccl.with_algorithm(Arc::new(outside));
+    assert!(refusal(&with).starts_with("UNISONO_ALGORITHM=mine: oneCCL chooses"), "{}", refusal(&with));
+}
+
+#[test]
+fn a_deadline_that_somebody_has_set_is_known_whatever_it_is() {
+    let has = |variables: &[(&str, &str)]| read(variables).unwrap().has_call_timeout();
+    assert!(!has(&[]) && !has(&[("UNISONO_CALL_TIMEOUT_S", "")]));
+    assert!(has(&[("UNISONO_CALL_TIMEOUT_S", "600")]) && has(&[("UNISONO_CALL_TIMEOUT_S", "20")]));
+    assert!(Config { call_timeout: Duration::from_secs(20), ..read(&[]).unwrap() }.has_call_timeout());
 }
 
 #[test]

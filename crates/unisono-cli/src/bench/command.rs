@@ -13,7 +13,7 @@ use super::operations::{BenchOperation, CompressedOperation, MeasuredOperation};
 use super::report::{Picks, Row, header};
 use super::timing::Effort;
 use super::{Algorithms, Plan, kernels, measure, plot};
-use crate::arguments::{ALL, AUTO, BenchArguments, BenchCommands, ROUTES};
+use crate::arguments::{ALL, AUTO, BenchArguments, BenchCommands, ROUTES, VendorArguments};
 use crate::print;
 use crate::problem::{Problem, Result};
 use crate::run::output::Spokesman;
@@ -30,15 +30,28 @@ pub(crate) fn bench(arguments: BenchArguments) -> Result<()> {
     let plan = plan(&arguments)?;
     let ranks = match arguments.ranks {
         Some(ranks) => ranks,
-        None if Config::from_environment()?.placement != Placement::Solo => {
-            return measure_and_print(&*unisono::init()?, &plan, arguments.json);
-        }
-        None => RANKS_DEFAULT,
+        None => match config(&arguments)? {
+            Config { placement: Placement::Solo, .. } => RANKS_DEFAULT,
+            config => {
+                let world = print::aside(|| unisono::init_with(&config))?;
+                return measure_and_print(&*world, &plan, arguments.json);
+            }
+        },
     };
     algorithms_fit(&plan, ranks)?;
     memory_is_enough(&plan, ranks)?;
     plan.plot.as_deref().map_or(Ok(()), plot::check)?;
-    launch(&Job::of_this_program(ranks, rank_arguments(&arguments))?, Arc::new(Spokesman))
+    let job = Job::of_this_program(ranks, rank_arguments(&arguments))?;
+    launch(&Job { vendor_directory: arguments.vendor.vendor_dir, ..job }, Arc::new(Spokesman))
+}
+
+/// The settings of a rank: its options win over its environment.
+fn config(arguments: &BenchArguments) -> Result<Config> {
+    let mut config = Config::from_environment()?;
+    let BenchArguments { backend, vendor: VendorArguments { vendor_dir }, .. } = arguments;
+    config.backend = backend.clone().unwrap_or(config.backend);
+    config.ccl_directory = vendor_dir.clone().or(config.ccl_directory);
+    Ok(config)
 }
 
 /// The arguments of a rank: the same bench without the number of ranks, so that it joins the job it is started in.
@@ -54,6 +67,9 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
         route,
         parts,
         algorithm,
+        backend,
+        // In the environment of the ranks.
+        vendor: VendorArguments { vendor_dir: _ },
         plot,
         dump,
         json,
@@ -84,6 +100,9 @@ fn rank_arguments(arguments: &BenchArguments) -> Vec<OsString> {
     }
     if *parts {
         words.push("--parts".into());
+    }
+    if let Some(backend) = backend {
+        words.extend(["--backend".into(), backend.into()]);
     }
     if let Some(plot) = plot {
         words.extend(["--plot".into(), plot.into()]);

@@ -60,7 +60,7 @@ enum Note {
 /// One rank.
 pub(crate) fn rank(arguments: DemoRankArguments) -> Result<()> {
     let DemoRankArguments { kill, only_training, method, seed, data } = arguments;
-    let comm = unisono::init()?;
+    let comm = print::aside(unisono::init)?;
     if !only_training {
         measure_collectives(&*comm)?;
     }

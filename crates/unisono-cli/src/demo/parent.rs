@@ -74,7 +74,7 @@ impl Run {
         method: Option<Method>,
         only_training: bool,
     ) -> Result<Run> {
-        let DemoArguments { ranks, kill, seed, data, .. } = arguments;
+        let DemoArguments { ranks, kill, seed, data, vendor, .. } = arguments;
         let listener = Arc::new(Listener { screen, heard: Mutex::default(), bar: bar() });
         let mut words: Vec<OsString> = vec![RANK_COMMAND.into()];
         words.extend(only_training.then(|| "--only-training".into()));
@@ -82,7 +82,11 @@ impl Run {
         words.extend(method.iter().flat_map(|method| ["--method".into(), method.name().into()]));
         words.extend(seed.iter().flat_map(|seed| ["--seed".into(), seed.to_string().into()]));
         words.extend(data.iter().flat_map(|folder| ["--data".into(), folder.into()]));
-        let job = Job { victim: kill.map(|kill| kill.rank), ..Job::of_this_program(*ranks, words)? };
+        let job = Job {
+            victim: kill.map(|kill| kill.rank),
+            vendor_directory: vendor.vendor_dir.clone(),
+            ..Job::of_this_program(*ranks, words)?
+        };
         let ended = launch(&job, listener.clone());
         listener.bar.finish_and_clear();
         ended?;

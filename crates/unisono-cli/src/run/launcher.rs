@@ -1,5 +1,6 @@
 //! The launcher's own thread: from the start of the ranks to the end of the last one, one event after the other.
 
+use std::ffi::OsString;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
@@ -7,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::Job;
 use super::ends::Ends;
 use super::failure::{End, SIGNAL_STATUS, first};
 use super::guard::Guard;
@@ -16,6 +16,7 @@ use super::meeting::Meeting;
 use super::output::{Sink, end_line, lost_output};
 use super::rank::{Event, Rank};
 use super::signals::{Request, stop};
+use super::{Job, vendor};
 use crate::print;
 use crate::problem::{Problem, Result};
 
@@ -60,6 +61,8 @@ impl Stage {
 pub(super) struct Launcher<'j> {
     job: &'j Job,
     meeting: &'j Meeting,
+    /// What every rank finds in its environment besides.
+    variables: Vec<(&'static str, OsString)>,
     guard: Guard,
     words: Arc<LastWords>,
     /// `None` for a rank that has ended.
@@ -89,6 +92,7 @@ impl<'j> Launcher<'j> {
         let mut launcher = Launcher {
             job,
             meeting,
+            variables: vendor::variables(job.vendor_directory.clone())?,
             guard,
             words,
             ranks: Vec::new(),
@@ -112,6 +116,7 @@ impl<'j> Launcher<'j> {
         let Job { ranks, program, arguments, binding, .. } = self.job;
         let mut command = Command::new(program);
         command.args(arguments);
+        command.envs(self.variables.iter().cloned());
         self.meeting.tell(&mut command, rank);
         let sink: Arc<dyn Sink> = self.words.clone();
         let started = binding.during(rank, *ranks, || Rank::start(command, rank, ends, &sink, events));

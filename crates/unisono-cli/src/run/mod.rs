@@ -11,15 +11,17 @@ mod meeting;
 pub(crate) mod output;
 mod rank;
 mod signals;
+mod vendor;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::arguments::RunArguments;
+use crate::arguments::{RunArguments, VendorArguments};
 use crate::problem::{Problem, Result};
 use cores::Binding;
 use launcher::Launcher;
@@ -35,6 +37,8 @@ pub(crate) struct Job {
     pub(crate) ranks: u32,
     pub(crate) program: OsString,
     pub(crate) arguments: Vec<OsString>,
+    /// Where ranks find a vendor's libraries, by an absolute path; by default where the launcher's environment says.
+    pub(crate) vendor_directory: Option<PathBuf>,
     /// Whether the others go on when a rank fails.
     pub(crate) keep_going: bool,
     /// A rank that is going to be killed: its death is no failure.
@@ -54,6 +58,7 @@ impl Job {
             ranks,
             program: program.into(),
             arguments,
+            vendor_directory: None,
             keep_going: false,
             victim: None,
             timeout: None,
@@ -65,12 +70,23 @@ impl Job {
 
 /// `unisono run`.
 pub(crate) fn run(arguments: RunArguments) -> Result<()> {
-    let RunArguments { ranks, keep_going, timeout, grace, log_dir, tag_output, bind_to, program } = arguments;
+    let RunArguments {
+        ranks,
+        keep_going,
+        timeout,
+        grace,
+        log_dir,
+        tag_output,
+        bind_to,
+        vendor: VendorArguments { vendor_dir },
+        program,
+    } = arguments;
     let mut words = program.into_iter();
     let job = Job {
         ranks,
         program: words.next().unwrap_or_default(),
         arguments: words.collect(),
+        vendor_directory: vendor_dir,
         keep_going,
         victim: None,
         timeout,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "every function here is part of a test")]
 
 mod algo;
+mod backends;
 mod bench;
 mod calibrate;
 mod demo;

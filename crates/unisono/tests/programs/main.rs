@@ -166,7 +166,9 @@ fn with_a_subscriber_every_line_goes_there() {
 #[test]
 fn info_says_how_the_job_was_joined_and_debug_which_algorithm_was_chosen() {
     let alone = start("program_that_adds", &[("UNISONO_LOG", "info")]).end();
-    assert_eq!(alone.1, ["unisono: rank 0: no launcher names other ranks: a world of one; backend solo"]);
+    let chosen =
+        "unisono: rank 0: backend solo: UNISONO_BACKEND=auto; no launcher names other ranks: a world of one";
+    assert_eq!(alone.1, [chosen]);
     let ranks = start_ranks("program_that_adds", "debug", 2, &[("UNISONO_LOG", "debug")]);
     for (rank, program) in ranks.into_iter().enumerate() {
         let (is_good, lines) = program.end();
@@ -174,7 +176,9 @@ fn info_says_how_the_job_was_joined_and_debug_which_algorithm_was_chosen() {
         assert!(is_good && lines.iter().all(|line| line.starts_with(&start)), "{lines:?}");
         let joined = lines[0].strip_prefix(&start).unwrap();
         assert!(joined.starts_with("joined a job of 2 ranks on 1 host in "), "{joined}");
-        assert!(joined.contains("; listens at 127.0.0.1:") && joined.ends_with("; backend tcp"), "{joined}");
+        assert!(joined.contains("; listens at 127.0.0.1:"), "{joined}");
+        let chosen = lines[1].strip_prefix(&start).unwrap();
+        assert!(chosen.starts_with("backend tcp: UNISONO_BACKEND=auto; there is no device"), "{chosen}");
         let plans: Vec<_> = lines.iter().filter(|line| line.contains(" plans all_reduce(")).collect();
         assert_eq!(plans.len(), 1, "one for each new plan: {lines:?}");
         assert!(plans[0].contains(" predicted to take "), "{plans:?}");
