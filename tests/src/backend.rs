@@ -52,7 +52,7 @@ pub struct Member {
 }
 
 /// A rank's way to groups that only their members make.
-pub trait MakeGroup {
+pub trait MakeGroup: Send + Sync {
     /// The group of these ranks of the job.
     ///
     /// # Errors
@@ -201,6 +201,18 @@ impl Backend for Tcp {
     }
 }
 
+/// The settings of a world with these options.
+pub(crate) fn with_options(config: Config, options: &EngineOptions) -> Config {
+    let config = Config {
+        call_timeout: options.timeout,
+        probe_delay: options.probe_after,
+        algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
+        piece_bytes: options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32),
+        ..config
+    };
+    options.register.iter().cloned().fold(config, Config::with_algorithm)
+}
+
 struct TcpJob {
     config: Config,
     members: Membership,
@@ -209,15 +221,7 @@ struct TcpJob {
 
 impl TcpJob {
     fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> TcpJob {
-        let mut config = Config::from_lookup(&|_| None).unwrap();
-        config.checksum = checksum;
-        config.call_timeout = options.timeout;
-        config.probe_delay = options.probe_after;
-        config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
-        config = options.register.iter().cloned().fold(config, Config::with_algorithm);
-        if let Some(piece_bytes) = options.piece_bytes {
-            config.piece_bytes = piece_bytes as u32;
-        }
+        let config = Config { checksum, ..with_options(Config::from_lookup(&|_| None).unwrap(), options) };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, &config).unwrap()).collect();
         let members = Membership {

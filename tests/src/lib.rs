@@ -16,6 +16,7 @@ pub mod cuda;
 pub mod double;
 pub mod kernels_suite;
 mod late;
+pub mod processes;
 pub mod sample;
 mod skip;
 pub mod suite;
@@ -23,5 +24,6 @@ pub mod watchdog;
 pub mod world;
 
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use processes::Processes;
 pub use skip::skip;
 pub use watchdog::watchdog;

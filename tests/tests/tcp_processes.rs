@@ -1,0 +1,14 @@
+//! The conformance suite over loopback sockets, with ranks that are processes.
+
+use unisono_tests::Processes;
+
+const TCP: Processes = Processes {
+    name: "tcp processes",
+    program: env!("CARGO_BIN_EXE_suite_rank"),
+    argument: "tcp",
+    rank_counts: &[2, 4],
+    large_rank_counts: &[4],
+    worlds_max: 2,
+};
+
+unisono_tests::conformance!(TCP);
