@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use unisono_communicator::{Communicator, Result};
+use unisono_communicator::{CallOptions, Communicator, Result};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
@@ -30,6 +30,30 @@ pub trait Backend: Sync {
 
     /// Larger worlds, for a few tests.
     fn large_rank_counts(&self) -> &'static [u32];
+
+    /// What calls run by.
+    fn algorithms(&self) -> Algorithms {
+        Algorithms::Open
+    }
+
+    /// Options that force an algorithm of ours, or none where there are none.
+    fn forcing(&self, algorithm: &str) -> CallOptions {
+        match self.algorithms() {
+            Algorithms::Open | Algorithms::BuiltIn => CallOptions::new().algorithm(algorithm),
+            Algorithms::None => CallOptions::new(),
+        }
+    }
+}
+
+/// What the calls of a backend run by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithms {
+    /// Algorithms of ours, which can be forced, and of the tests, which can be registered.
+    Open,
+    /// Algorithms of ours alone: those of the tests cannot travel to the ranks.
+    BuiltIn,
+    /// Those of a vendor's library: none can be forced or registered.
+    None,
 }
 
 /// One world in the making.

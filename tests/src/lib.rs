@@ -23,7 +23,7 @@ pub mod suite;
 pub mod watchdog;
 pub mod world;
 
-pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use backend::{Algorithms, Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
 pub use processes::Processes;
 pub use skip::skip;
 pub use watchdog::watchdog;

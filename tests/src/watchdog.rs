@@ -15,19 +15,19 @@ pub struct Seat {
 
 /// A process beside this one, whose stacks belong to the report.
 #[derive(Debug)]
-pub struct Watched(u32);
+pub struct WatchedProcess(u32);
 
 static PROCESSES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-impl Watched {
+impl WatchedProcess {
     /// Watches the process with this id, until this is dropped.
-    pub fn process(pid: u32) -> Watched {
+    pub fn new(pid: u32) -> WatchedProcess {
         lock(&PROCESSES).push(pid);
-        Watched(pid)
+        WatchedProcess(pid)
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedProcess {
     fn drop(&mut self) {
         lock(&PROCESSES).retain(|pid| *pid != self.0);
     }

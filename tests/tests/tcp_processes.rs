@@ -1,6 +1,6 @@
 //! The conformance suite over loopback sockets, with ranks that are processes.
 
-use unisono_tests::Processes;
+use unisono_tests::{Algorithms, Processes};
 
 const TCP: Processes = Processes {
     name: "tcp processes",
@@ -8,6 +8,7 @@ const TCP: Processes = Processes {
     argument: "tcp",
     rank_counts: &[2, 4],
     large_rank_counts: &[4],
+    algorithms: Algorithms::BuiltIn,
     worlds_max: 2,
 };
 

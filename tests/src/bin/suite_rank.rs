@@ -9,9 +9,9 @@ use unisono_engine::EngineOptions;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
 
-struct Tcp;
+struct TcpRank;
 
-impl RankProcess for Tcp {
+impl RankProcess for TcpRank {
     fn join(&self, world: &World, _options: &EngineOptions) -> Result<Joined> {
         Ok(Joined { communicator: world.communicator()?, groups: Box::new(world.clone()) })
     }
@@ -19,7 +19,7 @@ impl RankProcess for Tcp {
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
-        Some("tcp") => serve(Tcp),
+        Some("tcp") => serve(TcpRank),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

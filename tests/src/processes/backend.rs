@@ -13,7 +13,7 @@ use unisono_transport_tcp::secret::Secret;
 use super::messages::{CommunicatorInfo, Request, WorldMessage};
 use super::pool::{Lease, Process, Program};
 use super::proxy::{Proxy, ProxyGroups};
-use crate::backend::{Backend, Job, Member};
+use crate::backend::{Algorithms, Backend, Job, Member};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,6 +33,8 @@ pub struct Processes {
     pub rank_counts: &'static [u32],
     /// Larger worlds, for a few tests.
     pub large_rank_counts: &'static [u32],
+    /// What calls run by.
+    pub algorithms: Algorithms,
     /// How many worlds may be open at once, in all tests of the test binary.
     pub worlds_max: u32,
 }
@@ -84,6 +86,10 @@ impl Backend for Processes {
     fn large_rank_counts(&self) -> &'static [u32] {
         self.large_rank_counts
     }
+
+    fn algorithms(&self) -> Algorithms {
+        self.algorithms
+    }
 }
 
 /// A world whose ranks are processes.
@@ -127,7 +133,7 @@ impl Job for ProcessJob {
         let world = WorldMessage { rank, ..self.world.clone() };
         // Until it has left again.
         process.set_clean(false);
-        let keep = Box::new(Joined(process.clone()));
+        let keep = Box::new(InWorld(process.clone()));
         let info: CommunicatorInfo = process.remote.result(&Request::Join { world })?;
         let communicator = Proxy::shared(&process.remote, info);
         Ok(Member { communicator, groups: Box::new(ProxyGroups(process.remote.clone())), keep })
@@ -135,9 +141,9 @@ impl Job for ProcessJob {
 }
 
 /// A process that has joined a world. It leaves when this is dropped.
-struct Joined(Arc<Process>);
+struct InWorld(Arc<Process>);
 
-impl Drop for Joined {
+impl Drop for InWorld {
     fn drop(&mut self) {
         let left = self.0.remote.ask_within(&Request::Leave {}, LEAVE_TIMEOUT);
         self.0.remote.forget();

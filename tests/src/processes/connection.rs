@@ -176,7 +176,8 @@ mod tests {
         fn answer(&self, connection: &Arc<Connection>, question: &[u8]) -> Vec<u8> {
             let number: u64 = decode(question);
             assert!(number != 13, "no such number");
-            let next = if number.is_multiple_of(2) { connection.ask(&(number + 1)).unwrap() } else { number + 1 };
+            let next =
+                if number.is_multiple_of(2) { connection.ask(&(number + 1)).unwrap() } else { number + 1 };
             encode(&next)
         }
 

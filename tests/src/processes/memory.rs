@@ -7,7 +7,7 @@ use unisono_communicator::{
 };
 
 use super::messages::{BuffersMessage, Id, MemoryMessage, PartMessage};
-use super::raw::{Aligned, Lent, placeholder, span_message, span_mut};
+use super::raw::{Aligned, LentMemory, placeholder, span_message, span_mut};
 use super::wire::Bytes;
 use crate::with_dtype;
 
@@ -108,10 +108,9 @@ pub(super) fn owned_message(
     match buffers {
         OwnedBuffers::None => BuffersMessage::None {},
         OwnedBuffers::InOut(buffer) => BuffersMessage::InOut { buffer: owned_memory(buffer, keep) },
-        OwnedBuffers::Separate { input, output } => BuffersMessage::Separate {
-            input: owned_memory(input, keep),
-            output: owned_memory(output, keep),
-        },
+        OwnedBuffers::Separate { input, output } => {
+            BuffersMessage::Separate { input: owned_memory(input, keep), output: owned_memory(output, keep) }
+        }
     }
 }
 
@@ -208,9 +207,7 @@ impl Held {
 
     pub(super) fn buffer_mut(&mut self) -> BufferMut<'_> {
         match self {
-            Held::Host { division: None, parts } => {
-                BufferMut::Host(SegmentsMut::One(parts[0].bytes_mut()))
-            }
+            Held::Host { division: None, parts } => BufferMut::Host(SegmentsMut::One(parts[0].bytes_mut())),
             Held::Host { division: Some(division), parts } => {
                 let slices: Vec<&mut [u8]> = parts.iter_mut().map(Aligned::bytes_mut).collect();
                 BufferMut::Host(SegmentsMut::Many(SegmentList::from(slices).divided(*division)))
@@ -255,7 +252,7 @@ pub(super) fn owned(
             let Held::Device(buffer) = Held::new(message) else { unreachable!("it is on a device") };
             let keeper = lent.map(|id| {
                 let tell = tell.clone();
-                Keeper::new(Lent::new(&[], move |bytes| tell(id, bytes)))
+                Keeper::new(LentMemory::new(&[], move |bytes| tell(id, bytes)))
             });
             OwnedMemory::Device { buffer, keeper }
         }
@@ -272,7 +269,7 @@ pub(super) fn owned(
 fn owned_part(part: &PartMessage, tell: &(impl Fn(Id, &[u8]) + Clone + Send + 'static)) -> OwnedBuffer {
     if let Some(id) = part.lent {
         let tell = tell.clone();
-        return Lent::new(&part.bytes.0, move |bytes| tell(id, bytes)).lend(part.dtype);
+        return LentMemory::new(&part.bytes.0, move |bytes| tell(id, bytes)).lend(part.dtype);
     }
     with_dtype!(part.dtype, T => OwnedBuffer::new(elements::<T>(&part.bytes.0)))
 }

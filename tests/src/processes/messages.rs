@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use unisono_communicator::{
-    CallOptions, CostModel, Counts, DType, Descriptor, Division, Error, Group, MemoryKind, Outcome,
-    ParentCall, Result, Site, Ticket,
+    CallOptions, Collective, CostModel, Counts, DType, Descriptor, Division, Error, Group, MemoryKind,
+    Outcome, ParentCall, Result, Site, Ticket,
 };
 
 use super::wire::{Bytes, wire_enum, wire_struct};
@@ -62,6 +62,8 @@ wire_enum! {
         21 Cancel { work: Id }
         /// Drops the handle.
         22 Detach { work: Id }
+        /// Registers an algorithm that looks like one of the test, and that nobody can run: `Result<()>`.
+        23 Register { on: Id, name: &'static str, collective: Collective, is_proved: bool }
     }
 }
 

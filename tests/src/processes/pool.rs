@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::remote::Remote;
-use crate::watchdog::Watched;
+use crate::watchdog::WatchedProcess;
 
 /// How a process of a rank is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -25,7 +25,7 @@ pub(super) struct Process {
     child: Mutex<Child>,
     /// Whether it may serve another world.
     is_clean: AtomicBool,
-    _watched: Watched,
+    _watched: WatchedProcess,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -40,7 +40,7 @@ impl Process {
         command.arg(program.argument).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error}"));
         let remote = Arc::new(Remote::new(ours, child.id()));
-        let watched = Watched::process(child.id());
+        let watched = WatchedProcess::new(child.id());
         Process { remote, child: Mutex::new(child), is_clean: AtomicBool::new(true), _watched: watched }
     }
 

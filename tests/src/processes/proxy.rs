@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use unisono_communicator::{
-    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Finished, Group, MemoryKind,
-    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Finished, Group,
+    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
 };
 
 use super::memory::{message, owned_message, restore};
@@ -95,9 +95,7 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
             site: call.site,
         };
         match self.remote.ask::<Id>(&Request::Submit { on: self.id(), call: asked }) {
-            Ok(id) => {
-                Work::new(ProxyWork(WorkState::new(self.remote.clone(), id, function, call.buffers)))
-            }
+            Ok(id) => Work::new(ProxyWork(WorkState::new(self.remote.clone(), id, function, call.buffers))),
             Err(gone) => Work::finished(Finished { result: Err(gone), buffers: Some(call.buffers) }),
         }
     }
@@ -119,10 +117,12 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
         self.remote.result(&Request::ResolveWithin { on: self.id(), ticket, timeout })
     }
 
-    /// An algorithm is a function of the test's, which a rank could not call while it is in a call itself.
-    fn register(&self, _algorithm: Arc<Algorithm>, _trust: Trust) -> Result<()> {
-        let what = "algorithms from outside".to_owned();
-        Err(Error::Unsupported { what, backend: self.backend(), instead: None })
+    /// The functions of an algorithm stay here: what the rank registers has its name, and is refused where any could be
+    /// registered.
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        let (on, name, collective) = (self.id(), algorithm.name, algorithm.collective);
+        let is_proved = trust == Trust::Prove;
+        self.remote.result(&Request::Register { on, name, collective, is_proved })
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
@@ -131,7 +131,9 @@ impl<P: Send + Sync> Communicator for Proxy<P> {
     }
 
     fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
-        self.remote.result(&Request::Duplicate { on: self.id() }).map(|info| Proxy::shared(&self.remote, info))
+        self.remote
+            .result(&Request::Duplicate { on: self.id() })
+            .map(|info| Proxy::shared(&self.remote, info))
     }
 
     fn shrink(&self) -> Result<Shrunk> {

@@ -17,7 +17,12 @@ fn function(id: Id, connection: &Arc<Connection>) -> UserFunction {
     Arc::new(move |left: &[u8], right: &[u8], out: &mut [u8]| {
         let [left, right] = [left, right].map(|side| Bytes(side.to_vec()));
         let out_bytes = out.len() as u64;
-        match connection.ask::<Result<Bytes, String>>(&Upcall::Function { function: id, left, right, out_bytes }) {
+        match connection.ask::<Result<Bytes, String>>(&Upcall::Function {
+            function: id,
+            left,
+            right,
+            out_bytes,
+        }) {
             Ok(Ok(result)) => out.copy_from_slice(&result.0),
             Ok(Err(text)) => resume_unwind(Box::new(text)),
             Err(ended) => panic!("the test: {ended:?}"),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use unisono_communicator::{AlgorithmName, Communicator, Result, Scope, Shrunk};
+use unisono_communicator::{Algorithm, AlgorithmName, Communicator, Result, Scope, Shrunk, Trust};
 use unisono_engine::EngineOptions;
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
@@ -65,22 +65,22 @@ struct Rank {
 #[derive(Default)]
 struct State {
     works: HashMap<Id, Arc<HeldWork>>,
-    communicators: HashMap<Id, Held>,
+    communicators: HashMap<Id, Derived>,
     groups: Option<Arc<dyn MakeGroup>>,
     world: Option<World>,
 }
 
 #[derive(Clone)]
-enum Held {
+enum Derived {
     Communicator(Arc<dyn Communicator>),
     Scope(Arc<dyn Scope>),
 }
 
-impl Held {
+impl Derived {
     fn communicator(&self) -> &dyn Communicator {
         match self {
-            Held::Communicator(communicator) => &**communicator,
-            Held::Scope(scope) => &**scope,
+            Derived::Communicator(communicator) => &**communicator,
+            Derived::Scope(scope) => &**scope,
         }
     }
 }
@@ -117,7 +117,7 @@ impl Rank {
         self.last_id.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    fn held(&self, id: Id) -> Held {
+    fn held(&self, id: Id) -> Derived {
         self.state().communicators.get(&id).unwrap().clone()
     }
 
@@ -125,7 +125,7 @@ impl Rank {
         self.state().works.get(&id).cloned()
     }
 
-    fn keep(&self, held: Held) -> CommunicatorInfo {
+    fn keep(&self, held: Derived) -> CommunicatorInfo {
         let (id, communicator) = (self.next_id(), held.communicator());
         let (group, backend) = (communicator.group().clone(), communicator.backend());
         let info = CommunicatorInfo { id, group, backend, cost_model: communicator.cost_model() };
@@ -141,11 +141,9 @@ impl Rank {
             Request::MakeGroup { key, ranks } => {
                 let groups = self.state().groups.clone().unwrap();
                 let made = groups.make_group(&key, &ranks);
-                encode(&made.map(|made| self.keep(Held::Communicator(made))))
+                encode(&made.map(|made| self.keep(Derived::Communicator(made))))
             }
-            Request::Execute { on, call } => {
-                encode(&execute(self.held(on).communicator(), call, connection))
-            }
+            Request::Execute { on, call } => encode(&execute(self.held(on).communicator(), call, connection)),
             Request::Submit { on, call } => {
                 let (call, lent) = owned_call(call, connection);
                 let work = self.held(on).communicator().submit(call);
@@ -169,7 +167,7 @@ impl Rank {
     }
 
     fn reply_of_communicator(&self, request: Request) -> Vec<u8> {
-        let keep = |made| self.keep(Held::Communicator(made));
+        let keep = |made| self.keep(Derived::Communicator(made));
         let held = |on| self.held(on);
         match request {
             Request::Supports { on, descriptor, options, memory } => {
@@ -197,13 +195,18 @@ impl Rank {
                 encode(&made.map(|scope| {
                     let scope: Arc<dyn Scope> = Arc::from(scope);
                     let parent = **scope.parent();
-                    ScopeInfo { communicator: self.keep(Held::Scope(scope)), parent }
+                    ScopeInfo { communicator: self.keep(Derived::Scope(scope)), parent }
                 }))
             }
             Request::Numbers { on } => {
-                let Held::Scope(scope) = held(on) else { panic!("a communicator has no numbers") };
+                let Derived::Scope(scope) = held(on) else { panic!("a communicator has no numbers") };
                 let numbers = scope.numbers();
                 encode(&(numbers.start, numbers.end))
+            }
+            Request::Register { on, name, collective, is_proved } => {
+                let algorithm = Algorithm::new(name, collective, |_| {});
+                let trust = if is_proved { Trust::Prove } else { Trust::Trusted };
+                encode(&held(on).communicator().register(Arc::new(algorithm), trust))
             }
             Request::Revoke { on, cause } => encode(&held(on).communicator().revoke(cause)),
             Request::Abort { on } => encode(&held(on).communicator().abort()),
@@ -215,9 +218,7 @@ impl Rank {
     fn reply_of_work(&self, connection: &Arc<Connection>, request: Request) -> Vec<u8> {
         match request {
             Request::IsDone { work } => encode(&self.work(work).is_none_or(|work| work.is_done())),
-            Request::Wait { work, timeout } => {
-                encode(&self.work(work).is_none_or(|work| work.wait(timeout)))
-            }
+            Request::Wait { work, timeout } => encode(&self.work(work).is_none_or(|work| work.wait(timeout))),
             Request::Notify { work: id } => {
                 encode(&self.work(id).is_some_and(|work| work.notify(id, connection)))
             }
@@ -258,7 +259,7 @@ impl Rank {
         };
         let world = World::join(&with_options(Config::from_lookup(&settings)?, &options))?;
         let Joined { communicator, groups } = self.backend.join(&world, &options)?;
-        let info = self.keep(Held::Communicator(communicator));
+        let info = self.keep(Derived::Communicator(communicator));
         let mut state = self.state();
         (state.world, state.groups) = (Some(world), Some(Arc::from(groups)));
         Ok(info)

@@ -4,9 +4,7 @@
 
 use std::any::Any;
 
-use unisono_communicator::{
-    DType, DeviceBufferMut, DeviceSpan, DeviceStream, OwnedBuffer,
-};
+use unisono_communicator::{DType, DeviceBufferMut, DeviceSpan, DeviceStream, OwnedBuffer};
 
 use super::messages::SpanMessage;
 
@@ -32,16 +30,19 @@ impl Aligned {
     }
 }
 
+/// Hears of what lent memory has become.
+type Tell = Box<dyn FnOnce(&[u8]) + Send>;
+
 /// Memory of a rank that stands for memory that the test has lent. Dropped as the keeper of a call, it tells what has
 /// become of it.
-pub(super) struct Lent {
+pub(super) struct LentMemory {
     memory: Aligned,
-    tell: Option<Box<dyn FnOnce(&[u8]) + Send>>,
+    tell: Option<Tell>,
 }
 
-impl Lent {
-    pub(super) fn new(bytes: &[u8], tell: impl FnOnce(&[u8]) + Send + 'static) -> Lent {
-        Lent { memory: Aligned::copied(bytes), tell: Some(Box::new(tell)) }
+impl LentMemory {
+    pub(super) fn new(bytes: &[u8], tell: impl FnOnce(&[u8]) + Send + 'static) -> LentMemory {
+        LentMemory { memory: Aligned::copied(bytes), tell: Some(Box::new(tell)) }
     }
 
     /// The memory as a call takes it.
@@ -54,7 +55,7 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentMemory {
     fn drop(&mut self) {
         if let Some(tell) = self.tell.take() {
             tell(self.memory.bytes());
@@ -72,7 +73,6 @@ pub(super) fn placeholder(dtype: DType) -> OwnedBuffer {
 pub(super) fn span_message(span: &DeviceSpan) -> SpanMessage {
     SpanMessage { address: span.address() as u64, bytes: span.bytes() as u64, device: span.device() }
 }
-
 
 /// The span that a test has named.
 pub(super) fn span_mut(span: &SpanMessage) -> DeviceBufferMut {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    AlgorithmName, CallOptions, Completion, CostModel, Counts, DType, Descriptor, Determinism, Division,
-    Group, GroupRank, JobRank, MemoryKind, Operation, Outcome, ParentCall, Peer, Place, Process, ReduceOp,
-    ShortText, Site, Ticket, UserOp, WhenBusy,
+    AlgorithmName, CallOptions, Collective, Completion, CostModel, Counts, DType, Descriptor, Determinism,
+    Division, Group, GroupRank, JobRank, MemoryKind, Operation, Outcome, ParentCall, Peer, Place, Process,
+    ReduceOp, ShortText, Site, Ticket, UserOp, WhenBusy,
 };
 use unisono_schedule::INTERNED_BYTES_MAX;
 use unisono_transport_tcp::codec::{Malformed, Reader, Writer};
@@ -88,6 +88,16 @@ impl Wire for AlgorithmName {
     fn read(reader: &mut Reader<'_>) -> Result<AlgorithmName, Malformed> {
         let name = Option::<String>::read(reader)?;
         Ok(AlgorithmName::new(&name.unwrap_or_else(|| "x".repeat(INTERNED_BYTES_MAX + 1))))
+    }
+}
+
+impl Wire for Collective {
+    fn write(&self, writer: &mut Writer) {
+        Operation::from(*self).write(writer);
+    }
+
+    fn read(reader: &mut Reader<'_>) -> Result<Collective, Malformed> {
+        Operation::read(reader)?.collective().ok_or(Malformed { what: "no collective" })
     }
 }
 

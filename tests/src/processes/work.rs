@@ -1,4 +1,4 @@
-//! Handles of asynchronous calls, in the test. Whoever waits here waits there; the end is fetched once, with the buffers.
+//! Handles of asynchronous calls, in the test. Who waits here waits there; the end is fetched once, with the buffers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,7 +41,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl WorkState {
-    pub(super) fn new(remote: Arc<Remote>, id: Id, function: Option<Id>, buffers: OwnedBuffers) -> Arc<WorkState> {
+    pub(super) fn new(
+        remote: Arc<Remote>,
+        id: Id,
+        function: Option<Id>,
+        buffers: OwnedBuffers,
+    ) -> Arc<WorkState> {
         Arc::new(WorkState {
             remote,
             id,

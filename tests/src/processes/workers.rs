@@ -3,11 +3,11 @@
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-type Task = Box<dyn FnOnce() + Send>;
+type Errand = Box<dyn FnOnce() + Send>;
 
 /// What a thread gets: a task, and the way to it, for the list of the idle.
 struct Work {
-    task: Task,
+    task: Errand,
     way: Sender<Work>,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Workers(Arc<Mutex<Vec<Sender<Work>>>>);
 impl Workers {
     /// Runs a task now, whatever the others are doing.
     pub(super) fn run(&self, task: impl FnOnce() + Send + 'static) {
-        let task: Task = Box::new(task);
+        let task: Errand = Box::new(task);
         let idle = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let way = idle.unwrap_or_else(|| self.start());
         way.send(Work { task, way: way.clone() }).unwrap();
