@@ -14,6 +14,7 @@ use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
+use crate::capabilities::{Algorithms, Arithmetic};
 use crate::late::{LateLinks, Releases};
 use crate::sample::mix;
 
@@ -36,6 +37,11 @@ pub trait Backend: Sync {
         Algorithms::Open
     }
 
+    /// What it says of its reductions of floats.
+    fn arithmetic(&self) -> Arithmetic {
+        Arithmetic::ENGINE
+    }
+
     /// Options that force an algorithm of ours, or none where there are none.
     fn forcing(&self, algorithm: &str) -> CallOptions {
         match self.algorithms() {
@@ -43,17 +49,6 @@ pub trait Backend: Sync {
             Algorithms::None => CallOptions::new(),
         }
     }
-}
-
-/// What the calls of a backend run by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithms {
-    /// Algorithms of ours, which can be forced, and of the tests, which can be registered.
-    Open,
-    /// Algorithms of ours alone: those of the tests cannot travel to the ranks.
-    BuiltIn,
-    /// Those of a vendor's library: none can be forced or registered.
-    None,
 }
 
 /// One world in the making.

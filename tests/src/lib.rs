@@ -10,12 +10,14 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod backend;
+pub mod capabilities;
 pub mod case;
 pub mod compressed;
 pub mod cuda;
 pub mod double;
 pub mod kernels_suite;
 mod late;
+mod limited;
 pub mod processes;
 pub mod sample;
 mod skip;
@@ -23,7 +25,9 @@ pub mod suite;
 pub mod watchdog;
 pub mod world;
 
-pub use backend::{Algorithms, Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use capabilities::{Algorithms, Arithmetic, NanInMinMax};
+pub use limited::Limited;
 pub use processes::Processes;
 pub use skip::skip;
 pub use watchdog::watchdog;

@@ -13,7 +13,8 @@ use unisono_transport_tcp::secret::Secret;
 use super::messages::{CommunicatorInfo, Request, WorldMessage};
 use super::pool::{Lease, Process, Program};
 use super::proxy::{Proxy, ProxyGroups};
-use crate::backend::{Algorithms, Backend, Job, Member};
+use crate::backend::{Backend, Job, Member};
+use crate::capabilities::{Algorithms, Arithmetic};
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -35,6 +36,8 @@ pub struct Processes {
     pub large_rank_counts: &'static [u32],
     /// What calls run by.
     pub algorithms: Algorithms,
+    /// What it says of its reductions of floats.
+    pub arithmetic: Arithmetic,
     /// How many worlds may be open at once, in all tests of the test binary.
     pub worlds_max: u32,
 }
@@ -89,6 +92,10 @@ impl Backend for Processes {
 
     fn algorithms(&self) -> Algorithms {
         self.algorithms
+    }
+
+    fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
     }
 }
 

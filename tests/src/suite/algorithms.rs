@@ -6,7 +6,8 @@ use unisono_communicator::{
 use unisono_engine::EngineOptions;
 use unisono_schedule::{Algorithm, Shape, algorithms};
 
-use crate::backend::{Algorithms, Backend};
+use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::case::{Amount, Case, Operands};
 use crate::sample::AFFINE;
 use crate::world::{options, run, run_each};
@@ -190,6 +191,9 @@ pub fn fixed_order_at_any_piece_size(backend: &dyn Backend) {
 
 /// Whatever the algorithm, all ranks end with the same bits of an all-reduce whose order shows.
 pub fn every_rank_gets_the_same_bits(backend: &dyn Backend) {
+    if backend.algorithms() == Algorithms::None {
+        return super::arithmetic::sums_of_any_order(backend);
+    }
     for &ranks in backend.rank_counts() {
         let all = run(backend, ranks, &options(), |comm| {
             let here = supported(ranks).filter(|algorithm| algorithm.collective == Collective::AllReduce);

@@ -11,7 +11,8 @@ use unisono_communicator::{
 use unisono_schedule::{Builder, Cost, Layout, Own, Requires};
 
 use super::algorithms::forced;
-use crate::backend::{Algorithms, Backend};
+use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::case::{Amount, Case};
 use crate::world::{options, run, run_each};
 

@@ -13,7 +13,8 @@ use unisono_schedule::Builder;
 
 use super::mismatch::first_cause;
 use super::outside::{both_ways, halves, ran, registration_is_refused};
-use crate::backend::{Algorithms, Backend};
+use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::world::{options, run, run_each, run_with_groups};
 
 fn registering(register: Vec<Algorithm>) -> EngineOptions {
