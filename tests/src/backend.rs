@@ -23,6 +23,11 @@ pub trait Backend: Sync {
     /// For messages.
     fn name(&self) -> &'static str;
 
+    /// Whether its ranks can run on this machine; says so, if not.
+    fn is_there(&self) -> bool {
+        true
+    }
+
     /// A new world, which `ranks` threads then join.
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job>;
 

@@ -21,6 +21,7 @@ const TCP: Processes = Processes {
     large_rank_counts: &[4],
     algorithms: Algorithms::BuiltIn,
     arithmetic: Arithmetic::ENGINE,
+    environment: || Some(&[]),
     worlds_max: 2,
 };
 
