@@ -34,6 +34,8 @@ pub struct Processes {
     pub rank_counts: &'static [u32],
     /// Larger worlds, for a few tests.
     pub large_rank_counts: &'static [u32],
+    /// The most ranks of tests that have numbers of their own.
+    pub ranks_max: u32,
     /// What calls run by.
     pub algorithms: Algorithms,
     /// What it says of its reductions of floats.
@@ -95,6 +97,10 @@ impl Backend for Processes {
 
     fn large_rank_counts(&self) -> &'static [u32] {
         self.large_rank_counts
+    }
+
+    fn ranks_max(&self) -> u32 {
+        self.ranks_max
     }
 
     fn algorithms(&self) -> Algorithms {
