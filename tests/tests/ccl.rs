@@ -8,6 +8,7 @@ const CCL: Processes = Processes {
     argument: "ccl",
     rank_counts: &[2],
     large_rank_counts: &[4],
+    ranks_max: 4,
     algorithms: Algorithms::None,
     arithmetic: unisono_offload_ccl::ARITHMETIC,
     environment: ccl::ccl_environment,
