@@ -148,6 +148,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclCommDestroy", unsafe { (self.table.comm_destroy)(comm.handle) })
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_reduce(
         &self,
         comm: &CclComm,
@@ -163,6 +164,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllReduce", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn reduce(
         &self,
         comm: &CclComm,
@@ -179,6 +181,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclReduce", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn reduce_scatter(
         &self,
         comm: &CclComm,
@@ -194,6 +197,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclReduceScatter", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn broadcast(&self, comm: &CclComm, buffer: *mut c_void, bytes: usize, root: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code = unsafe {
@@ -202,6 +206,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclBroadcast", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_gather(
         &self,
         comm: &CclComm,
@@ -215,6 +220,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllGather", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_to_all(
         &self,
         comm: &CclComm,
@@ -228,6 +234,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllToAll", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_to_all_v(
         &self,
         comm: &CclComm,
@@ -244,6 +251,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllToAllV", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn scatter(
         &self,
         comm: &CclComm,
@@ -260,6 +268,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclScatter", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn send(&self, comm: &CclComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code =
@@ -267,6 +276,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclSend", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn recv(&self, comm: &CclComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code =

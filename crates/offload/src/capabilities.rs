@@ -1,5 +1,5 @@
-//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on when a
-//! group is made.
+//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on
+//! when a group is made.
 
 use std::fmt;
 
@@ -55,8 +55,8 @@ pub enum NanInMinMax {
     AnyOperand,
 }
 
-/// Where reductions of floats may differ. The conformance suite measures it, and compares it with what a library is said
-/// to do.
+/// Where reductions of floats may differ. The conformance suite measures it, and compares it with what a library is
+/// said to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
     /// A NaN among numbers.

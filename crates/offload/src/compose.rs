@@ -7,9 +7,10 @@
 //! | barrier | an all-reduce of one byte |
 //! | all_gather_v | a broadcast of every share |
 //! | reduce_scatter_v | a reduce of every share to its rank |
-//! | gather, gather_v, scatter, scatter_v, all_to_all_v | `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the other |
+//! | gather, gather_v, scatter, scatter_v, all_to_all_v | an exchange |
 //!
-//! What moves, moves as bytes. Data and pure functions: nothing here knows a library or an address.
+//! An exchange is the library's `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the
+//! other. What moves, moves as bytes. Data and pure functions: nothing here knows a library or an address.
 
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Group, Place};
 

@@ -1,5 +1,5 @@
-//! How the ranks of a group get a communicator of the library's: they learn whether all of them have it, in one version,
-//! and what all of them can do; one makes the id.
+//! How the ranks of a group get a communicator of the library's: they learn whether all of them have it, in one
+//! version, and what all of them can do; one makes the id.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -178,8 +178,8 @@ impl<V: Vendor> VendorShared<V> {
         run(&*self.vendor, self.comm()?, &program, buffers)
     }
 
-    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one. A rank whose turn
-    /// does not come soon makes all of them let go and try again: none holds it while it waits for another's.
+    /// Takes the turn in the library on all ranks, which have all come here, if the library needs one. A rank whose
+    /// turn does not come soon makes all of them let go and try again: none holds it while it waits for another's.
     ///
     /// # Errors
     /// [`Error::Unsupported`] on all ranks when a thread of one hangs in the library; errors of the communicator

@@ -175,8 +175,8 @@ pub mod compression {
 /// # Errors
 /// [`Error::Configuration`] for a setting that cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
 /// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found. With a vendor's
-/// library: [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails, [`Error::Unsupported`] when
-/// ranks have several versions of it; the same on every rank, of one that has another reason as the cause of an
+/// library: [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails, [`Error::Unsupported`]
+/// when ranks have several versions of it; the same on every rank, of one that has another reason as the cause of an
 /// [`Error::Revoked`].
 ///
 /// ```

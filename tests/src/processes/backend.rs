@@ -40,7 +40,8 @@ pub struct Processes {
     pub algorithms: Algorithms,
     /// What it says of its reductions of floats.
     pub arithmetic: Arithmetic,
-    /// What they find in their environment besides that of the test; `None` where they cannot run, after [`crate::skip`].
+    /// What they find in their environment besides that of the test; `None` where they cannot run, after
+    /// [`crate::skip`].
     pub environment: fn() -> Option<Environment>,
     /// How many worlds may be open at once, in all tests of the test binary.
     pub worlds_max: u32,

@@ -258,14 +258,21 @@ pub fn closing_after_unequal_calls(backend: &dyn Backend) {
                 0 => comm.broadcast(&mut [1u32], 0),
                 _ => Ok(()),
             };
-            together.wait();
+            // Where the ranks meet first, the root waits for the others until they close.
+            if backend.algorithms() != Algorithms::None {
+                together.wait();
+            }
             result.and_then(|()| comm.close())
         });
         let errors: Vec<&Error> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         // The last to come has heard from all the others.
         assert!(!errors.is_empty(), "nobody noticed among {ranks}");
-        errors.iter().for_each(|error| {
-            mismatch_of(error);
-        });
+        for error in errors {
+            match error.root_cause() {
+                // Told to the one that waits.
+                Error::PeerLost { .. } if backend.algorithms() == Algorithms::None => {}
+                _ => drop(mismatch_of(error)),
+            }
+        }
     }
 }
