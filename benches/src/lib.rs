@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Instant;
 
-use unisono_backend::{Agreed, Ask, Board, CallHistory, Control, Waker};
+use unisono_backend::{Agreed, Ask, Board, CallHistory, Companion, Control, Waker};
 use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
 use unisono_engine::in_process::{InProcessLinks, world_of};
 use unisono_engine::{
@@ -243,11 +243,11 @@ impl Control for NoControl {
         panic!("a recorded call has failed, and its survivors ask for {:?}", ask.question)
     }
 
-    fn succeed(&self, survivors: &[GroupRank], _number: u64) -> Result<Arc<dyn Communicator>> {
+    fn succeed(&self, survivors: &[GroupRank], _number: u64) -> Result<Arc<dyn Companion>> {
         panic!("a recorded call has failed, and only {survivors:?} go on")
     }
 
-    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Arc<dyn Communicator>>> {
+    fn derive(&self, _ranks: &[GroupRank], _counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         Ok(None)
     }
 }

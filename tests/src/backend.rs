@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use unisono_communicator::{Communicator, Result};
+use unisono_communicator::{CallOptions, Communicator, Result};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
@@ -14,6 +14,7 @@ use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
+use crate::capabilities::{Algorithms, Arithmetic};
 use crate::late::{LateLinks, Releases};
 use crate::sample::mix;
 
@@ -30,6 +31,24 @@ pub trait Backend: Sync {
 
     /// Larger worlds, for a few tests.
     fn large_rank_counts(&self) -> &'static [u32];
+
+    /// What calls run by.
+    fn algorithms(&self) -> Algorithms {
+        Algorithms::Open
+    }
+
+    /// What it says of its reductions of floats.
+    fn arithmetic(&self) -> Arithmetic {
+        Arithmetic::ENGINE
+    }
+
+    /// Options that force an algorithm of ours, or none where there are none.
+    fn forcing(&self, algorithm: &str) -> CallOptions {
+        match self.algorithms() {
+            Algorithms::Open | Algorithms::BuiltIn => CallOptions::new().algorithm(algorithm),
+            Algorithms::None => CallOptions::new(),
+        }
+    }
 }
 
 /// One world in the making.
@@ -52,7 +71,7 @@ pub struct Member {
 }
 
 /// A rank's way to groups that only their members make.
-pub trait MakeGroup {
+pub trait MakeGroup: Send + Sync {
     /// The group of these ranks of the job.
     ///
     /// # Errors
@@ -201,6 +220,18 @@ impl Backend for Tcp {
     }
 }
 
+/// The settings of a world with these options.
+pub(crate) fn with_options(config: Config, options: &EngineOptions) -> Config {
+    let config = Config {
+        call_timeout: options.timeout,
+        probe_delay: options.probe_after,
+        algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
+        piece_bytes: options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32),
+        ..config
+    };
+    options.register.iter().cloned().fold(config, Config::with_algorithm)
+}
+
 struct TcpJob {
     config: Config,
     members: Membership,
@@ -209,15 +240,7 @@ struct TcpJob {
 
 impl TcpJob {
     fn new(ranks: u32, options: &EngineOptions, checksum: Checksum) -> TcpJob {
-        let mut config = Config::from_lookup(&|_| None).unwrap();
-        config.checksum = checksum;
-        config.call_timeout = options.timeout;
-        config.probe_delay = options.probe_after;
-        config.algorithm = options.algorithm.map(|name| name.text().unwrap().to_owned());
-        config = options.register.iter().cloned().fold(config, Config::with_algorithm);
-        if let Some(piece_bytes) = options.piece_bytes {
-            config.piece_bytes = piece_bytes as u32;
-        }
+        let config = Config { checksum, ..with_options(Config::from_lookup(&|_| None).unwrap(), options) };
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listeners: Vec<_> = (0..ranks).map(|_| World::listen(local, &config).unwrap()).collect();
         let members = Membership {

@@ -2,7 +2,7 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, Communicator, Counts, DType,
-    Descriptor, Division, ParentCall, Place, ReduceOp, Result, UserFunction,
+    Descriptor, Division, Error, MemoryKind, ParentCall, Place, ReduceOp, Result, UserFunction,
 };
 use unisono_schedule::canonical_tree;
 
@@ -85,7 +85,25 @@ impl Case {
         }
     }
 
-    /// Makes the call on this rank and compares the result with the reference.
+    /// What the backend says to a call that it cannot do; `None` where it can. The call is made then, and must be
+    /// refused in the same words before anything has happened. All ranks must be refused: else the next call is a
+    /// mismatch.
+    ///
+    /// # Panics
+    /// When the call is not refused as announced, or has changed a buffer.
+    #[track_caller]
+    pub fn refusal(&self, comm: &dyn Communicator) -> Option<Error> {
+        let descriptor = self.descriptor(comm.group().rank(), comm.group().size());
+        let refusal = comm.supports(&descriptor, &self.options, MemoryKind::Host).err()?;
+        let refused = with_dtype!(self.dtype, T => self.call::<T>(comm).map(drop));
+        let error = refused.expect_err(&format!("{self:?} was announced as refused: {refusal}"));
+        assert_eq!(error.to_string(), refusal.to_string(), "{self:?}");
+        assert!(error.is_before_start(), "{self:?}: {error}");
+        Some(refusal)
+    }
+
+    /// Makes the call on this rank and compares the result with the reference. A call that the backend does not support
+    /// must be refused; see [`Case::refusal`].
     ///
     /// # Errors
     /// The call's.
@@ -95,6 +113,9 @@ impl Case {
     #[track_caller]
     pub fn check(&self, comm: &dyn Communicator) -> Result<()> {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        if matches!(self.refusal(comm), Some(Error::Unsupported { .. })) {
+            return Ok(());
+        }
         with_dtype!(self.dtype, T => {
             let got = self.call::<T>(comm)?;
             let expected = self.output::<T>(rank, ranks);
@@ -122,20 +143,30 @@ impl Case {
             let given = input.clone();
             let buffers =
                 Buffers::Separate { input: self.buffer(&given), output: self.buffer_mut(&mut output) };
-            self.execute::<T>(comm, buffers)?;
+            let result = self.execute::<T>(comm, buffers);
             assert_eq!(bytes(&given), bytes(&input), "{self:?} wrote to its input on rank {rank}");
-            return Ok(output);
+            let is_left = output.iter().all(|element| *element == T::zeroed());
+            self.assert_left_alone(&result, is_left);
+            return result.map(|()| output);
         }
         let (at, result_at) = self.places(rank);
         let mut buffer = vec![T::zeroed(); input.len().max(output_len)];
         buffer[at..at + input.len()].copy_from_slice(&input);
-        self.execute::<T>(comm, Buffers::InOut(self.buffer_mut(&mut buffer)))?;
+        let before = buffer.clone();
+        let result = self.execute::<T>(comm, Buffers::InOut(self.buffer_mut(&mut buffer)));
+        self.assert_left_alone(&result, bytes(&buffer) == bytes(&before));
+        result?;
         let is_left_alone =
             matches!(self.collective, Collective::Reduce | Collective::Gather) && rank != self.root;
         if is_left_alone {
             assert_eq!(bytes(&buffer), bytes(&input), "{self:?} wrote to a buffer without result");
         }
         Ok(buffer[result_at..result_at + output_len].to_vec())
+    }
+
+    fn assert_left_alone(&self, result: &Result<()>, is_left: bool) {
+        let is_refused = result.as_ref().is_err_and(Error::is_before_start);
+        assert!(is_left || !is_refused, "{self:?} was refused, and has changed a buffer");
     }
 
     /// Where this rank's input and output start in its buffer, in place.

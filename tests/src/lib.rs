@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod backend;
+pub mod capabilities;
 pub mod case;
 pub mod ccl;
 pub mod compiled;
@@ -18,6 +19,8 @@ pub mod cuda;
 pub mod double;
 pub mod kernels_suite;
 mod late;
+mod limited;
+pub mod processes;
 pub mod sample;
 mod skip;
 pub mod suite;
@@ -25,5 +28,8 @@ pub mod watchdog;
 pub mod world;
 
 pub use backend::{Backend, FaultyInProcess, InProcess, LateInProcess, Tcp, TcpChecked};
+pub use capabilities::{Algorithms, Arithmetic, NanInMinMax};
+pub use limited::Limited;
+pub use processes::Processes;
 pub use skip::skip;
 pub use watchdog::watchdog;

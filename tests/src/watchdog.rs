@@ -13,6 +13,26 @@ pub struct Seat {
     doing: Mutex<(String, Instant)>,
 }
 
+/// A process beside this one, whose stacks belong to the report.
+#[derive(Debug)]
+pub struct WatchedProcess(u32);
+
+static PROCESSES: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+impl WatchedProcess {
+    /// Watches the process with this id, until this is dropped.
+    pub fn new(pid: u32) -> WatchedProcess {
+        lock(&PROCESSES).push(pid);
+        WatchedProcess(pid)
+    }
+}
+
+impl Drop for WatchedProcess {
+    fn drop(&mut self) {
+        lock(&PROCESSES).retain(|pid| *pid != self.0);
+    }
+}
+
 static SEATS: Mutex<Vec<Weak<Seat>>> = Mutex::new(Vec::new());
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -56,10 +76,11 @@ fn report(name: &str, seconds: u64) {
     }
     say(&text);
     // Where there is a debugger, the stacks of all threads too.
-    let process = std::process::id().to_string();
-    let arguments = ["-p", &process, "-batch", "-ex", "thread apply all backtrace 16"];
-    if let Ok(output) = Command::new("gdb").args(arguments).output() {
-        say(&String::from_utf8_lossy(&output.stdout));
+    for pid in std::iter::once(std::process::id()).chain(lock(&PROCESSES).clone()) {
+        let arguments = ["-p", &pid.to_string(), "-batch", "-ex", "thread apply all backtrace 16"];
+        if let Ok(output) = Command::new("gdb").args(arguments).output() {
+            say(&format!("\nprocess {pid}:\n{}", String::from_utf8_lossy(&output.stdout)));
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use unisono_communicator::{
 };
 use unisono_engine::EngineOptions;
 
-use crate::backend::{Backend, MakeGroup};
+use crate::backend::{Backend, Job, MakeGroup};
 use crate::watchdog::Seat;
 
 /// Settings of a test: a deadline that a test reaches only when something is wrong, long before its watchdog.
@@ -42,17 +42,29 @@ pub fn run_with_groups<R: Send>(
     options: &EngineOptions,
     body: impl Fn(&dyn Communicator, &dyn MakeGroup) -> R + Sync,
 ) -> Vec<R> {
-    let job = backend.open(ranks, options);
-    let (job, body, has_failed) = (&*job, &body, &AtomicBool::new(false));
+    run_job(&*backend.open(ranks, options), backend.name(), ranks, body)
+}
+
+/// [`run_with_groups`] in a world that was opened before, of a backend with this name.
+///
+/// # Panics
+/// As [`run`].
+pub fn run_job<R: Send>(
+    job: &dyn Job,
+    name: &str,
+    ranks: u32,
+    body: impl Fn(&dyn Communicator, &dyn MakeGroup) -> R + Sync,
+) -> Vec<R> {
+    let (body, has_failed) = (&body, &AtomicBool::new(false));
     let rank_thread = move |rank: u32| {
-        let seat = Seat::take(format!("{} rank {rank} of {ranks}", backend.name()));
+        let seat = Seat::take(format!("{name} rank {rank} of {ranks}"));
         let member = job.join(rank).unwrap();
         let watched = Watched { inner: member.communicator.clone(), seat };
         let result = catch_unwind(AssertUnwindSafe(|| body(&watched, &*member.groups)));
         if result.is_err() {
             let is_first = !has_failed.swap(true, Ordering::SeqCst);
             if is_first {
-                eprintln!("the first failure was on {} rank {rank} of {ranks}", backend.name());
+                eprintln!("the first failure was on {name} rank {rank} of {ranks}");
             }
             let _ = watched.revoke(Error::invalid("test", format!("rank {rank} has failed its test")));
         }

@@ -1,6 +1,6 @@
 //! What can be chosen of a state before its first call: how elements travel, and how residuals are kept.
 
-use unisono_communicator::{Communicator, Error, Result};
+use unisono_communicator::{CallOptions, Communicator, Error, MemoryKind, Result};
 use unisono_kernels::SHIFT_MAX;
 
 use crate::device::KernelDevice;
@@ -8,19 +8,20 @@ use crate::residuals::{Kept, LoCo};
 use crate::route::{Route, Teams};
 use crate::state::{CompressionState, Members, Shape, owed};
 use crate::summed::code_size;
+use crate::wire::sum_of_codes;
 
 impl<D: KernelDevice> CompressionState<D> {
     /// The same state before its first call, by another way than the cheaper one. All ranks must choose alike.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a state that has been called with, and when `comm` is not its communicator;
-    /// [`Error::Unsupported`] for a codec whose codes cannot be summed by that route; [`Error::System`] when there is
-    /// no memory.
+    /// [`Error::Unsupported`] for a codec whose codes cannot be summed by that route, and when `comm` cannot sum the
+    /// integers that so many ranks need; [`Error::System`] when there is no memory.
     pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
         let group = comm.group();
         self.check_is_new()?;
         if route == Route::SummedCodes {
-            self.check_summable()?;
+            self.check_summable(comm)?;
         }
         if self.members != Members::of(group) {
             return Err(Error::invalid("comm", "is not the communicator of the state"));
@@ -68,7 +69,7 @@ impl<D: KernelDevice> CompressionState<D> {
         Ok(CompressionState { worker, owner, ..self })
     }
 
-    fn check_summable(&self) -> Result<()> {
+    fn check_summable(&self, comm: &(impl Communicator + ?Sized)) -> Result<()> {
         let Some(summable) = self.codec.summable().filter(|_| matches!(self.shape, Shape::Whole(_))) else {
             return Err(Error::Unsupported {
                 what: format!("{} of {:?} by summed codes", self.shape.collective(), self.codec),
@@ -83,7 +84,8 @@ impl<D: KernelDevice> CompressionState<D> {
                 instead: Some("residuals of f32, or another route".to_owned()),
             });
         }
-        code_size(summable, self.members.ranks.len()).map(drop)
+        let size = code_size(summable, self.members.ranks.len())?;
+        comm.supports(&sum_of_codes(size, 1), &CallOptions::new(), MemoryKind::Host)
     }
 
     fn check_is_new(&self) -> Result<()> {

@@ -60,6 +60,17 @@ pub(crate) struct Wire<'a> {
     pub(crate) site: Site,
 }
 
+/// The call that adds codes of `size` bytes, and gives this rank `count` of them.
+pub(crate) fn sum_of_codes(size: CodeSize, count: u64) -> Descriptor {
+    let dtype = match size {
+        CodeSize::One => DType::I8,
+        CodeSize::Two => DType::I16,
+        CodeSize::Four => DType::I32,
+    };
+    let op = Some(ReduceOp::Sum);
+    Descriptor { op, uneven: true, ..Descriptor::new(Collective::ReduceScatter, dtype, count) }
+}
+
 impl Wire<'_> {
     /// Sends words to each rank; gives those that came, in rank order.
     pub(crate) fn all_to_all(
@@ -98,17 +109,8 @@ impl Wire<'_> {
         issue: Issue,
         pool: &mut Pool,
     ) -> Result<Words> {
-        let dtype = match size {
-            CodeSize::One => DType::I8,
-            CodeSize::Two => DType::I16,
-            CodeSize::Four => DType::I32,
-        };
         let count = of_ranks[self.scope.group().rank() as usize];
-        let descriptor = Descriptor {
-            op: Some(ReduceOp::Sum),
-            ..Descriptor::new(Collective::ReduceScatter, dtype, count)
-        };
-        self.call(descriptor, Counts::PerRank(of_ranks), words, issue, pool)
+        self.call(sum_of_codes(size, count), Counts::PerRank(of_ranks), words, issue, pool)
     }
 
     fn call(

@@ -4,6 +4,7 @@
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
@@ -53,6 +54,8 @@ pub(crate) struct VendorThread<V: Vendor> {
     pub(crate) shared: Arc<VendorShared<V>>,
     commands: Sender<Command>,
     ended: Arc<Slot<()>>,
+    /// `None` when it is being dropped.
+    thread: Option<JoinHandle<()>>,
 }
 
 impl<V: Vendor> VendorThread<V> {
@@ -87,11 +90,13 @@ impl<V: Vendor> VendorThread<V> {
             if is_made {
                 mine.serve(&received);
             }
+            drop(mine);
             at_end.set(());
         };
         let spawned = std::thread::Builder::new().name(format!("unisono-{}", V::BACKEND)).spawn(body);
-        spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
-        let thread = Arc::new(VendorThread { shared, commands, ended });
+        let thread =
+            spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
+        let thread = Arc::new(VendorThread { shared, commands, ended, thread: Some(thread) });
         thread.await_made(&made, until)?;
         thread.shared.watch_inline();
         Ok(thread)
@@ -318,7 +323,12 @@ impl<V: Vendor> Drop for VendorThread<V> {
         let _ = self.commands.send(Command::End);
         if !is_inside && !std::thread::panicking() {
             let until = Instant::now() + self.shared.companion.patience().drop_timeout;
-            self.ended.take(until, || false);
+            // A thread that the library knows must be gone before the process takes the library down.
+            if self.ended.take(until, || false).is_some()
+                && let Some(thread) = self.thread.take()
+            {
+                let _ = thread.join();
+            }
         }
     }
 }

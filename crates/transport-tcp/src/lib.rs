@@ -31,6 +31,8 @@ pub mod job_settings;
 mod links;
 pub mod rendezvous;
 pub mod secret;
+#[doc(hidden)]
+pub mod testing;
 mod wire;
 mod world;
 

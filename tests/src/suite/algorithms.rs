@@ -7,6 +7,7 @@ use unisono_engine::EngineOptions;
 use unisono_schedule::{Algorithm, Shape, algorithms};
 
 use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::case::{Amount, Case, Operands};
 use crate::sample::AFFINE;
 use crate::world::{options, run, run_each};
@@ -26,8 +27,35 @@ fn supported(ranks: u32) -> impl Iterator<Item = &'static Algorithm> {
     algorithms().iter().map(|one| &**one).filter(move |algorithm| algorithm.supports(&Shape::new(ranks)))
 }
 
+/// Where there are no algorithms of ours: every name is refused in the same way on all ranks, by `supports` as by the
+/// call, and what forces none goes on.
+fn forcing_is_refused(backend: &dyn Backend) {
+    for &ranks in backend.rank_counts() {
+        let all = run(backend, ranks, &options(), |comm| {
+            let mut refusals = Vec::new();
+            for (collective, name) in Collective::ALL
+                .into_iter()
+                .flat_map(|one| ["ring", "direct", "by_pigeon"].map(|name| (one, name)))
+            {
+                let options = CallOptions::new().algorithm(name);
+                let case = Case { options, ..Case::new(collective, DType::F32, 5) };
+                let refusal =
+                    case.refusal(comm).unwrap_or_else(|| panic!("{collective} by {name} was taken"));
+                refusals.push(refusal.to_string());
+                check(&Case { options: CallOptions::new(), ..case }, comm);
+            }
+            comm.close().unwrap();
+            refusals
+        });
+        assert!(all.iter().all(|refusals| *refusals == all[0]), "{all:?}");
+    }
+}
+
 /// Each gives the right result, at every root, in place where it can.
 pub fn every_algorithm(backend: &dyn Backend) {
+    if backend.algorithms() == Algorithms::None {
+        return forcing_is_refused(backend);
+    }
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
         for algorithm in supported(ranks) {
@@ -55,6 +83,9 @@ fn check(case: &Case, comm: &dyn Communicator) {
 
 /// A name that no algorithm of the collective has is refused before anything is sent.
 pub fn wrong_names(backend: &dyn Backend) {
+    if backend.algorithms() == Algorithms::None {
+        return forcing_is_refused(backend);
+    }
     run_each(backend, &[1, 3], |comm| {
         for collective in Collective::ALL {
             let options = CallOptions::new().algorithm("by_pigeon");
@@ -71,6 +102,9 @@ pub fn wrong_names(backend: &dyn Backend) {
 
 /// What an algorithm's row says that it cannot do is refused when it is forced, and nothing else is disturbed.
 pub fn refused_algorithms(backend: &dyn Backend) {
+    if backend.algorithms() == Algorithms::None {
+        return forcing_is_refused(backend);
+    }
     run_each(backend, &[3, 4, 6], |comm| {
         let ranks = comm.group().size();
         let mut refusals = 0;
@@ -157,6 +191,9 @@ pub fn fixed_order_at_any_piece_size(backend: &dyn Backend) {
 
 /// Whatever the algorithm, all ranks end with the same bits of an all-reduce whose order shows.
 pub fn every_rank_gets_the_same_bits(backend: &dyn Backend) {
+    if backend.algorithms() == Algorithms::None {
+        return super::arithmetic::sums_of_any_order(backend);
+    }
     for &ranks in backend.rank_counts() {
         let all = run(backend, ranks, &options(), |comm| {
             let here = supported(ranks).filter(|algorithm| algorithm.collective == Collective::AllReduce);

@@ -6,6 +6,8 @@ use std::time::Duration;
 use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, ReduceOp, UserOp};
 
 use crate::backend::Backend;
+use crate::capabilities::Algorithms;
+use crate::suite::reductions::has_user_operators;
 use crate::world::{options, run};
 
 const SHORT: Duration = Duration::from_millis(500);
@@ -21,7 +23,7 @@ pub fn timeouts_name_who_is_missing(backend: &dyn Backend) {
             if is_missing {
                 waited.wait();
             }
-            let options = CallOptions::new().algorithm(algorithm);
+            let options = backend.forcing(algorithm);
             let comm = comm.with(if is_missing { options } else { options.timeout(SHORT) });
             let error = comm.all_reduce(&mut vec![1u32; ranks as usize], ReduceOp::Sum).unwrap_err();
             if !is_missing {
@@ -49,7 +51,7 @@ fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
     let waited = Barrier::new(2);
     let errors = run(backend, 3, &options(), |comm| match comm.group().rank() {
         0 => {
-            let hurried = comm.with(CallOptions::new().timeout(SHORT).algorithm("ring"));
+            let hurried = comm.with(backend.forcing("ring").timeout(SHORT));
             let error = hurried.all_reduce(&mut [1u32; 3], ReduceOp::Sum).unwrap_err();
             waited.wait();
             error
@@ -63,11 +65,11 @@ fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
     for (rank, error) in errors.iter().enumerate() {
         let Error::Timeout { not_arrived, .. } = error.root_cause() else { panic!("rank {rank}: {error}") };
         let status = |rank| not_arrived.iter().find(|one| one.rank.get() == rank).map(|one| &*one.status);
-        assert_eq!(
-            status(2),
-            Some("has not called anything yet and waits for rank 1"),
-            "rank {rank}: {error}"
-        );
+        // Another algorithm than a ring may wait for rank 1 itself.
+        if backend.algorithms() != Algorithms::None {
+            let expected = Some("has not called anything yet and waits for rank 1");
+            assert_eq!(status(2), expected, "rank {rank}: {error}");
+        }
         assert_eq!(status(1), Some("has not called anything yet"), "rank {rank}: {error}");
     }
 }
@@ -134,6 +136,9 @@ pub fn panics_in_user_functions(backend: &dyn Backend) {
     for ranks in [2, 3] {
         run(backend, ranks, &options(), |comm| {
             let rank = comm.group().rank();
+            if !has_user_operators(comm) {
+                return;
+            }
             let op = UserOp::commutative("fragile");
             let error =
                 comm.all_reduce_user(&mut [1u32; 4], op, |_, _, _| panic!("no such sum")).unwrap_err();

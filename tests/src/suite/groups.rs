@@ -9,6 +9,7 @@ use unisono_communicator::{
 };
 
 use crate::backend::Backend;
+use crate::suite::reductions::has_user_operators;
 use crate::world::{options, run, run_each};
 
 fn sum_of_ones(comm: &dyn Communicator) -> u32 {
@@ -196,6 +197,19 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
                 matches!(error.root_cause(), Error::Timeout { reported_by, .. } if reported_by.get() == 0);
             assert!(is_late && error.to_string().contains("another thread's call"), "{error}");
         };
+        let late_turn = || {
+            if comm.group().rank() == 0 {
+                let soon = CallOptions::new().queued().timeout(Duration::from_millis(20));
+                is_this(comm.with(soon).all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_err());
+            } else {
+                is_this(comm.recv(&mut [0u8], Peer::Rank(0), 3).unwrap_err());
+            }
+        };
+        if !has_user_operators(comm) {
+            // A scope holds the turn as a call does.
+            let _held = (comm.group().rank() == 0).then(|| super::scopes::open(comm, "held"));
+            return late_turn();
+        }
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let (released, is_slow) = (Mutex::new(released), comm.group().rank() == 0);
@@ -208,17 +222,14 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
         };
         std::thread::scope(|scope| {
             let first = scope.spawn(|| {
-                let both_reduce = comm.with(CallOptions::new().algorithm("recursive_doubling"));
+                let both_reduce = comm.with(backend.forcing("recursive_doubling"));
                 // The failure of the other thread's call may reach it.
                 let _ = both_reduce.all_reduce_user(&mut [1u32], UserOp::commutative("slow"), function);
             });
             if comm.group().rank() == 0 {
                 has_entered.recv().unwrap();
-                let soon = CallOptions::new().queued().timeout(Duration::from_millis(20));
-                is_this(comm.with(soon).all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_err());
-            } else {
-                is_this(comm.recv(&mut [0u8], Peer::Rank(0), 3).unwrap_err());
             }
+            late_turn();
             drop(release);
             first.join().unwrap();
         });

@@ -3,6 +3,7 @@
 pub mod aborts;
 pub mod algorithms;
 pub mod arguments;
+pub mod arithmetic;
 pub mod asynchronous;
 pub mod borrowed;
 pub mod calls;
@@ -30,6 +31,7 @@ macro_rules! conformance {
                 long_buffers outputs_beyond_the_caches barrier_waits_for_everybody many_ranks;
             algorithms: every_algorithm wrong_names fixed_order_is_canonical fixed_order_at_any_piece_size
                 every_rank_gets_the_same_bits refused_algorithms;
+            arithmetic: a_nan_among_numbers zeros_of_either_sign sums_are_rounded sums_of_any_order;
             outside: shares_cut_further chosen_and_forced wrong_ones_change_nothing differing_ranks_are_named
                 derived_ones_inherit two_of_one_name_are_a_mismatch;
             registries: settings_register wrong_settings_are_refused shrunk_ones_inherit

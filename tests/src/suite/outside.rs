@@ -12,8 +12,28 @@ use unisono_schedule::{Builder, Cost, Layout, Own, Requires};
 
 use super::algorithms::forced;
 use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::case::{Amount, Case};
-use crate::world::run_each;
+use crate::world::{options, run, run_each};
+
+/// Where algorithms cannot be registered: all ranks are told so, in the same words, and go on.
+pub(super) fn registration_is_refused(backend: &dyn Backend) {
+    for &ranks in backend.rank_counts() {
+        let refusals = run(backend, ranks, &options(), |comm| {
+            let refusals = [Trust::Prove, Trust::Trusted].map(|trust| {
+                let refused = comm.register(Arc::new(halves(Collective::AllGather, both_ways)), trust);
+                let error = refused.unwrap_err();
+                let is_typed = matches!(error, Error::Unsupported { .. } | Error::AlgorithmRefused { .. });
+                assert!(is_typed && error.is_before_start(), "{error}");
+                ran(comm, CallOptions::new()).unwrap();
+                error.to_string()
+            });
+            comm.close().unwrap();
+            refusals
+        });
+        assert!(refusals.iter().all(|refusal| *refusal == refusals[0]), "{refusals:?}");
+    }
+}
 
 /// Each half of every share travels around the ring in a direction of its own.
 pub(super) fn both_ways(builder: &mut Builder) {
@@ -80,6 +100,9 @@ pub(super) fn halves(collective: Collective, build: fn(&mut Builder)) -> Algorit
 
 /// Algorithms that cut every share in two give the right result for even and uneven counts, at every root.
 pub fn shares_cut_further(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, backend.rank_counts(), |comm| {
         let ranks = comm.group().size();
         let apart = Requires { out_of_place: true, ..Requires::NOTHING };
@@ -135,6 +158,9 @@ pub(super) fn ran(comm: &dyn Communicator, options: CallOptions) -> Result<&'sta
 
 /// One that is cheaper than all others is chosen, also where a plan was made before; every one can be forced.
 pub fn chosen_and_forced(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[2, 5], |comm| {
         assert_ne!(ran(comm, CallOptions::new()).unwrap(), "free");
         comm.register(Arc::new(halves(Collective::AllGather, both_ways)), Trust::Prove).unwrap();
@@ -150,6 +176,9 @@ pub fn chosen_and_forced(backend: &dyn Backend) {
 
 /// A refusal says why, is the same error on all ranks, and changes nothing.
 pub fn wrong_ones_change_nothing(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[2, 3, 8], |comm| {
         let named = |build: fn(&mut Builder)| Algorithm::new("wrong", Collective::AllReduce, build);
         let exchange: fn(&mut Builder) = |builder| {
@@ -235,6 +264,9 @@ fn one_way(backwards: impl Fn() -> bool + Send + Sync + 'static) -> Algorithm {
 
 /// The rank whose schedule, name or claims differ is named on all ranks.
 pub fn differing_ranks_are_named(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[3, 4, 8], |comm| {
         let odd = comm.group().size() - 1;
         let is_odd = comm.group().rank() == odd;
@@ -263,6 +295,9 @@ pub fn differing_ranks_are_named(backend: &dyn Backend) {
 
 /// Derived communicators have what their parent had when they were made, and prove it for their own shape.
 pub fn derived_ones_inherit(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[4], |comm| {
         let before = comm.duplicate().unwrap();
         // Right for four ranks only.
@@ -296,6 +331,9 @@ pub fn derived_ones_inherit(backend: &dyn Backend) {
 
 /// Ranks that make different schedules under one name, each right in itself, are a mismatch and not garbage.
 pub fn two_of_one_name_are_a_mismatch(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[4], |comm| {
         let is_odd = comm.group().rank() == 1;
         let changed = Arc::new(AtomicBool::new(false));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, Collective, Collectives, DType, Descriptor, Element, OPAQUE_BYTES_MAX, Place,
-    ReduceOp, UserFunction, UserOp,
+    BufferMut, Buffers, Call, Collective, Collectives, Communicator, DType, Descriptor, Element, Error,
+    OPAQUE_BYTES_MAX, Place, ReduceOp, UserFunction, UserOp,
 };
 
 use crate::backend::Backend;
@@ -23,9 +23,30 @@ pub fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
     all.filter(|(dtype, op)| op.accepts(*dtype))
 }
 
-fn every_pair(check: impl Fn(DType, ReduceOp, usize)) {
+/// Every accepted pair that the backend supports; the others are refused. The commonest must be among them.
+fn every_pair(comm: &dyn Communicator, collective: Collective, check: impl Fn(DType, ReduceOp, usize)) {
+    let mut checked = Vec::new();
     for (dtype, op) in pairs() {
-        COUNTS.iter().for_each(|&count| check(dtype, op, count));
+        let case = Case { op: Some(op), ..Case::new(collective, dtype, 3) };
+        if case.refusal(comm).is_none() {
+            COUNTS.iter().for_each(|&count| check(dtype, op, count));
+            checked.push((dtype, op));
+        }
+    }
+    for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
+        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64] {
+            assert!(checked.contains(&(dtype, op)), "{collective} {op} of {dtype} is refused");
+        }
+    }
+}
+
+/// Whether the backend calls functions of the user's; where it does not, such a call was made and refused.
+pub(super) fn has_user_operators(comm: &dyn Communicator) -> bool {
+    let case = Case { op: Some(ReduceOp::User(AFFINE)), ..Case::new(Collective::AllReduce, DType::U64, 3) };
+    match case.refusal(comm) {
+        None => true,
+        Some(Error::Unsupported { .. }) => false,
+        Some(other) => panic!("refused in another way: {other}"),
     }
 }
 
@@ -42,7 +63,7 @@ fn results<T: Sample>(op: ReduceOp, ranks: u32, count: usize) -> Vec<T> {
 pub fn all_reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(|dtype, op, count| {
+        every_pair(comm, Collective::AllReduce, |dtype, op, count| {
             with_dtype!(dtype, T => {
                 let what = format!("all_reduce {dtype} {op} {count} on rank {rank} of {ranks}");
                 let input: Vec<T> = inputs(op, ranks, rank, count);
@@ -63,7 +84,7 @@ pub fn all_reduce(backend: &dyn Backend) {
 pub fn reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(|dtype, op, count| {
+        every_pair(comm, Collective::Reduce, |dtype, op, count| {
             let root = (mix(count as u64) % u64::from(ranks)) as u32;
             with_dtype!(dtype, T => {
                 let what = format!("reduce {dtype} {op} {count} to {root} on rank {rank} of {ranks}");
@@ -89,7 +110,7 @@ pub fn reduce(backend: &dyn Backend) {
 pub fn reduce_scatter(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(|dtype, op, count| {
+        every_pair(comm, Collective::ReduceScatter, |dtype, op, count| {
             with_dtype!(dtype, T => {
                 let what = format!("reduce_scatter {dtype} {op} {count} on rank {rank} of {ranks}");
                 let input: Vec<T> = inputs(op, ranks, rank, count * ranks as usize);
@@ -114,6 +135,9 @@ pub fn reduce_scatter(backend: &dyn Backend) {
 pub fn user_operators(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        if !has_user_operators(comm) {
+            return;
+        }
         for count in [0, 1, 5, 1000] {
             let input = |rank: u32| (0..count).map(move |index| mix(index ^ mix(rank.into())));
             let mut buffer: Vec<u64> = input(rank).collect();
@@ -162,6 +186,9 @@ pub fn opaque_bytes(backend: &dyn Backend) {
     }
     run_each(backend, &[2, 3, 4], |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        if !has_user_operators(comm) {
+            return;
+        }
         for size in [1, 3, 1000, 4097, OPAQUE_BYTES_MAX] {
             let count = (200_000 / size).min(100) + 2;
             let input = |rank: u32| -> Vec<u8> {

@@ -12,8 +12,9 @@ use unisono_engine::EngineOptions;
 use unisono_schedule::Builder;
 
 use super::mismatch::first_cause;
-use super::outside::{both_ways, halves, ran};
+use super::outside::{both_ways, halves, ran, registration_is_refused};
 use crate::backend::Backend;
+use crate::capabilities::Algorithms;
 use crate::world::{options, run, run_each, run_with_groups};
 
 fn registering(register: Vec<Algorithm>) -> EngineOptions {
@@ -33,6 +34,9 @@ fn refused<T: std::fmt::Debug>(result: Result<T>, text: &str) {
 
 /// Those of the settings are there from the first call on, in every communicator of the job.
 pub fn settings_register(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     let registering = registering(vec![halves(Collective::AllGather, both_ways)]);
     run_with_groups(backend, 4, &registering, |comm, groups| {
         let force = |comm: &dyn Communicator| assert_eq!(ran(comm, forced("halves")).unwrap(), "halves");
@@ -55,6 +59,9 @@ pub fn settings_register(backend: &dyn Backend) {
 /// One that is wrong is refused when the communicator is made or, where the ranks have no threads yet to prove it
 /// together, when it is used. Two of one name are refused before anything is used.
 pub fn wrong_settings_are_refused(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     let silent = Algorithm::new("silent", Collective::AllGather, |_| {});
     let twice = [halves(Collective::AllGather, both_ways), halves(Collective::AllGather, both_ways)];
     let cases = [
@@ -86,6 +93,9 @@ pub fn wrong_settings_are_refused(backend: &dyn Backend) {
 
 /// The communicator of the survivors has what its parent had then. What either gets later is its own.
 pub fn shrunk_ones_inherit(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     let registered = &Barrier::new(3);
     run(backend, 3, &options(), |comm| {
         comm.register(Arc::new(halves(Collective::AllGather, both_ways)), Trust::Prove).unwrap();
@@ -133,6 +143,9 @@ fn broadcast(comm: &dyn Communicator, root: u32) -> Result<()> {
 /// When the proofs of all roots are too many steps for registration, those that are left are proved by each rank when
 /// they are used, or are refused there.
 pub fn other_roots_are_proved_when_they_are_used(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     run_each(backend, &[3], |comm| {
         let algorithm = Algorithm::new("star", Collective::Broadcast, star);
         let algorithm = algorithm.chunks(|shape| if shape.root == LARGE_ROOT { 20_000_000 } else { 1 });
@@ -150,6 +163,9 @@ pub fn other_roots_are_proved_when_they_are_used(backend: &dyn Backend) {
 /// Right for four ranks, and wrong in one way or another for two: refused by every rank of a pair, whose other calls go
 /// on.
 pub fn wrong_at_first_use(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     let named = |name, build: fn(&mut Builder)| {
         let mut algorithm = halves(Collective::AllGather, build);
         algorithm.name = name;
@@ -201,6 +217,9 @@ pub fn wrong_at_first_use(backend: &dyn Backend) {
 /// Rank 1 takes a broadcast for a chain that comes over rank 2, the others for a star. Each is right by itself, and no
 /// header that a rank reads is another's: the rank that waits asks, and is told of other schedules.
 pub fn two_of_one_name_that_share_no_message(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
     for trust in [Trust::Prove, Trust::Trusted] {
         run(backend, 4, &options(), |comm| {
             let is_odd = comm.group().rank() == 1;

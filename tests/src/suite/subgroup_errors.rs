@@ -9,6 +9,7 @@ use unisono_communicator::{
 use unisono_engine::EngineOptions;
 
 use crate::backend::Backend;
+use crate::suite::reductions::has_user_operators;
 use crate::world::{options, run};
 
 /// The ranks of the job that are the ranks 0, 1 and 2 of the group: none is the same in both.
@@ -32,21 +33,22 @@ fn in_subgroup<R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn sum(comm: &dyn Communicator, elements: usize) -> Error {
-    let direct = comm.with(CallOptions::new().algorithm("direct"));
+fn sum(comm: &dyn Communicator, direct: CallOptions, elements: usize) -> Error {
+    let direct = comm.with(direct);
     direct.all_reduce(&mut vec![1u32; elements], ReduceOp::Sum).unwrap_err()
 }
 
 /// Of a call, and of an agreement.
 pub fn timeouts(backend: &dyn Backend) {
-    let others_know = Barrier::new(MEMBERS.len());
+    let (others_know, direct) = (Barrier::new(MEMBERS.len()), backend.forcing("direct"));
     let errors = in_subgroup(backend, &options(), |comm| {
         if comm.group().rank() == 2 {
             others_know.wait();
             return comm.barrier().unwrap_err();
         }
         let hurried = CallOptions::new().timeout(SHORT);
-        let error = if comm.group().rank() == 0 { sum(&comm.with(hurried), 4) } else { sum(comm, 4) };
+        let error =
+            if comm.group().rank() == 0 { sum(&comm.with(hurried), direct, 4) } else { sum(comm, direct, 4) };
         others_know.wait();
         error
     });
@@ -74,7 +76,7 @@ pub fn timeouts(backend: &dyn Backend) {
 pub fn mismatches(backend: &dyn Backend) {
     let errors = in_subgroup(backend, &options(), |comm| {
         let elements = if comm.group().rank() == 2 { 5 } else { 4 };
-        sum(comm, elements)
+        sum(comm, backend.forcing("direct"), elements)
     });
     for error in errors {
         let Error::Mismatch { calls, .. } = &error else { panic!("{error}") };
@@ -89,14 +91,17 @@ pub fn mismatches(backend: &dyn Backend) {
 /// A user's function panics on one rank.
 pub fn user_panics(backend: &dyn Backend) {
     let errors = in_subgroup(backend, &options(), |comm| {
+        if !has_user_operators(comm) {
+            return None;
+        }
         let op = UserOp::commutative("fragile");
         let is_fragile = comm.group().rank() == 1;
-        let direct = comm.with(CallOptions::new().algorithm("direct"));
+        let direct = comm.with(backend.forcing("direct"));
         let called = direct.all_reduce_user(&mut [1u32; 6], op, move |_, _, _| assert!(!is_fragile));
         // Who has all its bytes before the news hears of it in the next call.
-        called.and_then(|()| comm.barrier()).unwrap_err()
+        Some(called.and_then(|()| comm.barrier()).unwrap_err())
     });
-    for error in errors {
+    for error in errors.into_iter().flatten() {
         assert!(matches!(&error, Error::Panicked { rank, .. } if *rank == MEMBERS[1]), "{error}");
     }
 }
@@ -127,7 +132,9 @@ pub fn revocations(backend: &dyn Backend) {
 
 /// Of a rank that leaves without the call that the others make.
 pub fn losses(backend: &dyn Backend) {
-    let errors = in_subgroup(backend, &options(), |comm| (comm.group().rank() != 2).then(|| sum(comm, 4)));
+    let errors = in_subgroup(backend, &options(), |comm| {
+        (comm.group().rank() != 2).then(|| sum(comm, backend.forcing("direct"), 4))
+    });
     let all: Vec<Error> = errors.into_iter().flatten().collect();
     for error in &all {
         let Error::PeerLost { reported_by, .. } = error else { panic!("{error}") };

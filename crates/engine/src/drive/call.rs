@@ -180,6 +180,9 @@ impl ActiveCall {
         let is_barrier = self.collective == Collective::Barrier;
         let scaled = self.scaled.as_deref().map(Segments::One);
         let substitute = if is_barrier { Some(&TOKEN) } else { scaled.as_ref() };
+        // Ranks that only meet have no data, whatever memory the call has.
+        let mut none = Buffers::none();
+        let buffers = if self.executed.is_some() { &mut none } else { buffers };
         let memory = Memory::new(buffers, substitute, &mut engine.scratch);
         // INVARIANT: `execute` and `submit` have refused device memory.
         let memory = memory.expect("host memory");

@@ -57,7 +57,8 @@ const TRIED_MAX: usize = 16;
 const STATUS_BYTES_MAX: usize = 300;
 const FIELDS_BYTES_MAX: usize = 12 * 1024;
 
-pub(crate) fn write_error(writer: &mut Writer, error: &Error) {
+/// Writes an error. Long texts and lists are cut; a kind without fields here travels as its words alone.
+pub fn write_error(writer: &mut Writer, error: &Error) {
     let mut fields = Writer::new();
     let code = if write_fields(&mut fields, error) { wire_code(error.code()) } else { 0 };
     writer.u8(code).text(&error.to_string(), TEXT_BYTES_MAX).bytes(&fields.finish());
@@ -155,7 +156,11 @@ fn read_culprit(fields: &mut Reader<'_>) -> Result<Culprit, Malformed> {
     Ok(Culprit { rank, process, last_call: call::read_optional(fields)?.map(without_sizes).map(Box::new) })
 }
 
-pub(crate) fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
+/// Reads an error.
+///
+/// # Errors
+/// [`Malformed`] for bytes that [`write_error`] does not write.
+pub fn read_error(reader: &mut Reader<'_>) -> Result<Error, Malformed> {
     let code = reader.u8()?;
     if code != REVOKED {
         return read_plain(reader, code);

@@ -47,7 +47,7 @@ use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 use crate::codec::{Malformed, Reader, Writer};
 
 pub(crate) use ballot::{AgreementKey, Ballot, Fate};
-pub(crate) use error::{read_error, write_error};
+pub use error::{read_error, write_error};
 
 /// Longest frame, kind included.
 pub(crate) const FRAME_BYTES_MAX: usize = 20 * 1024;

@@ -1,0 +1,28 @@
+//! The process of one rank of the conformance suite; see [`unisono_tests::processes`]. Its argument is the backend.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use unisono_communicator::Result;
+use unisono_engine::EngineOptions;
+use unisono_tests::processes::{Joined, RankProcess, serve};
+use unisono_transport_tcp::World;
+
+struct TcpRank;
+
+impl RankProcess for TcpRank {
+    fn join(&self, world: &World, _options: &EngineOptions) -> Result<Joined> {
+        Ok(Joined { communicator: world.communicator()?, groups: Box::new(world.clone()) })
+    }
+}
+
+fn main() -> ExitCode {
+    match std::env::args().nth(1).as_deref() {
+        Some("tcp") => serve(TcpRank),
+        other => {
+            eprintln!("no such backend: {other:?}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The communicator of a rank, in the test: everything is asked of the process of the rank.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use unisono_communicator::{
+    Algorithm, Call, CallOptions, Communicator, CostModel, Descriptor, DeviceStream, Error, Finished, Group,
+    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work,
+};
+
+use super::memory::{message, owned_message, restore};
+use super::messages::{CallMessage, CommunicatorInfo, Executed, Id, Request, ScopeInfo, ShrunkMessage};
+use super::remote::Remote;
+use super::work::{ProxyWork, WorkState};
+use crate::backend::MakeGroup;
+
+/// A communicator, whose parent is `()`, or a scope with its parent.
+pub(super) struct Proxy<P> {
+    remote: Arc<Remote>,
+    info: CommunicatorInfo,
+    parent: P,
+}
+
+impl Proxy<()> {
+    pub(super) fn shared(remote: &Arc<Remote>, info: CommunicatorInfo) -> Arc<dyn Communicator> {
+        Arc::new(Proxy { remote: remote.clone(), info, parent: () })
+    }
+}
+
+impl<P> Proxy<P> {
+    fn id(&self) -> Id {
+        self.info.id
+    }
+}
+
+fn stream_message(stream: DeviceStream) -> (u64, u32) {
+    (stream.handle() as u64, stream.device())
+}
+
+impl<P> Drop for Proxy<P> {
+    fn drop(&mut self) {
+        // When the process has ended it is gone already.
+        let _ = self.remote.ask::<()>(&Request::Drop { on: self.id() });
+    }
+}
+
+impl Scope for Proxy<Arc<ParentCall>> {
+    fn parent(&self) -> &Arc<ParentCall> {
+        &self.parent
+    }
+
+    fn numbers(&self) -> Range<u64> {
+        let (start, end) = self.remote.ask(&Request::Numbers { on: self.id() }).unwrap_or((0, 0));
+        start..end
+    }
+}
+
+impl<P: Send + Sync> Communicator for Proxy<P> {
+    fn group(&self) -> &Group {
+        &self.info.group
+    }
+
+    fn execute(&self, mut call: Call<'_>) -> Result<Outcome> {
+        let function = call.user_function.as_ref().map(|function| self.remote.keep_function(function));
+        let asked = CallMessage {
+            descriptor: call.descriptor,
+            buffers: message(&call.buffers, call.descriptor.dtype),
+            stream: call.stream.map(stream_message),
+            counts: call.counts,
+            options: call.options,
+            function,
+            site: call.site,
+        };
+        let executed = self.remote.ask::<Executed>(&Request::Execute { on: self.id(), call: asked });
+        if let Some(function) = function {
+            self.remote.drop_function(function);
+        }
+        let Executed { result, is_input_intact, output } = executed?;
+        assert!(is_input_intact, "{} has written to its input", call.descriptor);
+        restore(&mut call.buffers, &output);
+        result
+    }
+
+    fn submit(&self, mut call: OwnedCall) -> Work {
+        let function = call.user_function.as_ref().map(|function| self.remote.keep_function(function));
+        let buffers = owned_message(&mut call.buffers, &mut |lent| self.remote.keep_lent(lent));
+        let asked = CallMessage {
+            descriptor: call.descriptor,
+            buffers,
+            stream: call.stream.map(stream_message),
+            counts: call.counts,
+            options: call.options,
+            function,
+            site: call.site,
+        };
+        match self.remote.ask::<Id>(&Request::Submit { on: self.id(), call: asked }) {
+            Ok(id) => Work::new(ProxyWork(WorkState::new(self.remote.clone(), id, function, call.buffers))),
+            Err(gone) => Work::finished(Finished { result: Err(gone), buffers: Some(call.buffers) }),
+        }
+    }
+
+    fn backend(&self) -> &'static str {
+        self.info.backend
+    }
+
+    fn cost_model(&self) -> CostModel {
+        self.info.cost_model
+    }
+
+    fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
+        let (on, descriptor, options) = (self.id(), *descriptor, *options);
+        self.remote.result(&Request::Supports { on, descriptor, options, memory })
+    }
+
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.remote.result(&Request::ResolveWithin { on: self.id(), ticket, timeout })
+    }
+
+    /// The functions of an algorithm stay here: what the rank registers has its name, and is refused where any could be
+    /// registered.
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        let (on, name, collective) = (self.id(), algorithm.name, algorithm.collective);
+        let is_proved = trust == Trust::Prove;
+        self.remote.result(&Request::Register { on, name, collective, is_proved })
+    }
+
+    fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {
+        let made = self.remote.result(&Request::Subgroup { on: self.id(), ranks: ranks.to_vec() });
+        made.map(|made: Option<CommunicatorInfo>| made.map(|info| Proxy::shared(&self.remote, info)))
+    }
+
+    fn duplicate(&self) -> Result<Arc<dyn Communicator>> {
+        self.remote
+            .result(&Request::Duplicate { on: self.id() })
+            .map(|info| Proxy::shared(&self.remote, info))
+    }
+
+    fn shrink(&self) -> Result<Shrunk> {
+        let ShrunkMessage { communicator, new_ranks, last_common_call } =
+            self.remote.result(&Request::Shrink { on: self.id() })?;
+        Ok(Shrunk { communicator: Proxy::shared(&self.remote, communicator), new_ranks, last_common_call })
+    }
+
+    fn agree(&self, flag: bool) -> Result<bool> {
+        self.remote.result(&Request::Agree { on: self.id(), flag })
+    }
+
+    fn scope(&self, parent: ParentCall, options: &CallOptions) -> Result<Box<dyn Scope>> {
+        let ScopeInfo { communicator, parent } =
+            self.remote.result(&Request::Scope { on: self.id(), parent, options: *options })?;
+        Ok(Box::new(Proxy { remote: self.remote.clone(), info: communicator, parent: Arc::new(parent) }))
+    }
+
+    fn revoke(&self, cause: Error) -> Result<()> {
+        self.remote.result(&Request::Revoke { on: self.id(), cause })
+    }
+
+    fn abort(&self) -> Result<()> {
+        self.remote.result(&Request::Abort { on: self.id() })
+    }
+
+    fn close(&self) -> Result<()> {
+        self.remote.result(&Request::Close { on: self.id() })
+    }
+}
+
+/// A rank's way to groups that only their members make.
+pub(super) struct ProxyGroups(pub(super) Arc<Remote>);
+
+impl MakeGroup for ProxyGroups {
+    fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        let made = self.0.result(&Request::MakeGroup { key: key.to_owned(), ranks: ranks.to_vec() });
+        made.map(|info| Proxy::shared(&self.0, info))
+    }
+}
