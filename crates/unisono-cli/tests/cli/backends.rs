@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde_json::Value;
+use unisono::{Collectives, Peer, ReduceOp};
 use unisono_tests::ccl::ccl_directory;
 
-use crate::support::{Finished, operations, sorted_lines, start_by, unisono};
+use crate::support::{Finished, sorted_lines, start_by, unisono};
 
 /// What oneCCL reads itself.
 const VARIABLES: &str = "echo $CCL_WORKER_OFFLOAD,$CCL_YIELD,$FI_PROVIDER_PATH,$UNISONO_CCL_DIR";
@@ -65,7 +66,7 @@ fn a_backend_that_is_none_is_refused_by_name() {
     let done = with(&["UNISONO_BACKEND=cccl"], &["bench", "all_reduce", "-n", "2"]);
     assert!(!done.status.success() && done.out.is_empty(), "{}", done.out);
     assert!(
-        done.err.contains("UNISONO_BACKEND=cccl: one of auto, tcp, nccl, ccl, hccl is needed"),
+        done.err.contains("UNISONO_BACKEND=cccl: one of auto, tcp, ccl, nccl, hccl is needed"),
         "{}",
         done.err
     );
@@ -154,19 +155,51 @@ fn rows(ccl: &Path, variables: &[&str], arguments: &[&str]) -> Vec<Value> {
 }
 
 #[test]
-fn every_operation_is_measured_over_oneccl_and_right() {
+fn an_operation_is_measured_over_oneccl_and_right() {
     let Some(ccl) = ccl_directory() else { return };
-    let all = operations().join(",");
-    for (variables, ranks) in [(&[][..], "2"), (&["UNISONO_CALL_TIMEOUT_S=90"], "2"), (&[], "1")] {
-        let rows = rows(&ccl, variables, &[&all, "-n", ranks, "--sizes", "4K"]);
-        assert_eq!(rows.len(), operations().len());
-        for row in rows {
-            let by = if row["op"] == "sendrecv" { "point_to_point" } else { "ccl" };
-            let by =
-                if ranks == "1" && row["op"] == "sendrecv" { row["algorithm"].as_str().unwrap() } else { by };
-            assert_eq!((&row["wrong"], &row["algorithm"]), (&0.into(), &by.into()), "{row}");
-            assert_eq!(row["predicted_us"], Value::Null, "no cost model knows it: {row}");
-        }
+    for ranks in ["1", "2"] {
+        let rows = rows(&ccl, &[], &["all_reduce", "-n", ranks, "--sizes", "4K"]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((&rows[0]["wrong"], &rows[0]["algorithm"]), (&0.into(), &"ccl".into()), "{}", rows[0]);
+        assert_eq!(rows[0]["predicted_us"], Value::Null, "no cost model knows it: {}", rows[0]);
+    }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_computes_with_oneccl() {
+    let world = unisono::init().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(world.backend(), "ccl");
+    let (rank, size) = (world.group().rank(), world.group().size());
+    for call in 0..20 {
+        let mut mean = vec![f64::from(rank); 100];
+        world.all_reduce(&mut mean, ReduceOp::Avg).unwrap();
+        assert!(mean.iter().all(|&mean| mean == f64::from(size - 1) / 2.0));
+        let mut all = vec![0; size as usize];
+        world.all_gather(&[rank + call], &mut all).unwrap();
+        assert!(all.iter().zip(call..).all(|(&one, expected)| one == expected));
+        world.send(&[call], (rank + 1) % size, 7).unwrap();
+        let mut received = [0];
+        world.recv(&mut received, Peer::Rank((rank + size - 1) % size), 7).unwrap();
+        assert_eq!(received, [call]);
+    }
+    world.close().unwrap();
+}
+
+/// Blocking calls without a deadline and with one are done by different threads; a world of one has the backend too.
+#[test]
+fn a_program_computes_with_oneccl_by_a_variable_alone() {
+    let Some(ccl) = ccl_directory() else { return };
+    let (program, folder) = (std::env::current_exe().unwrap(), format!("UNISONO_CCL_DIR={}", ccl.display()));
+    let test = ["--ignored", "--exact", "backends::program_that_computes_with_oneccl", "--nocapture"];
+    for (ranks, deadline) in [("2", ""), ("2", "UNISONO_CALL_TIMEOUT_S=100"), ("1", "UNISONO_LOG=info")] {
+        let command = [&["run", "-n", ranks, "--", program.to_str().unwrap()][..], &test].concat();
+        let variables = ["UNISONO_BACKEND=ccl", &folder, deadline];
+        let variables: Vec<&str> = variables.into_iter().filter(|one| !one.is_empty()).collect();
+        let done = with(&variables, &command);
+        assert!(done.status.success(), "{ranks} {deadline}: {}{}", done.out, done.err);
+        let chosen = "backend ccl: UNISONO_BACKEND=ccl; oneCCL 20";
+        assert_eq!(done.err.contains(chosen), deadline == "UNISONO_LOG=info", "{}", done.err);
     }
 }
 

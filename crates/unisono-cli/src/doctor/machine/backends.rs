@@ -65,7 +65,6 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
     }
     let capabilities = [
         ("reductions", "every operator, functions of the program too, on every type that it is defined on"),
-        ("messages", "yes"),
         ("NaN in min and max", "propagates"),
         ("equal bits on all ranks", "yes"),
         ("deadline of blocking calls", "yes"),

@@ -88,11 +88,19 @@ fn backends(backends: &[Backend], page: &mut Page) {
             Some(problem) => page.row("not usable", problem),
             None => page.row("usable", known(version)),
         }
-        for (name, values) in [("to do", remedy.as_slice()), ("file", files)] {
-            values.iter().for_each(|value| page.row(name, value));
+        remedy.iter().for_each(|remedy| page.row("to do", remedy));
+        if !files.is_empty() {
+            page.row("files", files.join(" "));
         }
         devices.iter().for_each(|devices| page.row("works on", devices));
-        capabilities.iter().for_each(|(name, value)| page.row(name, value));
+        // Operators, whose names are single words, mostly have the same types.
+        let is_alike = |one: &(String, String), other: &(String, String)| {
+            one.1 == other.1 && !one.0.contains(' ') && !other.0.contains(' ')
+        };
+        for alike in capabilities.chunk_by(is_alike) {
+            let names: Vec<&str> = alike.iter().map(|(name, _)| name.as_str()).collect();
+            page.row(&names.join(", "), &alike[0].1);
+        }
     }
 }
 
