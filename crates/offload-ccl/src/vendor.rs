@@ -37,6 +37,14 @@ const REDUCIBLE: [DType; 10] = [
     DType::F64,
 ];
 
+/// How that plugin adds and compares.
+pub const ARITHMETIC: Arithmetic = Arithmetic {
+    nan_in_min_max: NanInMinMax::AnyOperand,
+    orders_zeros: false,
+    truncates: &[],
+    equal_bits: true,
+};
+
 /// Null: memory of the host, and a call that blocks.
 const HOST: Queue = ptr::null_mut();
 
@@ -98,10 +106,9 @@ impl Vendor for &'static Ccl {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let arithmetic = Arithmetic { nan_in_min_max: NanInMinMax::DiffersByRank, equal_bits: true };
         let ops = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
-        let mut known = ops.into_iter().fold(Capabilities::new(arithmetic), reducing);
+        let mut known = ops.into_iter().fold(Capabilities::new(ARITHMETIC), reducing);
         // Groups are there, but on memory of the host their end does not wait for the receives.
         if self.table.all_to_all_v.function.is_some() {
             known = known.with(Native::AllToAllV);
