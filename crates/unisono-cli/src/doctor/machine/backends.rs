@@ -65,7 +65,7 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
     }
     let capabilities = [
         ("reductions", "every operator, functions of the program too, on every type that it is defined on"),
-        ("NaN in min and max", "propagates"),
+        ("a NaN among numbers in min and max", "the result"),
         ("equal bits on all ranks", "yes"),
         ("deadline of blocking calls", "yes"),
     ];
