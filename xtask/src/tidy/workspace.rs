@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD_CCL,
         ],
     ),
-    ("unisono-cli", LIBRARIES),
+    ("unisono-cli", &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, "unisono", TESTS]),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
