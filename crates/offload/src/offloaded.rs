@@ -18,7 +18,7 @@ use crate::vendor::Vendor;
 /// How a vendor's communicator is made.
 #[derive(Clone, Copy, Debug)]
 pub struct OffloadOptions {
-    /// How long making it may take.
+    /// How long making it, or one that is derived from it, may take.
     pub init_timeout: Duration,
     /// Whether blocking calls without a deadline of their own have that of the communicator. Else they run on their
     /// caller's thread, faster, and one that hangs in the library cannot be ended. The same on every rank.
@@ -93,8 +93,7 @@ impl<V: Vendor> Offloaded<V> {
 impl<V: Vendor> OffloadedShared<V> {
     /// A communicator of the library's on top of another companion.
     fn on(&self, companion: Arc<dyn Companion>) -> Result<Arc<dyn Communicator>> {
-        let options = OffloadOptions { init_timeout: companion.gate().timeout(), ..self.options };
-        Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &options)?)
+        Ok(Offloaded::open(companion, Ok(self.thread.shared.vendor.clone()), &self.options)?)
     }
 
     pub(crate) fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

@@ -83,14 +83,18 @@ fn meet<V: Vendor>(
     let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
     let mut id = vec![0u8; V::ID_BYTES];
     // The rank that makes it fails alone: the others are told by the communicator beneath.
-    let made = if companion.group().rank() == 0 { make_id(&*vendor, &mut id) } else { Ok(()) };
+    let made = if companion.group().rank() == 0 { make_id(&*vendor, &mut id, until) } else { Ok(()) };
     made.map_err(|error| inner.gate().fail(error))?;
     asked.broadcast(&mut id, 0)?;
-    VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)
+    let thread = VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)?;
+    // Nobody leaves before all have it: who revokes the communicator at once would end the init of others.
+    asked.barrier()?;
+    Ok(thread)
 }
 
-fn make_id<V: Vendor>(vendor: &V, id: &mut [u8]) -> Result<()> {
-    let pass = vendor.turn().map(|turn| turn.take(None, || false));
+fn make_id<V: Vendor>(vendor: &V, id: &mut [u8], until: Instant) -> Result<()> {
+    let pass =
+        vendor.turn().map(|turn| turn.take(Some(until), || false).ok_or_else(stuck::<V>)).transpose()?;
     let made = vendor.unique_id()?;
     drop(pass);
     if made.len() != id.len() {

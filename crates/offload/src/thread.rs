@@ -110,9 +110,12 @@ impl<V: Vendor> VendorThread<V> {
         if let Some(result) = made.take(until, is_revoked) {
             return result;
         }
+        // The cause first: giving up aborts what others may wait for.
+        let known = gates.iter().try_for_each(|gate| gate.check_revoked());
+        let error = known.err().unwrap_or_else(|| shared.late("init", started));
+        shared.inner.gate().fail(error.clone());
         shared.give_up();
-        gates.iter().try_for_each(|gate| gate.check_revoked())?;
-        Err(shared.late("init", started))
+        Err(error)
     }
 }
 

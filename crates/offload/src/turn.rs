@@ -51,8 +51,8 @@ impl LibraryTurn {
         }
     }
 
-    /// Whether the turn may never come.
-    pub(crate) fn is_stuck(&self) -> bool {
+    /// Whether the turn may never come: a thread hangs in the library.
+    pub fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::SeqCst) > 0
     }
 }

@@ -4,10 +4,11 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
-use unisono_offload::OffloadOptions;
+use unisono_offload::{OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::processes::{Joined, RankProcess, serve};
@@ -24,14 +25,22 @@ impl RankProcess for TcpRank {
 /// Collectives by oneCCL; sends, receives and groups of members over TCP.
 struct CclRank;
 
+/// Many times what it takes.
+const INIT_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl RankProcess for CclRank {
     fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
         let library = Ccl::open(&CclOptions { directory: ccl_directory() }).map(Arc::new)?;
         // A test that sets no timeout has that of the communicator, which is how `unisono` treats one that is not set.
         let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
-        let options = OffloadOptions { init_timeout: options.timeout, deadlines };
+        let options = OffloadOptions { init_timeout: INIT_TIMEOUT, deadlines };
         let communicator = CclCommunicator::open(world.companion()?, Ok(library), &options)?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })
+    }
+
+    fn is_usable(&self) -> bool {
+        let library = Ccl::open(&CclOptions { directory: ccl_directory() });
+        library.is_ok_and(|library| library.turn().is_none_or(|turn| !turn.is_stuck()))
     }
 }
 

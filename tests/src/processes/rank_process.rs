@@ -29,6 +29,11 @@ pub trait RankProcess: Send + Sync + 'static {
     /// # Errors
     /// For wrong options, or when the ranks do not come together.
     fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined>;
+
+    /// Whether the process can serve another world.
+    fn is_usable(&self) -> bool {
+        true
+    }
 }
 
 /// A rank's part of a world.
@@ -270,6 +275,6 @@ impl Rank {
     fn leave(&self) -> bool {
         let state = std::mem::take(&mut *self.state());
         drop(state);
-        self.asked.load(Ordering::SeqCst) == 1
+        self.asked.load(Ordering::SeqCst) == 1 && self.backend.is_usable()
     }
 }
