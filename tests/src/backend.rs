@@ -23,6 +23,11 @@ pub trait Backend: Sync {
     /// For messages.
     fn name(&self) -> &'static str;
 
+    /// Whether its ranks can run on this machine; says so, if not.
+    fn is_there(&self) -> bool {
+        true
+    }
+
     /// A new world, which `ranks` threads then join.
     fn open(&self, ranks: u32, options: &EngineOptions) -> Box<dyn Job>;
 
@@ -31,6 +36,21 @@ pub trait Backend: Sync {
 
     /// Larger worlds, for a few tests.
     fn large_rank_counts(&self) -> &'static [u32];
+
+    /// The most ranks that a test may run with: a library whose ranks poll is slow where there are more than cores.
+    fn ranks_max(&self) -> u32 {
+        u32::MAX
+    }
+
+    /// Those of these numbers of ranks that are allowed, or else the smallest.
+    ///
+    /// # Panics
+    /// For no numbers.
+    fn among(&self, rank_counts: &[u32]) -> Vec<u32> {
+        let allowed: Vec<u32> =
+            rank_counts.iter().copied().filter(|ranks| *ranks <= self.ranks_max()).collect();
+        if allowed.is_empty() { vec![*rank_counts.iter().min().unwrap()] } else { allowed }
+    }
 
     /// What calls run by.
     fn algorithms(&self) -> Algorithms {

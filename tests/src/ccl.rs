@@ -2,7 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
+use crate::processes::Environment;
 use crate::skip;
 
 /// The folder with oneCCL's files: that of `UNISONO_CCL_DIR`, else what `cargo xtask fetch-vendor ccl` has made.
@@ -21,6 +23,17 @@ pub fn ccl_directory() -> Option<PathBuf> {
         &format!("UNISONO_CCL_DIR is not set, and no {}: cargo xtask fetch-vendor ccl", fetched.display()),
     );
     None
+}
+
+/// [`ccl_variables`] of [`ccl_directory`], if there is one.
+pub fn ccl_environment() -> Option<Environment> {
+    static VARIABLES: LazyLock<Option<[(&'static str, OsString); 4]>> =
+        LazyLock::new(|| ccl_directory().map(|directory| ccl_variables(&directory)));
+    if VARIABLES.is_none() {
+        // Each test says why it is left out.
+        ccl_directory();
+    }
+    VARIABLES.as_ref().map(<[_; 4]>::as_slice)
 }
 
 /// What a process is to find in its environment to use oneCCL of this folder: ranks that share cores give way to each

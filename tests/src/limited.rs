@@ -30,7 +30,7 @@ impl Backend for Limited {
     }
 
     fn rank_counts(&self) -> &'static [u32] {
-        &[2, 3]
+        &[3]
     }
 
     fn large_rank_counts(&self) -> &'static [u32] {

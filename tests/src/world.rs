@@ -86,7 +86,7 @@ pub fn run_job<R: Send>(
 
 /// Runs `body` on worlds of each of these sizes, and closes them in good order.
 pub fn run_each(backend: &dyn Backend, rank_counts: &[u32], body: impl Fn(&dyn Communicator) + Sync) {
-    for &ranks in rank_counts {
+    for ranks in backend.among(rank_counts) {
         run(backend, ranks, &options(), |comm| {
             body(comm);
             comm.close().unwrap();

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::time::Duration;
 
@@ -19,8 +22,10 @@ const TCP: Processes = Processes {
     argument: "tcp",
     rank_counts: &[2, 4],
     large_rank_counts: &[4],
+    ranks_max: 5,
     algorithms: Algorithms::BuiltIn,
     arithmetic: Arithmetic::ENGINE,
+    environment: || Some(&[]),
     worlds_max: 2,
 };
 
@@ -105,6 +110,22 @@ fn a_process_that_is_stopped_is_waited_for_until_the_deadline() {
             assert_eq!(not_arrived[0].rank.get(), VICTIM, "{error}");
             stopped.wait();
         });
+    });
+}
+
+#[test]
+fn a_process_ends_when_its_test_has() {
+    watchdog(SECONDS_MAX, "the end of a test", || {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let mut command = Command::new(TCP.program);
+        command.arg(TCP.argument).stdin(Stdio::from(OwnedFd::from(theirs)));
+        let mut process = command.spawn().unwrap();
+        // The command holds the other end too.
+        drop(command);
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(process.try_wait().unwrap().is_none());
+        drop(ours);
+        assert!(process.wait().unwrap().success());
     });
 }
 

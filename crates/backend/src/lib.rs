@@ -7,7 +7,7 @@
 //! | `gate` | [`CallGate`]: which thread may issue a call, and how a failure is handled |
 //! | `board`, `messages`, `peers` | what a communicator shows: its last calls, the rank it waits for, its first cause |
 //! | `closings` | [`Closings`]: which ranks have closed, and which threads are woken then |
-//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`Executor`]: who runs calls in place of schedules |
+//! | `companion` | [`Companion`]: the communicator beneath a vendor's; [`Executor`]: who runs calls for it |
 //! | `control` | [`Control`]: what a backend asks of its control plane, and what the answers mean |
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |

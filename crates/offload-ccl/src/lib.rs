@@ -23,4 +23,4 @@ mod sys;
 mod vendor;
 
 pub use discovery::{Ccl, CclOptions, Version};
-pub use vendor::{BACKEND, CclComm, CclCommunicator};
+pub use vendor::{ARITHMETIC, BACKEND, CclComm, CclCommunicator};

@@ -37,6 +37,14 @@ const REDUCIBLE: [DType; 10] = [
     DType::F64,
 ];
 
+/// How that plugin adds and compares.
+pub const ARITHMETIC: Arithmetic = Arithmetic {
+    nan_in_min_max: NanInMinMax::AnyOperand,
+    orders_zeros: false,
+    truncates: &[],
+    equal_bits: true,
+};
+
 /// Null: memory of the host, and a call that blocks.
 const HOST: Queue = ptr::null_mut();
 
@@ -98,10 +106,9 @@ impl Vendor for &'static Ccl {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let arithmetic = Arithmetic { nan_in_min_max: NanInMinMax::DiffersByRank, equal_bits: true };
         let ops = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
-        let mut known = ops.into_iter().fold(Capabilities::new(arithmetic), reducing);
+        let mut known = ops.into_iter().fold(Capabilities::new(ARITHMETIC), reducing);
         // Groups are there, but on memory of the host their end does not wait for the receives.
         if self.table.all_to_all_v.function.is_some() {
             known = known.with(Native::AllToAllV);
@@ -141,6 +148,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclCommDestroy", unsafe { (self.table.comm_destroy)(comm.handle) })
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_reduce(
         &self,
         comm: &CclComm,
@@ -156,6 +164,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllReduce", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn reduce(
         &self,
         comm: &CclComm,
@@ -172,6 +181,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclReduce", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn reduce_scatter(
         &self,
         comm: &CclComm,
@@ -187,6 +197,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclReduceScatter", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn broadcast(&self, comm: &CclComm, buffer: *mut c_void, bytes: usize, root: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code = unsafe {
@@ -195,6 +206,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclBroadcast", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_gather(
         &self,
         comm: &CclComm,
@@ -208,6 +220,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllGather", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_to_all(
         &self,
         comm: &CclComm,
@@ -221,6 +234,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllToAll", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn all_to_all_v(
         &self,
         comm: &CclComm,
@@ -237,6 +251,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclAllToAllV", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn scatter(
         &self,
         comm: &CclComm,
@@ -253,6 +268,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclScatter", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn send(&self, comm: &CclComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code =
@@ -260,6 +276,7 @@ impl Vendor for &'static Ccl {
         self.check("onecclSend", code)
     }
 
+    // SAFETY: the terms are those of the trait.
     unsafe fn recv(&self, comm: &CclComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
         // SAFETY: the caller's.
         let code =

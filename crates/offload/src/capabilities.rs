@@ -1,5 +1,5 @@
-//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on when a
-//! group is made.
+//! What a vendor's library can do: calls, reductions, how its arithmetic behaves. What all ranks have is agreed on
+//! when a group is made.
 
 use std::fmt;
 
@@ -44,22 +44,39 @@ const REDUCIBLE: &[DType] = &[
     DType::F8E5M2,
 ];
 
-/// What becomes of a NaN in a minimum or maximum.
+/// What Min and Max make of a NaN on one rank and numbers on the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NanInMinMax {
-    /// The result is a NaN on every rank, as on our own backends.
+    /// A NaN.
     Propagates,
-    /// It depends on the rank that has it and on the one that asks: ranks can get different results.
-    DiffersByRank,
+    /// The least or greatest number.
+    Ignored,
+    /// A NaN or any of the numbers, whichever comes of the order.
+    AnyOperand,
 }
 
-/// How a library's arithmetic behaves. The conformance suite measures it.
+/// Where reductions of floats may differ. The conformance suite measures it, and compares it with what a library is
+/// said to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetic {
-    /// NaN in Min and Max.
+    /// A NaN among numbers.
     pub nan_in_min_max: NanInMinMax,
-    /// Whether a reduction gives the same bits on every rank, where no NaN is in it.
+    /// Whether -0.0 is less than 0.0; else the result may be either.
+    pub orders_zeros: bool,
+    /// The types whose sums are cut off where others are rounded to nearest, ties to even.
+    pub truncates: &'static [DType],
+    /// Whether all ranks get the same bits of a sum that rounds.
     pub equal_bits: bool,
+}
+
+impl Arithmetic {
+    /// What the engine does.
+    pub const ENGINE: Arithmetic = Arithmetic {
+        nan_in_min_max: NanInMinMax::Propagates,
+        orders_zeros: true,
+        truncates: &[],
+        equal_bits: true,
+    };
 }
 
 /// What a library can do. The same value on all ranks of a group.
@@ -214,10 +231,15 @@ impl fmt::Display for Capabilities {
         let composed = if natives.is_empty() { "none".to_owned() } else { natives.join(", ") };
         writeln!(f, "newer calls of the library: {composed}")?;
         let nan = match self.arithmetic.nan_in_min_max {
-            NanInMinMax::Propagates => "propagates",
-            NanInMinMax::DiffersByRank => "may give another result on each rank",
+            NanInMinMax::Propagates => "the result",
+            NanInMinMax::Ignored => "ignored",
+            NanInMinMax::AnyOperand => "may be the result or not, and another on each rank",
         };
-        writeln!(f, "NaN in min and max: {nan}")?;
+        writeln!(f, "a NaN among numbers in min and max: {nan}")?;
+        let truncated: Vec<_> = self.arithmetic.truncates.iter().map(|dtype| dtype.name()).collect();
+        if !truncated.is_empty() {
+            writeln!(f, "sums cut off, not rounded: {}", truncated.join(" "))?;
+        }
         let bits = if self.arithmetic.equal_bits { "yes" } else { "no" };
         writeln!(f, "equal bits on all ranks: {bits}")?;
         let deadline = if self.abort { "yes" } else { "no, unless the call sets one" };

@@ -25,14 +25,15 @@ pub struct OffloadOptions {
     pub deadlines: bool,
 }
 
-/// A communicator whose collectives a vendor's library does. Beneath it is another one of the same ranks, its companion,
-/// which gives calls their order and numbers, compares them, hears of failures, and does sends and receives.
+/// A communicator whose collectives a vendor's library does. Beneath it is another one of the same ranks, its
+/// companion, which gives calls their order and numbers, compares them, hears of failures, and does sends and
+/// receives.
 ///
 /// A blocking call runs on its caller's thread. One with a deadline (its own, that of its scope, or
-/// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank that is
-/// dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on memory that
-/// is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do not go
-/// together: all ranks make a call in the same way.
+/// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank
+/// that is dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on
+/// memory that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do
+/// not go together: all ranks make a call in the same way.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -152,7 +153,7 @@ impl<V: Vendor> OffloadedShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        let result = thread.inline.during(entered.number, thread.vendor.turn(), || {
+        let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, || {
             thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
         });
         drop(pass);

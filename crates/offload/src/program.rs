@@ -1,4 +1,5 @@
-//! What a call is to a vendor's library: a short list of its calls, copies and scalings over spans of the call's memory.
+//! What a call is to a vendor's library: a short list of its calls, copies and scalings over spans of the call's
+//! memory.
 
 use unisono_communicator::DType;
 

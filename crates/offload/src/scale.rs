@@ -1,4 +1,5 @@
-//! The arithmetic around a library's sums: the product with a factor before, the division by the number of ranks behind.
+//! The arithmetic around a library's sums: the product with a factor before, the division by the number of ranks
+//! behind.
 
 use unisono_communicator::{DType, FloatFormat, Kind};
 

@@ -1,5 +1,5 @@
-//! What a vendor's library is to [`crate::Offloaded`]: its communicators, about a dozen calls on memory, and what it can
-//! and cannot do.
+//! What a vendor's library is to [`crate::Offloaded`]: its communicators, about a dozen calls on memory, and what it
+//! can and cannot do.
 
 #![allow(unsafe_code)]
 

@@ -32,7 +32,7 @@ use std::time::Duration;
 use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
 
 pub use in_effect::SetVariable;
-pub use knobs::{DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
+pub use knobs::{AUTO, BACKEND_NAMES, DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
 pub use page::settings_page;
 pub(crate) use source::{Source, configuration, parse};
 
@@ -255,7 +255,7 @@ impl Config {
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
             address: source.address("UNISONO_ADDRESS")?,
             host_id: source.text("UNISONO_HOST_ID"),
-            backend: source.choice("UNISONO_BACKEND", &["auto", "tcp", "nccl", "ccl", "hccl"])?,
+            backend: source.choice("UNISONO_BACKEND", &BACKEND_NAMES)?,
             ccl_directory: source.text("UNISONO_CCL_DIR").map(PathBuf::from),
             ccl_variables_set: ccl::ccl_variables_set(&set),
             algorithm: source.text("UNISONO_ALGORITHM"),

@@ -88,7 +88,7 @@ pub(crate) struct DemoArguments {
 /// Where ranks that are started find a vendor's libraries.
 #[derive(Debug, Args)]
 pub(crate) struct VendorArguments {
-    /// The folder with the libraries of Intel's oneCCL, as UNISONO_CCL_DIR of the ranks; it does not choose the backend.
+    /// The folder with the libraries of Intel's oneCCL: UNISONO_CCL_DIR of the ranks. It does not choose the backend.
     #[arg(long, value_name = "DIR", value_parser = PathBufValueParser::new().try_map(folder))]
     pub(crate) vendor_dir: Option<PathBuf>,
 }
@@ -364,12 +364,6 @@ mod tests {
                 "unisono run -n 2 --bind-to socket sh",
                 "--bind-to: unknown binding \"socket\", one of: core, none",
             ),
-            (
-                "unisono bench all_reduce --backend mpi",
-                "--backend: unknown backend \"mpi\", one of: auto, tcp",
-            ),
-            ("unisono run -n 2 --vendor-dir /no/such sh", "--vendor-dir: /no/such: No such file"),
-            ("unisono demo --vendor-dir /dev/null", "--vendor-dir: /dev/null: "),
             ("unisono algo verify --all --ranks 4..1", "both ends included"),
             ("unisono algo verify", "--all"),
             ("unisono calibrate -n 1", "2..=1024"),
@@ -396,6 +390,21 @@ mod tests {
                 "{line}: {}",
                 problem.text
             );
+        }
+    }
+
+    #[test]
+    fn a_backend_and_its_folder_must_be_there() {
+        for (line, expected) in [
+            (
+                "unisono bench all_reduce --backend mpi",
+                "--backend: unknown backend \"mpi\", one of: auto, tcp",
+            ),
+            ("unisono run -n 2 --vendor-dir /no/such sh", "--vendor-dir: /no/such: No such file"),
+            ("unisono demo --vendor-dir /dev/null", "--vendor-dir: /dev/null: not a directory"),
+        ] {
+            let text = parsed(line).unwrap_err().text;
+            assert!(!text.contains('\n') && text.contains(expected), "{line}: {text}");
         }
     }
 

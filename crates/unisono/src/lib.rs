@@ -44,6 +44,7 @@
 //! * **Tests** with ranks as threads, without a network: [`in_process`].
 //! * **Algorithms** of your own, and the proofs of all: [`schedule`].
 //! * **Compression**: [`compression`].
+//! * **Backends**: TCP, and vendors' libraries that are opened at run time ([`BACKENDS`], docs/backends.md).
 //! * **Lists, memory of others, device memory**: [`call`]. **A backend of your own**: [`backend`].
 //!
 //! Warnings, such as of a call that makes no progress, are `tracing` events; without a subscriber they reach standard
@@ -174,10 +175,11 @@ pub mod compression {
 ///
 /// # Errors
 /// [`Error::Configuration`] for a setting that cannot be obeyed, also in a world of one; [`Error::Rendezvous`] when not
-/// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found. With a vendor's
-/// library: [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails, [`Error::Unsupported`] when
-/// ranks have several versions of it; the same on every rank, of one that has another reason as the cause of an
-/// [`Error::Revoked`].
+/// all ranks come in time, [`Error::Refused`] when this process does not belong to the job it found.
+///
+/// With a vendor's library [`Error::LibraryMissing`] when it is not there, [`Error::Vendor`] when it fails,
+/// [`Error::Unsupported`] when ranks have several versions. Every rank gets the same error, among several ranks as the
+/// cause of an [`Error::Revoked`].
 ///
 /// ```
 /// use unisono::Collectives;
@@ -214,4 +216,5 @@ pub fn init_with(config: &Config) -> Result<Arc<dyn Communicator>> {
 #[doc = include_str!("../../../README.md")]
 #[doc = include_str!("../../../docs/algorithms.md")]
 #[doc = include_str!("../../../docs/compression.md")]
+#[doc = include_str!("../../../docs/backends.md")]
 struct Pages;

@@ -5,12 +5,8 @@ use std::sync::{Arc, Once};
 use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
 use unisono_offload::{OffloadOptions, Offloaded};
 use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclCommunicator, CclOptions};
-use unisono_transport_tcp::config::Config;
+use unisono_transport_tcp::config::{AUTO, Config};
 use unisono_transport_tcp::{BACKEND as TCP, World};
-
-/// No backend by name: TCP, which needs nothing but the system, and nothing at all where a process is alone. It takes a
-/// vendor's library for the memory of a device only, and none of those that are here has one.
-const AUTO: &str = "auto";
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL];
@@ -23,6 +19,7 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
         AUTO if config.placement.world_size() == 1 => {
             (alone(config)?, "; no launcher names other ranks: a world of one".to_owned())
         }
+        // It takes a vendor's library for the memory of a device only, and none of those that are here has one.
         AUTO => (tcp(config)?, "; there is no device that a vendor's library would serve".to_owned()),
         TCP => (tcp(config)?, String::new()),
         CCL => ccl(config)?,
@@ -49,8 +46,10 @@ fn tcp(config: &Config) -> Result<Arc<dyn Communicator>> {
 /// oneCCL's communicator, on one over TCP, and which oneCCL it is.
 fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let companion = World::join(config)?.companion()?;
-    warn_of_missing(config);
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
+    if library.is_ok() {
+        warn_of_missing(config);
+    }
     let which = library
         .as_ref()
         .map_or_else(|_| String::new(), |ccl| format!("; oneCCL {} ({})", ccl.version(), ccl.file()));

@@ -27,7 +27,23 @@ fn no_launcher_is_a_world_of_one() {
 fn a_backend_that_is_not_there_is_refused_by_name() {
     let error = unisono::init_with(&config(&[("UNISONO_BACKEND", "nccl".into())])).err().unwrap();
     assert!(matches!(&error, Error::Configuration { .. }), "{error}");
-    assert_eq!(error.to_string(), "UNISONO_BACKEND=nccl: this build has auto, tcp");
+    assert_eq!(error.to_string(), "UNISONO_BACKEND=nccl: this build has auto, tcp, ccl");
+}
+
+#[test]
+fn a_backend_that_is_named_is_used_by_a_world_of_one_too() {
+    let world = unisono::init_with(&config(&[("UNISONO_BACKEND", "tcp".into())])).unwrap();
+    assert_eq!((world.group().size(), world.backend()), (1, "tcp"));
+    let mut values = [3u8];
+    world.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+    assert_eq!(values, [3]);
+    world.close().unwrap();
+    let missing = [("UNISONO_BACKEND", "ccl".to_owned()), ("UNISONO_CCL_DIR", "/no/such".to_owned())];
+    let error = unisono::init_with(&config(&missing)).err().unwrap();
+    assert!(matches!(&error, Error::LibraryMissing { tried, .. } if tried.len() == 3), "{error}");
+    // In code it is the same.
+    let named = Config { backend: "ccl".into(), ..config(&missing[1..]) };
+    assert!(matches!(unisono::init_with(&named).err(), Some(Error::LibraryMissing { .. })));
 }
 
 #[test]

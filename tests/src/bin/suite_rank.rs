@@ -3,9 +3,13 @@
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use unisono_communicator::Result;
+use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
+use unisono_offload::OffloadOptions;
+use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions};
+use unisono_tests::ccl::ccl_directory;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
 
@@ -17,9 +21,24 @@ impl RankProcess for TcpRank {
     }
 }
 
+/// Collectives by oneCCL; sends, receives and groups of members over TCP.
+struct CclRank;
+
+impl RankProcess for CclRank {
+    fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
+        let library = Ccl::open(&CclOptions { directory: ccl_directory() }).map(Arc::new)?;
+        // A test that sets no timeout has that of the communicator, which is how `unisono` treats one that is not set.
+        let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
+        let options = OffloadOptions { init_timeout: options.timeout, deadlines };
+        let communicator = CclCommunicator::open(world.companion()?, Ok(library), &options)?;
+        Ok(Joined { communicator, groups: Box::new(world.clone()) })
+    }
+}
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("tcp") => serve(TcpRank),
+        Some("ccl") => serve(CclRank),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

@@ -11,7 +11,7 @@ use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_transport_tcp::secret::Secret;
 
 use super::messages::{CommunicatorInfo, Request, WorldMessage};
-use super::pool::{Lease, Process, Program};
+use super::pool::{Environment, Lease, Process, Program};
 use super::proxy::{Proxy, ProxyGroups};
 use crate::backend::{Backend, Job, Member};
 use crate::capabilities::{Algorithms, Arithmetic};
@@ -34,10 +34,15 @@ pub struct Processes {
     pub rank_counts: &'static [u32],
     /// Larger worlds, for a few tests.
     pub large_rank_counts: &'static [u32],
+    /// The most ranks of tests that have numbers of their own.
+    pub ranks_max: u32,
     /// What calls run by.
     pub algorithms: Algorithms,
     /// What it says of its reductions of floats.
     pub arithmetic: Arithmetic,
+    /// What they find in their environment besides that of the test; `None` where they cannot run, after
+    /// [`crate::skip`].
+    pub environment: fn() -> Option<Environment>,
     /// How many worlds may be open at once, in all tests of the test binary.
     pub worlds_max: u32,
 }
@@ -49,7 +54,8 @@ impl Processes {
     /// When a process or the store cannot be started, and for algorithms from outside, which cannot travel.
     pub fn open_job(&self, ranks: u32, options: &EngineOptions) -> ProcessJob {
         assert!(options.register.is_empty(), "algorithms from outside cannot travel to a process");
-        let program = Program { path: self.program, argument: self.argument };
+        let environment = (self.environment)().expect("a backend that is there");
+        let program = Program { path: self.program, argument: self.argument, environment };
         let lease = Lease::take(program, ranks, self.worlds_max);
         let directory = tempfile::tempdir().unwrap();
         let (secret, secret_file) = (Secret::random().unwrap(), directory.path().join("secret"));
@@ -82,12 +88,20 @@ impl Backend for Processes {
         Box::new(self.open_job(ranks, options))
     }
 
+    fn is_there(&self) -> bool {
+        (self.environment)().is_some()
+    }
+
     fn rank_counts(&self) -> &'static [u32] {
         self.rank_counts
     }
 
     fn large_rank_counts(&self) -> &'static [u32] {
         self.large_rank_counts
+    }
+
+    fn ranks_max(&self) -> u32 {
+        self.ranks_max
     }
 
     fn algorithms(&self) -> Algorithms {

@@ -38,4 +38,5 @@ mod work;
 mod workers;
 
 pub use backend::{ProcessJob, Processes};
+pub use pool::Environment;
 pub use rank_process::{Joined, RankProcess, serve};

@@ -1,6 +1,7 @@
 //! Processes of ranks: started when they are needed, kept for the next world, ended with the test binary.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
@@ -17,7 +18,12 @@ pub(super) struct Program {
     pub(super) path: &'static str,
     /// Its only argument.
     pub(super) argument: &'static str,
+    /// What is added to its environment.
+    pub(super) environment: Environment,
 }
+
+/// Variables and their values.
+pub type Environment = &'static [(&'static str, OsString)];
 
 /// The process of a rank. It is killed when this is dropped.
 pub(super) struct Process {
@@ -37,6 +43,7 @@ impl Process {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let mut command = Command::new(program.path);
         // Standard output is that of the test harness, which nobody else may write to.
+        command.envs(program.environment.iter().map(|(name, value)| (name, value)));
         command.arg(program.argument).stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
         let child = command.spawn().unwrap_or_else(|error| panic!("{program:?}: {error}"));
         let remote = Arc::new(Remote::new(ours, child.id()));

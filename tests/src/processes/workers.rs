@@ -53,9 +53,9 @@ mod tests {
             workers.run(move || tell_second.send(told.recv().unwrap()).unwrap());
             workers.run(move || first.0.send(5).unwrap());
             assert_eq!(second.1.recv(), Ok(5));
-        }
-        while workers.0.lock().unwrap().len() < 2 {
-            std::thread::yield_now();
+            while workers.0.lock().unwrap().len() < 2 {
+                std::thread::yield_now();
+            }
         }
         assert_eq!(workers.0.lock().unwrap().len(), 2);
     }

@@ -26,7 +26,7 @@ fn is_it<R>(result: Result<R>, by: u32) {
 
 /// Runs `waits` on every rank until the last one aborts, and looks at what comes of it.
 fn aborted_during(backend: &dyn Backend, waits: impl Fn(&dyn Communicator, u32) + Sync) {
-    for ranks in [1, 2, 3] {
+    for ranks in backend.among(&[1, 2, 3]) {
         let together = Barrier::new(ranks as usize);
         run(backend, ranks, &options(), |comm| {
             let by = ranks - 1;
@@ -98,7 +98,7 @@ pub fn turns_that_are_waited_for(backend: &dyn Backend) {
 
 /// The others of the job go on, in the next epoch.
 pub fn shrink_goes_on(backend: &dyn Backend) {
-    for ranks in [1, 2, 3] {
+    for ranks in backend.among(&[1, 2, 3]) {
         run(backend, ranks, &options(), |comm| {
             if comm.group().rank() == 0 {
                 comm.abort().unwrap();

@@ -74,6 +74,9 @@ macro_rules! conformance {
             $(#[test]
             fn $test() {
                 let name = concat!(stringify!($module), "::", stringify!($test));
+                if !$crate::Backend::is_there(&$backend) {
+                    return;
+                }
                 $crate::watchdog($crate::suite::SECONDS_MAX, name, || $crate::suite::$module::$test(&$backend));
             })*
         })*

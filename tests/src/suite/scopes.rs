@@ -73,7 +73,7 @@ pub fn parts_and_plain_calls_are_a_mismatch(backend: &dyn Backend) {
         (|comm| sum_twice(comm, parent("other", 8)), "part of other(8 x f32, sum)"),
         (|comm| sum_twice(comm, parent("usual", 9)), "part of usual(9 x f32, sum)"),
     ];
-    for ranks in [2, 3, 5] {
+    for ranks in backend.among(&[2, 3, 5]) {
         for (odd, named) in cases {
             let errors = run(backend, ranks, &options(), |comm| {
                 let is_odd = comm.group().rank() == ranks - 1;
@@ -169,7 +169,7 @@ pub fn moved_to_another_thread(backend: &dyn Backend) {
 
 /// The first cause, from the scope and after it, and for a thread that waits for its turn.
 pub fn failures_within(backend: &dyn Backend) {
-    for ranks in RANKS {
+    for ranks in backend.among(&RANKS) {
         run(backend, ranks, &options(), |comm| {
             let is_it = |result: Result<()>| {
                 let error = result.unwrap_err();

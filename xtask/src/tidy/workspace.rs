@@ -20,15 +20,28 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Its tests make worlds, and use the inputs of the kernels' tests.
     (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
     ("unisono-vendor-library", &[COMMUNICATOR, TESTS]),
-    ("unisono-offload-ccl", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
+    // The test double of a library is for its example.
+    (OFFLOAD, &[COMMUNICATOR, BACKEND, TESTS]),
+    (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (
         "unisono",
-        &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, TCP, COMPRESSION, COMPRESSION_CUDA, COMPRESSION_WGPU],
+        &[
+            COMMUNICATOR,
+            SCHEDULE,
+            BACKEND,
+            ENGINE,
+            TCP,
+            COMPRESSION,
+            COMPRESSION_CUDA,
+            COMPRESSION_WGPU,
+            OFFLOAD,
+            OFFLOAD_CCL,
+        ],
     ),
-    ("unisono-cli", LIBRARIES),
+    ("unisono-cli", &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, "unisono", TESTS]),
     ("unisono-tests", LIBRARIES),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
@@ -47,10 +60,13 @@ const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const CUDA: &str = "unisono-cuda";
+const OFFLOAD: &str = "unisono-offload";
+const OFFLOAD_CCL: &str = "unisono-offload-ccl";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
-const LIBRARIES: &[&str] = &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, "unisono"];
+const LIBRARIES: &[&str] =
+    &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE, KERNELS, COMPRESSION, TCP, OFFLOAD, OFFLOAD_CCL, "unisono"];
 
 /// One package of the workspace.
 struct Package {

@@ -11,10 +11,10 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use unisono::{Collectives, Communicator};
-use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 use unisono_transport_tcp::environment::Placement;
 use unisono_transport_tcp::job_settings::JobSettings;
+use unisono_transport_tcp::{BACKEND, World};
 
 use crate::arguments::CalibrateArguments;
 use crate::print;
@@ -45,6 +45,10 @@ pub(crate) fn calibrate(arguments: &CalibrateArguments) -> Result<()> {
 
 /// One rank's part; rank 0 prints.
 fn measure_and_print(comm: &dyn Communicator, json: bool) -> Result<()> {
+    if comm.backend() != BACKEND && comm.group().size() > 1 {
+        let problem = format!("calibrate measures the algorithms of {BACKEND}: unset UNISONO_BACKEND");
+        return Err(Problem::usage(problem));
+    }
     if comm.group().size() < 2 {
         return Err(Problem::usage("calibrate measures between ranks: it needs at least 2"));
     }

@@ -1,5 +1,11 @@
 //! Who does the calls, by the settings and options of the program, and what ranks find of a vendor's library.
 
+use std::path::Path;
+
+use serde_json::Value;
+use unisono::{Collectives, Peer, ReduceOp};
+use unisono_tests::ccl::ccl_directory;
+
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
 /// What oneCCL reads itself.
@@ -60,8 +66,213 @@ fn a_backend_that_is_none_is_refused_by_name() {
     let done = with(&["UNISONO_BACKEND=cccl"], &["bench", "all_reduce", "-n", "2"]);
     assert!(!done.status.success() && done.out.is_empty(), "{}", done.out);
     assert!(
-        done.err.contains("UNISONO_BACKEND=cccl: one of auto, tcp, nccl, ccl, hccl is needed"),
+        done.err.contains("UNISONO_BACKEND=cccl: one of auto, tcp, ccl, nccl, hccl is needed"),
         "{}",
         done.err
     );
+}
+
+/// What ranks have printed on standard error, without their numbers; the launcher's lines are left out.
+fn of_ranks(done: &Finished) -> Vec<&str> {
+    let tagged = done.err.lines().filter(|line| line.starts_with('['));
+    tagged.filter_map(|line| line.split_once("] ")).map(|(_, text)| text).collect()
+}
+
+/// Runs two ranks that must be refused, and gives what both of them say.
+fn refused(variables: &[&str], arguments: &[&str]) -> String {
+    let done = with(variables, arguments);
+    assert_eq!(done.status.code(), Some(1), "{}{}", done.out, done.err);
+    let said: Vec<&str> = of_ranks(&done).into_iter().filter(|line| line.starts_with("unisono: ")).collect();
+    assert!(said.len() == 2 && said[0] == said[1], "{said:?}");
+    said[0].to_owned()
+}
+
+/// The options of a bench of two ranks by oneCCL.
+const BENCH: [&str; 6] = ["bench", "barrier", "-n", "2", "--backend", "ccl"];
+
+#[test]
+fn a_missing_library_is_one_error_that_says_what_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().to_str().unwrap();
+    let said = refused(&[], &[&BENCH[..], &["--vendor-dir", path]].concat());
+    assert!(said.starts_with("unisono: revoked by rank 0: oneCCL cannot be used: "), "{said}");
+    for file in ["libccl.so.2", "libccl.so.1", "libccl_legacy_cpu.so"] {
+        assert!(said.contains(&format!("{path}/{file}: ")), "{file}: {said}");
+    }
+    assert!(said.contains("let UNISONO_CCL_DIR be a folder with "), "{said}");
+    // The variable does the same as the option.
+    let variables = ["UNISONO_BACKEND=ccl".to_owned(), format!("UNISONO_CCL_DIR={path}")];
+    assert_eq!(refused(&variables.each_ref().map(String::as_str), &["bench", "barrier", "-n", "2"]), said);
+    // Alone, nobody has told it.
+    let alone = with(&[], &["bench", "barrier", "-n", "1", "--backend", "ccl", "--vendor-dir", path]);
+    assert!(alone.err.starts_with("[0] unisono: oneCCL cannot be used: "), "{}", alone.err);
+}
+
+#[test]
+fn files_that_are_no_libraries_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["libccl.so.2", "libccl.so.1", "libccl_legacy_cpu.so"] {
+        std::fs::write(folder.path().join(file), "no library").unwrap();
+    }
+    let path = folder.path().to_str().unwrap();
+    let said = refused(&[], &[&BENCH[..], &["--vendor-dir", path]].concat());
+    assert!(said.contains(&format!("{path}/libccl.so.2: ")) && !said.contains("No such file"), "{said}");
+}
+
+/// Rank 0 would have it, or has another problem: the error of the first rank that has none is that of both.
+#[test]
+fn all_ranks_have_the_error_of_the_one_that_lacks_the_library() {
+    let (empty, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let line = |first: &Path| {
+        let [first, empty] = [first, empty.path()].map(|path| path.display().to_string());
+        let program = env!("CARGO_BIN_EXE_unisono");
+        format!(
+            "export UNISONO_CCL_DIR={first}; [ $RANK = 0 ] || UNISONO_CCL_DIR={empty}; \
+             exec {program} bench barrier --backend ccl"
+        )
+    };
+    let run = |first: &Path, options: &[&str]| {
+        refused(&[], &[&["run", "-n", "2"], options, &["--", "sh", "-c", &line(first)]].concat())
+    };
+    let said = run(other.path(), &[]);
+    let expected = format!("revoked by rank 0: oneCCL cannot be used: {}/libccl", other.path().display());
+    assert!(said.contains(&expected), "{said}");
+    if let Some(ccl) = ccl_directory() {
+        let said = run(&ccl, &["--vendor-dir", ccl.to_str().unwrap()]);
+        let expected = format!("revoked by rank 1: oneCCL cannot be used: {}/libccl", empty.path().display());
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+/// Rows of a bench by oneCCL, whose document is nothing but the document.
+fn rows(ccl: &Path, variables: &[&str], arguments: &[&str]) -> Vec<Value> {
+    let options = ["--backend", "ccl", "--json", "--vendor-dir", ccl.to_str().unwrap()];
+    let done = with(variables, &[&["bench"], arguments, &options].concat());
+    assert!(done.status.success(), "{}{}", done.out, done.err);
+    assert!(!done.err.contains("oneCCL needs"), "the launcher sets its variables: {}", done.err);
+    let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}", done.out) };
+    rows
+}
+
+#[test]
+fn an_operation_is_measured_over_oneccl_and_right() {
+    let Some(ccl) = ccl_directory() else { return };
+    for ranks in ["1", "2"] {
+        let rows = rows(&ccl, &[], &["all_reduce", "-n", ranks, "--sizes", "4K"]);
+        assert_eq!(rows.len(), 1);
+        assert_eq!((&rows[0]["wrong"], &rows[0]["algorithm"]), (&0.into(), &"ccl".into()), "{}", rows[0]);
+        assert_eq!(rows[0]["predicted_us"], Value::Null, "no cost model knows it: {}", rows[0]);
+    }
+}
+
+#[test]
+#[ignore = "a program that the tests start"]
+fn program_that_computes_with_oneccl() {
+    let world = unisono::init().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(world.backend(), "ccl");
+    let (rank, size) = (world.group().rank(), world.group().size());
+    for call in 0..20 {
+        let mut mean = vec![f64::from(rank); 100];
+        world.all_reduce(&mut mean, ReduceOp::Avg).unwrap();
+        assert!(mean.iter().all(|&mean| mean == f64::from(size - 1) / 2.0));
+        let mut all = vec![0; size as usize];
+        world.all_gather(&[rank + call], &mut all).unwrap();
+        assert!(all.iter().zip(call..).all(|(&one, expected)| one == expected));
+        world.send(&[call], (rank + 1) % size, 7).unwrap();
+        let mut received = [0];
+        world.recv(&mut received, Peer::Rank((rank + size - 1) % size), 7).unwrap();
+        assert_eq!(received, [call]);
+    }
+    world.close().unwrap();
+}
+
+/// Blocking calls without a deadline and with one are done by different threads; a world of one has the backend too.
+#[test]
+fn a_program_computes_with_oneccl_by_a_variable_alone() {
+    let Some(ccl) = ccl_directory() else { return };
+    let (program, folder) = (std::env::current_exe().unwrap(), format!("UNISONO_CCL_DIR={}", ccl.display()));
+    let test = ["--ignored", "--exact", "backends::program_that_computes_with_oneccl", "--nocapture"];
+    for (ranks, deadline) in [("2", ""), ("2", "UNISONO_CALL_TIMEOUT_S=100"), ("1", "UNISONO_LOG=info")] {
+        let command = [&["run", "-n", ranks, "--", program.to_str().unwrap()][..], &test].concat();
+        let variables = ["UNISONO_BACKEND=ccl", &folder, deadline];
+        let variables: Vec<&str> = variables.into_iter().filter(|one| !one.is_empty()).collect();
+        let done = with(&variables, &command);
+        assert!(done.status.success(), "{ranks} {deadline}: {}{}", done.out, done.err);
+        let chosen = "backend ccl: UNISONO_BACKEND=ccl; oneCCL 20";
+        assert_eq!(done.err.contains(chosen), deadline == "UNISONO_LOG=info", "{}", done.err);
+    }
+}
+
+#[test]
+fn what_oneccl_cannot_do_is_refused_on_every_rank_alike() {
+    let Some(ccl) = ccl_directory() else { return };
+    let options = ["-n", "2", "--backend", "ccl", "--vendor-dir", ccl.to_str().unwrap()];
+    for (call, what) in [
+        (&["all_reduce", "--dtype", "i16"][..], "sum of i16 in all_reduce"),
+        (&["all_reduce", "--algorithm", "ring"], "algorithms by name"),
+        (&["reduce_scatter", "--dtype", "u8", "--op", "bit_xor"], "bit_xor of u8 in reduce_scatter"),
+    ] {
+        let said = refused(&[], &[&["bench"], call, &options].concat());
+        let expected = format!("unisono: ccl does not support {what}");
+        assert!(said.starts_with(&expected) && said.ends_with("; instead: UNISONO_BACKEND=tcp"), "{said}");
+    }
+    let said = refused(&["UNISONO_ALGORITHM=ring"], &[&["bench", "barrier"], &options[..]].concat());
+    assert!(said.contains("UNISONO_ALGORITHM=ring: oneCCL chooses among algorithms of its own"), "{said}");
+    let calibrated =
+        with(&["UNISONO_BACKEND=ccl", &format!("UNISONO_CCL_DIR={}", ccl.display())], &["calibrate"]);
+    assert!(calibrated.err.contains("calibrate measures the algorithms of tcp"), "{}", calibrated.err);
+}
+
+/// Started by another launcher, or by hand.
+#[test]
+fn a_rank_without_the_variables_of_oneccl_says_so_once() {
+    let Some(ccl) = ccl_directory() else { return };
+    let folder = format!("UNISONO_CCL_DIR={}", ccl.display());
+    let provider = format!("FI_PROVIDER_PATH={}", ccl.display());
+    let by_hand = ["UNISONO_RANK=0", "UNISONO_WORLD_SIZE=1", "UNISONO_BACKEND=ccl", &folder, &provider];
+    let done = with(&by_hand, &["bench", "all_reduce", "--sizes", "64"]);
+    assert!(done.status.success(), "{}", done.err);
+    let said: Vec<&str> = done.err.lines().filter(|line| line.contains("oneCCL needs")).collect();
+    let expected =
+        "unisono: rank 0: oneCCL needs CCL_WORKER_OFFLOAD=0 CCL_YIELD=sched_yield in the environment";
+    assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+}
+
+#[test]
+fn the_doctor_knows_every_backend() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = format!("UNISONO_CCL_DIR={}", folder.path().display());
+    let examined = |variables: &[&str]| {
+        let done = with(variables, &["doctor", "--json"]);
+        assert!(done.status.success(), "{}", done.err);
+        let Ok(Value::Object(machine)) = serde_json::from_str(&done.out) else { panic!("{}", done.out) };
+        machine
+    };
+    let machine = examined(&[&directory, "UNISONO_BACKEND=ccl"]);
+    let [tcp, ccl, nccl, hccl] = &machine["backends"].as_array().unwrap()[..] else { panic!("{machine:?}") };
+    assert!(tcp["problem"].is_null() && !tcp["capabilities"].as_array().unwrap().is_empty(), "{tcp}");
+    assert!(ccl["problem"].as_str().unwrap().contains("libccl.so.2: "), "{ccl}");
+    assert!(ccl["remedy"].as_str().unwrap().contains("UNISONO_CCL_DIR"), "{ccl}");
+    assert_eq!(
+        (&nccl["problem"], &hccl["problem"]),
+        (&"not in this build".into(), &"not in this build".into())
+    );
+    let finding = &machine["findings"].as_array().unwrap()[0];
+    assert!(finding["what"].as_str().unwrap().starts_with("the backend ccl cannot be used: "), "{finding}");
+
+    let Some(real) = ccl_directory() else { return };
+    let machine = examined(&[&format!("UNISONO_CCL_DIR={}", real.display()), "UNISONO_BACKEND=ccl"]);
+    let ccl = &machine["backends"][1];
+    assert!(ccl["problem"].is_null() && ccl["version"].as_str().unwrap().starts_with("oneCCL 20"), "{ccl}");
+    let files = ccl["files"].as_array().unwrap();
+    assert!(files.iter().any(|file| file.as_str().unwrap().ends_with("/libccl.so.2")), "{ccl}");
+    let capability = |name: &str| {
+        let all = ccl["capabilities"].as_array().unwrap();
+        all.iter().find(|one| one[0] == name).map(|one| one[1].as_str().unwrap().to_owned())
+    };
+    assert!(capability("sum").unwrap().contains("bf16"), "{ccl}");
+    assert_eq!(capability("messages").unwrap(), "over tcp");
+    assert!(capability("deadline of blocking calls").unwrap().starts_with("no"), "{ccl}");
+    let what = |text: &str| machine["findings"].as_array().unwrap().iter().any(|one| one["what"] == text);
+    assert!(what("oneCCL waits in vain where ranks share cores: up to 34 ms for 4 KiB instead of 17 us"));
 }

@@ -48,11 +48,12 @@ fn floats(
             format.write(format.read(element) / inputs.len() as f64, element);
         }
     }
-    let is_min_or_max = matches!(op, NativeOp::Min | NativeOp::Max);
-    if is_min_or_max && nan == NanInMinMax::DiffersByRank {
-        let own = result.chunks_exact_mut(width).zip(inputs[own].chunks_exact(width));
-        own.filter(|(_, own)| format.read(own).is_nan())
-            .for_each(|(element, own)| element.copy_from_slice(own));
+    // Ranks get different results: each has its own operand where that is a NaN.
+    if matches!(op, NativeOp::Min | NativeOp::Max) && nan == NanInMinMax::AnyOperand {
+        let places = result.chunks_exact_mut(width).zip(inputs[own].chunks_exact(width));
+        places
+            .filter(|(_, own)| format.read(own).is_nan())
+            .for_each(|(place, own)| place.copy_from_slice(own));
     }
 }
 
@@ -61,9 +62,8 @@ fn extreme(left: f64, right: f64, nan: NanInMinMax, takes_right: bool) -> f64 {
     let has_nan = left.is_nan() || right.is_nan();
     match nan {
         NanInMinMax::Propagates if has_nan => f64::NAN,
-        NanInMinMax::DiffersByRank if left.is_nan() => right,
-        NanInMinMax::Propagates | NanInMinMax::DiffersByRank if takes_right => right,
-        NanInMinMax::Propagates | NanInMinMax::DiffersByRank => left,
+        _ if left.is_nan() || takes_right => right,
+        _ => left,
     }
 }
 

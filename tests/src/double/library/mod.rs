@@ -80,8 +80,7 @@ impl LibraryDouble {
     /// A library that has every call and every reduction, and serves one thread of its rank at a time. The ranks that
     /// meet are those of the same room.
     pub fn new(room: &LibraryRoom) -> LibraryDouble {
-        let arithmetic = Arithmetic { nan_in_min_max: NanInMinMax::Propagates, equal_bits: true };
-        let none = Capabilities::new(arithmetic);
+        let none = Capabilities::new(Arithmetic::ENGINE);
         let capabilities = NATIVES.into_iter().fold(none, Capabilities::with);
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         LibraryDouble {
@@ -475,6 +474,11 @@ impl Vendor for LibraryDouble {
         receive: &[usize],
     ) -> Result<()> {
         let own = comm.place.rank as usize;
+        let ends = [send, receive].map(|lengths| lengths.iter().sum::<usize>());
+        let starts = [input as usize, output as usize];
+        if starts[0] < starts[1] + ends[1] && starts[1] < starts[0] + ends[0] {
+            self.room.note_misuse("double_all_to_all_v in place".to_owned());
+        }
         // Each rank lays down its lengths before its bytes, as only the sender knows where a part starts.
         let mut laid: Vec<u8> = send.iter().flat_map(|bytes| (*bytes as u64).to_le_bytes()).collect();
         // SAFETY: as in `all_reduce`; input and output are apart.

@@ -1,17 +1,17 @@
 //! What is read of this machine, each fact `None` or a problem in words where it cannot be read.
 
 use std::fs::read_to_string;
-use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::path::Path;
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
-use unisono::{BACKENDS, World};
-use unisono_transport_tcp::BACKEND;
+use unisono::BACKENDS;
 use unisono_transport_tcp::config::{Config, set_variables};
 use unisono_transport_tcp::rendezvous::listen_address;
 use unisono_transport_tcp::secret::runtime_directory;
 
+use super::backends::Backend;
 use super::parse;
 
 /// This machine, and what this process may use of it.
@@ -35,6 +35,10 @@ pub(super) struct Machine {
     /// Why the settings cannot be obeyed, if so. If they cannot even be read, the rest is told for the defaults.
     pub(super) settings_problem: Option<String>,
     pub(super) settings: Vec<Setting>,
+    /// The one that is asked for.
+    pub(super) backend: String,
+    /// What oneCCL is to find in the environment and would not.
+    pub(super) missing_ccl_variables: Vec<String>,
     pub(super) backends: Vec<Backend>,
     /// Whether this program was built with checks that cost time.
     pub(super) has_debug_assertions: bool,
@@ -110,13 +114,6 @@ pub(super) struct Setting {
     pub(super) problem: Option<String>,
 }
 
-#[derive(Debug, Serialize)]
-pub(super) struct Backend {
-    pub(super) name: &'static str,
-    /// Why it cannot be used.
-    pub(super) problem: Option<String>,
-}
-
 impl Machine {
     /// Reads all of it; judged for `ranks`, else for the ranks that the settings or the cores suggest.
     pub(super) fn read(ranks: Option<u32>) -> unisono::Result<Machine> {
@@ -154,7 +151,13 @@ impl Machine {
                 .into_iter()
                 .map(|one| Setting { problem: one.problem(), name: one.name, value: one.value })
                 .collect(),
-            backends: BACKENDS.iter().map(|name| Backend::of(name, &network, &config)).collect(),
+            backends: Backend::all(&network, &config),
+            missing_ccl_variables: config
+                .missing_ccl_variables()
+                .into_iter()
+                .map(|(name, value)| format!("{name}={}", value.display()))
+                .collect(),
+            backend: config.backend,
             has_debug_assertions: cfg!(debug_assertions),
             cores,
             network,
@@ -297,20 +300,6 @@ fn congestion_problem(name: &str) -> Option<String> {
 #[cfg(not(target_os = "linux"))]
 fn congestion_problem(_name: &str) -> Option<String> {
     Some("this system has no choice".to_owned())
-}
-
-impl Backend {
-    fn of(name: &'static str, network: &HostNetwork, config: &Config) -> Backend {
-        let problem = match (name, &network.listens_on) {
-            (BACKEND, Ok(address)) => {
-                World::listen(SocketAddr::new(*address, 0), config).err().map(|error| error.to_string())
-            }
-            (BACKEND, Err(problem)) => Some(problem.clone()),
-            // auto, and others that say themselves when they cannot be used.
-            _ => None,
-        };
-        Backend { name, problem }
-    }
 }
 
 /// As `{"usable": ...}` or `{"problem": ...}`.

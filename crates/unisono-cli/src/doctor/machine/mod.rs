@@ -1,5 +1,6 @@
 //! What this machine is, what this process may use of it, and what will be slow on it.
 
+mod backends;
 mod facts;
 mod parse;
 mod slow;
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use crate::print;
 use crate::problem::Result;
+use backends::Backend;
 use facts::{Cores, HostNetwork, Limits, Machine, Tcp};
 use slow::{Finding, findings};
 
@@ -71,15 +73,34 @@ fn whole(machine: &Machine, page: &mut Page) {
         Ok(path) => page.row("runtime directory", format!("{path}, usable")),
         Err(problem) => page.row("runtime directory", format!("not usable: {problem}")),
     }
-    for backend in &machine.backends {
-        let state =
-            backend.problem.as_ref().map_or("usable".to_owned(), |problem| format!("not usable: {problem}"));
-        page.row(&format!("backend {}", backend.name), state);
-    }
+    backends(&machine.backends, page);
     page.section(if machine.settings.is_empty() { "settings: all have their defaults" } else { "settings" });
     for one in &machine.settings {
         let mark = if one.problem.is_none() { "" } else { "   (unknown: no setting has this name)" };
         page.row(&one.name, format!("{}{mark}", one.value));
+    }
+}
+
+fn backends(backends: &[Backend], page: &mut Page) {
+    for Backend { name, problem, remedy, version, files, devices, capabilities } in backends {
+        page.section(&format!("backend {name}"));
+        match problem {
+            Some(problem) => page.row("not usable", problem),
+            None => page.row("usable", known(version)),
+        }
+        remedy.iter().for_each(|remedy| page.row("to do", remedy));
+        if !files.is_empty() {
+            page.row("files", files.join(" "));
+        }
+        devices.iter().for_each(|devices| page.row("works on", devices));
+        // Operators, whose names are single words, mostly have the same types.
+        let is_alike = |one: &(String, String), other: &(String, String)| {
+            one.1 == other.1 && !one.0.contains(' ') && !other.0.contains(' ')
+        };
+        for alike in capabilities.chunk_by(is_alike) {
+            let names: Vec<&str> = alike.iter().map(|(name, _)| name.as_str()).collect();
+            page.row(&names.join(", "), &alike[0].1);
+        }
     }
 }
 

@@ -42,12 +42,29 @@ pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
     ];
     let mut all: Vec<Finding> = broken.into_iter().flatten().collect();
     all.extend(of_settings(machine));
+    all.extend(of_backend(machine));
     all.extend(of_cores(&machine.cores, machine.ranks));
     all.extend(of_limits(&machine.limits, machine.ranks));
     all.extend(of_tcp(&machine.tcp));
     all.extend(of_network(&machine.network));
     all.extend(of_build(machine));
     all
+}
+
+/// Of the backend that the settings ask for.
+fn of_backend(machine: &Machine) -> Vec<Finding> {
+    let asked = machine.backends.iter().find(|one| one.name == machine.backend);
+    let Some(asked) = asked else { return Vec::new() };
+    if let Some(problem) = &asked.problem {
+        let remedy = asked.remedy.as_deref().unwrap_or("let UNISONO_BACKEND be another");
+        return vec![finding(format!("the backend {} cannot be used: {problem}", asked.name), remedy)];
+    }
+    if asked.name != "ccl" || machine.missing_ccl_variables.is_empty() {
+        return Vec::new();
+    }
+    let variables = machine.missing_ccl_variables.join(" ");
+    let what = "oneCCL waits in vain where ranks share cores: up to 34 ms for 4 KiB instead of 17 us";
+    vec![finding(what, format!("start ranks with unisono run, or with {variables} in their environment"))]
 }
 
 fn of_settings(machine: &Machine) -> Vec<Finding> {
