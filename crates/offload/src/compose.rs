@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | Avg | Sum, then each rank divides |
 //! | PreMulSum | each rank multiplies, then Sum |
-//! | barrier | an all-reduce of one byte |
+//! | barrier | an all-reduce of one byte, or an all-gather |
 //! | all_gather_v | a broadcast of every share |
 //! | reduce_scatter_v | a reduce of every share to its rank |
 //! | gather, gather_v, scatter, scatter_v, all_to_all_v | an exchange |
@@ -206,6 +206,13 @@ impl<'a> Composer<'a> {
             let part = send.lengths[self.rank];
             return self.program.push(Step::AllToAll { from, to, part });
         }
+        let mut from = from;
+        if self.in_place {
+            // What is received would overwrite what is still to be sent.
+            let apart = self.program.scratch(send.all);
+            self.program.copy(from, apart);
+            from = apart;
+        }
         self.exchange(from, send, to, receive);
     }
 
@@ -245,6 +252,10 @@ impl<'a> Composer<'a> {
     }
 
     fn barrier(&mut self) {
+        if !self.capabilities.reduces(NativeOp::Max, DType::U8) {
+            let tokens = self.program.scratch(self.ranks);
+            return self.program.push(Step::AllGather { from: tokens.part(self.rank, 1), to: tokens });
+        }
         let token = self.program.scratch(1);
         let elements = Elements { count: 1, dtype: DType::U8, op: NativeOp::Max };
         self.program.push(Step::AllReduce { from: token, to: token, elements });

@@ -152,7 +152,7 @@ impl<V: Vendor> OffloadedShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        let result = thread.inline.during(entered.number, thread.vendor.turn(), || {
+        let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, || {
             thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
         });
         drop(pass);

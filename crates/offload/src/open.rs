@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_backend::Companion;
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result};
+use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result, deadline_after};
 
 use crate::capabilities::{CAPABILITY_WORDS, Capabilities};
 use crate::thread::{VendorThread, stuck};
@@ -25,14 +25,27 @@ pub(crate) fn open<V: Vendor>(
     library: Result<Arc<V>>,
     timeout: Duration,
 ) -> Result<Arc<VendorThread<V>>> {
-    let until = Instant::now() + timeout;
+    let until = deadline_after(Instant::now(), timeout);
     let inner = companion.duplicate_companion()?;
+    end_with(&companion, &inner);
     if let (1, Err(error)) = (companion.group().size(), &library) {
         return Err(error.clone());
     }
     let opened = all_have(&companion, &inner, library, until);
     let opened = opened.and_then(|vendor| meet(&companion, &inner, vendor, until));
     opened.map_err(|error| cause(&*companion, &*inner, error))
+}
+
+/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library.
+fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
+    let (board, ended) = (companion.gate().board(), Arc::downgrade(inner));
+    let revoked = Arc::downgrade(board);
+    board.on_revoke(Arc::new(move || {
+        let cause = revoked.upgrade().and_then(|board| board.revocation_error());
+        if let (Some(cause), Some(inner)) = (cause, ended.upgrade()) {
+            inner.gate().fail(cause);
+        }
+    }));
 }
 
 /// The library of this rank, if all ranks have one. Else the first that has none tells all others why.
@@ -83,7 +96,9 @@ fn meet<V: Vendor>(
     let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
     let mut id = vec![0u8; V::ID_BYTES];
     // The rank that makes it fails alone: the others are told by the communicator beneath.
-    let made = if companion.group().rank() == 0 { make_id(&*vendor, &mut id, until) } else { Ok(()) };
+    let gives_up = || inner.gate().board().is_revoked();
+    let is_first = companion.group().rank() == 0;
+    let made = if is_first { make_id(&*vendor, &mut id, until, gives_up) } else { Ok(()) };
     made.map_err(|error| inner.gate().fail(error))?;
     asked.broadcast(&mut id, 0)?;
     let thread = VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)?;
@@ -92,9 +107,16 @@ fn meet<V: Vendor>(
     Ok(thread)
 }
 
-fn make_id<V: Vendor>(vendor: &V, id: &mut [u8], until: Instant) -> Result<()> {
-    let pass =
-        vendor.turn().map(|turn| turn.take(Some(until), || false).ok_or_else(stuck::<V>)).transpose()?;
+fn make_id<V: Vendor>(vendor: &V, id: &mut [u8], until: Instant, gives_up: impl Fn() -> bool) -> Result<()> {
+    let pass = match vendor.turn().map(|turn| (turn, turn.take(Some(until), gives_up))) {
+        Some((turn, None)) if turn.is_stuck() => return Err(stuck::<V>()),
+        Some((_, None)) => {
+            let text = "another thread's call has been in it all the time".to_owned();
+            return Err(Error::System { what: format!("a turn in {}", vendor.version()), text });
+        }
+        Some((_, Some(pass))) => Some(pass),
+        None => None,
+    };
     let made = vendor.unique_id()?;
     drop(pass);
     if made.len() != id.len() {

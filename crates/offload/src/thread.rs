@@ -2,6 +2,7 @@
 //! after a call that another thread is in, and frees the communicator. If the library never returns, the thread stays
 //! in it with the memory of its call, and the process goes on without them.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -84,14 +85,15 @@ impl<V: Vendor> VendorThread<V> {
         let (made, ended) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
         let (mine, at_made, at_end) = (shared.clone(), made.clone(), ended.clone());
         let body = move || {
-            let result = mine.make(&id, until);
+            let _ended = AtEnd(at_end);
+            let making = catch_unwind(AssertUnwindSafe(|| mine.make(&id, until)));
+            let result = making.unwrap_or_else(|_| Err(panicked()));
             let is_made = result.is_ok();
             at_made.set(result);
             if is_made {
                 mine.serve(&received);
             }
             drop(mine);
-            at_end.set(());
         };
         let spawned = std::thread::Builder::new().name(format!("unisono-{}", V::BACKEND)).spawn(body);
         let thread =
@@ -130,7 +132,7 @@ impl<V: Vendor> VendorShared<V> {
         let pass = self.together(until)?;
         let group = self.companion.group();
         let init = || self.vendor.init(id, group.rank(), group.size());
-        let made = self.visit.during(self.vendor.turn(), init);
+        let made = self.visit.during(self.vendor.turn(), || self.is_given_up(), init);
         drop(pass);
         // It is set once, by this thread.
         made.map(|comm| drop(self.comm.set(comm)))
@@ -162,7 +164,8 @@ impl<V: Vendor> VendorShared<V> {
         deadline: Instant,
     ) -> Result<()> {
         let pass = self.together(deadline)?;
-        let result = self.visit.during(self.vendor.turn(), || self.run_call(descriptor, counts, buffers));
+        let call = || self.run_call(descriptor, counts, buffers);
+        let result = self.visit.during(self.vendor.turn(), || self.is_given_up(), call);
         drop(pass);
         result
     }
@@ -221,6 +224,11 @@ impl<V: Vendor> VendorShared<V> {
         Ok(largest[0])
     }
 
+    /// Whether nobody waits any more for what the thread is doing.
+    fn is_given_up(&self) -> bool {
+        self.inner.gate().board().is_revoked()
+    }
+
     /// Gives up what the thread is doing.
     fn give_up(&self) {
         // Whoever waits for the other ranks beneath stops.
@@ -276,14 +284,14 @@ impl<V: Vendor> VendorShared<V> {
     /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
     /// its connections.
     fn free(&self) {
-        let until = Some(Instant::now() + TURN_WAIT_MAX);
+        let until = Some(Instant::now() + self.companion.patience().drop_timeout);
         let pass = match self.vendor.turn().map(|turn| turn.take(until, || false)) {
             Some(None) => return,
             Some(pass) => pass,
             None => None,
         };
         if let Some(comm) = self.comm.get()
-            && let Err(error) = self.visit.during(self.vendor.turn(), || self.vendor.destroy(comm))
+            && let Err(error) = self.visit.during(self.vendor.turn(), || false, || self.vendor.destroy(comm))
         {
             log(Severity::Warn, Some(self.companion.group().own_job_rank().get()), format_args!("{error}"));
         }
@@ -291,10 +299,26 @@ impl<V: Vendor> VendorShared<V> {
     }
 }
 
+/// Says that the thread has ended, also by a panic.
+struct AtEnd(Arc<Slot<()>>);
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        self.0.set(());
+    }
+}
+
+/// Of a library, or of what calls it.
+fn panicked() -> Error {
+    let (what, text) = ("the executor of a call".to_owned(), "its thread has panicked".to_owned());
+    Error::System { what, text }
+}
+
 /// No call can be made any more by this process.
 pub(crate) fn stuck<V: Vendor>() -> Error {
     let what = "calls after one that hangs in the library".to_owned();
-    let instead = Some("Communicator::companion(), which goes on over tcp".to_owned());
+    let instead = "Communicator::companion(), or what its shrink() gives after a failure: over tcp";
+    let instead = Some(instead.to_owned());
     Error::Unsupported { what, backend: V::BACKEND, instead }
 }
 
@@ -318,6 +342,12 @@ impl<V: Vendor> Drop for VendorThread<V> {
         // A forked child has no such thread.
         if !self.shared.companion.gate().is_owner() {
             return;
+        }
+        if std::thread::panicking() {
+            // Where ranks are threads, this one is dying: the others must learn it, although the library's thread
+            // still has what lies beneath.
+            let both = [&self.shared.companion, &self.shared.inner];
+            both.into_iter().for_each(|companion| companion.gate().control().abandon());
         }
         // Asked before the thread goes in to free the communicator: that must not run while the process ends.
         let is_inside = self.shared.visit.is_inside();

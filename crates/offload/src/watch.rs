@@ -1,11 +1,11 @@
 //! Whether a thread is in the library, and what is done about a call that makes no progress there.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Patience};
-use unisono_communicator::{Severity, log};
+use unisono_communicator::{Error, Result, Severity, log};
 
 use crate::turn::LibraryTurn;
 
@@ -25,16 +25,21 @@ const ASKED_AT_ONCE_MAX: usize = 8;
 pub(crate) struct Visit(AtomicU8);
 
 impl Visit {
-    /// Calls the library.
-    pub(crate) fn during<R>(&self, turn: Option<&LibraryTurn>, call: impl FnOnce() -> R) -> R {
+    /// Calls the library, unless `gave_up` says that the call was given up before.
+    ///
+    /// # Errors
+    /// Those of the call; [`Error::Closed`] when it was given up, which is not the first cause of anything.
+    pub(crate) fn during<R>(
+        &self,
+        turn: Option<&LibraryTurn>,
+        gave_up: impl Fn() -> bool,
+        call: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
         self.0.store(INSIDE, Ordering::SeqCst);
-        let result = call();
-        if self.0.swap(OUTSIDE, Ordering::SeqCst) == GIVEN_UP
-            && let Some(turn) = turn
-        {
-            turn.set_stuck(false);
-        }
-        result
+        let _leaving = Leaving { visit: self, turn };
+        // Whoever gives up says so before it looks whether a thread is inside: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if gave_up() { Err(Error::Closed) } else { call() }
     }
 
     /// The thread may never come out again. False when it is not inside, or that was said before.
@@ -49,7 +54,24 @@ impl Visit {
 
     /// Whether the thread is inside.
     pub(crate) fn is_inside(&self) -> bool {
+        fence(Ordering::SeqCst);
         self.0.load(Ordering::SeqCst) != OUTSIDE
+    }
+}
+
+/// A thread that is inside until this is dropped, also by a panic.
+struct Leaving<'v> {
+    visit: &'v Visit,
+    turn: Option<&'v LibraryTurn>,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if self.visit.0.swap(OUTSIDE, Ordering::SeqCst) == GIVEN_UP
+            && let Some(turn) = self.turn
+        {
+            turn.set_stuck(false);
+        }
     }
 }
 
@@ -73,9 +95,18 @@ struct Looks {
 
 impl InlineWatch {
     /// Calls the library in call `number`.
-    pub(crate) fn during<R>(&self, number: u64, turn: Option<&LibraryTurn>, call: impl FnOnce() -> R) -> R {
+    ///
+    /// # Errors
+    /// As [`Visit::during`].
+    pub(crate) fn during<R>(
+        &self,
+        number: u64,
+        turn: Option<&LibraryTurn>,
+        gave_up: impl Fn() -> bool,
+        call: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
         self.number.store(number, Ordering::SeqCst);
-        self.visit.during(turn, call)
+        self.visit.during(turn, gave_up, call)
     }
 
     /// The number of the call that is inside.

@@ -44,6 +44,7 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/src/bin/forking.rs",
     "tests/src/double/communicator.rs",
     "tests/src/double/device.rs",
+    "tests/src/double/library/mod.rs",
     "tests/src/processes/raw.rs",
     "tests/src/suite/borrowed.rs",
     "tests/tests/device.rs",

@@ -32,7 +32,7 @@ mod world;
 
 use std::sync::Arc;
 
-use unisono_backend::GroupKeys;
+use unisono_backend::{Companion, GroupKeys};
 use unisono_communicator::{Communicator, Error, Group, GroupRank, Result};
 use unisono_schedule::CostModel;
 
@@ -78,6 +78,14 @@ impl Groups {
     /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the world does not have or that comes
     /// twice, and for a list other than the one that this rank gave for the key before.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
+        Ok(self.make_group_companion(key, ranks)?)
+    }
+
+    /// [`Groups::make_group`] as what a vendor's communicator lies on.
+    ///
+    /// # Errors
+    /// As [`Groups::make_group`].
+    pub fn make_group_companion(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Companion>> {
         let (members, uses) = self.keys.note_use(key, ranks, &self.job)?;
         let missing = || Error::invalid("ranks", "this rank is not among them");
         let group = self.job.subgroup(&members, 0).ok_or_else(missing)?;

@@ -1,0 +1,555 @@
+//! A test double of a vendor's library, for ranks that are threads of one process. It behaves as bad libraries do: a call
+//! waits for ever for a rank that does not come, and calls that do not go together mix up their data without an error.
+//! What it can do, how it computes, and what goes wrong in it is set.
+
+#![allow(unsafe_code)]
+
+mod arithmetic;
+mod fault;
+mod room;
+
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use unisono_communicator::{DType, Error, Result};
+use unisono_offload::{
+    Arithmetic, Capabilities, Elements, LibraryTurn, NanInMinMax, Native, NativeOp, Vendor,
+};
+
+use arithmetic::reduce;
+use room::{Ended, Place, RoomShared};
+
+pub use fault::{Fault, Moment};
+pub use room::LibraryRoom;
+
+/// Every type that a library may reduce.
+const REDUCIBLE: [DType; 14] = [
+    DType::I8,
+    DType::U8,
+    DType::I16,
+    DType::U16,
+    DType::I32,
+    DType::U32,
+    DType::I64,
+    DType::U64,
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+    DType::F8E4M3,
+    DType::F8E5M2,
+];
+
+/// Every call that not every library has.
+const NATIVES: [Native; 3] = [Native::AllToAllV, Native::Scatter, Native::Groups];
+
+/// The library of one rank.
+pub struct LibraryDouble {
+    room: Arc<RoomShared>,
+    capabilities: Capabilities,
+    turn: Option<LibraryTurn>,
+    version: String,
+    faults: Vec<(Moment, Fault)>,
+    calls: AtomicU64,
+    inside: AtomicUsize,
+}
+
+/// A communicator of the double's.
+pub struct LibraryComm {
+    place: Place,
+    rounds: AtomicU64,
+    is_busy: AtomicBool,
+}
+
+/// A send or receive between the start and the end of a group, which one thread makes.
+struct Grouped {
+    place: Place,
+    address: usize,
+    bytes: usize,
+    peer: u32,
+    is_send: bool,
+}
+
+thread_local! {
+    static GROUP: RefCell<Option<Vec<Grouped>>> = const { RefCell::new(None) };
+}
+
+impl LibraryDouble {
+    /// A library that has every call and every reduction, and serves one thread of its rank at a time. The ranks that
+    /// meet are those of the same room.
+    pub fn new(room: &LibraryRoom) -> LibraryDouble {
+        let none = Capabilities::new(Arithmetic::ENGINE);
+        let capabilities = NATIVES.into_iter().fold(none, Capabilities::with);
+        let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
+        LibraryDouble {
+            room: room.shared.clone(),
+            capabilities: NativeOp::ALL.into_iter().fold(capabilities, reducing),
+            turn: Some(LibraryTurn::new()),
+            version: "the double 1.0".to_owned(),
+            faults: Vec::new(),
+            calls: AtomicU64::new(0),
+            inside: AtomicUsize::new(0),
+        }
+    }
+
+    /// With only these of the calls that not every library has.
+    #[must_use]
+    pub fn with_natives(mut self, natives: &[Native]) -> LibraryDouble {
+        let known = self.capabilities;
+        let reducing = NativeOp::ALL.into_iter().fold(self.nothing(), |all, op| {
+            let is_known = |dtype: &DType| known.reduces(op, *dtype);
+            all.reducing(op, &REDUCIBLE.into_iter().filter(is_known).collect::<Vec<_>>())
+        });
+        self.capabilities = natives.iter().copied().fold(reducing, Capabilities::with);
+        self
+    }
+
+    /// With only these reductions.
+    #[must_use]
+    pub fn with_reductions(mut self, ops: &[NativeOp], dtypes: &[DType]) -> LibraryDouble {
+        let kept = NATIVES.into_iter().filter(|native| self.capabilities.has(*native));
+        let kept = kept.fold(self.nothing(), Capabilities::with);
+        self.capabilities = ops.iter().fold(kept, |all, op| all.reducing(*op, dtypes));
+        self
+    }
+
+    /// What it would be without its calls and reductions.
+    fn nothing(&self) -> Capabilities {
+        let mut nothing = Capabilities::new(self.capabilities.arithmetic);
+        nothing.abort = self.capabilities.abort;
+        nothing
+    }
+
+    /// With this rule for NaN in minima and maxima.
+    #[must_use]
+    pub fn with_nan(mut self, rule: NanInMinMax) -> LibraryDouble {
+        self.capabilities.arithmetic.nan_in_min_max = rule;
+        self
+    }
+
+    /// Serving any number of threads, each on its own communicator.
+    #[must_use]
+    pub fn serving_all_threads(mut self) -> LibraryDouble {
+        self.turn = None;
+        self
+    }
+
+    /// Of this version.
+    #[must_use]
+    pub fn with_version(mut self, version: &str) -> LibraryDouble {
+        self.version = version.to_owned();
+        self
+    }
+
+    /// Able to end a call that hangs.
+    #[must_use]
+    pub fn with_abort(mut self) -> LibraryDouble {
+        self.capabilities.abort = true;
+        self
+    }
+
+    /// In which this goes wrong then.
+    #[must_use]
+    pub fn with_fault(mut self, at: Moment, fault: Fault) -> LibraryDouble {
+        self.faults.push((at, fault));
+        self
+    }
+
+    /// How many calls this rank has made; see [`Moment::Call`].
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    fn error(&self, call: &str, code: i32, text: &str) -> Error {
+        Error::Vendor {
+            library: self.version.as_str().into(),
+            call: call.into(),
+            code,
+            text: text.into(),
+            remedy: "end the test".into(),
+        }
+    }
+
+    fn ended(&self, call: &str, ended: Ended) -> Error {
+        match ended {
+            Ended::Released => self.error(call, -1, "the test has ended it"),
+            Ended::Aborted => self.error(call, -2, "aborted"),
+        }
+    }
+
+    /// Goes into the library, where `at` may go wrong.
+    fn visit<R>(
+        &self,
+        call: &str,
+        at: Moment,
+        place: Place,
+        body: impl FnOnce() -> Result<R, Ended>,
+    ) -> Result<R> {
+        let _inside = Inside::enter(self, call);
+        let fault = self.faults.iter().find(|(moment, _)| *moment == at).map(|(_, fault)| *fault);
+        match fault {
+            Some(Fault::Error(code)) => return Err(self.error(call, code, "injected")),
+            Some(Fault::Panic) => panic!("injected into {call}"),
+            Some(Fault::Hang) => self.room.hang(place).map_err(|ended| self.ended(call, ended))?,
+            Some(Fault::LateError(_)) | None => {}
+        }
+        let result = body().map_err(|ended| self.ended(call, ended))?;
+        match fault {
+            Some(Fault::LateError(code)) => Err(self.error(call, code, "injected")),
+            _ => Ok(result),
+        }
+    }
+
+    /// Makes a call on a communicator.
+    fn call<R>(&self, call: &str, comm: &LibraryComm, body: impl FnOnce() -> Result<R, Ended>) -> Result<R> {
+        if comm.is_busy.swap(true, Ordering::SeqCst) {
+            self.room.note_misuse(format!("{call} on a communicator in use, or destroyed"));
+        }
+        let number = Moment::Call(self.calls.fetch_add(1, Ordering::SeqCst));
+        let result = self.visit(call, number, comm.place, body);
+        comm.is_busy.store(false, Ordering::SeqCst);
+        result
+    }
+
+    /// Every rank's input, for a collective.
+    fn collective(
+        &self,
+        call: &str,
+        comm: &LibraryComm,
+        input: &[u8],
+        finish: impl FnOnce(&[Arc<[u8]>]),
+    ) -> Result<()> {
+        self.call(call, comm, || {
+            let round = comm.rounds.fetch_add(1, Ordering::SeqCst);
+            finish(&self.room.exchange(comm.place, round, input)?);
+            Ok(())
+        })
+    }
+
+    /// Makes the sends and receives of a group.
+    fn run_group(&self, group: &[Grouped]) -> Result<(), Ended> {
+        let mut posted = Vec::new();
+        for one in group.iter().filter(|one| one.is_send) {
+            // SAFETY: `send` has promised the memory until the end of the group.
+            let message = unsafe { bytes_at(one.address as *const c_void, one.bytes) };
+            posted.push((one, self.room.post(one.place, one.peer, message)));
+        }
+        for one in group.iter().filter(|one| !one.is_send) {
+            let message = self.room.receive(one.place, one.peer)?;
+            // SAFETY: `recv` has promised the memory until the end of the group.
+            write_front(unsafe { bytes_at_mut(one.address as *mut c_void, one.bytes) }, &message);
+        }
+        posted.iter().try_for_each(|(one, number)| self.room.await_taken(one.place, one.peer, *number))
+    }
+}
+
+/// A thread in the library.
+struct Inside<'a>(&'a LibraryDouble);
+
+impl<'a> Inside<'a> {
+    fn enter(library: &'a LibraryDouble, call: &str) -> Inside<'a> {
+        library.room.count_inside(1);
+        if library.inside.fetch_add(1, Ordering::SeqCst) > 0 && library.turn.is_some() {
+            library.room.note_misuse(format!("{call} by a second thread"));
+        }
+        Inside(library)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        self.0.room.count_inside(-1);
+    }
+}
+
+/// Memory to read.
+///
+/// # Safety
+/// As [`Vendor`]; null only for no bytes.
+unsafe fn bytes_at<'a>(address: *const c_void, bytes: usize) -> &'a [u8] {
+    if bytes == 0 {
+        return &[];
+    }
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts(address.cast(), bytes) }
+}
+
+/// Memory to write.
+///
+/// # Safety
+/// As [`Vendor`]; null only for no bytes.
+unsafe fn bytes_at_mut<'a>(address: *mut c_void, bytes: usize) -> &'a mut [u8] {
+    if bytes == 0 {
+        return &mut [];
+    }
+    // SAFETY: the caller's.
+    unsafe { std::slice::from_raw_parts_mut(address.cast(), bytes) }
+}
+
+/// As much of `from` as there is room for.
+fn write_front(to: &mut [u8], from: &[u8]) {
+    let bytes = to.len().min(from.len());
+    to[..bytes].copy_from_slice(&from[..bytes]);
+}
+
+/// A part of what a rank has laid down, or what there is of it.
+fn part(of: &[u8], start: usize, bytes: usize) -> &[u8] {
+    &of[start.min(of.len())..(start + bytes).min(of.len())]
+}
+
+/// Of elements, in bytes.
+fn length(elements: Elements) -> usize {
+    elements.count * elements.dtype.bytes()
+}
+
+impl Vendor for LibraryDouble {
+    const BACKEND: &'static str = "double";
+    const BACKEND_INLINE: &'static str = "double without meeting";
+    const ID_BYTES: usize = 32;
+
+    type Comm = LibraryComm;
+
+    fn version(&self) -> String {
+        self.version.clone()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    fn turn(&self) -> Option<&LibraryTurn> {
+        self.turn.as_ref()
+    }
+
+    fn unique_id(&self) -> Result<Vec<u8>> {
+        let number = self.room.new_id();
+        let mut id = vec![0; Self::ID_BYTES];
+        id[..8].copy_from_slice(&number.to_le_bytes());
+        let nowhere = Place { id: number, rank: 0, ranks: 1 };
+        self.visit("double_id", Moment::Id, nowhere, || Ok(id))
+    }
+
+    fn init(&self, id: &[u8], rank: u32, ranks: u32) -> Result<LibraryComm> {
+        let mut number = [0; 8];
+        number.copy_from_slice(&id[..8]);
+        let place = Place { id: u64::from_le_bytes(number), rank, ranks };
+        self.visit("double_init", Moment::Init, place, || self.room.join(place))?;
+        Ok(LibraryComm { place, rounds: AtomicU64::new(0), is_busy: AtomicBool::new(false) })
+    }
+
+    fn destroy(&self, comm: &LibraryComm) -> Result<()> {
+        if comm.is_busy.swap(true, Ordering::SeqCst) {
+            self.room.note_misuse("double_destroy on a communicator in use, or destroyed".to_owned());
+        }
+        self.visit("double_destroy", Moment::Destroy, comm.place, || {
+            self.room.destroy(comm.place);
+            Ok(())
+        })
+    }
+
+    fn abort(&self, comm: &LibraryComm) -> bool {
+        if self.capabilities.abort {
+            self.room.abort(comm.place);
+        }
+        self.capabilities.abort
+    }
+
+    unsafe fn all_reduce(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        elements: Elements,
+    ) -> Result<()> {
+        let own = comm.place.rank as usize;
+        // SAFETY: the caller's. The input is read before the output, which may be the same, is written.
+        let input = unsafe { bytes_at(input, length(elements)) };
+        self.collective("double_all_reduce", comm, input, |all| {
+            let result = reduce(all, own, elements, self.capabilities.arithmetic.nan_in_min_max);
+            // SAFETY: the caller's; nobody reads the input any more.
+            write_front(unsafe { bytes_at_mut(output, length(elements)) }, &result);
+        })
+    }
+
+    unsafe fn reduce(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        elements: Elements,
+        root: u32,
+    ) -> Result<()> {
+        let own = comm.place.rank;
+        // SAFETY: as in `all_reduce`.
+        let input = unsafe { bytes_at(input, length(elements)) };
+        self.collective("double_reduce", comm, input, |all| {
+            if own == root {
+                let result = reduce(all, own as usize, elements, self.capabilities.arithmetic.nan_in_min_max);
+                // SAFETY: as in `all_reduce`.
+                write_front(unsafe { bytes_at_mut(output, length(elements)) }, &result);
+            }
+        })
+    }
+
+    unsafe fn reduce_scatter(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        elements: Elements,
+    ) -> Result<()> {
+        let (own, share) = (comm.place.rank as usize, length(elements));
+        // SAFETY: as in `all_reduce`.
+        let input = unsafe { bytes_at(input, share * comm.place.ranks as usize) };
+        self.collective("double_reduce_scatter", comm, input, |all| {
+            let shares: Vec<Arc<[u8]>> =
+                all.iter().map(|input| part(input, own * share, share).into()).collect();
+            let result = reduce(&shares, own, elements, self.capabilities.arithmetic.nan_in_min_max);
+            // SAFETY: as in `all_reduce`.
+            write_front(unsafe { bytes_at_mut(output, share) }, &result);
+        })
+    }
+
+    unsafe fn broadcast(
+        &self,
+        comm: &LibraryComm,
+        buffer: *mut c_void,
+        bytes: usize,
+        root: u32,
+    ) -> Result<()> {
+        let own = comm.place.rank == root;
+        // SAFETY: as in `all_reduce`.
+        let input = unsafe { bytes_at(buffer, if own { bytes } else { 0 }) };
+        self.collective("double_broadcast", comm, input, |all| {
+            // SAFETY: as in `all_reduce`.
+            write_front(unsafe { bytes_at_mut(buffer, bytes) }, &all[root as usize]);
+        })
+    }
+
+    unsafe fn all_gather(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        bytes: usize,
+    ) -> Result<()> {
+        let ranks = comm.place.ranks as usize;
+        // SAFETY: as in `all_reduce`.
+        let input = unsafe { bytes_at(input, bytes) };
+        self.collective("double_all_gather", comm, input, |all| {
+            // SAFETY: as in `all_reduce`.
+            let output = unsafe { bytes_at_mut(output, bytes * ranks) };
+            let places = output.chunks_exact_mut(bytes.max(1));
+            places.zip(all).for_each(|(place, input)| write_front(place, input));
+        })
+    }
+
+    unsafe fn all_to_all(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        bytes: usize,
+    ) -> Result<()> {
+        let (own, ranks) = (comm.place.rank as usize, comm.place.ranks as usize);
+        // SAFETY: as in `all_reduce`.
+        let input = unsafe { bytes_at(input, bytes * ranks) };
+        self.collective("double_all_to_all", comm, input, |all| {
+            // SAFETY: as in `all_reduce`.
+            let output = unsafe { bytes_at_mut(output, bytes * ranks) };
+            let places = output.chunks_exact_mut(bytes.max(1));
+            places.zip(all).for_each(|(place, input)| write_front(place, part(input, own * bytes, bytes)));
+        })
+    }
+
+    unsafe fn all_to_all_v(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        send: &[usize],
+        output: *mut c_void,
+        receive: &[usize],
+    ) -> Result<()> {
+        let own = comm.place.rank as usize;
+        let ends = [send, receive].map(|lengths| lengths.iter().sum::<usize>());
+        let starts = [input as usize, output as usize];
+        if starts[0] < starts[1] + ends[1] && starts[1] < starts[0] + ends[0] {
+            self.room.note_misuse("double_all_to_all_v in place".to_owned());
+        }
+        // Each rank lays down its lengths before its bytes, as only the sender knows where a part starts.
+        let mut laid: Vec<u8> = send.iter().flat_map(|bytes| (*bytes as u64).to_le_bytes()).collect();
+        // SAFETY: as in `all_reduce`; input and output are apart.
+        laid.extend_from_slice(unsafe { bytes_at(input, send.iter().sum()) });
+        self.collective("double_all_to_all_v", comm, &laid, |all| {
+            // SAFETY: as in `all_reduce`.
+            let mut rest = unsafe { bytes_at_mut(output, receive.iter().sum()) };
+            for (input, &bytes) in all.iter().zip(receive) {
+                let (place, later) = std::mem::take(&mut rest).split_at_mut(bytes);
+                let (lengths, data) = input.split_at(8 * all.len().min(input.len() / 8));
+                let lengths: Vec<usize> = lengths
+                    .chunks_exact(8)
+                    .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()) as usize)
+                    .collect();
+                let start = lengths.iter().take(own).sum();
+                write_front(place, part(data, start, lengths.get(own).copied().unwrap_or(0)));
+                rest = later;
+            }
+        })
+    }
+
+    unsafe fn scatter(
+        &self,
+        comm: &LibraryComm,
+        input: *const c_void,
+        output: *mut c_void,
+        bytes: usize,
+        root: u32,
+    ) -> Result<()> {
+        let Place { rank, ranks, .. } = comm.place;
+        // SAFETY: as in `all_reduce`; null on other ranks.
+        let input = unsafe { bytes_at(input, if rank == root { bytes * ranks as usize } else { 0 }) };
+        self.collective("double_scatter", comm, input, |all| {
+            // SAFETY: as in `all_reduce`.
+            let output = unsafe { bytes_at_mut(output, bytes) };
+            write_front(output, part(&all[root as usize], rank as usize * bytes, bytes));
+        })
+    }
+
+    unsafe fn send(&self, comm: &LibraryComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
+        let one = Grouped { place: comm.place, address: input as usize, bytes, peer, is_send: true };
+        let Err(one) = into_group(one) else { return Ok(()) };
+        self.call("double_send", comm, || self.run_group(&[one]))
+    }
+
+    unsafe fn recv(&self, comm: &LibraryComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
+        let one = Grouped { place: comm.place, address: output as usize, bytes, peer, is_send: false };
+        let Err(one) = into_group(one) else { return Ok(()) };
+        self.call("double_recv", comm, || self.run_group(&[one]))
+    }
+
+    fn group_start(&self) -> Result<()> {
+        GROUP.with_borrow_mut(|group| *group = Some(Vec::new()));
+        Ok(())
+    }
+
+    fn group_end(&self) -> Result<()> {
+        let group = GROUP.take().unwrap_or_default();
+        let number = Moment::Call(self.calls.fetch_add(1, Ordering::SeqCst));
+        let place = group.first().map_or(Place { id: 0, rank: 0, ranks: 1 }, |one| one.place);
+        self.visit("double_group_end", number, place, || self.run_group(&group))
+    }
+}
+
+/// Keeps a send or receive for the end of the thread's group; gives it back when there is none.
+fn into_group(one: Grouped) -> Result<(), Grouped> {
+    GROUP.with_borrow_mut(|group| match group {
+        Some(group) => {
+            group.push(one);
+            Ok(())
+        }
+        None => Err(one),
+    })
+}
