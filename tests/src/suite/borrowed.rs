@@ -33,7 +33,7 @@ impl Drop for Lent {
 }
 
 /// Lends a vector to a call; the other end gets it when the call has ended.
-fn lend(memory: Vec<u32>, panics: bool) -> (OwnedMemory, Receiver<Vec<u32>>) {
+pub fn lend(memory: Vec<u32>, panics: bool) -> (OwnedMemory, Receiver<Vec<u32>>) {
     let (back, returned) = channel();
     let mut lent = Box::new(Lent { memory, back, panics });
     let (start, bytes) = (lent.memory.as_mut_ptr().cast(), lent.memory.len() * 4);
@@ -43,7 +43,8 @@ fn lend(memory: Vec<u32>, panics: bool) -> (OwnedMemory, Receiver<Vec<u32>>) {
     (buffer.unwrap().into(), returned)
 }
 
-fn all_reduce(comm: &dyn Communicator, buffer: OwnedMemory, count: u64) -> Work {
+/// The sum of lent vectors of `count` elements, in place.
+pub fn all_reduce(comm: &dyn Communicator, buffer: OwnedMemory, count: u64) -> Work {
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,

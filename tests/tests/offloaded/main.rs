@@ -2,4 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod errors;
 mod suite;
+mod threads;
