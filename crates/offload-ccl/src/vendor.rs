@@ -119,6 +119,11 @@ impl Vendor for &'static Ccl {
         known
     }
 
+    /// Two ranks in one process wait for each other for ever.
+    fn shares_processes(&self) -> bool {
+        false
+    }
+
     fn turn(&self) -> Option<&LibraryTurn> {
         Some(&TURN)
     }

@@ -1,7 +1,8 @@
 //! How the ranks of a group get a communicator of the library's: they learn whether all of them have it, in one
 //! version, and what all of them can do; one makes the id.
 
-use std::sync::Arc;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use unisono_backend::Companion;
@@ -92,6 +93,9 @@ fn meet<V: Vendor>(
     let left = CallOptions::new().timeout(until.saturating_duration_since(Instant::now()));
     let asked = inner.with(left);
     compare_versions::<V>(&asked, &vendor.version())?;
+    if !vendor.shares_processes() {
+        refuse_shared_processes::<V>(&asked)?;
+    }
     let is_free = vendor.turn().is_none_or(|turn| !turn.is_stuck());
     let capabilities = agree(&asked, vendor.capabilities(), is_free)?.ok_or_else(stuck::<V>)?;
     let mut id = vec![0u8; V::ID_BYTES];
@@ -141,6 +145,21 @@ fn compare_versions<V: Vendor>(inner: &(impl Communicator + ?Sized), own: &str) 
     let theirs = shown(&rest[other * VERSION_BYTES..][..VERSION_BYTES]);
     let what = format!("{} on rank {} and {theirs} on rank {}", shown(first), ranks[0], ranks[1]);
     let instead = Some("the same version on every rank".to_owned());
+    Err(Error::Unsupported { what, backend: V::BACKEND, instead })
+}
+
+/// Refuses two ranks in one process, on every rank alike.
+fn refuse_shared_processes<V: Vendor>(inner: &(impl Communicator + ?Sized)) -> Result<()> {
+    // A number of this process: process ids can be equal in two containers.
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(std::process::id()));
+    let mut all = vec![0u64; inner.group().size() as usize];
+    inner.all_gather(&[*PROCESS], &mut all)?;
+    let earlier = |rank: usize| all[..rank].iter().position(|process| *process == all[rank]);
+    let shared = (0..all.len()).find_map(|rank| Some([earlier(rank)?, rank]));
+    let Some(shared) = shared else { return Ok(()) };
+    let ranks = shared.map(|rank| inner.group().job_ranks()[rank]);
+    let what = format!("ranks {} and {} in one process", ranks[0], ranks[1]);
+    let instead = Some("a process for each rank, or UNISONO_BACKEND=tcp".to_owned());
     Err(Error::Unsupported { what, backend: V::BACKEND, instead })
 }
 

@@ -88,6 +88,9 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// What it can do.
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether two ranks may be threads of one process.
+    fn shares_processes(&self) -> bool;
+
     /// Who may be in the library, if it can serve only one thread of a process at a time.
     fn turn(&self) -> Option<&LibraryTurn>;
 

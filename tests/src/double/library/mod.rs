@@ -320,6 +320,10 @@ impl Vendor for LibraryDouble {
         self.capabilities
     }
 
+    fn shares_processes(&self) -> bool {
+        true
+    }
+
     fn turn(&self) -> Option<&LibraryTurn> {
         self.turn.as_ref()
     }
