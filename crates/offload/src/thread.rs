@@ -270,11 +270,9 @@ impl<V: Vendor> VendorShared<V> {
         log(Severity::Warn, rank, text);
     }
 
-    /// Frees the communicator, unless a thread hangs in the library or another rank may.
+    /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
+    /// its connections.
     fn free(&self) {
-        if self.companion.gate().board().is_revoked() {
-            return;
-        }
         let until = Some(Instant::now() + TURN_WAIT_MAX);
         let pass = match self.vendor.turn().map(|turn| turn.take(until, || false)) {
             Some(None) => return,
