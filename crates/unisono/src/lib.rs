@@ -192,7 +192,8 @@ pub fn init() -> Result<Arc<dyn Communicator>> {
 }
 
 /// [`init`] with these settings, which mostly come from the environment and are changed in code: what code sets wins.
-/// Algorithms of the program's own may fit several ranks only; a world of one takes them all the same.
+/// Algorithms of the program's own may fit several ranks only; a world of one takes them all the same, unless a backend
+/// is named.
 ///
 /// # Errors
 /// As [`init`]; [`Error::AlgorithmRefused`] for one of [`Config::algorithms`].

@@ -60,6 +60,10 @@ fn a_program_with_an_algorithm_for_several_ranks_also_starts_alone() {
     let world = unisono::init_with(&config(&forced).with_algorithm(pair("pair"))).unwrap();
     world.all_reduce(&mut [3u8], ReduceOp::Sum).unwrap();
     world.register(pair("pair"), Trust::Prove).unwrap();
+    // A backend that is named treats one rank as any number that does not fit.
+    let named = [("UNISONO_BACKEND", "tcp".to_owned())];
+    let refused = unisono::init_with(&config(&named).with_algorithm(pair("pair"))).err().unwrap();
+    assert!(matches!(refused, Error::AlgorithmRefused { .. }), "{refused}");
     // What is wrong for any number of ranks is refused here too.
     let taken = unisono::init_with(&config(&[]).with_algorithm(pair("ring"))).err().unwrap();
     assert!(matches!(taken, Error::AlgorithmRefused { .. }), "{taken}");

@@ -69,7 +69,7 @@ mod tests {
         let missing = |variables: &[(&str, &str)]| config(variables).missing_ccl_variables();
         let [offload, quick] = QUICK.map(|(name, value)| (name, OsString::from(value)));
         assert_eq!(missing(&[]), [offload.clone(), quick.clone()]);
-        assert_eq!(missing(&[("CCL_WORKER_OFFLOAD", "1")]), [quick.clone()]);
+        assert_eq!(missing(&[("CCL_WORKER_OFFLOAD", "1")]), *std::slice::from_ref(&quick));
         assert_eq!(missing(&[("CCL_WORKER_OFFLOAD", "1"), ("CCL_YIELD", "")]), [quick]);
         assert_eq!(missing(&[("CCL_WORKER_OFFLOAD", "1"), ("CCL_YIELD", "pause")]), []);
     }
