@@ -5,6 +5,7 @@
 //! neighbouring blocks. Results are checked, by both ways, before and after.
 
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program whose output is its result")]
 
 use std::ffi::c_void;
 use std::process::ExitCode;
