@@ -46,7 +46,7 @@ pub(crate) struct VendorShared<V: Vendor> {
 }
 
 enum Command {
-    Run(Job),
+    Run(Box<Job>),
     End,
 }
 
@@ -140,7 +140,7 @@ impl<V: Vendor> VendorShared<V> {
         let pause = self.inline.pause(self.companion.patience());
         loop {
             match commands.recv_timeout(pause) {
-                Ok(Command::Run(job)) => self.run(job),
+                Ok(Command::Run(job)) => self.run(*job),
                 Err(RecvTimeoutError::Timeout) => self.inline.look(&*self.companion, V::BACKEND),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
             }
@@ -326,7 +326,7 @@ impl<V: Vendor> Executor for VendorThread<V> {
 
     fn start(&self, job: Job) {
         // A job that is not taken says so when it is dropped.
-        let _ = self.commands.send(Command::Run(job));
+        let _ = self.commands.send(Command::Run(Box::new(job)));
     }
 
     fn abandon(&self) {
