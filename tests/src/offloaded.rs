@@ -20,6 +20,10 @@ pub struct OffloadedDouble {
     pub library: fn(&LibraryRoom) -> LibraryDouble,
     /// See [`OffloadOptions::deadlines`].
     pub deadlines: bool,
+    /// See [`Backend::rank_counts`].
+    pub rank_counts: &'static [u32],
+    /// See [`Backend::large_rank_counts`].
+    pub large_rank_counts: &'static [u32],
     /// What the library says of its reductions of floats.
     pub arithmetic: Arithmetic,
 }
@@ -34,7 +38,7 @@ impl Backend for OffloadedDouble {
         let world = in_process::world_of_groups(ranks, options, |_, links| links);
         let seat = |(companion, groups): (Arc<in_process::InProcessCommunicator>, Groups)| {
             let library = Arc::new((self.library)(&room));
-            Mutex::new(Some(Seated { companion, groups, library }))
+            Mutex::new(Some(SeatedWithLibrary { companion, groups, library }))
         };
         let seats = world.into_iter().map(seat).collect();
         let options = OffloadOptions { init_timeout: options.timeout, deadlines: self.deadlines };
@@ -42,11 +46,11 @@ impl Backend for OffloadedDouble {
     }
 
     fn rank_counts(&self) -> &'static [u32] {
-        &[1, 2, 3, 5]
+        self.rank_counts
     }
 
     fn large_rank_counts(&self) -> &'static [u32] {
-        &[9]
+        self.large_rank_counts
     }
 
     fn algorithms(&self) -> Algorithms {
@@ -58,14 +62,14 @@ impl Backend for OffloadedDouble {
     }
 }
 
-struct Seated {
+struct SeatedWithLibrary {
     companion: Arc<dyn Companion>,
     groups: Groups,
     library: Arc<LibraryDouble>,
 }
 
 struct OffloadedJob {
-    seats: Vec<Mutex<Option<Seated>>>,
+    seats: Vec<Mutex<Option<SeatedWithLibrary>>>,
     room: Arc<LibraryRoom>,
     options: OffloadOptions,
 }
@@ -80,7 +84,7 @@ impl Drop for OffloadedJob {
 impl Job for OffloadedJob {
     fn join(&self, rank: u32) -> Result<Member> {
         let seated = self.seats[rank as usize].lock().unwrap().take().unwrap();
-        let Seated { companion, groups, library } = seated;
+        let SeatedWithLibrary { companion, groups, library } = seated;
         let communicator = Offloaded::open(companion, Ok(library.clone()), &self.options)?;
         let groups = OffloadedGroups { groups, library, options: self.options };
         Ok(Member { communicator, groups: Box::new(groups), keep: Box::new(self.room.clone()) })

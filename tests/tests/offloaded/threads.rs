@@ -167,7 +167,7 @@ fn any_call_by_any_calls_of_the_library() {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let seed = number("UNISONO_TEST_SEED").unwrap_or(now.as_nanos() as u64);
     let cases = number("UNISONO_TEST_CASES").unwrap_or(150);
-    println!("UNISONO_TEST_SEED={seed}");
+    eprintln!("UNISONO_TEST_SEED={seed}");
     let all = [Native::AllToAllV, Native::Scatter, Native::Groups];
     watchdog(SECONDS_MAX, "any_call", || {
         for ranks in 1..=5 {

@@ -1,49 +1,27 @@
-//! A test double of a vendor's library, for ranks that are threads of one process. It behaves as bad libraries do: a call
-//! waits for ever for a rank that does not come, and calls that do not go together mix up their data without an error.
-//! What it can do, how it computes, and what goes wrong in it is set.
+//! A test double of a vendor's library, for ranks that are threads of one process. It behaves as bad libraries do: a
+//! call waits for ever for a rank that does not come, and calls that do not go together mix up their data without an
+//! error. What it can do, how it computes, and what goes wrong in it is set.
 
 #![allow(unsafe_code)]
 
 mod arithmetic;
 mod fault;
 mod room;
+mod settings;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use unisono_communicator::{DType, Error, Result};
-use unisono_offload::{
-    Arithmetic, Capabilities, Elements, LibraryTurn, NanInMinMax, Native, NativeOp, Vendor,
-};
+use unisono_communicator::{Error, Result};
+use unisono_offload::{Capabilities, Elements, LibraryTurn, Vendor};
 
 use arithmetic::reduce;
-use room::{Ended, Place, RoomShared};
+use room::{Interruption, Place, RoomShared};
 
 pub use fault::{Fault, Moment};
 pub use room::LibraryRoom;
-
-/// Every type that a library may reduce.
-const REDUCIBLE: [DType; 14] = [
-    DType::I8,
-    DType::U8,
-    DType::I16,
-    DType::U16,
-    DType::I32,
-    DType::U32,
-    DType::I64,
-    DType::U64,
-    DType::F16,
-    DType::BF16,
-    DType::F32,
-    DType::F64,
-    DType::F8E4M3,
-    DType::F8E5M2,
-];
-
-/// Every call that not every library has.
-const NATIVES: [Native; 3] = [Native::AllToAllV, Native::Scatter, Native::Groups];
 
 /// The library of one rank.
 pub struct LibraryDouble {
@@ -77,91 +55,6 @@ thread_local! {
 }
 
 impl LibraryDouble {
-    /// A library that has every call and every reduction, and serves one thread of its rank at a time. The ranks that
-    /// meet are those of the same room.
-    pub fn new(room: &LibraryRoom) -> LibraryDouble {
-        let none = Capabilities::new(Arithmetic::ENGINE);
-        let capabilities = NATIVES.into_iter().fold(none, Capabilities::with);
-        let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
-        LibraryDouble {
-            room: room.shared.clone(),
-            capabilities: NativeOp::ALL.into_iter().fold(capabilities, reducing),
-            turn: Some(LibraryTurn::new()),
-            version: "the double 1.0".to_owned(),
-            faults: Vec::new(),
-            calls: AtomicU64::new(0),
-            inside: AtomicUsize::new(0),
-        }
-    }
-
-    /// With only these of the calls that not every library has.
-    #[must_use]
-    pub fn with_natives(mut self, natives: &[Native]) -> LibraryDouble {
-        let known = self.capabilities;
-        let reducing = NativeOp::ALL.into_iter().fold(self.nothing(), |all, op| {
-            let is_known = |dtype: &DType| known.reduces(op, *dtype);
-            all.reducing(op, &REDUCIBLE.into_iter().filter(is_known).collect::<Vec<_>>())
-        });
-        self.capabilities = natives.iter().copied().fold(reducing, Capabilities::with);
-        self
-    }
-
-    /// With only these reductions.
-    #[must_use]
-    pub fn with_reductions(mut self, ops: &[NativeOp], dtypes: &[DType]) -> LibraryDouble {
-        let kept = NATIVES.into_iter().filter(|native| self.capabilities.has(*native));
-        let kept = kept.fold(self.nothing(), Capabilities::with);
-        self.capabilities = ops.iter().fold(kept, |all, op| all.reducing(*op, dtypes));
-        self
-    }
-
-    /// What it would be without its calls and reductions.
-    fn nothing(&self) -> Capabilities {
-        let mut nothing = Capabilities::new(self.capabilities.arithmetic);
-        nothing.abort = self.capabilities.abort;
-        nothing
-    }
-
-    /// With this rule for NaN in minima and maxima.
-    #[must_use]
-    pub fn with_nan(mut self, rule: NanInMinMax) -> LibraryDouble {
-        self.capabilities.arithmetic.nan_in_min_max = rule;
-        self
-    }
-
-    /// Serving any number of threads, each on its own communicator.
-    #[must_use]
-    pub fn serving_all_threads(mut self) -> LibraryDouble {
-        self.turn = None;
-        self
-    }
-
-    /// Of this version.
-    #[must_use]
-    pub fn with_version(mut self, version: &str) -> LibraryDouble {
-        self.version = version.to_owned();
-        self
-    }
-
-    /// Able to end a call that hangs.
-    #[must_use]
-    pub fn with_abort(mut self) -> LibraryDouble {
-        self.capabilities.abort = true;
-        self
-    }
-
-    /// In which this goes wrong then.
-    #[must_use]
-    pub fn with_fault(mut self, at: Moment, fault: Fault) -> LibraryDouble {
-        self.faults.push((at, fault));
-        self
-    }
-
-    /// How many calls this rank has made; see [`Moment::Call`].
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::SeqCst)
-    }
-
     fn error(&self, call: &str, code: i32, text: &str) -> Error {
         Error::Vendor {
             library: self.version.as_str().into(),
@@ -172,10 +65,10 @@ impl LibraryDouble {
         }
     }
 
-    fn ended(&self, call: &str, ended: Ended) -> Error {
+    fn ended(&self, call: &str, ended: Interruption) -> Error {
         match ended {
-            Ended::Released => self.error(call, -1, "the test has ended it"),
-            Ended::Aborted => self.error(call, -2, "aborted"),
+            Interruption::Released => self.error(call, -1, "the test has ended it"),
+            Interruption::Aborted => self.error(call, -2, "aborted"),
         }
     }
 
@@ -185,7 +78,7 @@ impl LibraryDouble {
         call: &str,
         at: Moment,
         place: Place,
-        body: impl FnOnce() -> Result<R, Ended>,
+        body: impl FnOnce() -> Result<R, Interruption>,
     ) -> Result<R> {
         let _inside = Inside::enter(self, call);
         let fault = self.faults.iter().find(|(moment, _)| *moment == at).map(|(_, fault)| *fault);
@@ -203,7 +96,12 @@ impl LibraryDouble {
     }
 
     /// Makes a call on a communicator.
-    fn call<R>(&self, call: &str, comm: &LibraryComm, body: impl FnOnce() -> Result<R, Ended>) -> Result<R> {
+    fn call<R>(
+        &self,
+        call: &str,
+        comm: &LibraryComm,
+        body: impl FnOnce() -> Result<R, Interruption>,
+    ) -> Result<R> {
         if comm.is_busy.swap(true, Ordering::SeqCst) {
             self.room.note_misuse(format!("{call} on a communicator in use, or destroyed"));
         }
@@ -229,7 +127,7 @@ impl LibraryDouble {
     }
 
     /// Makes the sends and receives of a group.
-    fn run_group(&self, group: &[Grouped]) -> Result<(), Ended> {
+    fn run_group(&self, group: &[Grouped]) -> Result<(), Interruption> {
         let mut posted = Vec::new();
         for one in group.iter().filter(|one| one.is_send) {
             // SAFETY: `send` has promised the memory until the end of the group.
@@ -361,6 +259,7 @@ impl Vendor for LibraryDouble {
         self.capabilities.abort
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn all_reduce(
         &self,
         comm: &LibraryComm,
@@ -378,6 +277,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn reduce(
         &self,
         comm: &LibraryComm,
@@ -398,6 +298,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn reduce_scatter(
         &self,
         comm: &LibraryComm,
@@ -417,6 +318,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn broadcast(
         &self,
         comm: &LibraryComm,
@@ -433,6 +335,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn all_gather(
         &self,
         comm: &LibraryComm,
@@ -451,6 +354,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn all_to_all(
         &self,
         comm: &LibraryComm,
@@ -469,6 +373,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn all_to_all_v(
         &self,
         comm: &LibraryComm,
@@ -504,6 +409,7 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn scatter(
         &self,
         comm: &LibraryComm,
@@ -522,12 +428,14 @@ impl Vendor for LibraryDouble {
         })
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn send(&self, comm: &LibraryComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
         let one = Grouped { place: comm.place, address: input as usize, bytes, peer, is_send: true };
         let Err(one) = into_group(one) else { return Ok(()) };
         self.call("double_send", comm, || self.run_group(&[one]))
     }
 
+    // SAFETY: as the trait has it.
     unsafe fn recv(&self, comm: &LibraryComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
         let one = Grouped { place: comm.place, address: output as usize, bytes, peer, is_send: false };
         let Err(one) = into_group(one) else { return Ok(()) };

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// What all ranks of a job share in place of a network. When it is dropped, every thread that hangs in a library of this
-/// room comes back with an error, so that tests end.
+/// What all ranks of a job share in place of a network. When it is dropped, every thread that hangs in a library of
+/// this room comes back with an error, so that tests end.
 #[derive(Default)]
 pub struct LibraryRoom {
     pub(super) shared: Arc<RoomShared>,
@@ -46,7 +46,7 @@ impl Drop for LibraryRoom {
 
 /// Why a call ended that would have waited for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum Interruption {
     /// The test is over.
     Released,
     /// Another thread has aborted the communicator.
@@ -108,7 +108,11 @@ impl RoomShared {
     }
 
     /// Waits until `look` finds something.
-    fn wait<T>(&self, place: Place, mut look: impl FnMut(&mut RoomState) -> Option<T>) -> Result<T, Ended> {
+    fn wait<T>(
+        &self,
+        place: Place,
+        mut look: impl FnMut(&mut RoomState) -> Option<T>,
+    ) -> Result<T, Interruption> {
         let mut state = self.lock();
         loop {
             if let Some(found) = look(&mut state) {
@@ -116,10 +120,10 @@ impl RoomShared {
                 return Ok(found);
             }
             if state.is_released {
-                return Err(Ended::Released);
+                return Err(Interruption::Released);
             }
             if state.comms.get(&place.id).is_some_and(|comm| comm.aborted.contains(&place.rank)) {
-                return Err(Ended::Aborted);
+                return Err(Interruption::Aborted);
             }
             state = self.news.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -142,7 +146,7 @@ impl RoomShared {
     }
 
     /// All ranks come into the communicator.
-    pub(super) fn join(&self, place: Place) -> Result<(), Ended> {
+    pub(super) fn join(&self, place: Place) -> Result<(), Interruption> {
         self.lock().comm(place.id).joined += 1;
         self.wait(place, |state| (state.comm(place.id).joined >= place.ranks).then_some(()))
     }
@@ -166,12 +170,17 @@ impl RoomShared {
     }
 
     /// Waits for what never comes.
-    pub(super) fn hang(&self, place: Place) -> Result<(), Ended> {
+    pub(super) fn hang(&self, place: Place) -> Result<(), Interruption> {
         self.wait(place, |_| None)
     }
 
     /// Lays down `input` and waits for the inputs of all ranks; then waits until all have seen them.
-    pub(super) fn exchange(&self, place: Place, round: u64, input: &[u8]) -> Result<Vec<Arc<[u8]>>, Ended> {
+    pub(super) fn exchange(
+        &self,
+        place: Place,
+        round: u64,
+        input: &[u8],
+    ) -> Result<Vec<Arc<[u8]>>, Interruption> {
         let is_all = |round: &Round| round.inputs.len() == place.ranks as usize;
         self.lock().comm(place.id).round(round).inputs.insert(place.rank, input.into());
         let all = self.wait(place, |state| {
@@ -200,7 +209,7 @@ impl RoomShared {
     }
 
     /// Waits until `peer` has taken that message.
-    pub(super) fn await_taken(&self, place: Place, peer: u32, number: u64) -> Result<(), Ended> {
+    pub(super) fn await_taken(&self, place: Place, peer: u32, number: u64) -> Result<(), Interruption> {
         let pair = (place.rank, peer);
         self.wait(place, |state| {
             (state.comm(place.id).mail.entry(pair).or_default().taken >= number).then_some(())
@@ -208,7 +217,7 @@ impl RoomShared {
     }
 
     /// The next message of `peer`.
-    pub(super) fn receive(&self, place: Place, peer: u32) -> Result<Vec<u8>, Ended> {
+    pub(super) fn receive(&self, place: Place, peer: u32) -> Result<Vec<u8>, Interruption> {
         let pair = (peer, place.rank);
         self.wait(place, |state| {
             let mail = state.comm(place.id).mail.entry(pair).or_default();
