@@ -23,6 +23,9 @@ use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, Staging, Turn};
 
+/// How long an executor may go on with a call after a cause: nobody sees whether bytes of it move.
+const EXECUTOR_GRACE: Duration = Duration::from_millis(500);
+
 /// What the holder of the links works with.
 pub(crate) struct Engine<L> {
     pub(crate) links: L,
@@ -197,6 +200,12 @@ impl ActiveCall {
     /// Whether the call is over.
     pub(crate) fn is_finished(&self) -> bool {
         self.planned.run.is_finished() && self.executed.as_ref().is_none_or(Executed::is_over)
+    }
+
+    /// How much longer than others it may stand still after a cause.
+    pub(crate) fn grace(&self) -> Duration {
+        let is_running = self.executed.as_ref().is_some_and(Executed::is_running);
+        if is_running { EXECUTOR_GRACE } else { Duration::ZERO }
     }
 
     /// The memory of a call that an executor runs, as far as it is here; `None` for any other call.

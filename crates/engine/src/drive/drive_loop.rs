@@ -44,6 +44,11 @@ pub(crate) trait Task<L> {
     /// What to wait for after an idle step, added to an empty pause. False when the task must look once more first.
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool;
 
+    /// How much longer than others its own call may stand still after a cause.
+    fn grace(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Whether another thread may take the links between two steps. A task that cannot give them up ends instead.
     fn lends_links(&self) -> bool {
         true
@@ -70,7 +75,8 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
             let now = self.links.now();
             task.idle(self, now)?;
             let still_since = *still_since.get_or_insert(now);
-            if self.shared.gate.must_end(now.saturating_duration_since(still_since)) {
+            let idle = now.saturating_duration_since(still_since).saturating_sub(task.grace());
+            if self.shared.gate.must_end(idle) {
                 self.shared.gate.check_revoked()?;
             }
             if self.shared.is_wanted() && task.lends_links() {
@@ -99,7 +105,7 @@ impl<L: Links + 'static> LinksGuard<'_, L> {
         let mut pause = std::mem::take(&mut self.pause).emptied();
         pause.end_by(Some(now + SLEEP_MAX));
         if self.shared.gate.board().is_revoked() {
-            pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX));
+            pause.end_by(Some(still_since + IDLE_AFTER_CAUSE_MAX + task.grace()));
         }
         if task.pause(self, &mut pause) {
             self.shared.gate.board().await_rank(pause.awaited.first().copied());

@@ -33,6 +33,10 @@ impl<L: Links + 'static> Task<L> for OneCollective<'_, '_, L> {
         self.active.idle(&mut engine.links, &self.shared.gate, &self.shared.options, now)
     }
 
+    fn grace(&self) -> Duration {
+        self.active.grace()
+    }
+
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
         self.active.pause(&mut engine.links, pause);
         lock(&self.shared.messages).pause(&mut engine.links, &Borrowed::none(), pause);
@@ -73,6 +77,10 @@ impl<L: Links + 'static, G: FnMut(&mut L) -> bool> Task<L> for Pending<'_, L, G>
         let Shared { gate, options, .. } = self.shared;
         let idle = |request: &mut ActiveRequest| request.active.idle(&mut engine.links, gate, options, now);
         self.shared.with_head(idle).unwrap_or(Ok(()))
+    }
+
+    fn grace(&self) -> Duration {
+        self.shared.with_head(|request| request.active.grace()).unwrap_or_default()
     }
 
     fn pause(&mut self, engine: &mut Engine<L>, pause: &mut Pause) -> bool {
