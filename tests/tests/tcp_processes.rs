@@ -20,7 +20,7 @@ const TCP: Processes = Processes {
     name: "tcp processes",
     program: env!("CARGO_BIN_EXE_suite_rank"),
     argument: "tcp",
-    rank_counts: &[2, 4],
+    rank_counts: &[2],
     large_rank_counts: &[4],
     ranks_max: 5,
     algorithms: Algorithms::BuiltIn,

@@ -65,7 +65,7 @@ mod all {
 
 mod groups_of_messages {
     use super::*;
-    unisono_tests::conformance!(GROUPS);
+    data!(GROUPS);
 }
 
 mod oldest_calls {
