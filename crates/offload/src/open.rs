@@ -37,14 +37,15 @@ pub(crate) fn open<V: Vendor>(
     opened.map_err(|error| cause(&*companion, &*inner, error))
 }
 
-/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library.
+/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library. Every rank
+/// hears of that by itself, so nothing is spread: this may run on the thread that would do it.
 fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
-    let (board, ended) = (companion.gate().board(), Arc::downgrade(inner));
+    let (board, ended) = (companion.gate().board(), Arc::downgrade(inner.gate().board()));
     let revoked = Arc::downgrade(board);
     board.on_revoke(Arc::new(move || {
-        let cause = revoked.upgrade().and_then(|board| board.revocation_error());
-        if let (Some(cause), Some(inner)) = (cause, ended.upgrade()) {
-            inner.gate().fail(cause);
+        let first = revoked.upgrade().and_then(|board| board.revocation());
+        if let (Some(first), Some(ended)) = (first, ended.upgrade()) {
+            ended.revoke(first.by, first.cause);
         }
     }));
 }
