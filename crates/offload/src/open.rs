@@ -37,8 +37,8 @@ pub(crate) fn open<V: Vendor>(
     opened.map_err(|error| cause(&*companion, &*inner, error))
 }
 
-/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library. Every rank
-/// hears of that by itself, so nothing is spread: this may run on the thread that would do it.
+/// When the communicator is revoked, nobody waits any longer for what ranks tell each other about the library. Every
+/// rank hears of that by itself, so nothing is spread: this may run on the thread that would do it.
 fn end_with(companion: &Arc<dyn Companion>, inner: &Arc<dyn Companion>) {
     let (board, ended) = (companion.gate().board(), Arc::downgrade(inner.gate().board()));
     let revoked = Arc::downgrade(board);
