@@ -338,6 +338,12 @@ impl CallGate {
     /// After the failure of a call: makes it the first cause unless a better one is on its way, and ends what is
     /// queued. Returns the error for the caller.
     pub fn settle(&self, backend: &mut impl Failing, error: Error) -> Error {
+        // The call has its number, so it has started: an error that says otherwise is the cause of a revocation.
+        let error = if error.is_before_start() {
+            Error::Revoked { by: self.group.own_job_rank(), cause: Arc::new(error) }
+        } else {
+            error
+        };
         if matches!(error, Error::Mismatch { .. }) {
             ask_for_the_call(&*self.control, &self.peers, &error);
         }

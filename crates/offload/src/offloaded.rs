@@ -33,7 +33,8 @@ pub struct OffloadOptions {
 /// [`OffloadOptions::deadlines`]), and every asynchronous one, first meets the other ranks: a mismatch, or a rank
 /// that is dead or late, ends it as it ends a call of the companion's. Then a thread of the communicator runs it, on
 /// memory that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do
-/// not go together: all ranks make a call in the same way.
+/// not go together: all ranks make a call in the same way. Calls that have not met, by two threads on two communicators
+/// of one library, need the same order on all ranks.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -132,9 +132,14 @@ fn a_call_that_hangs_ends_at_its_deadline() {
         with_fault(3, SHORT, library, true, |rank, opened, _| {
             let world = opened.unwrap();
             assert_eq!(sum(&*world).unwrap(), 6);
+            let other = world.duplicate().unwrap();
             let work = world.all_reduce_async(vec![1u32; 4], ReduceOp::Sum);
             let error = work.wait().map(drop).unwrap_err();
             assert!(matches!(error.root_cause(), Error::Timeout { .. }), "rank {rank}: {error}");
+            // A call that has its number has started, so this is no refusal that leaves a communicator as it was.
+            let error = sum(&*other).unwrap_err();
+            assert!(matches!(error.root_cause(), Error::Unsupported { .. }), "rank {rank}: {error}");
+            assert!(!error.is_before_start(), "rank {rank}: {error}");
             // Every survivor hears the same of a new communicator.
             let error = world.shrink().err().unwrap();
             let Error::Unsupported { instead: Some(instead), .. } = &error else { panic!("{error}") };

@@ -48,8 +48,7 @@ impl Executed {
     /// it does not run.
     pub(crate) fn awaited(&self) -> Option<impl Iterator<Item = GroupRank> + use<>> {
         let own = self.group.own_rank();
-        self.is_running()
-            .then(|| self.group.ranks().filter(move |&rank| rank != own).collect::<Vec<_>>().into_iter())
+        self.is_running().then(|| self.group.ranks().filter(move |&rank| rank != own))
     }
 
     /// The executor's name.
