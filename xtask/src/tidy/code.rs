@@ -32,9 +32,12 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-ccl/src/discovery.rs",
     "crates/offload-ccl/src/discovery_tests.rs",
     "crates/offload-ccl/src/error.rs",
+    "crates/offload-ccl/src/queue.rs",
     "crates/offload-ccl/src/sys.rs",
     "crates/offload-ccl/src/vendor.rs",
     "crates/offload/src/device.rs",
+    "crates/offload/src/enqueue.rs",
+    "crates/offload/src/pending.rs",
     "crates/offload/src/run.rs",
     "crates/offload/src/staged.rs",
     "crates/offload/src/vendor.rs",
@@ -50,6 +53,7 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/src/double/library/mod.rs",
     "tests/src/processes/raw.rs",
     "tests/src/suite/borrowed.rs",
+    "tests/tests/ccl_queues.rs",
     "tests/tests/device.rs",
 ];
 
