@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesAsync, Communicator,
-    DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceStream, Division, Error, Outcome, OwnedBuffers,
-    OwnedCall, Place, ReduceOp, Result,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice,
+    Communicator, DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut,
+    DeviceStream, Division, Error, Outcome, Place, ReduceOp, Result,
 };
 use unisono_offload::OffloadOptions;
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor, SyclFunctions};
@@ -95,6 +95,17 @@ fn write(memory: &mut [f32]) -> DeviceBufferMut {
     unsafe { DeviceBufferMut::from_raw(start, size_of_val(memory), 0) }.unwrap()
 }
 
+fn lent(memory: &[f32]) -> DeviceSlice<'_, f32> {
+    // SAFETY: the call has returned, and its work is done, before the borrow ends.
+    unsafe { DeviceSlice::from_raw(memory.as_ptr().expose_provenance(), memory.len(), 0) }.unwrap()
+}
+
+fn lent_mut(memory: &mut [f32]) -> DeviceSliceMut<'_, f32> {
+    let start = memory.as_mut_ptr().expose_provenance();
+    // SAFETY: as above, and nobody else uses it.
+    unsafe { DeviceSliceMut::from_raw(start, memory.len(), 0) }.unwrap()
+}
+
 fn sum(count: usize) -> Descriptor {
     Descriptor { op: Some(ReduceOp::Sum), ..Descriptor::new(Collective::AllReduce, DType::F32, count as u64) }
 }
@@ -126,8 +137,13 @@ impl Rank {
 
     fn calls(&self) {
         let (input, mut output) = (vec![self.own(); 700], vec![0.0; 700]);
-        let outcome = self.call(sum(700), read(&input), write(&mut output)).unwrap();
+        let on_queue = self.comm.on(self.queue);
+        let enqueued =
+            on_queue.all_reduce_into(&lent(&input), &mut lent_mut(&mut output), ReduceOp::Sum).unwrap();
+        assert!(enqueued.ticket().is_some());
+        let outcome = on_queue.wait(enqueued).unwrap();
         assert_eq!((outcome.bytes, outcome.ticket(), output), (2800, None, vec![3.0; 700]));
+        self.typed_calls();
         assert!(WAITS.load(Ordering::SeqCst) > 0);
 
         // Lists are copied together and apart, in parts that are no multiples of anything.
@@ -147,12 +163,35 @@ impl Rank {
         assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), 0, "scratch memory is left");
     }
 
+    /// Every typed call once.
+    fn typed_calls(&self) {
+        let (on_queue, own) = (self.comm.on(self.queue), self.own());
+        let (pair, mut shared) = ([own, 10.0 * own], [0.0; 1]);
+        let (mut all, mut turned) = ([0.0; 4], [0.0; 2]);
+        on_queue.reduce_scatter(&lent(&pair), &mut lent_mut(&mut shared), ReduceOp::Max).unwrap();
+        on_queue.all_gather(&lent(&pair), &mut lent_mut(&mut all)).unwrap();
+        on_queue.all_to_all(&lent(&pair), &mut lent_mut(&mut turned)).unwrap();
+        let first = self.rank == 0;
+        assert_eq!(shared, if first { [2.0] } else { [20.0] });
+        assert_eq!((all, turned), ([1.0, 10.0, 2.0, 20.0], if first { [1.0, 2.0] } else { [10.0, 20.0] }));
+        let (mut sent, mut summed, mut gathered, mut share) = ([own; 3], [0.0; 2], [0.0; 4], [0.0; 2]);
+        on_queue.broadcast(&mut lent_mut(&mut sent), 1).unwrap();
+        let output = first.then(|| lent_mut(&mut summed));
+        on_queue.reduce(&lent(&pair), output, ReduceOp::Sum, 0).unwrap();
+        on_queue.gather(&lent(&pair), first.then(|| lent_mut(&mut gathered)), 0).unwrap();
+        on_queue.scatter((!first).then(|| lent(&all)), &mut lent_mut(&mut share), 1).unwrap();
+        on_queue.barrier().unwrap();
+        assert_eq!((sent, share), ([2.0; 3], if first { [1.0, 10.0] } else { [2.0, 20.0] }));
+        let expected = if first { ([3.0, 30.0], all) } else { ([0.0; 2], [0.0; 4]) };
+        assert_eq!((summed, gathered), expected);
+    }
+
     fn asynchronous(&self) {
         let mut memory = vec![self.own(); 9];
-        let descriptor = Descriptor { place: Place::InPlace, ..sum(9) };
-        let buffers = OwnedBuffers::InOut(write(&mut memory).into());
-        let call = OwnedCall { stream: Some(self.queue), ..OwnedCall::new(descriptor, buffers) };
-        let finished = self.comm.start(call).finish();
+        let start = memory.as_mut_ptr().expose_provenance();
+        // SAFETY: the vector lives until the call has ended, and nobody else uses it.
+        let elements = unsafe { DeviceSliceMut::<f32>::from_raw(start, memory.len(), 0) }.unwrap();
+        let finished = self.comm.on(self.queue).all_reduce_async(elements, ReduceOp::Sum).finish();
         assert!(finished.result.is_ok() && finished.buffers.is_some(), "{:?}", finished.result);
         assert_eq!(memory, [3.0; 9]);
     }

@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "benches/src/bin/ccl_overhead.rs",
     "crates/communicator/src/check_memory_tests.rs",
     "crates/communicator/src/device.rs",
+    "crates/communicator/src/device_slice.rs",
     "crates/communicator/src/raw_memory.rs",
     "crates/compression-wgpu/src/memory.rs",
     "crates/backend/src/fork.rs",
