@@ -22,7 +22,7 @@ pub trait Companion: Communicator {
     /// When it looks after calls that do not move.
     fn patience(&self) -> Patience;
 
-    /// Runs a collective by `executor`: the ranks meet, as in a barrier whose headers describe this call; then the
+    /// Runs a collective by `executor`, or by the communicator's own schedules without one. With one the ranks meet, as in a barrier whose headers describe this call; then the
     /// executor gets a copy of its memory. So a mismatch, and a rank that is dead or late, are noticed before the
     /// executor starts, and a call that is given up leaves the caller's memory alone.
     ///
@@ -30,14 +30,19 @@ pub trait Companion: Communicator {
     /// As [`Communicator::execute`], and those of the executor.
     fn execute_by(
         &self,
-        executor: &Arc<dyn Executor>,
+        executor: Option<&Arc<dyn Executor>>,
         call: &mut Call<'_>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome>;
 
     /// [`Companion::execute_by`] for a call whose memory moves in; when it is given up while the executor runs it, the
     /// memory does not come back.
-    fn submit_by(&self, executor: &Arc<dyn Executor>, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work;
+    fn submit_by(
+        &self,
+        executor: Option<&Arc<dyn Executor>>,
+        call: OwnedCall,
+        scope: Option<&ScopeTurn>,
+    ) -> Work;
 
     /// Gives a collective its turn and its number; the caller runs it by `name`, on its own thread. Nothing is compared
     /// before it runs. Asynchronous calls that were issued before have ended.

@@ -171,15 +171,20 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
 
     fn execute_by(
         &self,
-        executor: &Arc<dyn Executor>,
+        executor: Option<&Arc<dyn Executor>>,
         call: &mut Call<'_>,
         scope: Option<&ScopeTurn>,
     ) -> Result<Outcome> {
-        self.shared.execute(call, Some(executor), scope)
+        self.shared.execute(call, executor, scope)
     }
 
-    fn submit_by(&self, executor: &Arc<dyn Executor>, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
-        self.shared.submit(call, Some(executor), scope)
+    fn submit_by(
+        &self,
+        executor: Option<&Arc<dyn Executor>>,
+        call: OwnedCall,
+        scope: Option<&ScopeTurn>,
+    ) -> Work {
+        self.shared.submit(call, executor, scope)
     }
 
     fn enter<'a>(

@@ -196,10 +196,6 @@ impl Capabilities {
     ) -> Result<()> {
         let tcp = || Some("UNISONO_BACKEND=tcp".to_owned());
         let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: tcp() });
-        if descriptor.operation.collective().is_none() {
-            // Messages go over the communicator beneath.
-            return Ok(());
-        }
         if options.algorithm.is_some() {
             return unsupported("algorithms by name: the library chooses its own".to_owned());
         }

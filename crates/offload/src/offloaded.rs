@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, CostModel, Descriptor, Error, Finished, Group, MemoryKind, Operation,
-    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Work, check_request, deadline_after,
+    Call, CallOptions, Communicator, CostModel, Descriptor, Error, Finished, Group, MemoryKind, Outcome,
+    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Work, check_request, deadline_after,
 };
 
 use crate::capabilities::Capabilities;
@@ -41,6 +41,19 @@ pub enum HostMemory {
     Refused,
     /// It is copied to the device and back.
     Staged,
+    /// Calls on it are the companion's.
+    Companion,
+}
+
+/// Which way a call goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route {
+    /// The companion does it: a message, or a call on memory of the host that is none of the library's.
+    Companion,
+    /// Onto the stream that it names.
+    Stream,
+    /// Through the library on memory of the host, directly or by way of its device.
+    Host,
 }
 
 /// A communicator whose collectives a vendor's library does. Beneath it is another one of the same ranks, its
@@ -128,25 +141,25 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
     }
 
-    /// Refuses memory that the library cannot reach.
-    fn check_memory(&self, memory: MemoryKind) -> Result<()> {
+    /// Which way a call goes. Refuses what the library cannot do or reach, before the call has a number.
+    fn route(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<Route> {
         let has_device = self.thread.shared.vendor.device().is_some();
-        match (memory, self.options.host_memory) {
+        let route = match (memory, self.options.host_memory) {
+            _ if descriptor.operation.collective().is_none() => return Ok(Route::Companion),
+            (MemoryKind::Device, _) if has_device => Route::Stream,
+            (MemoryKind::Device, _) => return Err(Error::no_device(V::BACKEND)),
+            (MemoryKind::Host, HostMemory::Companion) if has_device => return Ok(Route::Companion),
             (MemoryKind::Host, HostMemory::Refused) if has_device => {
                 let what = "memory of the host".to_owned();
-                let instead = Some("memory of the device, or host memory that is staged".to_owned());
-                Err(Error::Unsupported { what, backend: V::BACKEND, instead })
+                let instead = Some("memory of the device, or UNISONO_HOST_MEMORY=staged or tcp".to_owned());
+                return Err(Error::Unsupported { what, backend: V::BACKEND, instead });
             }
-            (MemoryKind::Host, HostMemory::Refused | HostMemory::Staged) => Ok(()),
-            (MemoryKind::Device, _) if has_device => Ok(()),
-            (MemoryKind::Device, _) => Err(Error::no_device(V::BACKEND)),
-        }
-    }
-
-    /// Refuses what the library cannot do, before the call has a number.
-    fn check(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.check_memory(memory)?;
-        self.thread.shared.capabilities.check(V::BACKEND, descriptor, options)
+            (MemoryKind::Host, HostMemory::Refused | HostMemory::Staged | HostMemory::Companion) => {
+                Route::Host
+            }
+        };
+        self.thread.shared.capabilities.check(V::BACKEND, descriptor, options)?;
+        Ok(route)
     }
 
     /// Runs a call to its end, within `scope` if there is one; `has_deadline` says whether the scope has one.
@@ -158,15 +171,14 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Result<Outcome> {
         self.companion.gate().admit(&call.descriptor)?;
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        self.check(&call.descriptor, &options, call.memory())?;
-        let is_message = call.descriptor.operation.collective().is_none();
-        if !is_message && call.memory() == MemoryKind::Device {
-            return self.issue(call, scope, &options);
+        let route = self.route(&call.descriptor, &options, call.memory())?;
+        let is_met = has_deadline || self.options.deadlines || call.options.timeout.is_some();
+        match route {
+            Route::Companion => self.companion.execute_by(None, &mut call, scope),
+            Route::Stream => self.issue(call, scope, &options),
+            Route::Host if is_met => self.companion.execute_by(Some(&self.executor), &mut call, scope),
+            Route::Host => self.run_inline(call, scope),
         }
-        if is_message || has_deadline || self.options.deadlines || call.options.timeout.is_some() {
-            return self.companion.execute_by(&self.executor, &mut call, scope);
-        }
-        self.run_inline(call, scope)
     }
 
     /// On this thread, to its end.
@@ -207,13 +219,11 @@ impl<V: Vendor> OffloadedShared<V> {
     /// Starts a call, within `scope` if there is one.
     pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let is_message = call.descriptor.operation.collective().is_none();
         let admitted = self.companion.gate().admit(&call.descriptor);
-        match admitted.and_then(|()| self.check(&call.descriptor, &options, call.memory())) {
-            Ok(()) if !is_message && call.memory() == MemoryKind::Device => {
-                self.submit_on_stream(call, scope, &options)
-            }
-            Ok(()) => self.companion.submit_by(&self.executor, call, scope),
+        match admitted.and_then(|()| self.route(&call.descriptor, &options, call.memory())) {
+            Ok(Route::Companion) => self.companion.submit_by(None, call, scope),
+            Ok(Route::Stream) => self.submit_on_stream(call, scope, &options),
+            Ok(Route::Host) => self.companion.submit_by(Some(&self.executor), call, scope),
             Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
         }
     }
@@ -224,13 +234,11 @@ impl<V: Vendor> OffloadedShared<V> {
         options: &CallOptions,
         memory: MemoryKind,
     ) -> Result<()> {
-        match descriptor.operation {
-            Operation::Send | Operation::Recv => self.companion.supports(descriptor, options, memory),
-            Operation::Collective(_) => {
-                self.companion.gate().check_caller(descriptor)?;
-                check_request(descriptor, options, self.companion.group())?;
-                self.check(descriptor, options, memory)
-            }
+        self.companion.gate().check_caller(descriptor)?;
+        check_request(descriptor, options, self.companion.group())?;
+        match self.route(descriptor, options, memory)? {
+            Route::Companion => self.companion.supports(descriptor, options, memory),
+            Route::Stream | Route::Host => Ok(()),
         }
     }
 }

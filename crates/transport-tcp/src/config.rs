@@ -15,6 +15,7 @@
 
 mod ccl;
 mod check;
+mod devices;
 mod in_effect;
 mod knobs;
 mod page;
@@ -31,6 +32,7 @@ use std::time::Duration;
 
 use unisono_communicator::{Algorithm, CALL_TIMEOUT_DEFAULT, Error, LogLevel, Result};
 
+pub use devices::{DeviceSettings, HostMemorySetting};
 pub use in_effect::SetVariable;
 pub use knobs::{AUTO, BACKEND_NAMES, DEVELOPER_KNOBS, GROUPS, Knob, KnobGroup, knobs};
 pub use page::settings_page;
@@ -118,6 +120,8 @@ pub struct Config {
     pub ccl_directory: Option<PathBuf>,
     /// The variables that oneCCL reads itself and that are set; see [`Config::missing_ccl_variables`].
     pub ccl_variables_set: Vec<&'static str>,
+    /// What backends for devices are given.
+    pub devices: DeviceSettings,
     /// The algorithm asked for.
     pub algorithm: Option<String>,
     /// Algorithms from outside, which the communicator of all ranks registers and proves first. The environment gives
@@ -258,6 +262,7 @@ impl Config {
             backend: source.choice("UNISONO_BACKEND", &BACKEND_NAMES)?,
             ccl_directory: source.text("UNISONO_CCL_DIR").map(PathBuf::from),
             ccl_variables_set: ccl::ccl_variables_set(&set),
+            devices: DeviceSettings::from_source(&source)?,
             algorithm: source.text("UNISONO_ALGORITHM"),
             algorithms: Vec::new(),
             cost_model: source.text("UNISONO_COST_MODEL"),

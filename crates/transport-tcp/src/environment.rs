@@ -71,6 +71,14 @@ impl Placement {
             Placement::Ranked { world_size, .. } => *world_size,
         }
     }
+
+    /// Our place on this host, from 0, if it is known.
+    pub fn local_rank(&self) -> Option<u32> {
+        match self {
+            Placement::Solo => Some(0),
+            Placement::Ranked { local_rank, .. } => *local_rank,
+        }
+    }
 }
 
 struct Row {

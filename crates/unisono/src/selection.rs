@@ -2,14 +2,18 @@
 
 use std::sync::{Arc, Once};
 
-use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
-use unisono_offload::{OffloadOptions, Offloaded};
-use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclCommunicator, CclOptions, CclVendor};
-use unisono_transport_tcp::config::{AUTO, Config};
+use unisono_backend::Companion;
+use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result, Severity, Solo, log};
+use unisono_cuda::Driver;
+use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
+use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclOptions, CclVendor};
+use unisono_offload_hccl::{BACKEND as HCCL, Hccl, HcclOptions};
+use unisono_offload_nccl::{BACKEND as NCCL, Nccl, NcclOptions};
+use unisono_transport_tcp::config::{AUTO, Config, HostMemorySetting};
 use unisono_transport_tcp::{BACKEND as TCP, World};
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
-pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL];
+pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL, HCCL];
 
 /// The communicator of all ranks of the job that the settings describe. A backend that is named is that which does the
 /// work, for any number of ranks, or an error.
@@ -19,10 +23,11 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
         AUTO if config.placement.world_size() == 1 => {
             (alone(config)?, "; no launcher names other ranks: a world of one".to_owned())
         }
-        // It takes a vendor's library for the memory of a device only, and none of those that are here has one.
-        AUTO => (tcp(config)?, "; there is no device that a vendor's library would serve".to_owned()),
+        AUTO => automatic(config)?,
         TCP => (tcp(config)?, String::new()),
         CCL => ccl(config)?,
+        NCCL => on_vendor(config, nccl(config))?,
+        HCCL => on_vendor(config, hccl(config))?,
         unknown => {
             let problem = format!("this build has {}", BACKENDS.join(", "));
             let (name, value) = ("UNISONO_BACKEND".to_owned(), unknown.to_owned());
@@ -43,21 +48,71 @@ fn tcp(config: &Config) -> Result<Arc<dyn Communicator>> {
     World::join(config)?.communicator()
 }
 
-/// oneCCL's communicator, on one over TCP, and which oneCCL it is.
+/// NCCL where every rank has it and a device, and the program has not asked for what it lacks; else TCP.
+fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
+    let world = World::join(config)?;
+    let library = nccl(config);
+    let companion = world.companion()?;
+    // Every rank learns whether all have it before any of them begins.
+    let (rank, takes) = (companion.group().rank(), config.algorithm.is_none() && config.algorithms.is_empty());
+    let mut lacking = [if takes && library.is_ok() { u32::MAX } else { rank }];
+    companion.all_reduce(&mut lacking, ReduceOp::Min)?;
+    if lacking[0] == u32::MAX {
+        return opened(config, companion, library);
+    }
+    let why = match library {
+        Err(error) if lacking[0] == rank => format!("; no NCCL here: {error}"),
+        Err(_) | Ok(_) => format!("; rank {} has no NCCL, or asks for an algorithm", lacking[0]),
+    };
+    Ok((world.communicator()?, why))
+}
+
+/// The communicator of a vendor's library, on one over TCP, and which library it is.
+fn on_vendor<V: Vendor>(config: &Config, library: Result<V>) -> Result<(Arc<dyn Communicator>, String)> {
+    opened(config, World::join(config)?.companion()?, library)
+}
+
+fn opened<V: Vendor>(
+    config: &Config,
+    companion: Arc<dyn Companion>,
+    library: Result<V>,
+) -> Result<(Arc<dyn Communicator>, String)> {
+    let which = library.as_ref().map_or_else(|_| String::new(), |library| format!("; {}", library.version()));
+    let host_memory = match config.devices.host_memory {
+        HostMemorySetting::Auto if config.backend == AUTO => HostMemory::Companion,
+        HostMemorySetting::Auto | HostMemorySetting::Refused => HostMemory::Refused,
+        HostMemorySetting::Staged => HostMemory::Staged,
+        HostMemorySetting::Tcp => HostMemory::Companion,
+    };
+    let options = OffloadOptions {
+        host_memory,
+        ..OffloadOptions::new(config.join_timeout, config.has_call_timeout())
+    };
+    // A rank that lacks the library tells the others so.
+    let world: Arc<Offloaded<V>> = Offloaded::open(companion, library.map(Arc::new), &options)?;
+    Ok((world, which))
+}
+
 fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
-    let companion = World::join(config)?.companion()?;
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
     if library.is_ok() {
         warn_of_missing(config);
     }
-    let which = library
-        .as_ref()
-        .map_or_else(|_| String::new(), |ccl| format!("; oneCCL {} ({})", ccl.version(), ccl.file()));
-    let options = OffloadOptions::new(config.join_timeout, config.has_call_timeout());
-    // A rank that lacks the library tells the others so.
-    let world: Arc<CclCommunicator> =
-        Offloaded::open(companion, library.map(CclVendor::on_host).map(Arc::new), &options)?;
-    Ok((world, which))
+    on_vendor(config, library.map(CclVendor::on_host))
+}
+
+/// NCCL on the device of this rank.
+fn nccl(config: &Config) -> Result<Nccl> {
+    let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
+    let device = config.device(Driver::open(driver.as_deref())?.devices()?);
+    Nccl::open(&NcclOptions { library, driver, device, blocking: false })
+}
+
+/// HCCL on the device of this rank.
+fn hccl(config: &Config) -> Result<Hccl> {
+    let directory = config.devices.hccl_directory.clone();
+    let device = config.device(Hccl::devices(&directory)?);
+    Hccl::open(&HcclOptions { directory, device })
 }
 
 /// Warns of variables that oneCCL would read, once in a process: it reads them once.

@@ -37,7 +37,7 @@ impl Config {
     pub fn check(&self) -> Result<()> {
         self.check_intervals()?;
         self.check_algorithm()?;
-        self.check_ccl()?;
+        self.check_vendors()?;
         JobSettings::from_config(self)?;
         self.check_store()?;
         self.check_secret()?;
@@ -74,24 +74,6 @@ impl Config {
             }
             other => other,
         })
-    }
-
-    /// Whether the files are there is found out together with the other ranks, of which some may have them.
-    fn check_ccl(&self) -> Result<()> {
-        if let Some(directory) = self.ccl_directory.as_ref().filter(|directory| !directory.is_absolute()) {
-            let problem =
-                "an absolute path is needed: what it means must not depend on the working directory";
-            return Err(self.refused("UNISONO_CCL_DIR", &directory.display().to_string(), problem));
-        }
-        let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
-        match self.algorithm.as_deref().or(from_outside) {
-            Some(algorithm) if self.backend == "ccl" => {
-                let problem =
-                    "oneCCL chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp";
-                Err(self.refused("UNISONO_ALGORITHM", algorithm, problem))
-            }
-            _ => Ok(()),
-        }
     }
 
     fn check_store(&self) -> Result<()> {
