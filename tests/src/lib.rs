@@ -25,6 +25,7 @@ pub mod processes;
 pub mod sample;
 mod skip;
 pub mod suite;
+pub mod vendor_files;
 pub mod watchdog;
 pub mod world;
 

@@ -23,6 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The test double of a library is for its example.
     (OFFLOAD, &[COMMUNICATOR, BACKEND, TESTS]),
     (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
+    (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, OFFLOAD, VENDOR_LIBRARY, TESTS]),
+    (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
@@ -62,6 +64,8 @@ const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const CUDA: &str = "unisono-cuda";
 const OFFLOAD: &str = "unisono-offload";
 const OFFLOAD_CCL: &str = "unisono-offload-ccl";
+const OFFLOAD_HCCL: &str = "unisono-offload-hccl";
+const OFFLOAD_NCCL: &str = "unisono-offload-nccl";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";
