@@ -41,7 +41,7 @@ impl Backend for OffloadedDouble {
             Mutex::new(Some(SeatedWithLibrary { companion, groups, library }))
         };
         let seats = world.into_iter().map(seat).collect();
-        let options = OffloadOptions { init_timeout: options.timeout, deadlines: self.deadlines };
+        let options = OffloadOptions::new(options.timeout, self.deadlines);
         Box::new(OffloadedJob { seats, room, options })
     }
 

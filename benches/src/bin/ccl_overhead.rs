@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Collectives, Communicator, DType, ReduceOp, Result};
-use unisono_offload::{Elements, NativeOp, OffloadOptions, Vendor};
+use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};
 use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
@@ -43,14 +43,15 @@ impl Direct {
             id = library.unique_id()?;
         }
         world.broadcast(&mut id, 0)?;
-        Ok(Direct { library, comm: library.init(&id, rank, ranks)? })
+        Ok(Direct { library, comm: library.init(&id, rank, ranks, &|| false)? })
     }
 
     fn all_reduce(&self, buffer: &mut [f32]) -> Result<()> {
         let elements = Elements { count: buffer.len(), dtype: DType::F32, op: NativeOp::Max };
         let address = buffer.as_mut_ptr().cast::<c_void>();
+        let call = NativeCall::AllReduce { input: address.cast_const(), output: address, elements };
         // SAFETY: the buffer is borrowed for the call, which blocks; every rank makes the same one.
-        unsafe { self.library.all_reduce(&self.comm, address.cast_const(), address, elements) }
+        unsafe { self.library.call(&self.comm, &call, RawStream::HOST) }
     }
 }
 
@@ -120,7 +121,7 @@ fn run() -> Result<bool> {
     let config = Config::from_environment()?;
     let world = World::join(&config)?;
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
-    let options = OffloadOptions { init_timeout: config.join_timeout, deadlines: false };
+    let options = OffloadOptions::new(config.join_timeout, false);
     let comm = CclCommunicator::open(world.companion()?, library.clone().map(Arc::new), &options)?;
     let direct = Direct::new(&*comm, library?)?;
     let is_first = comm.group().rank() == 0;

@@ -1,18 +1,20 @@
-//! oneCCL as a vendor of collectives: its calls on memory of the host, with which they block.
+//! oneCCL as a vendor of collectives: its calls, which block on memory of the host.
 
 #![allow(unsafe_code)]
 
-use std::ffi::{c_int, c_void};
+use std::ffi::c_int;
 use std::ptr;
 use std::sync::LazyLock;
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_offload::{
-    Arithmetic, Capabilities, Elements, LibraryTurn, NanInMinMax, Native, NativeOp, Offloaded, Vendor,
+    Arithmetic, Capabilities, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp, Offloaded,
+    RawStream, Vendor, lacks,
 };
+use unisono_vendor_library::Optional;
 
 use crate::discovery::Ccl;
-use crate::sys::{CommHandle, DataType, Queue, ReductionOp, UNIQUE_ID_BYTES, UniqueId};
+use crate::sys::{CommHandle, DataType, ReductionOp, UNIQUE_ID_BYTES, UniqueId};
 
 /// The backend's name.
 pub const BACKEND: &str = "ccl";
@@ -45,9 +47,6 @@ pub const ARITHMETIC: Arithmetic = Arithmetic {
     equal_bits: true,
 };
 
-/// Null: memory of the host, and a call that blocks.
-const HOST: Queue = ptr::null_mut();
-
 /// A communicator of oneCCL.
 pub struct CclComm {
     handle: CommHandle,
@@ -79,13 +78,21 @@ fn data_type(dtype: DType) -> Result<DataType> {
     })
 }
 
-fn reduction(op: NativeOp) -> ReductionOp {
-    match op {
+fn reduction(op: NativeOp) -> Result<ReductionOp> {
+    Ok(match op {
         NativeOp::Sum => ReductionOp::SUM,
         NativeOp::Prod => ReductionOp::PROD,
         NativeOp::Max => ReductionOp::MAX,
         NativeOp::Min => ReductionOp::MIN,
         NativeOp::Avg => ReductionOp::AVG,
+        NativeOp::PreMulSum(_) => return Err(lacks::<&'static Ccl>("pre_mul_sum")),
+    })
+}
+
+impl Ccl {
+    /// A function that older versions lack.
+    fn newer<F: Copy>(&self, function: &Optional<F>) -> Result<F> {
+        function.require(BACKEND, &self.version().to_string(), "UNISONO_BACKEND=tcp")
     }
 }
 
@@ -108,7 +115,9 @@ impl Vendor for &'static Ccl {
     fn capabilities(&self) -> Capabilities {
         let ops = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
+        let always = [Native::AllToAll, Native::AllToAllInPlace, Native::Broadcast, Native::Reduce];
         let mut known = ops.into_iter().fold(Capabilities::new(ARITHMETIC), reducing);
+        known = always.into_iter().fold(known.scaling(&REDUCIBLE), Capabilities::with);
         // Groups are there, but on memory of the host their end does not wait for the receives.
         if self.table.all_to_all_v.function.is_some() {
             known = known.with(Native::AllToAllV);
@@ -135,7 +144,7 @@ impl Vendor for &'static Ccl {
         Ok(id.bytes.to_vec())
     }
 
-    fn init(&self, id: &[u8], rank: u32, ranks: u32) -> Result<CclComm> {
+    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<CclComm> {
         let mut own = UniqueId { bytes: [0; UNIQUE_ID_BYTES] };
         if id.len() != own.bytes.len() {
             return Err(Error::invalid("id", format!("{} bytes, not {UNIQUE_ID_BYTES}", id.len())));
@@ -154,138 +163,55 @@ impl Vendor for &'static Ccl {
     }
 
     // SAFETY: the terms are those of the trait.
-    unsafe fn all_reduce(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()> {
-        let (dtype, op) = (data_type(elements.dtype)?, reduction(elements.op));
-        // SAFETY: the caller's. The input is only read, whatever the header says.
-        let code = unsafe {
-            (self.table.all_reduce)(input.cast_mut(), output, elements.count, dtype, op, comm.handle, HOST)
+    unsafe fn call(&self, comm: &CclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
+        let (table, comm, queue) = (&self.table, comm.handle, stream.as_pointer());
+        let bytes_of = DataType::Uint8;
+        // SAFETY: the caller's. The input of an all-reduce is only read, whatever the header says; lists have a length
+        // for each rank.
+        let (name, code) = unsafe {
+            match *call {
+                NativeCall::AllReduce { input, output, elements: Elements { count, dtype, op } } => {
+                    let (dtype, op) = (data_type(dtype)?, reduction(op)?);
+                    let code = (table.all_reduce)(input.cast_mut(), output, count, dtype, op, comm, queue);
+                    ("onecclAllReduce", code)
+                }
+                NativeCall::Reduce { input, output, elements: Elements { count, dtype, op }, root } => {
+                    let (dtype, op, root) = (data_type(dtype)?, reduction(op)?, number(root));
+                    ("onecclReduce", (table.reduce)(input, output, count, dtype, op, root, comm, queue))
+                }
+                NativeCall::ReduceScatter { input, output, elements: Elements { count, dtype, op } } => {
+                    let (dtype, op) = (data_type(dtype)?, reduction(op)?);
+                    let code = (table.reduce_scatter)(input, output, count, dtype, op, comm, queue);
+                    ("onecclReduceScatter", code)
+                }
+                NativeCall::Broadcast { buffer, bytes, root } => {
+                    let code = (table.broadcast)(buffer, buffer, bytes, bytes_of, number(root), comm, queue);
+                    ("onecclBroadcast", code)
+                }
+                NativeCall::AllGather { input, output, bytes } => {
+                    ("onecclAllGather", (table.all_gather)(input, output, bytes, bytes_of, comm, queue))
+                }
+                NativeCall::AllToAll { input, output, bytes } => {
+                    ("onecclAllToAll", (table.all_to_all)(input, output, bytes, bytes_of, comm, queue))
+                }
+                NativeCall::AllToAllV { input, send, output, receive } => {
+                    let (function, send, receive) =
+                        (self.newer(&table.all_to_all_v)?, send.as_ptr(), receive.as_ptr());
+                    ("onecclAllToAllV", function(input, send, output, receive, bytes_of, comm, queue))
+                }
+                NativeCall::Gather { .. } => return Err(lacks::<&'static Ccl>("gather")),
+                NativeCall::Scatter { input, output, bytes, root } => {
+                    let function = self.newer(&table.scatter)?;
+                    ("onecclScatter", function(input, output, bytes, bytes_of, number(root), comm, queue))
+                }
+                NativeCall::Send { input, bytes, peer } => {
+                    ("onecclSend", (table.send)(input, bytes, bytes_of, number(peer), comm, queue))
+                }
+                NativeCall::Recv { output, bytes, peer } => {
+                    ("onecclRecv", (table.recv)(output, bytes, bytes_of, number(peer), comm, queue))
+                }
+            }
         };
-        self.check("onecclAllReduce", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn reduce(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-        root: u32,
-    ) -> Result<()> {
-        let (dtype, op) = (data_type(elements.dtype)?, reduction(elements.op));
-        // SAFETY: the caller's.
-        let code = unsafe {
-            (self.table.reduce)(input, output, elements.count, dtype, op, number(root), comm.handle, HOST)
-        };
-        self.check("onecclReduce", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn reduce_scatter(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()> {
-        let (dtype, op) = (data_type(elements.dtype)?, reduction(elements.op));
-        // SAFETY: the caller's.
-        let code = unsafe {
-            (self.table.reduce_scatter)(input, output, elements.count, dtype, op, comm.handle, HOST)
-        };
-        self.check("onecclReduceScatter", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn broadcast(&self, comm: &CclComm, buffer: *mut c_void, bytes: usize, root: u32) -> Result<()> {
-        // SAFETY: the caller's.
-        let code = unsafe {
-            (self.table.broadcast)(buffer, buffer, bytes, DataType::Uint8, number(root), comm.handle, HOST)
-        };
-        self.check("onecclBroadcast", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn all_gather(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()> {
-        // SAFETY: the caller's.
-        let code =
-            unsafe { (self.table.all_gather)(input, output, bytes, DataType::Uint8, comm.handle, HOST) };
-        self.check("onecclAllGather", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn all_to_all(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()> {
-        // SAFETY: the caller's.
-        let code =
-            unsafe { (self.table.all_to_all)(input, output, bytes, DataType::Uint8, comm.handle, HOST) };
-        self.check("onecclAllToAll", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn all_to_all_v(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        send: &[usize],
-        output: *mut c_void,
-        receive: &[usize],
-    ) -> Result<()> {
-        let version = Ccl::version(self).to_string();
-        let function = self.table.all_to_all_v.require(BACKEND, &version, "UNISONO_BACKEND=tcp")?;
-        let (send, receive) = (send.as_ptr(), receive.as_ptr());
-        // SAFETY: the caller's; the lists have a length for each rank.
-        let code = unsafe { function(input, send, output, receive, DataType::Uint8, comm.handle, HOST) };
-        self.check("onecclAllToAllV", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn scatter(
-        &self,
-        comm: &CclComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-        root: u32,
-    ) -> Result<()> {
-        let version = Ccl::version(self).to_string();
-        let function = self.table.scatter.require(BACKEND, &version, "UNISONO_BACKEND=tcp")?;
-        // SAFETY: the caller's.
-        let code =
-            unsafe { function(input, output, bytes, DataType::Uint8, number(root), comm.handle, HOST) };
-        self.check("onecclScatter", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn send(&self, comm: &CclComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
-        // SAFETY: the caller's.
-        let code =
-            unsafe { (self.table.send)(input, bytes, DataType::Uint8, number(peer), comm.handle, HOST) };
-        self.check("onecclSend", code)
-    }
-
-    // SAFETY: the terms are those of the trait.
-    unsafe fn recv(&self, comm: &CclComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
-        // SAFETY: the caller's.
-        let code =
-            unsafe { (self.table.recv)(output, bytes, DataType::Uint8, number(peer), comm.handle, HOST) };
-        self.check("onecclRecv", code)
+        self.check(name, code)
     }
 }

@@ -16,13 +16,28 @@ pub enum Native {
     Scatter,
     /// Sends and receives between group start and group end, of which the end waits for all.
     Groups,
+    /// Gather.
+    Gather,
+    /// All-to-all.
+    AllToAll,
+    /// All-to-all whose input is its output.
+    AllToAllInPlace,
+    /// Broadcast.
+    Broadcast,
+    /// Reduce to one rank.
+    Reduce,
 }
 
 impl Native {
-    const ALL: [(Native, &'static str); 3] = [
+    const ALL: [(Native, &'static str); 8] = [
         (Native::AllToAllV, "all_to_all_v"),
         (Native::Scatter, "scatter"),
         (Native::Groups, "groups of messages"),
+        (Native::Gather, "gather"),
+        (Native::AllToAll, "all_to_all"),
+        (Native::AllToAllInPlace, "all_to_all in place"),
+        (Native::Broadcast, "broadcast"),
+        (Native::Reduce, "reduce"),
     ];
 }
 
@@ -84,7 +99,9 @@ impl Arithmetic {
 pub struct Capabilities {
     natives: u64,
     /// For each operator, the element types.
-    reductions: [u64; NativeOp::ALL.len()],
+    reductions: [u64; NativeOp::KINDS.len()],
+    /// The element types that can be multiplied and divided around a reduction.
+    scaling: u64,
     /// How it adds and compares.
     pub arithmetic: Arithmetic,
     /// Whether a call that hangs in the library can be ended.
@@ -92,12 +109,13 @@ pub struct Capabilities {
 }
 
 /// The words of [`Capabilities::words`].
-pub(crate) const CAPABILITY_WORDS: usize = 1 + NativeOp::ALL.len();
+pub(crate) const CAPABILITY_WORDS: usize = 2 + NativeOp::KINDS.len();
 
 impl Capabilities {
     /// Of a library that cannot reduce anything.
     pub fn new(arithmetic: Arithmetic) -> Capabilities {
-        Capabilities { natives: 0, reductions: [0; NativeOp::ALL.len()], arithmetic, abort: false }
+        let reductions = [0; NativeOp::KINDS.len()];
+        Capabilities { natives: 0, reductions, scaling: 0, arithmetic, abort: false }
     }
 
     /// With another call.
@@ -110,8 +128,14 @@ impl Capabilities {
     /// With these reductions. Types that no library reduces are left out.
     #[must_use]
     pub fn reducing(mut self, op: NativeOp, dtypes: &[DType]) -> Capabilities {
-        let bits = dtypes.iter().filter_map(|dtype| bit_of(*dtype)).fold(0, |bits, bit| bits | bit);
-        self.reductions[op as usize] |= bits;
+        self.reductions[op.kind()] |= bits_of(dtypes);
+        self
+    }
+
+    /// With the means to multiply and divide elements of these types, for operators that the library lacks.
+    #[must_use]
+    pub fn scaling(mut self, dtypes: &[DType]) -> Capabilities {
+        self.scaling |= bits_of(dtypes);
         self
     }
 
@@ -122,20 +146,21 @@ impl Capabilities {
 
     /// Whether it reduces elements of `dtype` by `op`.
     pub fn reduces(&self, op: NativeOp, dtype: DType) -> bool {
-        bit_of(dtype).is_some_and(|bit| self.reductions[op as usize] & bit != 0)
+        bit_of(dtype).is_some_and(|bit| self.reductions[op.kind()] & bit != 0)
     }
 
     /// As bits of which every rank must have those that are used.
     pub(crate) fn words(&self) -> [u64; CAPABILITY_WORDS] {
         let mut words = [self.natives; CAPABILITY_WORDS];
-        words[1..].copy_from_slice(&self.reductions);
+        words[1] = self.scaling;
+        words[2..].copy_from_slice(&self.reductions);
         words
     }
 
     /// With the bits that all ranks have.
     pub(crate) fn agreed(self, words: [u64; CAPABILITY_WORDS]) -> Capabilities {
-        let mut agreed = Capabilities { natives: words[0], ..self };
-        agreed.reductions.copy_from_slice(&words[1..]);
+        let mut agreed = Capabilities { natives: words[0], scaling: words[1], ..self };
+        agreed.reductions.copy_from_slice(&words[2..]);
         agreed
     }
 
@@ -143,17 +168,17 @@ impl Capabilities {
     pub(crate) fn reduction(&self, op: ReduceOp, dtype: DType) -> Option<Reduction> {
         let native = |op: NativeOp| self.reduces(op, dtype).then_some(op);
         let only = |op| native(op).map(|op| Reduction { op, around: Around::Nothing });
+        let can_scale = bit_of(dtype).is_some_and(|bit| self.scaling & bit != 0);
+        let sum = native(NativeOp::Sum).filter(|_| can_scale);
+        let scaled = |around| sum.map(|op| Reduction { op, around });
         match op {
             ReduceOp::Sum => only(NativeOp::Sum),
             ReduceOp::Prod => only(NativeOp::Prod),
             ReduceOp::Min => only(NativeOp::Min),
             ReduceOp::Max => only(NativeOp::Max),
-            ReduceOp::Avg => {
-                let sum = || native(NativeOp::Sum).map(|op| Reduction { op, around: Around::DivideByRanks });
-                only(NativeOp::Avg).or_else(sum)
-            }
+            ReduceOp::Avg => only(NativeOp::Avg).or_else(|| scaled(Around::DivideByRanks)),
             ReduceOp::PreMulSum(factor) => {
-                native(NativeOp::Sum).map(|op| Reduction { op, around: Around::MultiplyFirst(factor) })
+                only(NativeOp::PreMulSum(factor)).or_else(|| scaled(Around::MultiplyFirst(factor)))
             }
             ReduceOp::BitAnd | ReduceOp::BitOr | ReduceOp::BitXor | ReduceOp::User(_) => None,
         }
@@ -210,13 +235,17 @@ pub(crate) enum Around {
     DivideByRanks,
 }
 
+fn bits_of(dtypes: &[DType]) -> u64 {
+    dtypes.iter().filter_map(|dtype| bit_of(*dtype)).fold(0, |bits, bit| bits | bit)
+}
+
 fn bit_of(dtype: DType) -> Option<u64> {
     REDUCIBLE.iter().position(|known| *known == dtype).map(|position| 1 << position)
 }
 
 impl fmt::Display for Capabilities {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for op in NativeOp::ALL {
+        for op in NativeOp::KINDS {
             let names: Vec<_> = REDUCIBLE
                 .iter()
                 .filter(|dtype| self.reduces(op, **dtype))
@@ -229,7 +258,7 @@ impl fmt::Display for Capabilities {
         let natives: Vec<_> =
             Native::ALL.iter().filter(|(native, _)| self.has(*native)).map(|(_, name)| *name).collect();
         let composed = if natives.is_empty() { "none".to_owned() } else { natives.join(", ") };
-        writeln!(f, "newer calls of the library: {composed}")?;
+        writeln!(f, "calls that not every library has: {composed}")?;
         let nan = match self.arithmetic.nan_in_min_max {
             NanInMinMax::Propagates => "the result",
             NanInMinMax::Ignored => "ignored",

@@ -4,10 +4,12 @@
 //! | --- | --- |
 //! | Avg | Sum, then each rank divides |
 //! | PreMulSum | each rank multiplies, then Sum |
+//! | reduce | an all-reduce, whose result only the root keeps |
+//! | broadcast | an all-gather, of which the root's share is kept |
 //! | barrier | an all-reduce of one byte, or an all-gather |
 //! | all_gather_v | a broadcast of every share |
 //! | reduce_scatter_v | a reduce of every share to its rank |
-//! | gather, gather_v, scatter, scatter_v, all_to_all_v | an exchange |
+//! | gather, gather_v, scatter, scatter_v, all_to_all, all_to_all_v | an exchange |
 //!
 //! An exchange is the library's `AllToAllV`, else a group of sends and receives, else the pairs of ranks one after the
 //! other. What moves, moves as bytes. Data and pure functions: nothing here knows a library or an address.
@@ -15,7 +17,8 @@
 use unisono_communicator::{Collective, Counts, DType, Descriptor, Group, Place};
 
 use crate::capabilities::{Around, Capabilities, Native, Reduction};
-use crate::program::{Program, Region, Scale, Span, Step};
+use crate::device::Scale;
+use crate::program::{Program, Region, Span, Step};
 use crate::vendor::{Elements, NativeOp};
 
 /// The program of a collective that [`Capabilities::check`] has let through.
@@ -52,26 +55,58 @@ struct Composer<'a> {
     program: Program,
 }
 
-/// The shares of all ranks, in bytes.
-struct Shares {
-    lengths: Vec<usize>,
-    starts: Vec<usize>,
-    all: usize,
+/// The shares of all ranks, in bytes, one behind the other.
+enum Shares {
+    Even { length: usize, ranks: usize },
+    Listed { lengths: Vec<usize>, starts: Vec<usize>, all: usize },
 }
 
 impl Shares {
-    fn new(lengths: Vec<usize>) -> Shares {
+    fn listed(lengths: Vec<usize>) -> Shares {
         let mut all = 0;
         let mut starts = Vec::with_capacity(lengths.len());
         for length in &lengths {
             starts.push(all);
             all += length;
         }
-        Shares { lengths, starts, all }
+        Shares::Listed { lengths, starts, all }
+    }
+
+    /// One rank has a share, and nobody else.
+    fn only(rank: usize, length: usize, ranks: usize) -> Shares {
+        let mut lengths = vec![0; ranks];
+        lengths[rank] = length;
+        Shares::listed(lengths)
+    }
+
+    /// Of all ranks.
+    fn all(&self) -> usize {
+        match self {
+            Shares::Even { length, ranks } => length * ranks,
+            Shares::Listed { all, .. } => *all,
+        }
+    }
+
+    fn length(&self, rank: usize) -> usize {
+        match self {
+            Shares::Even { length, .. } => *length,
+            Shares::Listed { lengths, .. } => lengths[rank],
+        }
+    }
+
+    fn into_lengths(self) -> Vec<usize> {
+        match self {
+            Shares::Even { length, ranks } => vec![length; ranks],
+            Shares::Listed { lengths, .. } => lengths,
+        }
     }
 
     fn share(&self, of: Span, rank: usize) -> Span {
-        of.part(self.starts[rank], self.lengths[rank])
+        let start = match self {
+            Shares::Even { length, .. } => length * rank,
+            Shares::Listed { starts, .. } => starts[rank],
+        };
+        of.part(start, self.length(rank))
     }
 }
 
@@ -104,10 +139,14 @@ impl<'a> Composer<'a> {
 
     /// The share of each rank.
     fn shares(&self) -> Shares {
-        Shares::new(match self.counts {
-            Counts::PerRank(list) => list.iter().map(|&count| self.bytes(count)).collect(),
-            Counts::Even | Counts::PerPair { .. } => vec![self.bytes(self.descriptor.count); self.ranks],
-        })
+        match self.counts {
+            Counts::PerRank(list) => Shares::listed(list.iter().map(|&count| self.bytes(count)).collect()),
+            Counts::Even | Counts::PerPair { .. } => self.even(),
+        }
+    }
+
+    fn even(&self) -> Shares {
+        Shares::Even { length: self.bytes(self.descriptor.count), ranks: self.ranks }
     }
 
     fn is_even(&self) -> bool {
@@ -115,14 +154,11 @@ impl<'a> Composer<'a> {
     }
 
     /// What this rank sends to each, and what it receives from each.
-    fn pairs(&self) -> [Vec<usize>; 2] {
-        let bytes = |list: &Vec<u64>| list.iter().map(|&count| self.bytes(count)).collect();
+    fn pairs(&self) -> [Shares; 2] {
+        let listed = |list: &Vec<u64>| Shares::listed(list.iter().map(|&count| self.bytes(count)).collect());
         match self.counts {
-            Counts::PerPair { send, receive } => [bytes(send), bytes(receive)],
-            Counts::Even | Counts::PerRank(_) => {
-                let even = vec![self.bytes(self.descriptor.count); self.ranks];
-                [even.clone(), even]
-            }
+            Counts::PerPair { send, receive } => [listed(send), listed(receive)],
+            Counts::Even | Counts::PerRank(_) => [self.even(), self.even()],
         }
     }
 
@@ -136,7 +172,7 @@ impl<'a> Composer<'a> {
         let Reduction { op, around } = self.reduction();
         let (dtype, is_scattered) = (self.descriptor.dtype, collective == Collective::ReduceScatter);
         let shares = self.shares();
-        let all = if is_scattered { shares.all } else { self.bytes(self.descriptor.count) };
+        let all = if is_scattered { shares.all() } else { self.bytes(self.descriptor.count) };
         let mut input = Span::whole(Region::Input, all);
         if let Around::MultiplyFirst(factor) = around {
             // An input that the result does not replace stays as it is.
@@ -148,28 +184,22 @@ impl<'a> Composer<'a> {
         }
         let output = match (is_scattered, self.in_place) {
             (false, _) => Span::whole(Region::Output, all),
-            (true, false) => Span::whole(Region::Output, shares.lengths[self.rank]),
+            (true, false) => Span::whole(Region::Output, shares.length(self.rank)),
             (true, true) => shares.share(Span::whole(Region::Output, all), self.rank),
         };
         let elements = |bytes: usize| Elements { count: bytes / dtype.bytes(), dtype, op };
         match collective {
             Collective::Reduce => {
-                let to = self.at_root().then_some(output);
-                self.program.push(Step::Reduce { from: input, to, elements: elements(all), root: self.root });
+                self.reduce_to(input, self.at_root().then_some(output), elements(all), self.root)
             }
             Collective::ReduceScatter if self.is_even() => {
-                let elements = elements(shares.lengths[self.rank]);
+                let elements = elements(shares.length(self.rank));
                 self.program.push(Step::ReduceScatter { from: input, to: output, elements });
             }
             Collective::ReduceScatter => {
-                for (rank, &length) in shares.lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
+                for rank in (0..self.ranks).filter(|&rank| shares.length(rank) > 0) {
                     let (from, to) = (shares.share(input, rank), (rank == self.rank).then_some(output));
-                    self.program.push(Step::Reduce {
-                        from,
-                        to,
-                        elements: elements(length),
-                        root: rank as u32,
-                    });
+                    self.reduce_to(from, to, elements(shares.length(rank)), rank as u32);
                 }
             }
             _ => self.program.push(Step::AllReduce { from: input, to: output, elements: elements(all) }),
@@ -180,75 +210,101 @@ impl<'a> Composer<'a> {
         }
     }
 
+    /// A reduce to `root`, which has `to`.
+    fn reduce_to(&mut self, from: Span, to: Option<Span>, elements: Elements, root: u32) {
+        if self.capabilities.has(Native::Reduce) {
+            return self.program.push(Step::Reduce { from, to, elements, root });
+        }
+        let to = to.unwrap_or_else(|| self.program.scratch(from.bytes));
+        self.program.push(Step::AllReduce { from, to, elements });
+    }
+
     fn broadcast(&mut self) {
         let buffer = Span::whole(Region::Output, self.bytes(self.descriptor.count));
-        self.program.push(Step::Broadcast { buffer, root: self.root });
+        self.broadcast_from(buffer, self.root);
+    }
+
+    fn broadcast_from(&mut self, buffer: Span, root: u32) {
+        if self.capabilities.has(Native::Broadcast) {
+            return self.program.push(Step::Broadcast { buffer, root });
+        }
+        let all = self.program.scratch(buffer.bytes * self.ranks);
+        self.program.push(Step::AllGather { from: buffer, to: all });
+        if root as usize != self.rank {
+            self.program.copy(all.part(root as usize * buffer.bytes, buffer.bytes), buffer);
+        }
     }
 
     fn all_gather(&mut self) {
         let shares = self.shares();
-        let to = Span::whole(Region::Output, shares.all);
+        let to = Span::whole(Region::Output, shares.all());
         let own = shares.share(to, self.rank);
         let from = if self.in_place { own } else { Span::whole(Region::Input, own.bytes) };
         if self.is_even() {
             return self.program.push(Step::AllGather { from, to });
         }
         self.program.copy(from, own);
-        for rank in (0..self.ranks).filter(|&rank| shares.lengths[rank] > 0) {
-            self.program.push(Step::Broadcast { buffer: shares.share(to, rank), root: rank as u32 });
+        for rank in (0..self.ranks).filter(|&rank| shares.length(rank) > 0) {
+            self.broadcast_from(shares.share(to, rank), rank as u32);
         }
     }
 
     fn all_to_all(&mut self) {
-        let [send, receive] = self.pairs().map(Shares::new);
-        let (from, to) = (Span::whole(Region::Input, send.all), Span::whole(Region::Output, receive.all));
-        if self.is_even() {
-            let part = send.lengths[self.rank];
-            return self.program.push(Step::AllToAll { from, to, part });
-        }
-        let mut from = from;
-        if self.in_place {
+        let [send, receive] = self.pairs();
+        let (mut from, to) =
+            (Span::whole(Region::Input, send.all()), Span::whole(Region::Output, receive.all()));
+        let is_native = self.is_even() && self.capabilities.has(Native::AllToAll);
+        if self.in_place && !(is_native && self.capabilities.has(Native::AllToAllInPlace)) {
             // What is received would overwrite what is still to be sent.
-            let apart = self.program.scratch(send.all);
+            let apart = self.program.scratch(send.all());
             self.program.copy(from, apart);
             from = apart;
+        }
+        if is_native {
+            let part = send.length(self.rank);
+            return self.program.push(Step::AllToAll { from, to, part });
         }
         self.exchange(from, send, to, receive);
     }
 
     fn gather(&mut self) {
         let shares = self.shares();
-        let own = shares.lengths[self.rank];
-        let to = if self.at_root() { shares.all } else { 0 };
-        let to = Span::whole(Region::Output, to);
+        let own = shares.length(self.rank);
+        let to = self.at_root().then_some(Span::whole(Region::Output, shares.all()));
         let mut from = Span::whole(Region::Input, own);
-        if self.in_place && self.at_root() {
+        if let (Some(to), true) = (to, self.in_place) {
             // What is sent and what is received must be apart.
             let apart = self.program.scratch(own);
             self.program.copy(shares.share(to, self.rank), apart);
             from = apart;
         }
-        let mut send = vec![0; self.ranks];
-        send[self.root as usize] = own;
-        let receive = if self.at_root() { shares.lengths } else { vec![0; self.ranks] };
-        self.exchange(from, Shares::new(send), to, Shares::new(receive));
+        if self.is_even() && self.capabilities.has(Native::Gather) {
+            return self.program.push(Step::Gather { from, to, root: self.root });
+        }
+        let send = Shares::only(self.root as usize, own, self.ranks);
+        let nothing = Span::whole(Region::Output, 0);
+        match to {
+            Some(to) => self.exchange(from, send, to, shares),
+            None => self.exchange(from, send, nothing, Shares::Even { length: 0, ranks: self.ranks }),
+        }
     }
 
     fn scatter(&mut self) {
         let shares = self.shares();
-        let own = shares.lengths[self.rank];
-        let from = self.at_root().then_some(Span::whole(Region::Input, shares.all));
+        let own = shares.length(self.rank);
+        let from = self.at_root().then_some(Span::whole(Region::Input, shares.all()));
         // In place the root has its share where it is.
         let keeps = self.in_place && self.at_root();
         let to = if keeps { self.program.scratch(own) } else { Span::whole(Region::Output, own) };
         if self.is_even() && self.capabilities.has(Native::Scatter) {
             return self.program.push(Step::Scatter { from, to, root: self.root });
         }
-        let mut receive = vec![0; self.ranks];
-        receive[self.root as usize] = own;
-        let send = if self.at_root() { shares.lengths } else { vec![0; self.ranks] };
-        let from = from.unwrap_or(Span::whole(Region::Input, 0));
-        self.exchange(from, Shares::new(send), to, Shares::new(receive));
+        let receive = Shares::only(self.root as usize, own, self.ranks);
+        let nothing = Span::whole(Region::Input, 0);
+        match from {
+            Some(from) => self.exchange(from, shares, to, receive),
+            None => self.exchange(nothing, Shares::Even { length: 0, ranks: self.ranks }, to, receive),
+        }
     }
 
     fn barrier(&mut self) {
@@ -264,13 +320,13 @@ impl<'a> Composer<'a> {
     /// Sends a part to every rank and receives one from every rank; `from` and `to` are apart.
     fn exchange(&mut self, from: Span, send: Shares, to: Span, receive: Shares) {
         if self.capabilities.has(Native::AllToAllV) {
-            let (send, receive) = (send.lengths, receive.lengths);
+            let (send, receive) = (send.into_lengths(), receive.into_lengths());
             return self.program.push(Step::AllToAllV { from, send, to, receive });
         }
         self.program.copy(send.share(from, self.rank), receive.share(to, self.rank));
-        let sends = |peer: usize| (send.lengths[peer] > 0).then(|| (send.share(from, peer), peer as u32));
+        let sends = |peer: usize| (send.length(peer) > 0).then(|| (send.share(from, peer), peer as u32));
         let receives =
-            |peer: usize| (receive.lengths[peer] > 0).then(|| (receive.share(to, peer), peer as u32));
+            |peer: usize| (receive.length(peer) > 0).then(|| (receive.share(to, peer), peer as u32));
         let others = (0..self.ranks).filter(|&peer| peer != self.rank);
         let program = &mut self.program;
         if self.capabilities.has(Native::Groups) {

@@ -7,9 +7,11 @@
 //! | file | what it holds |
 //! | --- | --- |
 //! | `vendor` | [`Vendor`]: what a library is |
+//! | `device` | [`Device`]: what its device is, if it has one |
 //! | `capabilities` | [`Capabilities`]: what it can do, and how its arithmetic behaves |
 //! | `compose`, `program` | from a call to the library's calls, copies and scalings: pure functions |
 //! | `run`, `scale` | a program on the memory of its call |
+//! | `staged` | memory of the host by way of a device's |
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
 //! | `offloaded`, `scope` | the communicator, and its scopes |
 //! | `thread`, `signal` | the thread that runs calls with deadlines, and what others wait at for it |
@@ -20,6 +22,7 @@
 
 mod capabilities;
 mod compose;
+mod device;
 mod offloaded;
 mod open;
 mod program;
@@ -27,12 +30,14 @@ mod run;
 mod scale;
 mod scope;
 mod signal;
+mod staged;
 mod thread;
 mod turn;
 mod vendor;
 mod watch;
 
 pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
-pub use offloaded::{OffloadOptions, Offloaded};
+pub use device::{Device, RawEvent, RawStream, Scale};
+pub use offloaded::{HostMemory, OffloadOptions, Offloaded};
 pub use turn::LibraryTurn;
-pub use vendor::{Elements, NativeOp, Vendor};
+pub use vendor::{Elements, NativeCall, NativeOp, Vendor, lacks};

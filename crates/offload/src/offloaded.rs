@@ -23,6 +23,24 @@ pub struct OffloadOptions {
     /// Whether blocking calls without a deadline of their own have that of the communicator. Else they run on their
     /// caller's thread, faster, and one that hangs in the library cannot be ended. The same on every rank.
     pub deadlines: bool,
+    /// What is done with memory of the host by a library that works on a device.
+    pub host_memory: HostMemory,
+}
+
+impl OffloadOptions {
+    /// With these, and without a way for memory of the host to a device.
+    pub const fn new(init_timeout: Duration, deadlines: bool) -> OffloadOptions {
+        OffloadOptions { init_timeout, deadlines, host_memory: HostMemory::Refused }
+    }
+}
+
+/// What is done with memory of the host by a library that works on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostMemory {
+    /// Calls on it are refused.
+    Refused,
+    /// It is copied to the device and back.
+    Staged,
 }
 
 /// A communicator whose collectives a vendor's library does. Beneath it is another one of the same ranks, its
@@ -47,7 +65,7 @@ pub struct OffloadOptions {
 /// // Two ranks as threads, and a test double in place of a library.
 /// let room = LibraryRoom::new();
 /// companions(2, |companion| {
-///     let options = OffloadOptions { init_timeout: Duration::from_secs(60), deadlines: false };
+///     let options = OffloadOptions::new(Duration::from_secs(60), false);
 ///     let world = Offloaded::open(companion, Ok(Arc::new(LibraryDouble::new(&room))), &options).unwrap();
 ///     let mut sum = [world.group().rank() + 1];
 ///     world.all_reduce(&mut sum, ReduceOp::Sum).unwrap();
@@ -110,16 +128,23 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
     }
 
-    fn refuse_device(&self, memory: MemoryKind) -> Result<()> {
-        match memory {
-            MemoryKind::Host => Ok(()),
-            MemoryKind::Device => Err(Error::no_device(V::BACKEND)),
+    /// Refuses memory that the library cannot reach.
+    fn check_memory(&self, memory: MemoryKind) -> Result<()> {
+        let has_device = self.thread.shared.vendor.device().is_some();
+        match (memory, self.options.host_memory) {
+            (MemoryKind::Host, HostMemory::Refused) if has_device => {
+                let what = "memory of the host".to_owned();
+                let instead = Some("memory of the device, or host memory that is staged".to_owned());
+                Err(Error::Unsupported { what, backend: V::BACKEND, instead })
+            }
+            (MemoryKind::Host, HostMemory::Refused | HostMemory::Staged) => Ok(()),
+            (MemoryKind::Device, _) => Err(Error::no_device(V::BACKEND)),
         }
     }
 
     /// Refuses what the library cannot do, before the call has a number.
     fn check(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
-        self.refuse_device(memory)?;
+        self.check_memory(memory)?;
         self.thread.shared.capabilities.check(V::BACKEND, descriptor, options)
     }
 

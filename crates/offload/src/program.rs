@@ -1,8 +1,10 @@
 //! What a call is to a vendor's library: a short list of its calls, copies and scalings over spans of the call's
 //! memory.
 
+use smallvec::SmallVec;
 use unisono_communicator::DType;
 
+use crate::device::Scale;
 use crate::vendor::Elements;
 
 /// The memory that a span lies in. In a call in place, input and output are the same bytes.
@@ -31,13 +33,6 @@ impl Span {
     pub(crate) fn part(self, offset: usize, bytes: usize) -> Span {
         Span { offset: self.offset + offset, bytes, ..self }
     }
-}
-
-/// What is done to the elements of a span.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Scale {
-    Multiply(f64),
-    Divide(u32),
 }
 
 /// One step. What the library does has the same kind on every rank; copies and scalings are each rank's own.
@@ -81,6 +76,12 @@ pub(crate) enum Step {
         to: Span,
         receive: Vec<usize>,
     },
+    /// `to` is there on the root.
+    Gather {
+        from: Span,
+        to: Option<Span>,
+        root: u32,
+    },
     /// `from` is there on the root.
     Scatter {
         from: Option<Span>,
@@ -108,14 +109,41 @@ pub(crate) enum Step {
     },
 }
 
+impl Step {
+    /// What it writes on this rank.
+    fn writes(&self) -> Option<Span> {
+        match self {
+            Step::AllReduce { to, .. }
+            | Step::ReduceScatter { to, .. }
+            | Step::AllGather { to, .. }
+            | Step::AllToAll { to, .. }
+            | Step::AllToAllV { to, .. }
+            | Step::Scatter { to, .. }
+            | Step::Recv { to, .. }
+            | Step::Copy { to, .. }
+            | Step::Broadcast { buffer: to, .. }
+            | Step::Scale { buffer: to, .. } => Some(*to),
+            Step::Reduce { to, .. } | Step::Gather { to, .. } => *to,
+            Step::GroupStart | Step::GroupEnd | Step::Send { .. } => None,
+        }
+    }
+}
+
 /// The steps of a call on one rank.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Program {
-    pub(crate) steps: Vec<Step>,
+    /// Most calls are one step, for which nothing is allocated.
+    pub(crate) steps: SmallVec<[Step; 1]>,
     pub(crate) scratch_bytes: usize,
 }
 
 impl Program {
+    /// The spans of the output that steps write.
+    pub(crate) fn written(&self) -> impl Iterator<Item = Span> {
+        let output = |span: &Span| span.region == Region::Output;
+        self.steps.iter().filter_map(Step::writes).filter(output)
+    }
+
     /// More scratch memory.
     pub(crate) fn scratch(&mut self, bytes: usize) -> Span {
         let span = Span { region: Region::Scratch, offset: self.scratch_bytes, bytes };

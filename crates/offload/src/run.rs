@@ -1,4 +1,5 @@
-//! Runs a program on a call's memory: lists become one piece, spans become addresses, steps become the library's calls.
+//! Runs a program on a call's memory: spans become addresses, steps become the library's calls. On memory of the host
+//! lists become one piece first.
 
 #![allow(unsafe_code)]
 
@@ -7,9 +8,10 @@ use std::ffi::c_void;
 use bytemuck::{Pod, Zeroable};
 use unisono_communicator::{Buffer, BufferMut, Buffers, Error, Result, Segments, SegmentsMut, zeroed};
 
+use crate::device::RawStream;
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span, Step};
 use crate::scale::scale;
-use crate::vendor::Vendor;
+use crate::vendor::{NativeCall, Vendor};
 
 /// Bytes that start where any element may.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -48,12 +50,20 @@ impl Aligned {
 
 /// Where a region starts, and how long it is.
 #[derive(Clone, Copy)]
-struct Start {
-    address: *mut u8,
-    bytes: usize,
+pub(crate) struct Start {
+    pub(crate) address: *mut u8,
+    pub(crate) bytes: usize,
 }
 
 impl Start {
+    /// No memory.
+    pub(crate) const NOTHING: Start = Start { address: std::ptr::null_mut(), bytes: 0 };
+
+    /// The rest from byte `at` on, or the first bytes of it.
+    pub(crate) fn part(self, at: usize, bytes: usize) -> Start {
+        Start { address: self.address.wrapping_add(at), bytes }
+    }
+
     fn of(bytes: &mut [u8]) -> Start {
         Start { address: bytes.as_mut_ptr(), bytes: bytes.len() }
     }
@@ -64,11 +74,12 @@ impl Start {
     }
 }
 
-/// The memory of a call as a program sees it.
-struct Memory {
-    input: Start,
-    output: Start,
-    scratch: Start,
+/// The memory of a call as a program sees it: of the host, or of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Memory {
+    pub(crate) input: Start,
+    pub(crate) output: Start,
+    pub(crate) scratch: Start,
 }
 
 impl Memory {
@@ -76,7 +87,7 @@ impl Memory {
     ///
     /// # Errors
     /// When it is not within its region, which is a defect of this crate.
-    fn at(&self, span: Span) -> Result<*mut u8> {
+    pub(crate) fn at(&self, span: Span) -> Result<*mut u8> {
         let start = match span.region {
             Region::Input => self.input,
             Region::Output => self.output,
@@ -107,28 +118,37 @@ impl Memory {
     }
 }
 
-/// Runs a program on the memory of its call.
+/// Where a program runs.
+pub(crate) struct Place<'a, V: Vendor> {
+    pub(crate) vendor: &'a V,
+    pub(crate) comm: &'a V::Comm,
+    /// The stream on which it is enqueued.
+    pub(crate) stream: RawStream,
+}
+
+/// Runs a program on the memory of its call, which is the host's, as the library has it.
 ///
 /// # Errors
 /// Those of the library; [`Error::System`] when there is no memory for copies; [`Error::Unsupported`] for memory of a
 /// device.
-pub(crate) fn run<V: Vendor>(
+pub(crate) fn run_on_host<V: Vendor>(
     vendor: &V,
     comm: &V::Comm,
     program: &Program,
     buffers: &mut Buffers<'_>,
 ) -> Result<()> {
+    let place = Place { vendor, comm, stream: RawStream::HOST };
     let mut scratch = Aligned::zeroed(program.scratch_bytes)?;
     let scratch = Start::of(scratch.slice_mut());
     match buffers {
         Buffers::InOut(BufferMut::Host(SegmentsMut::One(buffer))) => {
             let both = Start::of(buffer);
-            steps(vendor, comm, program, &Memory { input: both, output: both, scratch })
+            place.run(program, &Memory { input: both, output: both, scratch })
         }
         Buffers::InOut(BufferMut::Host(list)) => {
             let mut copy = Aligned::copy_of(list.iter(), list.bytes())?;
             let both = Start::of(copy.slice_mut());
-            steps(vendor, comm, program, &Memory { input: both, output: both, scratch })?;
+            place.run(program, &Memory { input: both, output: both, scratch })?;
             list.write_front(&Segments::One(copy.slice()));
             Ok(())
         }
@@ -142,11 +162,10 @@ pub(crate) fn run<V: Vendor>(
                 }
             };
             if let SegmentsMut::One(output) = output {
-                return steps(vendor, comm, program, &Memory { input, output: Start::of(output), scratch });
+                return place.run(program, &Memory { input, output: Start::of(output), scratch });
             }
             let mut written = Aligned::zeroed(output.bytes())?;
-            let memory = Memory { input, output: Start::of(written.slice_mut()), scratch };
-            steps(vendor, comm, program, &memory)?;
+            place.run(program, &Memory { input, output: Start::of(written.slice_mut()), scratch })?;
             output.write_front(&Segments::One(written.slice()));
             Ok(())
         }
@@ -154,61 +173,120 @@ pub(crate) fn run<V: Vendor>(
     }
 }
 
-fn steps<V: Vendor>(vendor: &V, comm: &V::Comm, program: &Program, memory: &Memory) -> Result<()> {
-    program.steps.iter().try_for_each(|step| {
-        // SAFETY: `Memory::at` has found every span within its region, whose memory the caller of `run` has lent for
-        // reading and, but for the input of a call that is not in place, for writing; no step writes that input. Spans
-        // that a call reads and writes are equal or apart, as `compose` makes them and the vendor allows. Every rank
-        // runs the program of the same call, as the communicator has compared, or the caller has promised.
-        unsafe { one(vendor, comm, step, memory) }
-    })
-}
+impl<V: Vendor> Place<'_, V> {
+    /// Runs a program.
+    ///
+    /// # Errors
+    /// Those of the library.
+    pub(crate) fn run(&self, program: &Program, memory: &Memory) -> Result<()> {
+        program.steps.iter().try_for_each(|step| {
+            // SAFETY: `Memory::at` finds every span within its region, whose memory the caller of the call has lent for
+            // reading and, but for the input of a call that is not in place, for writing, until the call or its work
+            // on the stream is done; no step writes that input. Spans that a call reads and writes are equal or apart,
+            // as `compose` makes them and the vendor allows. Every rank runs the program of the same call, as the
+            // communicator has compared, or the caller has promised.
+            unsafe { self.step(step, memory) }
+        })
+    }
 
-/// One step.
-///
-/// # Safety
-/// As [`Vendor`].
-unsafe fn one<V: Vendor>(vendor: &V, comm: &V::Comm, step: &Step, memory: &Memory) -> Result<()> {
-    // SAFETY: the caller's.
-    unsafe {
-        match step {
-            Step::AllReduce { from, to, elements } => {
-                vendor.all_reduce(comm, memory.read(*from)?, memory.write(*to)?, *elements)
-            }
-            Step::Reduce { from, to, elements, root } => {
-                vendor.reduce(comm, memory.read(*from)?, memory.write_optional(*to)?, *elements, *root)
-            }
-            Step::ReduceScatter { from, to, elements } => {
-                vendor.reduce_scatter(comm, memory.read(*from)?, memory.write(*to)?, *elements)
-            }
-            Step::Broadcast { buffer, root } => {
-                vendor.broadcast(comm, memory.write(*buffer)?, buffer.bytes, *root)
-            }
-            Step::AllGather { from, to } => {
-                vendor.all_gather(comm, memory.read(*from)?, memory.write(*to)?, from.bytes)
-            }
-            Step::AllToAll { from, to, part } => {
-                vendor.all_to_all(comm, memory.read(*from)?, memory.write(*to)?, *part)
-            }
-            Step::AllToAllV { from, send, to, receive } => {
-                vendor.all_to_all_v(comm, memory.read(*from)?, send, memory.write(*to)?, receive)
-            }
-            Step::Scatter { from, to, root } => {
-                vendor.scatter(comm, memory.read_optional(*from)?, memory.write(*to)?, to.bytes, *root)
-            }
-            Step::GroupStart => vendor.group_start(),
-            Step::GroupEnd => vendor.group_end(),
-            Step::Send { from, peer } => vendor.send(comm, memory.read(*from)?, from.bytes, *peer),
-            Step::Recv { to, peer } => vendor.recv(comm, memory.write(*to)?, to.bytes, *peer),
+    /// One step.
+    ///
+    /// # Safety
+    /// As [`Vendor::call`].
+    unsafe fn step(&self, step: &Step, memory: &Memory) -> Result<()> {
+        let call = match step {
+            Step::GroupStart => return self.vendor.group_start(),
+            Step::GroupEnd => return self.vendor.group_end(),
             Step::Copy { from, to } => {
-                std::ptr::copy(memory.at(*from)?, memory.at(*to)?, from.bytes);
-                Ok(())
+                // SAFETY: the caller's.
+                return unsafe { self.copy(memory.at(*from)?, memory.at(*to)?, from.bytes) };
             }
             Step::Scale { buffer, dtype, by } => {
-                let bytes = std::slice::from_raw_parts_mut(memory.at(*buffer)?, buffer.bytes);
-                scale(bytes, *dtype, *by);
+                let (start, stream) = (memory.at(*buffer)?, self.stream);
+                let Some(device) = self.vendor.device() else {
+                    // SAFETY: the caller's.
+                    scale(unsafe { std::slice::from_raw_parts_mut(start, buffer.bytes) }, *dtype, *by);
+                    return Ok(());
+                };
+                let count = buffer.bytes / dtype.bytes();
+                // SAFETY: the caller's.
+                return unsafe { device.scale(start.cast(), count, *dtype, *by, stream) };
+            }
+            Step::AllReduce { .. }
+            | Step::Reduce { .. }
+            | Step::ReduceScatter { .. }
+            | Step::Broadcast { .. }
+            | Step::AllGather { .. }
+            | Step::AllToAll { .. }
+            | Step::AllToAllV { .. }
+            | Step::Gather { .. }
+            | Step::Scatter { .. }
+            | Step::Send { .. }
+            | Step::Recv { .. } => native(step, memory)?,
+        };
+        // SAFETY: the caller's.
+        unsafe { self.vendor.call(self.comm, &call, self.stream) }
+    }
+
+    /// Copies; the two do not overlap.
+    ///
+    /// # Safety
+    /// As [`Vendor::call`].
+    unsafe fn copy(&self, from: *const u8, to: *mut u8, bytes: usize) -> Result<()> {
+        match self.vendor.device() {
+            // SAFETY: the caller's.
+            Some(device) => unsafe { device.copy(to.cast(), from.cast(), bytes, self.stream) },
+            None => {
+                // SAFETY: the caller's.
+                unsafe { std::ptr::copy(from, to, bytes) };
                 Ok(())
             }
         }
     }
+}
+
+/// The library's call that a step is, with addresses in place of spans.
+fn native<'s>(step: &'s Step, memory: &Memory) -> Result<NativeCall<'s>> {
+    let (read, write) = (|span: Span| memory.read(span), |span: Span| memory.write(span));
+    Ok(match *step {
+        Step::AllReduce { from, to, elements } => {
+            NativeCall::AllReduce { input: read(from)?, output: write(to)?, elements }
+        }
+        Step::Reduce { from, to, elements, root } => {
+            NativeCall::Reduce { input: read(from)?, output: memory.write_optional(to)?, elements, root }
+        }
+        Step::ReduceScatter { from, to, elements } => {
+            NativeCall::ReduceScatter { input: read(from)?, output: write(to)?, elements }
+        }
+        Step::Broadcast { buffer, root } => {
+            NativeCall::Broadcast { buffer: write(buffer)?, bytes: buffer.bytes, root }
+        }
+        Step::AllGather { from, to } => {
+            NativeCall::AllGather { input: read(from)?, output: write(to)?, bytes: from.bytes }
+        }
+        Step::AllToAll { from, to, part } => {
+            NativeCall::AllToAll { input: read(from)?, output: write(to)?, bytes: part }
+        }
+        Step::AllToAllV { from, ref send, to, ref receive } => {
+            NativeCall::AllToAllV { input: read(from)?, send, output: write(to)?, receive }
+        }
+        Step::Gather { from, to, root } => NativeCall::Gather {
+            input: read(from)?,
+            output: memory.write_optional(to)?,
+            bytes: from.bytes,
+            root,
+        },
+        Step::Scatter { from, to, root } => NativeCall::Scatter {
+            input: memory.read_optional(from)?,
+            output: write(to)?,
+            bytes: to.bytes,
+            root,
+        },
+        Step::Send { from, peer } => NativeCall::Send { input: read(from)?, bytes: from.bytes, peer },
+        Step::Recv { to, peer } => NativeCall::Recv { output: write(to)?, bytes: to.bytes, peer },
+        Step::GroupStart | Step::GroupEnd | Step::Copy { .. } | Step::Scale { .. } => {
+            let (what, text) = ("the program of a call".to_owned(), format!("{step:?} is no call"));
+            return Err(Error::System { what, text });
+        }
+    })
 }

@@ -3,7 +3,7 @@
 
 use unisono_communicator::{DType, FloatFormat, Kind};
 
-use crate::program::Scale;
+use crate::device::Scale;
 
 /// Scales every element of `bytes`. Floats narrower than f32 are computed in f32; integers are divided towards zero.
 pub(crate) fn scale(bytes: &mut [u8], dtype: DType, by: Scale) {

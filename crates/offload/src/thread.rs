@@ -16,8 +16,9 @@ use unisono_communicator::{
 
 use crate::capabilities::Capabilities;
 use crate::compose::compose;
-use crate::run::run;
+use crate::run::run_on_host;
 use crate::signal::Slot;
+use crate::staged::Staging;
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 use crate::watch::{InlineWatch, Visit};
@@ -40,6 +41,8 @@ pub(crate) struct VendorShared<V: Vendor> {
     pub(crate) inner: Arc<dyn Companion>,
     pub(crate) capabilities: Capabilities,
     comm: OnceLock<V::Comm>,
+    /// The way of memory of the host to the device, if the library works on one.
+    staging: OnceLock<Staging<V>>,
     /// Whether the thread is in the library.
     visit: Visit,
     pub(crate) inline: InlineWatch,
@@ -78,6 +81,7 @@ impl<V: Vendor> VendorThread<V> {
             inner,
             capabilities,
             comm: OnceLock::new(),
+            staging: OnceLock::new(),
             visit: Visit::default(),
             inline: InlineWatch::default(),
         });
@@ -131,11 +135,16 @@ impl<V: Vendor> VendorShared<V> {
     fn make(&self, id: &[u8], until: Instant) -> Result<()> {
         let pass = self.together(until)?;
         let group = self.companion.group();
-        let init = || self.vendor.init(id, group.rank(), group.size());
-        let made = self.visit.during(self.vendor.turn(), || self.is_given_up(), init);
+        let gives_up = || self.is_given_up();
+        let init = || self.vendor.init(id, group.rank(), group.size(), &gives_up);
+        let made = self.visit.during(self.vendor.turn(), gives_up, init);
         drop(pass);
-        // It is set once, by this thread.
-        made.map(|comm| drop(self.comm.set(comm)))
+        // Both are set once, by this thread.
+        drop(self.comm.set(made?));
+        if let Some(device) = self.vendor.device() {
+            drop(self.staging.set(Staging::new(&self.vendor, device)?));
+        }
+        Ok(())
     }
 
     /// Serves until the communicator is dropped.
@@ -170,7 +179,7 @@ impl<V: Vendor> VendorShared<V> {
         result
     }
 
-    /// Runs a call on this thread. Every rank does.
+    /// Runs a call on memory of the host on this thread. Every rank does.
     pub(crate) fn run_call(
         &self,
         descriptor: &Descriptor,
@@ -181,7 +190,10 @@ impl<V: Vendor> VendorShared<V> {
             return Err(Error::invalid("operation", "a message is none of the library's"));
         };
         let program = compose(collective, descriptor, counts, self.companion.group(), &self.capabilities);
-        run(&*self.vendor, self.comm()?, &program, buffers)
+        match self.staging.get() {
+            Some(staging) => staging.run(self.comm()?, &program, buffers),
+            None => run_on_host(&*self.vendor, self.comm()?, &program, buffers),
+        }
     }
 
     /// Takes the turn in the library on all ranks, which have all come here, if the library needs one. A rank whose

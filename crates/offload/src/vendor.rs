@@ -1,5 +1,5 @@
-//! What a vendor's library is to [`crate::Offloaded`]: its communicators, about a dozen calls on memory, and what it
-//! can and cannot do.
+//! What a vendor's library is to [`crate::Offloaded`]: its communicators, its calls on memory, and what it can and
+//! cannot do.
 
 #![allow(unsafe_code)]
 
@@ -9,10 +9,11 @@ use std::fmt;
 use unisono_communicator::{DType, Error, Result};
 
 use crate::capabilities::Capabilities;
+use crate::device::{Device, RawStream};
 use crate::turn::LibraryTurn;
 
 /// An operator that libraries have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NativeOp {
     /// The sum.
     Sum,
@@ -24,12 +25,32 @@ pub enum NativeOp {
     Min,
     /// The sum divided by the number of ranks.
     Avg,
+    /// The sum of inputs that are multiplied by a factor first; each rank may have its own.
+    PreMulSum(f64),
 }
 
 impl NativeOp {
-    /// Every one.
-    pub const ALL: [NativeOp; 5] =
-        [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min, NativeOp::Avg];
+    /// One of each kind.
+    pub const KINDS: [NativeOp; 6] = [
+        NativeOp::Sum,
+        NativeOp::Prod,
+        NativeOp::Max,
+        NativeOp::Min,
+        NativeOp::Avg,
+        NativeOp::PreMulSum(1.0),
+    ];
+
+    /// Its place in [`NativeOp::KINDS`], whatever its factor.
+    pub(crate) const fn kind(self) -> usize {
+        match self {
+            NativeOp::Sum => 0,
+            NativeOp::Prod => 1,
+            NativeOp::Max => 2,
+            NativeOp::Min => 3,
+            NativeOp::Avg => 4,
+            NativeOp::PreMulSum(_) => 5,
+        }
+    }
 
     /// The name in reports.
     pub const fn name(self) -> &'static str {
@@ -39,6 +60,7 @@ impl NativeOp {
             NativeOp::Max => "max",
             NativeOp::Min => "min",
             NativeOp::Avg => "avg",
+            NativeOp::PreMulSum(_) => "pre_mul_sum",
         }
     }
 }
@@ -50,7 +72,7 @@ impl fmt::Display for NativeOp {
 }
 
 /// The elements that a library reduces.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Elements {
     /// How many.
     pub count: usize,
@@ -60,20 +82,131 @@ pub struct Elements {
     pub op: NativeOp,
 }
 
-/// A vendor's library.
+/// A call of a library's. Lengths are in elements where there is a type, else in bytes. Addresses are those of the
+/// memory that the vendor's calls are made on, and null where a rank has no memory in the call.
+#[derive(Clone, Copy, Debug)]
+pub enum NativeCall<'a> {
+    /// Every `output` becomes the reduction of all inputs; the two may be one.
+    AllReduce {
+        /// Read.
+        input: *const c_void,
+        /// Written.
+        output: *mut c_void,
+        /// What both hold.
+        elements: Elements,
+    },
+    /// The root's `output` becomes the reduction of all inputs; the two may be one. Only where
+    /// [`crate::Native::Reduce`] is there.
+    Reduce {
+        /// Read.
+        input: *const c_void,
+        /// Written; null on other ranks than the root.
+        output: *mut c_void,
+        /// What both hold.
+        elements: Elements,
+        /// The rank that has the result.
+        root: u32,
+    },
+    /// Every `output` becomes the own share of the reduction of all inputs; it may be that share of the input.
+    ReduceScatter {
+        /// Read: a share for each rank.
+        input: *const c_void,
+        /// Written: a share.
+        output: *mut c_void,
+        /// What a share holds.
+        elements: Elements,
+    },
+    /// Every buffer becomes the root's. Only where [`crate::Native::Broadcast`] is there.
+    Broadcast {
+        /// Read on the root, written on the others.
+        buffer: *mut c_void,
+        /// How long.
+        bytes: usize,
+        /// The rank whose bytes they are.
+        root: u32,
+    },
+    /// Every `output` becomes all inputs; the input may be the own share of it.
+    AllGather {
+        /// Read: a share.
+        input: *const c_void,
+        /// Written: a share of each rank.
+        output: *mut c_void,
+        /// Of a share.
+        bytes: usize,
+    },
+    /// Part j of every `input` goes to rank j; the two may be one where [`crate::Native::AllToAllInPlace`] is there.
+    /// Only where [`crate::Native::AllToAll`] is there.
+    AllToAll {
+        /// Read: a part for each rank.
+        input: *const c_void,
+        /// Written: a part of each rank.
+        output: *mut c_void,
+        /// Of a part.
+        bytes: usize,
+    },
+    /// The same with lengths that differ by rank; not in place. Only where [`crate::Native::AllToAllV`] is there.
+    AllToAllV {
+        /// Read.
+        input: *const c_void,
+        /// The bytes for each rank, which follow each other.
+        send: &'a [usize],
+        /// Written.
+        output: *mut c_void,
+        /// The bytes of each rank, which follow each other.
+        receive: &'a [usize],
+    },
+    /// Every input becomes a part of the root's `output`; not in place. Only where [`crate::Native::Gather`] is there.
+    Gather {
+        /// Read: a part.
+        input: *const c_void,
+        /// Written: a part of each rank; null on other ranks than the root.
+        output: *mut c_void,
+        /// Of a part.
+        bytes: usize,
+        /// The rank that has the result.
+        root: u32,
+    },
+    /// Part j of the root's `input` becomes the `output` of rank j; not in place. Only where
+    /// [`crate::Native::Scatter`] is there.
+    Scatter {
+        /// Read: a part for each rank; null on other ranks than the root.
+        input: *const c_void,
+        /// Written: a part.
+        output: *mut c_void,
+        /// Of a part.
+        bytes: usize,
+        /// The rank whose parts they are.
+        root: u32,
+    },
+    /// Sends to a rank.
+    Send {
+        /// Read.
+        input: *const c_void,
+        /// How long.
+        bytes: usize,
+        /// To whom.
+        peer: u32,
+    },
+    /// Receives from a rank what it sends to this one.
+    Recv {
+        /// Written.
+        output: *mut c_void,
+        /// How long.
+        bytes: usize,
+        /// From whom.
+        peer: u32,
+    },
+}
+
+/// A vendor's library. Ranks are those of the communicator.
 ///
-/// All calls are on memory of the host and return when their memory may be used. Counts are in elements where there is
-/// a type, else in bytes. `input` and `output` may be the same address where that is said. Ranks are those of the
-/// communicator.
-///
-/// # Safety
-/// Of every call: the memory at `input` can be read, and that at `output` written, for the length that the call says,
-/// and nobody else uses it until the call has returned. Every rank makes the same call.
+/// A library without a [`Device`] works on memory of the host, and its calls return when their memory may be used. The
+/// calls of one with a device are on its memory, and enqueue their work on a stream.
 pub trait Vendor: Send + Sync + Sized + 'static {
     /// The name of the backend, as `UNISONO_BACKEND` has it.
     const BACKEND: &'static str;
 
-    /// The same for calls that run on their caller's thread, without having met: these do not go together.
+    /// The same for calls that run without having met: these do not go together.
     const BACKEND_INLINE: &'static str;
 
     /// Bytes of the id with which the ranks of a communicator find each other.
@@ -94,17 +227,23 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// Who may be in the library, if it can serve only one thread of a process at a time.
     fn turn(&self) -> Option<&LibraryTurn>;
 
+    /// The device on whose memory the calls are made; `None` for memory of the host.
+    fn device(&self) -> Option<&dyn Device> {
+        None
+    }
+
     /// A new id, made by one rank for all.
     ///
     /// # Errors
     /// [`Error::Vendor`].
     fn unique_id(&self) -> Result<Vec<u8>>;
 
-    /// A communicator of `ranks` ranks with this id. Blocks until all have called it, perhaps for ever.
+    /// A communicator of `ranks` ranks with this id. Blocks until all have called it; a library that can be interrupted
+    /// asks `gives_up` now and then, and returns when that is true. Others may block for ever.
     ///
     /// # Errors
-    /// [`Error::Vendor`].
-    fn init(&self, id: &[u8], rank: u32, ranks: u32) -> Result<Self::Comm>;
+    /// [`Error::Vendor`]; anything when it gives up.
+    fn init(&self, id: &[u8], rank: u32, ranks: u32, gives_up: &dyn Fn() -> bool) -> Result<Self::Comm>;
 
     /// Frees a communicator on which no call is under way. It is not used again.
     ///
@@ -112,158 +251,35 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// [`Error::Vendor`].
     fn destroy(&self, comm: &Self::Comm) -> Result<()>;
 
-    /// Ends the call that another thread is in. False when the library cannot: then that thread may never return.
+    /// Ends the call that another thread is in, and what is under way on streams; may be called again. False when the
+    /// library cannot: then that thread may never return, and the work never end.
     fn abort(&self, comm: &Self::Comm) -> bool {
         let _ = comm;
         false
     }
 
-    /// Every `output` becomes the reduction of all inputs; the two may be one.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
+    /// What has gone wrong on the communicator since, in work that is under way.
     ///
     /// # Errors
     /// [`Error::Vendor`].
-    unsafe fn all_reduce(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()>;
-
-    /// The root's `output` becomes the reduction of all inputs; the two may be one. Null on other ranks.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn reduce(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-        root: u32,
-    ) -> Result<()>;
-
-    /// Every `output` becomes the own share, of `elements`, of the reduction of all inputs; it may be that share of the
-    /// input.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn reduce_scatter(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()>;
-
-    /// Every `buffer` of this many bytes becomes the root's.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn broadcast(&self, comm: &Self::Comm, buffer: *mut c_void, bytes: usize, root: u32)
-    -> Result<()>;
-
-    /// Every `output` becomes all inputs, of `bytes` each; the input may be the own share of it.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn all_gather(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()>;
-
-    /// Part j of every `input`, of `bytes`, goes to rank j; the two may be one.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn all_to_all(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()>;
-
-    /// As [`Vendor::all_to_all`] with lengths that differ by rank; not in place. Only where
-    /// [`crate::Native::AllToAllV`] is there.
-    ///
-    /// # Safety
-    /// See [`Vendor`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn all_to_all_v(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        send: &[usize],
-        output: *mut c_void,
-        receive: &[usize],
-    ) -> Result<()> {
-        let _ = (comm, input, send, output, receive);
-        Err(lacks::<Self>("all_to_all_v"))
+    fn late_error(&self, comm: &Self::Comm) -> Result<()> {
+        let _ = comm;
+        Ok(())
     }
 
-    /// Part j of the root's `input` becomes the `output`, of `bytes`, of rank j; not in place. Only where
-    /// [`crate::Native::Scatter`] is there.
+    /// Makes a call. On memory of the host it returns when that may be used; else it is enqueued on `stream`. Between
+    /// [`Vendor::group_start`] and [`Vendor::group_end`] it is only noted.
     ///
     /// # Safety
-    /// See [`Vendor`].
+    /// The memory at every `input` can be read, and that at every `output` and `buffer` written, for the length that
+    /// the call says, and nobody else uses it until the call has returned, its group has ended, or its work on the
+    /// stream is done. Every rank makes the same call.
     ///
     /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn scatter(
-        &self,
-        comm: &Self::Comm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-        root: u32,
-    ) -> Result<()> {
-        let _ = (comm, input, output, bytes, root);
-        Err(lacks::<Self>("scatter"))
-    }
+    /// [`Error::Vendor`]; [`Error::Unsupported`] for one that the library lacks, which [`Capabilities`] rule out.
+    unsafe fn call(&self, comm: &Self::Comm, call: &NativeCall<'_>, stream: RawStream) -> Result<()>;
 
-    /// Sends to `peer`. Returns when the memory may be used, or within a group at once.
-    ///
-    /// # Safety
-    /// See [`Vendor`]; within a group the memory stays in use until its end.
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn send(&self, comm: &Self::Comm, input: *const c_void, bytes: usize, peer: u32) -> Result<()>;
-
-    /// Receives from `peer` what it sends to this rank.
-    ///
-    /// # Safety
-    /// As [`Vendor::send`].
-    ///
-    /// # Errors
-    /// [`Error::Vendor`].
-    unsafe fn recv(&self, comm: &Self::Comm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()>;
-
-    /// The sends and receives that follow are one call. Only where [`crate::Native::Groups`] is there.
+    /// The sends and receives that follow on this thread are one call. Only where [`crate::Native::Groups`] is there.
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -271,7 +287,7 @@ pub trait Vendor: Send + Sync + Sized + 'static {
         Err(lacks::<Self>("groups"))
     }
 
-    /// Runs them; returns when all have ended.
+    /// Makes them, as [`Vendor::call`] does.
     ///
     /// # Errors
     /// [`Error::Vendor`].
@@ -280,7 +296,7 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     }
 }
 
-/// A call that the library lacks; what is composed does not use it.
-fn lacks<V: Vendor>(what: &str) -> Error {
+/// The error of a call that a library lacks; what is composed does not use it.
+pub fn lacks<V: Vendor>(what: &str) -> Error {
     Error::Unsupported { what: what.to_owned(), backend: V::BACKEND, instead: None }
 }

@@ -53,7 +53,7 @@ fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let which = library
         .as_ref()
         .map_or_else(|_| String::new(), |ccl| format!("; oneCCL {} ({})", ccl.version(), ccl.file()));
-    let options = OffloadOptions { init_timeout: config.join_timeout, deadlines: config.has_call_timeout() };
+    let options = OffloadOptions::new(config.join_timeout, config.has_call_timeout());
     // A rank that lacks the library tells the others so.
     let world: Arc<CclCommunicator> = Offloaded::open(companion, library.map(Arc::new), &options)?;
     Ok((world, which))

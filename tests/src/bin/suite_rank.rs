@@ -33,7 +33,7 @@ impl RankProcess for CclRank {
         let library = Ccl::open(&CclOptions { directory: ccl_directory() }).map(Arc::new)?;
         // A test that sets no timeout has that of the communicator, which is how `unisono` treats one that is not set.
         let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
-        let options = OffloadOptions { init_timeout: INIT_TIMEOUT, deadlines };
+        let options = OffloadOptions::new(INIT_TIMEOUT, deadlines);
         let communicator = CclCommunicator::open(world.companion()?, Ok(library), &options)?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })
     }

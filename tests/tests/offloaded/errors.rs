@@ -25,7 +25,7 @@ fn engine_options(timeout: Duration) -> EngineOptions {
 }
 
 fn open(companion: Arc<dyn Companion>, library: LibraryDouble, deadlines: bool) -> Result<Double> {
-    let options = OffloadOptions { init_timeout: companion.gate().timeout(), deadlines };
+    let options = OffloadOptions::new(companion.gate().timeout(), deadlines);
     Offloaded::open(companion, Ok(Arc::new(library)), &options)
 }
 
@@ -228,7 +228,7 @@ fn a_rank_without_a_library_is_told_by_all() {
                 };
                 let own = Arc::new(LibraryDouble::new(&room));
                 let library = if missing.contains(&rank) { Err(none) } else { Ok(own) };
-                let options = OffloadOptions { init_timeout: Duration::from_secs(30), deadlines: true };
+                let options = OffloadOptions::new(Duration::from_secs(30), true);
                 let error = Offloaded::open(companion, library, &options).err().unwrap();
                 assert!(matches!(error.root_cause(), Error::LibraryMissing { .. }), "{error}");
                 error.to_string()

@@ -20,7 +20,7 @@ use unisono_tests::{companions, companions_with, watchdog};
 const SECONDS_MAX: u64 = 120;
 
 fn open(companion: Arc<dyn Companion>, library: LibraryDouble, deadlines: bool) -> Arc<dyn Communicator> {
-    let options = OffloadOptions { init_timeout: Duration::from_secs(60), deadlines };
+    let options = OffloadOptions::new(Duration::from_secs(60), deadlines);
     Offloaded::open(companion, Ok(Arc::new(library)), &options).unwrap()
 }
 

@@ -39,6 +39,7 @@ fn floats(
                 NativeOp::Prod => a * b,
                 NativeOp::Min => extreme(a, b, nan, b < a || (b == a && b.is_sign_negative())),
                 NativeOp::Max => extreme(a, b, nan, b > a || (b == a && a.is_sign_negative())),
+                NativeOp::PreMulSum(_) => panic!("the double has no {op}"),
             };
             format.write(combined, left);
         }
@@ -76,6 +77,7 @@ fn integers(result: &mut [u8], inputs: &[Arc<[u8]>], (width, op): (usize, Native
                 NativeOp::Prod => a.wrapping_mul(b),
                 NativeOp::Min => a.min(b),
                 NativeOp::Max => a.max(b),
+                NativeOp::PreMulSum(_) => panic!("the double has no {op}"),
             };
             left.copy_from_slice(&combined.to_le_bytes()[..width]);
         }

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod arithmetic;
+mod calls;
 mod fault;
 mod room;
 mod settings;
@@ -15,9 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use unisono_communicator::{Error, Result};
-use unisono_offload::{Capabilities, Elements, LibraryTurn, Vendor};
+use unisono_offload::{Capabilities, Elements, LibraryTurn, NativeCall, RawStream, Vendor};
 
-use arithmetic::reduce;
 use room::{Interruption, Place, RoomShared};
 
 pub use fault::{Fault, Moment};
@@ -234,7 +234,7 @@ impl Vendor for LibraryDouble {
         self.visit("double_id", Moment::Id, nowhere, || Ok(id))
     }
 
-    fn init(&self, id: &[u8], rank: u32, ranks: u32) -> Result<LibraryComm> {
+    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<LibraryComm> {
         let mut number = [0; 8];
         number.copy_from_slice(&id[..8]);
         let place = Place { id: u64::from_le_bytes(number), rank, ranks };
@@ -260,186 +260,9 @@ impl Vendor for LibraryDouble {
     }
 
     // SAFETY: as the trait has it.
-    unsafe fn all_reduce(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()> {
-        let own = comm.place.rank as usize;
-        // SAFETY: the caller's. The input is read before the output, which may be the same, is written.
-        let input = unsafe { bytes_at(input, length(elements)) };
-        self.collective("double_all_reduce", comm, input, |all| {
-            let result = reduce(all, own, elements, self.capabilities.arithmetic.nan_in_min_max);
-            // SAFETY: the caller's; nobody reads the input any more.
-            write_front(unsafe { bytes_at_mut(output, length(elements)) }, &result);
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn reduce(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-        root: u32,
-    ) -> Result<()> {
-        let own = comm.place.rank;
-        // SAFETY: as in `all_reduce`.
-        let input = unsafe { bytes_at(input, length(elements)) };
-        self.collective("double_reduce", comm, input, |all| {
-            if own == root {
-                let result = reduce(all, own as usize, elements, self.capabilities.arithmetic.nan_in_min_max);
-                // SAFETY: as in `all_reduce`.
-                write_front(unsafe { bytes_at_mut(output, length(elements)) }, &result);
-            }
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn reduce_scatter(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        elements: Elements,
-    ) -> Result<()> {
-        let (own, share) = (comm.place.rank as usize, length(elements));
-        // SAFETY: as in `all_reduce`.
-        let input = unsafe { bytes_at(input, share * comm.place.ranks as usize) };
-        self.collective("double_reduce_scatter", comm, input, |all| {
-            let shares: Vec<Arc<[u8]>> =
-                all.iter().map(|input| part(input, own * share, share).into()).collect();
-            let result = reduce(&shares, own, elements, self.capabilities.arithmetic.nan_in_min_max);
-            // SAFETY: as in `all_reduce`.
-            write_front(unsafe { bytes_at_mut(output, share) }, &result);
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn broadcast(
-        &self,
-        comm: &LibraryComm,
-        buffer: *mut c_void,
-        bytes: usize,
-        root: u32,
-    ) -> Result<()> {
-        let own = comm.place.rank == root;
-        // SAFETY: as in `all_reduce`.
-        let input = unsafe { bytes_at(buffer, if own { bytes } else { 0 }) };
-        self.collective("double_broadcast", comm, input, |all| {
-            // SAFETY: as in `all_reduce`.
-            write_front(unsafe { bytes_at_mut(buffer, bytes) }, &all[root as usize]);
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn all_gather(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()> {
-        let ranks = comm.place.ranks as usize;
-        // SAFETY: as in `all_reduce`.
-        let input = unsafe { bytes_at(input, bytes) };
-        self.collective("double_all_gather", comm, input, |all| {
-            // SAFETY: as in `all_reduce`.
-            let output = unsafe { bytes_at_mut(output, bytes * ranks) };
-            let places = output.chunks_exact_mut(bytes.max(1));
-            places.zip(all).for_each(|(place, input)| write_front(place, input));
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn all_to_all(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-    ) -> Result<()> {
-        let (own, ranks) = (comm.place.rank as usize, comm.place.ranks as usize);
-        // SAFETY: as in `all_reduce`.
-        let input = unsafe { bytes_at(input, bytes * ranks) };
-        self.collective("double_all_to_all", comm, input, |all| {
-            // SAFETY: as in `all_reduce`.
-            let output = unsafe { bytes_at_mut(output, bytes * ranks) };
-            let places = output.chunks_exact_mut(bytes.max(1));
-            places.zip(all).for_each(|(place, input)| write_front(place, part(input, own * bytes, bytes)));
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn all_to_all_v(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        send: &[usize],
-        output: *mut c_void,
-        receive: &[usize],
-    ) -> Result<()> {
-        let own = comm.place.rank as usize;
-        let ends = [send, receive].map(|lengths| lengths.iter().sum::<usize>());
-        let starts = [input as usize, output as usize];
-        if starts[0] < starts[1] + ends[1] && starts[1] < starts[0] + ends[0] {
-            self.room.note_misuse("double_all_to_all_v in place".to_owned());
-        }
-        // Each rank lays down its lengths before its bytes, as only the sender knows where a part starts.
-        let mut laid: Vec<u8> = send.iter().flat_map(|bytes| (*bytes as u64).to_le_bytes()).collect();
-        // SAFETY: as in `all_reduce`; input and output are apart.
-        laid.extend_from_slice(unsafe { bytes_at(input, send.iter().sum()) });
-        self.collective("double_all_to_all_v", comm, &laid, |all| {
-            // SAFETY: as in `all_reduce`.
-            let mut rest = unsafe { bytes_at_mut(output, receive.iter().sum()) };
-            for (input, &bytes) in all.iter().zip(receive) {
-                let (place, later) = std::mem::take(&mut rest).split_at_mut(bytes);
-                let (lengths, data) = input.split_at(8 * all.len().min(input.len() / 8));
-                let lengths: Vec<usize> = lengths
-                    .chunks_exact(8)
-                    .map(|bytes| u64::from_le_bytes(bytes.try_into().unwrap()) as usize)
-                    .collect();
-                let start = lengths.iter().take(own).sum();
-                write_front(place, part(data, start, lengths.get(own).copied().unwrap_or(0)));
-                rest = later;
-            }
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn scatter(
-        &self,
-        comm: &LibraryComm,
-        input: *const c_void,
-        output: *mut c_void,
-        bytes: usize,
-        root: u32,
-    ) -> Result<()> {
-        let Place { rank, ranks, .. } = comm.place;
-        // SAFETY: as in `all_reduce`; null on other ranks.
-        let input = unsafe { bytes_at(input, if rank == root { bytes * ranks as usize } else { 0 }) };
-        self.collective("double_scatter", comm, input, |all| {
-            // SAFETY: as in `all_reduce`.
-            let output = unsafe { bytes_at_mut(output, bytes) };
-            write_front(output, part(&all[root as usize], rank as usize * bytes, bytes));
-        })
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn send(&self, comm: &LibraryComm, input: *const c_void, bytes: usize, peer: u32) -> Result<()> {
-        let one = Grouped { place: comm.place, address: input as usize, bytes, peer, is_send: true };
-        let Err(one) = into_group(one) else { return Ok(()) };
-        self.call("double_send", comm, || self.run_group(&[one]))
-    }
-
-    // SAFETY: as the trait has it.
-    unsafe fn recv(&self, comm: &LibraryComm, output: *mut c_void, bytes: usize, peer: u32) -> Result<()> {
-        let one = Grouped { place: comm.place, address: output as usize, bytes, peer, is_send: false };
-        let Err(one) = into_group(one) else { return Ok(()) };
-        self.call("double_recv", comm, || self.run_group(&[one]))
+    unsafe fn call(&self, comm: &LibraryComm, call: &NativeCall<'_>, _: RawStream) -> Result<()> {
+        // SAFETY: the caller's.
+        unsafe { self.make(comm, call) }
     }
 
     fn group_start(&self) -> Result<()> {

@@ -26,18 +26,30 @@ const REDUCIBLE: [DType; 14] = [
 ];
 
 /// Every call that not every library has.
-const NATIVES: [Native; 3] = [Native::AllToAllV, Native::Scatter, Native::Groups];
+const NATIVES: [Native; 8] = [
+    Native::AllToAllV,
+    Native::Scatter,
+    Native::Groups,
+    Native::Gather,
+    Native::AllToAll,
+    Native::AllToAllInPlace,
+    Native::Broadcast,
+    Native::Reduce,
+];
+
+/// Every operator that it has.
+const OPS: [NativeOp; 5] = [NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min, NativeOp::Avg];
 
 impl LibraryDouble {
     /// A library that has every call and every reduction, and serves one thread of its rank at a time. The ranks that
     /// meet are those of the same room.
     pub fn new(room: &LibraryRoom) -> LibraryDouble {
-        let none = Capabilities::new(Arithmetic::ENGINE);
+        let none = Capabilities::new(Arithmetic::ENGINE).scaling(&REDUCIBLE);
         let capabilities = NATIVES.into_iter().fold(none, Capabilities::with);
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         LibraryDouble {
             room: room.shared.clone(),
-            capabilities: NativeOp::ALL.into_iter().fold(capabilities, reducing),
+            capabilities: OPS.into_iter().fold(capabilities, reducing),
             turn: Some(LibraryTurn::new()),
             version: "the double 1.0".to_owned(),
             faults: Vec::new(),
@@ -50,7 +62,7 @@ impl LibraryDouble {
     #[must_use]
     pub fn with_natives(mut self, natives: &[Native]) -> LibraryDouble {
         let known = self.capabilities;
-        let reducing = NativeOp::ALL.into_iter().fold(self.nothing(), |all, op| {
+        let reducing = OPS.into_iter().fold(self.nothing(), |all, op| {
             let is_known = |dtype: &DType| known.reduces(op, *dtype);
             all.reducing(op, &REDUCIBLE.into_iter().filter(is_known).collect::<Vec<_>>())
         });
@@ -69,7 +81,7 @@ impl LibraryDouble {
 
     /// What it would be without its calls and reductions.
     fn nothing(&self) -> Capabilities {
-        let mut nothing = Capabilities::new(self.capabilities.arithmetic);
+        let mut nothing = Capabilities::new(self.capabilities.arithmetic).scaling(&REDUCIBLE);
         nothing.abort = self.capabilities.abort;
         nothing
     }

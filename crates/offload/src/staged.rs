@@ -1,0 +1,177 @@
+//! Calls on memory of the host by a library that works on a device: what they read goes to the device first, and what
+//! they write comes back.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use unisono_communicator::{Buffer, BufferMut, Buffers, Error, Result};
+
+use crate::device::{Device, RawStream};
+use crate::program::{Program, SCRATCH_ALIGN, Span};
+use crate::run::{Memory, Place, Start};
+use crate::vendor::Vendor;
+
+/// Memory of the vendor's device, freed when this is dropped.
+pub(crate) struct Allocation<V: Vendor> {
+    vendor: Arc<V>,
+    start: *mut c_void,
+    pub(crate) bytes: usize,
+}
+
+// SAFETY: the device's functions may be called from any thread.
+unsafe impl<V: Vendor> Send for Allocation<V> {}
+
+impl<V: Vendor> Allocation<V> {
+    /// `bytes` bytes of it.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn new(vendor: &Arc<V>, bytes: usize) -> Result<Allocation<V>> {
+        let start = match vendor.device() {
+            Some(device) if bytes > 0 => device.allocate(bytes)?,
+            Some(_) | None => std::ptr::null_mut(),
+        };
+        Ok(Allocation { vendor: vendor.clone(), start, bytes })
+    }
+
+    pub(crate) fn start(&self) -> Start {
+        Start { address: self.start.cast(), bytes: self.bytes }
+    }
+}
+
+impl<V: Vendor> Drop for Allocation<V> {
+    fn drop(&mut self) {
+        if let (Some(device), false) = (self.vendor.device(), self.start.is_null()) {
+            // SAFETY: it is of `allocate`; whoever drops it knows that the work with it is done.
+            unsafe { device.free(self.start) };
+        }
+    }
+}
+
+/// A stream of the vendor's device and memory on it, which grows with the calls that need it.
+pub(crate) struct Staging<V: Vendor> {
+    vendor: Arc<V>,
+    stream: RawStream,
+    memory: Mutex<Option<Allocation<V>>>,
+}
+
+impl<V: Vendor> Drop for Staging<V> {
+    fn drop(&mut self) {
+        if let Some(device) = self.vendor.device() {
+            // SAFETY: it is of `create_stream`; every call on it has waited for its end.
+            unsafe { device.destroy_stream(self.stream) };
+        }
+    }
+}
+
+/// The next place where any element may start.
+fn aligned(bytes: usize) -> usize {
+    bytes.next_multiple_of(SCRATCH_ALIGN)
+}
+
+impl<V: Vendor> Staging<V> {
+    /// None yet, on a new stream of the device.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn new(vendor: &Arc<V>, device: &dyn Device) -> Result<Staging<V>> {
+        let stream = device.create_stream()?;
+        Ok(Staging { vendor: vendor.clone(), stream, memory: Mutex::default() })
+    }
+
+    /// Runs a program by way of the device; returns when its results are in `buffers`.
+    ///
+    /// # Errors
+    /// Those of the library and of the device.
+    pub(crate) fn run(&self, comm: &V::Comm, program: &Program, buffers: &mut Buffers<'_>) -> Result<()> {
+        let device = self.vendor.device().ok_or_else(|| Error::no_device(V::BACKEND))?;
+        let (input_bytes, output_bytes) = match buffers {
+            Buffers::InOut(buffer) => (0, buffer.bytes()),
+            Buffers::Separate { input, output } => (input.bytes(), output.bytes()),
+        };
+        let mut kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        let scratch_at = aligned(input_bytes) + aligned(output_bytes);
+        let needed = scratch_at + program.scratch_bytes;
+        if kept.as_ref().is_none_or(|kept| kept.bytes < needed) {
+            // Freed first: there may not be room for both.
+            *kept = None;
+            *kept = Some(Allocation::new(&self.vendor, needed)?);
+        }
+        let all = kept.as_ref().map_or(Start::NOTHING, Allocation::start);
+        let output = all.part(aligned(input_bytes), output_bytes);
+        let is_in_place = matches!(buffers, Buffers::InOut(_));
+        let input = if is_in_place { output } else { all.part(0, input_bytes) };
+        let memory = Memory { input, output, scratch: all.part(scratch_at, program.scratch_bytes) };
+        self.upload(device, memory.input, buffers)?;
+        let place = Place { vendor: &*self.vendor, comm, stream: self.stream };
+        place.run(program, &memory)?;
+        let written: Vec<Span> = program.written().collect();
+        self.download(device, &memory, &written, buffers)
+    }
+
+    /// What the call reads.
+    fn upload(&self, device: &dyn Device, to: Start, buffers: &Buffers<'_>) -> Result<()> {
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            let to = to.part(at, bytes.len());
+            at += bytes.len();
+            if bytes.is_empty() {
+                return Ok(());
+            }
+            // SAFETY: the region is as long as the buffer, whose parts follow each other, and is this call's.
+            unsafe { device.upload(to.address.cast(), bytes, self.stream) }
+        };
+        match buffers {
+            Buffers::InOut(BufferMut::Host(list)) => list.iter().try_for_each(&mut put),
+            Buffers::Separate { input: Buffer::Host(list), .. } => list.iter().try_for_each(&mut put),
+            Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => {
+                Err(Error::no_device(V::BACKEND))
+            }
+        }
+    }
+
+    /// What the call has written. What it has not written stays as it is.
+    fn download(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        written: &[Span],
+        buffers: &mut Buffers<'_>,
+    ) -> Result<()> {
+        let (Buffers::InOut(BufferMut::Host(list)) | Buffers::Separate { output: BufferMut::Host(list), .. }) =
+            buffers
+        else {
+            return Err(Error::no_device(V::BACKEND));
+        };
+        let (mut at, mut result) = (0, Ok(()));
+        list.for_each(|bytes| {
+            let part = written.iter().try_for_each(|span| self.fetch(device, memory, *span, at, bytes));
+            result = std::mem::replace(&mut result, Ok(())).and(part);
+            at += bytes.len();
+        });
+        result?;
+        // A call that has written nothing here is over when its work is.
+        // SAFETY: the stream is this value's.
+        if written.is_empty() { unsafe { device.synchronize(self.stream) } } else { Ok(()) }
+    }
+
+    /// What `span` of the output and `bytes`, which start at byte `at` of it, have in common.
+    fn fetch(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        span: Span,
+        at: usize,
+        bytes: &mut [u8],
+    ) -> Result<()> {
+        let (from, to) = (span.offset.max(at), (span.offset + span.bytes).min(at + bytes.len()));
+        if from >= to {
+            return Ok(());
+        }
+        let start = memory.at(Span { offset: from, bytes: to - from, ..span })?;
+        // SAFETY: the bytes are within the output's region, and this call's.
+        unsafe { device.download(&mut bytes[from - at..to - at], start.cast(), self.stream) }
+    }
+}
