@@ -21,7 +21,8 @@ fn fetched(name: &str, variable: &str, file: &str) -> Option<PathBuf> {
     if folder.join(file).exists() {
         return Some(folder);
     }
-    let reason = format!("{variable} is not set, and no {}: cargo xtask fetch-vendor {name}", folder.display());
+    let reason =
+        format!("{variable} is not set, and no {}: cargo xtask fetch-vendor {name}", folder.display());
     skip(name, &reason);
     None
 }

@@ -12,14 +12,6 @@ use unisono_vendor_library::{Failure, Library, Process, Resident};
 
 use crate::sys::Table;
 
-/// How NCCL is found.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NcclOptions {
-    /// The library's file by an absolute path, or by a bare name that the system's loader knows. Without one the loader
-    /// looks for NCCL's usual names, and then for those of RCCL.
-    pub library: Option<PathBuf>,
-}
-
 /// A version of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
@@ -35,11 +27,7 @@ impl Version {
     /// From `NCCL_VERSION_CODE`: 23203 is 2.32.3. Up to 2.8 it had one digit less, so that 2708 is 2.7.8.
     fn from_code(code: u32) -> Version {
         let of_minor = if code < 10_000 { 10 } else { 100 };
-        Version {
-            major: code / (100 * of_minor),
-            minor: code / 100 % of_minor,
-            patch: code % 100,
-        }
+        Version { major: code / (100 * of_minor), minor: code / 100 % of_minor, patch: code % 100 }
     }
 }
 
@@ -53,8 +41,8 @@ impl fmt::Display for Version {
 const VERSION_MIN: Version = Version { major: 2, minor: 18, patch: 0 };
 
 const NAME: &str = "NCCL";
-const REMEDY: &str = "let UNISONO_NCCL_LIB be the absolute path of libnccl.so.2 of NCCL 2.18 or later, such as the one in \
-                      the wheel nvidia-nccl-cu12 that PyTorch brings, or install the system's libnccl2";
+const REMEDY: &str = "let UNISONO_NCCL_LIB be the absolute path of libnccl.so.2 of NCCL 2.18 or later, such as the one \
+                      in the wheel nvidia-nccl-cu12 that PyTorch brings, or install the system's libnccl2";
 
 /// The files that are tried when none is named. Wheels have only the first.
 const FILES: [&str; 4] = ["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl.so"];
@@ -63,44 +51,45 @@ const FILES: [&str; 4] = ["libnccl.so.2", "libnccl.so", "librccl.so.1", "librccl
 const OF_RCCL: &str = "ncclAllToAllv";
 
 /// NCCL, open as long as the process: it has threads, and memory of devices.
-pub struct Nccl {
+pub struct NcclLibrary {
     pub(crate) table: Table,
     version: Version,
     is_rccl: bool,
-    options: NcclOptions,
+    named: Option<PathBuf>,
 }
 
-impl fmt::Debug for Nccl {
+impl fmt::Debug for NcclLibrary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Nccl({} {}, {})", self.name(), self.version, self.file())
+        write!(f, "NcclLibrary({} {}, {})", self.name(), self.version, self.file())
     }
 }
 
-static PROCESS: Mutex<Process<Nccl>> = Mutex::new(Process::Fresh);
+static PROCESS: Mutex<Process<NcclLibrary>> = Mutex::new(Process::Fresh);
 
-impl Resident for Nccl {
-    type Options = NcclOptions;
+impl Resident for NcclLibrary {
+    type Options = Option<PathBuf>;
 
     const NAME: &'static str = NAME;
     const ARGUMENT: &'static str = "library";
 
-    fn load(options: &NcclOptions) -> Result<Nccl, Failure> {
+    fn load(named: &Option<PathBuf>) -> Result<NcclLibrary, Failure> {
         // What is of no use is closed: nothing of it has run but a function that returns a number.
-        Nccl::load(options).map_err(Failure::Absent)
+        NcclLibrary::load(named).map_err(Failure::Absent)
     }
 
-    fn options(&self) -> &NcclOptions {
-        &self.options
+    fn options(&self) -> &Option<PathBuf> {
+        &self.named
     }
 
     fn file(&self) -> &str {
-        Nccl::file(self)
+        NcclLibrary::file(self)
     }
 }
 
-impl Nccl {
-    /// NCCL in this process, which is opened by the first call. Without a name, it is the one that is open. It needs no
-    /// device: [`Nccl::open`] succeeds on a machine that has none.
+impl NcclLibrary {
+    /// NCCL in this process, which is opened by the first call. It needs no device. `named` is the library's file, by
+    /// an absolute path or by a bare name that the system's loader knows; without it, NCCL is the one that is open,
+    /// else the first of its usual names that the loader finds, or of those of RCCL.
     ///
     /// # Errors
     /// [`unisono_communicator::Error::LibraryMissing`] with every file that was tried: when there is none, it lacks a
@@ -109,8 +98,8 @@ impl Nccl {
     ///
     /// # Cost
     /// Some 15 ms once, and less than 1 ms when it is not there.
-    pub fn open(options: &NcclOptions) -> Result<&'static Nccl> {
-        Process::open_shared(&PROCESS, options)
+    pub fn open(named: &Option<PathBuf>) -> Result<&'static NcclLibrary> {
+        Process::open_shared(&PROCESS, named)
     }
 
     /// Its version.
@@ -133,15 +122,15 @@ impl Nccl {
         if self.is_rccl { "RCCL" } else { NAME }
     }
 
-    fn load(options: &NcclOptions) -> Result<Nccl> {
-        let library = match &options.library {
+    fn load(named: &Option<PathBuf>) -> Result<NcclLibrary> {
+        let library = match named {
             Some(file) => Library::open(NAME, &[file], REMEDY)?,
             None => Library::open(NAME, &FILES, REMEDY)?,
         };
         // SAFETY: it is not called; whether it is there is all that is asked for.
         let is_rccl = unsafe { library.function::<unsafe extern "C" fn()>(OF_RCCL) }.is_some();
-        let options = options.clone();
-        let mut nccl = Nccl { table: Table::new(library)?, version: VERSION_MIN, is_rccl, options };
+        let named = named.clone();
+        let mut nccl = NcclLibrary { table: Table::new(library)?, version: VERSION_MIN, is_rccl, named };
         let mut code: c_int = 0;
         // SAFETY: it writes one number.
         nccl.check("ncclGetVersion", unsafe { (nccl.table.get_version)(&mut code) })?;

@@ -12,7 +12,7 @@ use unisono_tests::compiled::shared_library;
 use unisono_tests::vendor_files::nccl_library;
 use unisono_vendor_library::Process;
 
-use crate::discovery::{Nccl, NcclOptions, Version};
+use crate::discovery::{NcclLibrary, Version};
 use crate::sys::{CommHandle, Config, DataType, ReductionOp, UNIQUE_ID_BYTES, UniqueId};
 
 /// A library whose version is `VERSION`, with all required functions, of which most do nothing.
@@ -39,13 +39,13 @@ fn library(folder: &TempDir, version: u32, options: &[&str]) -> Option<PathBuf> 
     shared_library(folder.path(), "libnccl.so.2", SOURCE, &options)
 }
 
-fn options(file: &Path) -> NcclOptions {
-    NcclOptions { library: Some(file.to_owned()) }
+fn named(file: &Path) -> Option<PathBuf> {
+    Some(file.to_owned())
 }
 
 /// NCCL of this file, in a process that has opened none.
-fn open(file: &Path) -> Result<&'static Nccl> {
-    Process::<Nccl>::Fresh.open(&options(file))
+fn open(file: &Path) -> Result<&'static NcclLibrary> {
+    Process::<NcclLibrary>::Fresh.open(&named(file))
 }
 
 /// What opening this file says, which names what to do.
@@ -63,7 +63,7 @@ fn vendor(error: &Error) -> (&str, i32, &str, &str) {
 
 #[test]
 fn every_name_that_was_tried_is_in_the_error() {
-    let Err(error) = Process::<Nccl>::Fresh.open(&NcclOptions::default()) else {
+    let Err(error) = Process::<NcclLibrary>::Fresh.open(&None) else {
         return eprintln!("SKIP nccl-absent: this system has NCCL");
     };
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };
@@ -117,7 +117,7 @@ fn rccl_is_told_from_nccl() {
     let rccl = open(&rccl).unwrap();
     assert!(rccl.is_rccl() && format!("{rccl:?}").contains("RCCL 2.22.5"), "{rccl:?}");
     let nccl = open(&library(&folders[1], 22_205, &[]).unwrap()).unwrap();
-    assert!(!nccl.is_rccl() && format!("{nccl:?}").contains("Nccl(NCCL 2.22.5"), "{nccl:?}");
+    assert!(!nccl.is_rccl() && format!("{nccl:?}").contains("(NCCL 2.22.5"), "{nccl:?}");
 }
 
 #[test]
@@ -137,16 +137,17 @@ fn codes_are_errors_with_names_and_remedies() {
 #[test]
 fn a_process_has_one() {
     let folders = [TempDir::new().unwrap(), TempDir::new().unwrap()];
-    let (Some(one), Some(other)) = (library(&folders[0], 22_809, &[]), library(&folders[1], 21_801, &[])) else {
+    let (Some(one), Some(other)) = (library(&folders[0], 22_809, &[]), library(&folders[1], 21_801, &[]))
+    else {
         return;
     };
-    let mut process = Process::<Nccl>::Fresh;
+    let mut process = Process::<NcclLibrary>::Fresh;
     // What was refused leaves nothing behind.
-    process.open(&options(Path::new("/nowhere/libnccl.so.2"))).unwrap_err();
-    let nccl = process.open(&options(&one)).unwrap();
-    assert!(ptr::eq(nccl, process.open(&NcclOptions::default()).unwrap()));
-    assert!(ptr::eq(nccl, process.open(&options(&one)).unwrap()));
-    let error = process.open(&options(&other)).unwrap_err();
+    process.open(&named(Path::new("/nowhere/libnccl.so.2"))).unwrap_err();
+    let nccl = process.open(&named(&one)).unwrap();
+    assert!(ptr::eq(nccl, process.open(&None).unwrap()));
+    assert!(ptr::eq(nccl, process.open(&named(&one)).unwrap()));
+    let error = process.open(&named(&other)).unwrap_err();
     assert!(matches!(error, Error::InvalidArgument { argument: "library", .. }), "{error}");
     assert!(error.to_string().contains(one.to_str().unwrap()), "{error}");
 }
@@ -155,8 +156,8 @@ fn a_process_has_one() {
 mod real {
     use super::*;
 
-    fn real() -> Option<&'static Nccl> {
-        Some(Nccl::open(&options(&nccl_library()?)).unwrap())
+    fn real() -> Option<&'static NcclLibrary> {
+        Some(NcclLibrary::open(&named(&nccl_library()?)).unwrap())
     }
 
     #[test]
@@ -164,7 +165,6 @@ mod real {
         let Some(nccl) = real() else { return };
         assert!(!nccl.is_rccl());
         let (version, table) = (nccl.version(), &nccl.table);
-        println!("{nccl:?}");
         let since = |minor, patch| version >= Version { major: 2, minor, patch };
         for (is_there, symbol, expected) in [
             (table.comm_register.function.is_some(), "ncclCommRegister", since(19, 0)),
@@ -182,11 +182,11 @@ mod real {
             (table.comm_get_unique_id.function.is_some(), "ncclCommGetUniqueId", since(29, 0)),
             (table.comm_grow.function.is_some(), "ncclCommGrow", since(29, 0)),
         ] {
-            assert_eq!(is_there, expected, "{symbol} in {version}");
+            assert_eq!(is_there, expected, "{symbol} in {nccl:?}");
         }
     }
 
-    fn unique_id(nccl: &Nccl) -> UniqueId {
+    fn unique_id(nccl: &NcclLibrary) -> UniqueId {
         let mut id = UniqueId { bytes: [0; UNIQUE_ID_BYTES] };
         // SAFETY: it fills an id.
         let code = unsafe { (nccl.table.get_unique_id)(&mut id) };

@@ -8,7 +8,7 @@ use std::ptr;
 use unisono_communicator::{Error, Result};
 use unisono_vendor_library::{VendorCode, text_at};
 
-use crate::discovery::Nccl;
+use crate::discovery::NcclLibrary;
 
 /// `ncclInProgress`, with which a function of a communicator that does not block says that it goes on.
 pub(crate) const IN_PROGRESS: c_int = 7;
@@ -23,7 +23,7 @@ const NO_DEVICE: [&str; 3] = [
     "CUDA driver is a stub library",
 ];
 
-impl Nccl {
+impl NcclLibrary {
     /// Makes an error of the code that `call` has just returned, unless it is that of success.
     ///
     /// # Errors
@@ -71,7 +71,9 @@ fn remedy(code: c_int, last: &str) -> &'static str {
             "this machine has no device of NVIDIA's, or a driver that is older than NCCL's CUDA: see what nvidia-smi \
              lists, or take UNISONO_BACKEND=tcp, which needs none"
         }
-        1 => "check the device with nvidia-smi, and its free memory; NCCL_DEBUG=INFO names the function of CUDA",
+        1 => {
+            "check the device with nvidia-smi, and its free memory; NCCL_DEBUG=INFO names the function of CUDA"
+        }
         2 => "check the limits of the process (ulimit -n, -l), the room in /dev/shm, and NCCL_SOCKET_IFNAME",
         3 => "start the processes with NCCL_DEBUG=INFO, and report what NCCL writes to its developers",
         4 => "unisono has called NCCL wrongly: report this, with what NCCL writes with NCCL_DEBUG=WARN",
@@ -79,7 +81,9 @@ fn remedy(code: c_int, last: &str) -> &'static str {
             "each rank needs a device of its own and the same version of NCCL (ranks share a device since 2.30, with \
              NCCL_MULTI_RANK_GPU_ENABLE=1): NCCL_DEBUG=WARN says which of the two it is"
         }
-        6 => "another rank has ended, or the network between the devices' hosts fails: see that rank's own error",
+        6 => {
+            "another rank has ended, or the network between the devices' hosts fails: see that rank's own error"
+        }
         IN_PROGRESS => "the communicator does not block, and was not waited for: report this",
         8 => "a rank was too late, or is stuck: see the other ranks' errors",
         _ => "start the processes with NCCL_DEBUG=INFO, and see what NCCL writes to standard output",

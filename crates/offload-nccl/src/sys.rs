@@ -27,7 +27,8 @@ pub(crate) struct UniqueId {
     pub(crate) bytes: [u8; UNIQUE_ID_BYTES],
 }
 
-/// `ncclDataType_t`.
+/// `ncclDataType_t`. Since 2.24 there are two types of 8 bits, for cards from `sm_90` on: what NCCL makes of sums that
+/// they cannot hold is not documented, so they travel as bytes only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum DataType {
@@ -41,10 +42,6 @@ pub(crate) enum DataType {
     Float32 = 7,
     Float64 = 8,
     Bfloat16 = 9,
-    /// Since 2.24.
-    Float8E4M3 = 10,
-    /// Since 2.24.
-    Float8E5M2 = 11,
 }
 
 /// `ncclRedOp_t`: one of the constants, or an operation that was created.

@@ -2,8 +2,8 @@
 //!
 //! [`Library`] is the open file, and [`functions!`] makes the struct of its functions, of which some may be newer than
 //! the oldest version that is supported ([`Optional`]). What is missing is an error that says which files were tried,
-//! what is wrong with each, and what to do. A [`Resident`] is a library that a process opens once, and [`VendorCode`] makes
-//! an error of what one of its functions returned.
+//! what is wrong with each, and what to do. A [`Resident`] is a library that a process opens once, and [`VendorCode`]
+//! makes an error of what one of its functions returned.
 //!
 //! ```
 //! # #![allow(unsafe_code)]

@@ -62,7 +62,8 @@ impl<T: Resident> Process<T> {
             }
             Process::Open(library) => {
                 let (file, name) = (library.file(), T::NAME);
-                let problem = format!("this process has opened {file}, and can have one {name}: start another");
+                let problem =
+                    format!("this process has opened {file}, and can have one {name}: start another");
                 return Err(Error::invalid(T::ARGUMENT, problem));
             }
             Process::Spoilt(error) => return Err(error.clone()),
