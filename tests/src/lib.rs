@@ -18,6 +18,7 @@ pub mod compiled;
 pub mod compressed;
 pub mod cuda;
 pub mod double;
+pub mod doubles;
 pub mod kernels_suite;
 mod late;
 mod offloaded;

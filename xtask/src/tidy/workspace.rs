@@ -44,7 +44,26 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("unisono-cli", &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, "unisono", TESTS]),
-    ("unisono-tests", LIBRARIES),
+    (
+        "unisono-tests",
+        &[
+            COMMUNICATOR,
+            SCHEDULE,
+            BACKEND,
+            ENGINE,
+            KERNELS,
+            COMPRESSION,
+            TCP,
+            OFFLOAD,
+            OFFLOAD_CCL,
+            "unisono",
+            DOUBLE_COMMON,
+            DOUBLE_NCCL,
+        ],
+    ),
+    // Doubles of vendors' libraries know nothing of this one.
+    (DOUBLE_COMMON, &[]),
+    (DOUBLE_NCCL, &[DOUBLE_COMMON]),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
@@ -61,6 +80,8 @@ const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
+const DOUBLE_COMMON: &str = "unisono-double-common";
+const DOUBLE_NCCL: &str = "unisono-double-nccl";
 const CUDA: &str = "unisono-cuda";
 const OFFLOAD: &str = "unisono-offload";
 const OFFLOAD_CCL: &str = "unisono-offload-ccl";
