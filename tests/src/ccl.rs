@@ -5,24 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use crate::processes::Environment;
-use crate::skip;
+use crate::vendor_files::vendor_folder;
 
 /// The folder with oneCCL's files: that of `UNISONO_CCL_DIR`, else what `cargo xtask fetch-vendor ccl` has made.
-/// `None`, after [`skip`], without one.
-#[expect(clippy::disallowed_methods, reason = "a test that asks for what there is on this machine")]
+/// `None`, after [`crate::skip`], without one.
 pub fn ccl_directory() -> Option<PathBuf> {
-    if let Some(named) = std::env::var("UNISONO_CCL_DIR").ok().filter(|named| !named.is_empty()) {
-        return Some(named.into());
-    }
-    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?.join("target/vendor/ccl");
-    if fetched.join("libccl.so.2").exists() {
-        return Some(fetched);
-    }
-    skip(
-        "ccl",
-        &format!("UNISONO_CCL_DIR is not set, and no {}: cargo xtask fetch-vendor ccl", fetched.display()),
-    );
-    None
+    vendor_folder("ccl", "UNISONO_CCL_DIR", "libccl.so.2")
 }
 
 /// [`ccl_variables`] of [`ccl_directory`], if there is one.

@@ -18,6 +18,7 @@ pub mod compiled;
 pub mod compressed;
 pub mod cuda;
 pub mod double;
+pub mod doubles;
 pub mod kernels_suite;
 mod late;
 mod offloaded;
@@ -25,6 +26,7 @@ pub mod processes;
 pub mod sample;
 mod skip;
 pub mod suite;
+pub mod vendor_files;
 pub mod watchdog;
 pub mod world;
 

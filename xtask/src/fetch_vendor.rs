@@ -12,8 +12,8 @@ use crate::compare::succeed;
 struct Vendor {
     name: &'static str,
     wheels: &'static [Wheel<'static>],
-    /// The variables that hold the folder for those who use it.
-    variables: &'static [&'static str],
+    /// The variables that hold the folder, or a file in it, for those who use it.
+    variables: &'static [(&'static str, Option<&'static str>)],
 }
 
 /// A wheel, and the names of the files of its `lib` that are kept, side by side; the whole wheel when there are none.
@@ -35,9 +35,23 @@ const VENDORS: &[Vendor] = &[
             ("oneccl-cpu==2022.2.0", &["libccl.so.1"]),
             ("impi-rt==2021.18.1", &["libfabric.so.1", "libtcp-fi.so"]),
         ],
-        variables: &["UNISONO_CCL_DIR", "FI_PROVIDER_PATH"],
+        variables: &[("UNISONO_CCL_DIR", None), ("FI_PROVIDER_PATH", None)],
+    },
+    // Of its 350 MB, and of the 474 MB of the library, most are code for devices.
+    Vendor {
+        name: "nccl",
+        wheels: &[("nvidia-nccl-cu12==2.32.3", &[NCCL])],
+        variables: &[("UNISONO_NCCL_LIB", Some(NCCL))],
+    },
+    // The oldest version that is used. It is for a look now and then.
+    Vendor {
+        name: "nccl-2.18",
+        wheels: &[("nvidia-nccl-cu12==2.18.1", &[NCCL])],
+        variables: &[("UNISONO_NCCL_LIB", Some(NCCL))],
     },
 ];
+
+const NCCL: &str = "libnccl.so.2";
 
 /// In a complete folder, this file says what was fetched.
 const DONE: &str = "wheels";
@@ -64,7 +78,10 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
     let outcome = vendor.ok_or_else(usage).and_then(|vendor| {
         let folder = repository.join("target/vendor").join(vendor.name);
         fetch(&folder, vendor.wheels)?;
-        let settings = vendor.variables.iter().map(|name| format!(" {name}={}", folder.display()));
+        let settings = vendor.variables.iter().map(|(name, file)| {
+            let path = file.map_or_else(|| folder.clone(), |file| folder.join(file));
+            format!(" {name}={}", path.display())
+        });
         Ok(settings.collect::<String>())
     });
     match outcome {

@@ -187,12 +187,11 @@ impl Context {
 
     /// Whether an address is in memory that the driver has given out on this device.
     pub fn owns(&self, address: u64) -> bool {
-        let Ok(_current) = self.enter() else { return false };
-        let mut ordinal: c_int = -1;
-        // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
-        // SAFETY: the attribute is an `int`; an address that the driver does not know is an error.
-        let code =
-            unsafe { (self.driver().table.pointer_get_attribute)((&raw mut ordinal).cast(), 9, address) };
-        code == 0 && ordinal.unsigned_abs() == self.0.ordinal
+        self.device_of(address) == Some(self.ordinal())
+    }
+
+    /// The driver's pointer to it.
+    pub(crate) fn handle(&self) -> Handle {
+        self.0.handle
     }
 }

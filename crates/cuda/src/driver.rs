@@ -18,6 +18,9 @@ pub(crate) type Address = u64;
 /// An opaque pointer of the driver.
 pub(crate) type Handle = *mut c_void;
 
+/// `CUDA_ERROR_NOT_READY`, with which a query says that work is under way.
+pub(crate) const NOT_READY: c_int = 600;
+
 functions! {
     /// The driver's functions, with the signatures of `cuda.h` (CUDA 12.9). A number behind a name is the version of
     /// its signature; the header has macros for it.
@@ -46,8 +49,11 @@ functions! {
             stream_create: "cuStreamCreate" (*mut Handle, c_uint);
             stream_synchronize: "cuStreamSynchronize" (Handle);
             stream_destroy: "cuStreamDestroy_v2" (Handle);
+            stream_is_capturing: "cuStreamIsCapturing" (Handle, *mut c_int);
+            stream_get_ctx: "cuStreamGetCtx" (Handle, *mut Handle);
             event_create: "cuEventCreate" (*mut Handle, c_uint);
             event_record: "cuEventRecord" (Handle, Handle);
+            event_query: "cuEventQuery" (Handle);
             event_synchronize: "cuEventSynchronize" (Handle);
             event_elapsed_time: "cuEventElapsedTime" (*mut f32, Handle, Handle);
             event_destroy: "cuEventDestroy_v2" (Handle);
@@ -210,6 +216,7 @@ fn remedy(code: c_int) -> &'static str {
         700..=719 => {
             "the device's context is lost: restart the process; compute-sanitizer says which access it was"
         }
+        900..=908 => "end the capture of the stream's work into a graph first",
         802 | 803 | 999 => "check the driver with nvidia-smi, and reboot if it does not answer",
         _ => "see CUresult in the CUDA driver's documentation",
     }

@@ -29,6 +29,7 @@ mod driver;
 mod memory;
 mod module;
 mod nvrtc;
+mod raw;
 mod stream;
 
 pub use context::{Capability, Context};
@@ -36,4 +37,5 @@ pub use driver::{Driver, Version};
 pub use memory::Memory;
 pub use module::{Code, Function, Module};
 pub use nvrtc::{Nvrtc, Source};
+pub use raw::{EventHandle, EventKind, StreamHandle, StreamKind};
 pub use stream::{Argument, Event, Grid, Stream};

@@ -24,22 +24,15 @@ impl Drop for Memory {
         if !self.is_own {
             return;
         }
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: it was allocated, and nothing uses it any more; the driver waits for what is under way.
-        unsafe { (self.context.driver().table.mem_free)(self.address) };
+        // SAFETY: it was allocated, and nothing uses it any more.
+        unsafe { self.context.free_raw(self.address) };
     }
 }
 
 impl Memory {
     pub(crate) fn new(context: Context, bytes: usize) -> Result<Memory> {
-        let mut address = 0;
         // The driver refuses to allocate nothing.
-        if bytes > 0 {
-            let _current = context.enter()?;
-            let driver = context.driver();
-            // SAFETY: it writes one address.
-            driver.check("cuMemAlloc", unsafe { (driver.table.mem_alloc)(&mut address, bytes) })?;
-        }
+        let address = if bytes > 0 { context.allocate_raw(bytes)? } else { 0 };
         Ok(Memory { context, address, bytes, is_own: bytes > 0 })
     }
 
@@ -87,12 +80,8 @@ impl Memory {
         if from.is_empty() {
             return Ok(());
         }
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        // SAFETY: the device's bytes are this memory's, as just checked; pageable host memory is read before the call
-        // returns.
-        let code =
-            unsafe { (driver.table.memcpy_to_device)(to, from.as_ptr().cast(), from.len(), stream.handle()) };
-        driver.check("cuMemcpyHtoDAsync", code)
+        // SAFETY: the device's bytes are this memory's, as just checked.
+        unsafe { self.context.upload(to, from, stream.handle()) }
     }
 
     /// Copies to the host, in the order of `stream`. Returns when the bytes are there.
@@ -104,13 +93,8 @@ impl Memory {
         if to.is_empty() {
             return Ok(());
         }
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        // SAFETY: the device's bytes are this memory's, as just checked; `to` stays borrowed until the stream is done.
-        let code =
-            unsafe { (driver.table.memcpy_to_host)(to.as_mut_ptr().cast(), from, to.len(), stream.handle()) };
-        let copied = driver.check("cuMemcpyDtoHAsync", code);
-        // Also after an error: nothing may be under way to `to`.
-        stream.synchronize().and(copied)
+        // SAFETY: the device's bytes are this memory's, as just checked.
+        unsafe { self.context.download(to, from, stream.handle()) }
     }
 
     /// Copies from the same device, in the order of `stream`; returns at once.
@@ -123,10 +107,8 @@ impl Memory {
         if length == 0 {
             return Ok(());
         }
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
         // SAFETY: both are this device's, as just checked, and cannot overlap: one is borrowed for writing.
-        let code = unsafe { (driver.table.memcpy_on_device)(to, from, length, stream.handle()) };
-        driver.check("cuMemcpyDtoDAsync", code)
+        unsafe { self.context.copy(to, from, length, stream.handle()) }
     }
 
     /// Fills `words` words of 4 bytes from byte `at` on, in the order of `stream`; returns at once.

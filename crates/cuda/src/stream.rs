@@ -10,6 +10,7 @@ use unisono_communicator::{Error, Result};
 use crate::context::Context;
 use crate::driver::Handle;
 use crate::module::Function;
+use crate::raw::{EventKind, StreamKind};
 
 /// Work that is done in the order in which it was enqueued.
 #[derive(Debug)]
@@ -25,9 +26,8 @@ unsafe impl Sync for Stream {}
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: it was created; the driver keeps it until what is under way on it is done.
-        unsafe { (self.context.driver().table.stream_destroy)(self.handle) };
+        // SAFETY: it was created, and is not used again.
+        unsafe { self.context.destroy_stream(self.handle) };
     }
 }
 
@@ -66,14 +66,7 @@ impl Argument {
 
 impl Stream {
     pub(crate) fn new(context: Context) -> Result<Stream> {
-        let mut handle = ptr::null_mut();
-        {
-            let _current = context.enter()?;
-            let driver = context.driver();
-            // CU_STREAM_DEFAULT.
-            // SAFETY: it writes one handle.
-            driver.check("cuStreamCreate", unsafe { (driver.table.stream_create)(&mut handle, 0) })?;
-        }
+        let handle = context.create_stream(StreamKind::Blocking)?;
         Ok(Stream { context, handle })
     }
 
@@ -86,10 +79,8 @@ impl Stream {
     /// # Errors
     /// [`Error::Vendor`], also for work that has failed.
     pub fn synchronize(&self) -> Result<()> {
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
         // SAFETY: the stream lives.
-        let code = unsafe { (driver.table.stream_synchronize)(self.handle) };
-        driver.check("cuStreamSynchronize", code)
+        unsafe { self.context.synchronize(self.handle) }
     }
 
     /// Enqueues a kernel, and returns at once.
@@ -141,22 +132,14 @@ unsafe impl Send for Event {}
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: it was created; the driver keeps it as long as it needs it.
-        unsafe { (self.context.driver().table.event_destroy)(self.handle) };
+        // SAFETY: it was created, and is not used again.
+        unsafe { self.context.destroy_event(self.handle) };
     }
 }
 
 impl Event {
     pub(crate) fn new(context: Context) -> Result<Event> {
-        let mut handle = ptr::null_mut();
-        {
-            let _current = context.enter()?;
-            let driver = context.driver();
-            // CU_EVENT_DEFAULT, which notes the time.
-            // SAFETY: it writes one handle.
-            driver.check("cuEventCreate", unsafe { (driver.table.event_create)(&mut handle, 0) })?;
-        }
+        let handle = context.create_event(EventKind::Timing)?;
         Ok(Event { context, handle })
     }
 
@@ -165,9 +148,8 @@ impl Event {
     /// # Errors
     /// [`Error::Vendor`].
     pub fn record(&self, stream: &Stream) -> Result<()> {
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
         // SAFETY: both live.
-        driver.check("cuEventRecord", unsafe { (driver.table.event_record)(self.handle, stream.handle()) })
+        unsafe { self.context.record(self.handle, stream.handle()) }
     }
 
     /// Milliseconds from `start` to this event; waits for it.

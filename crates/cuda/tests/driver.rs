@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use unisono_communicator::Error;
-use unisono_cuda::{Argument, Capability, Code, Context, Driver, Grid, Memory};
+use unisono_cuda::{Argument, Capability, Code, Context, Driver, EventKind, Grid, Memory, StreamKind};
 use unisono_tests::cuda::{DOUBLE_CODE, double_without, driver_double, failing_double};
 
 fn context() -> Option<Context> {
@@ -225,4 +225,36 @@ fn a_kernel_that_writes_too_much_is_found() {
     // SAFETY: there is none: the last element is beside the memory, in a guard of the double.
     unsafe { stream.launch(&function, Grid { blocks: 1, threads: 128 }, &arguments) }.unwrap();
     assert_eq!(code(&stream.synchronize().unwrap_err()), 700);
+}
+
+/// What a library on top of the driver does with streams and memory of its caller's.
+#[test]
+fn handles_of_others_are_used_and_judged() {
+    let Some(context) = context() else { return };
+    let (address, stream) =
+        (context.allocate_raw(64).unwrap(), context.create_stream(StreamKind::NonBlocking).unwrap());
+    let event = context.create_event(EventKind::Done).unwrap();
+    // SAFETY: all of them are of this context and live until the end; the bytes are within the memory.
+    unsafe {
+        assert!(context.is_done(event).unwrap(), "nothing was recorded");
+        context.upload(address, &[7; 32], stream).unwrap();
+        context.copy(address + 32, address, 32, stream).unwrap();
+        context.record(event, stream).unwrap();
+        assert!(!context.is_done(event).unwrap(), "the double works only when somebody waits");
+        let mut bytes = [0; 64];
+        context.download(&mut bytes, address, stream).unwrap();
+        assert_eq!(bytes, [7; 64]);
+        assert!(context.is_done(event).unwrap());
+        assert!(context.owns_stream(stream).unwrap() && !context.is_capturing(stream).unwrap());
+        assert_eq!(code(&context.owns_stream(std::ptr::dangling_mut()).unwrap_err()), 400);
+    }
+    assert_eq!(context.device_of(address), Some(0));
+    assert_eq!(context.device_of((&raw const event).expose_provenance() as u64), None);
+    // SAFETY: none of them is used again.
+    unsafe {
+        context.destroy_event(event);
+        context.destroy_stream(stream);
+        context.free_raw(address);
+    }
+    assert_eq!(context.device_of(address), None);
 }

@@ -5,10 +5,10 @@
 use std::ffi::c_int;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use unisono_communicator::{Error, Result};
-use unisono_vendor_library::{Library, check_file};
+use unisono_vendor_library::{Failure, Library, Process, Resident, check_file};
 
 use crate::sys::Table;
 
@@ -57,7 +57,7 @@ pub struct Ccl {
     /// Opened before the front asks for them, which finds them by their names then.
     _behind: Vec<Library>,
     version: Version,
-    directory: Option<PathBuf>,
+    options: CclOptions,
     /// Where libfabric has providers in files of their own.
     pub(crate) providers: Option<PathBuf>,
 }
@@ -68,37 +68,25 @@ impl fmt::Debug for Ccl {
     }
 }
 
-/// What a process has of oneCCL.
-pub(crate) enum Process {
-    /// Nothing was opened.
-    Fresh,
-    Open(&'static Ccl),
-    /// It was opened, and is of no use. It stays, and would stand in for the files of another one.
-    Spoilt(Error),
-}
+static PROCESS: Mutex<Process<Ccl>> = Mutex::new(Process::Fresh);
 
-static PROCESS: Mutex<Process> = Mutex::new(Process::Fresh);
+impl Resident for Ccl {
+    type Options = CclOptions;
 
-impl Process {
-    /// As [`Ccl::open`].
-    pub(crate) fn open(&mut self, options: &CclOptions) -> Result<&'static Ccl> {
-        match self {
-            Process::Open(ccl) => return ccl.for_options(options),
-            Process::Spoilt(error) => return Err(error.clone()),
-            Process::Fresh => {}
-        }
-        let (front, fabric) = open_first(options)?;
-        match Ccl::load(front, fabric, options) {
-            Ok(ccl) => {
-                let ccl: &'static Ccl = Box::leak(Box::new(ccl));
-                *self = Process::Open(ccl);
-                Ok(ccl)
-            }
-            Err(error) => {
-                *self = Process::Spoilt(error.clone());
-                Err(error)
-            }
-        }
+    const NAME: &'static str = NAME;
+    const ARGUMENT: &'static str = "directory";
+
+    fn load(options: &CclOptions) -> Result<Ccl, Failure> {
+        let (front, fabric) = open_first(options).map_err(Failure::Absent)?;
+        Ccl::load(front, fabric, options).map_err(Failure::Spoilt)
+    }
+
+    fn options(&self) -> &CclOptions {
+        &self.options
+    }
+
+    fn file(&self) -> &str {
+        Ccl::file(self)
     }
 }
 
@@ -114,8 +102,7 @@ impl Ccl {
     /// # Cost
     /// Some 20 ms once.
     pub fn open(options: &CclOptions) -> Result<&'static Ccl> {
-        // Nothing panics while it is held.
-        PROCESS.lock().unwrap_or_else(PoisonError::into_inner).open(options)
+        Process::open_shared(&PROCESS, options)
     }
 
     /// Its version.
@@ -128,15 +115,6 @@ impl Ccl {
         self.table.library.file()
     }
 
-    fn for_options(&'static self, options: &CclOptions) -> Result<&'static Ccl> {
-        if options.directory.is_none() || options.directory == self.directory {
-            return Ok(self);
-        }
-        let problem =
-            format!("this process has opened {}, and can have one oneCCL: start another", self.file());
-        Err(Error::invalid("directory", problem))
-    }
-
     /// Opens what is behind the front, and asks for the version.
     fn load(front: Library, fabric: Option<Library>, options: &CclOptions) -> Result<Ccl> {
         let table = Table::new(front)?;
@@ -147,8 +125,8 @@ impl Ccl {
             }
         }
         let providers = options.directory.clone().filter(|directory| directory.join(PROVIDER).exists());
-        let (version, directory) = (Version { major: 0, minor: 0 }, options.directory.clone());
-        let mut ccl = Ccl { table, _behind: behind, version, directory, providers };
+        let (version, options) = (Version { major: 0, minor: 0 }, options.clone());
+        let mut ccl = Ccl { table, _behind: behind, version, options, providers };
         ccl.version = ccl.ask_version()?;
         if ccl.version < VERSION_MIN {
             let problem = format!("is of version {}, older than {VERSION_MIN}", ccl.version);

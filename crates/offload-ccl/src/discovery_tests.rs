@@ -15,8 +15,9 @@ use tempfile::TempDir;
 use unisono_communicator::{Error, Result};
 use unisono_tests::ccl::{ccl_directory, ccl_variables};
 use unisono_tests::compiled::shared_library;
+use unisono_vendor_library::Process;
 
-use crate::discovery::{Ccl, CclOptions, Process, Version};
+use crate::discovery::{Ccl, CclOptions, Version};
 use crate::sys::{UNIQUE_ID_BYTES, UniqueId};
 
 /// A front whose version is `VERSION`, with all required functions, of which most do nothing.
@@ -191,7 +192,7 @@ fn a_libfabric_with_providers_of_its_own_needs_a_variable() {
 #[test]
 fn a_process_opens_one_for_all_its_threads() {
     let (Some(one), Some(other)) = (folder(20_220_200, &[]), folder(20_220_100, &[])) else { return };
-    let process = Mutex::new(Process::Fresh);
+    let process = Mutex::new(Process::<Ccl>::Fresh);
     let opened = || process.lock().unwrap().open(&options(one.path())).unwrap();
     let all = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(opened)).collect();
@@ -209,7 +210,7 @@ fn a_process_opens_one_for_all_its_threads() {
 #[test]
 fn errors_stay_when_parts_of_oneccl_do() {
     let (Some(old), Some(good)) = (folder(20_210_100, &[]), folder(20_220_200, &[])) else { return };
-    let mut process = Process::Fresh;
+    let mut process = Process::<Ccl>::Fresh;
     let front = good.path().join("libccl.so.2");
     let kept = fs::read(&front).unwrap();
     fs::remove_file(&front).unwrap();
@@ -217,7 +218,7 @@ fn errors_stay_when_parts_of_oneccl_do() {
     fs::write(&front, kept).unwrap();
     process.open(&options(good.path())).unwrap();
 
-    let mut process = Process::Fresh;
+    let mut process = Process::<Ccl>::Fresh;
     let first = process.open(&options(old.path())).unwrap_err();
     assert!(first.to_string().contains("older than 2022.1"), "{first}");
     let second = process.open(&options(good.path())).unwrap_err();

@@ -2,10 +2,11 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::c_int;
 use std::ptr;
 
 use unisono_communicator::{Error, Result};
+use unisono_vendor_library::{VendorCode, text_at};
 
 use crate::discovery::Ccl;
 
@@ -31,15 +32,9 @@ impl Ccl {
             [text_at((table.get_error_string)(code)), text_at((table.get_last_error)(ptr::null_mut()))]
         };
         let meaning = if meaning == UNKNOWN { String::new() } else { meaning };
-        let parts = [name(code).to_owned(), meaning, last];
-        let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-        Error::Vendor {
-            library: format!("oneCCL {} ({})", self.version(), self.file()).into(),
-            call: call.into(),
-            code,
-            text: parts.join(": ").into(),
-            remedy: self.remedy(call, code).into(),
-        }
+        let library = format!("oneCCL {} ({})", self.version(), self.file());
+        let (texts, remedy) = (vec![meaning, last], &self.remedy(call, code));
+        VendorCode { library, call, code, name: name(code), texts, remedy }.into()
     }
 
     fn remedy(&self, call: &str, code: c_int) -> String {
@@ -56,18 +51,6 @@ impl Ccl {
             _ => remedy(code).to_owned(),
         }
     }
-}
-
-/// A copy of what a function gave; empty for null.
-///
-/// # Safety
-/// `text` must be null, or a string with a zero at its end.
-unsafe fn text_at(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: see above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
 }
 
 /// The name of an `onecclResult_t`.

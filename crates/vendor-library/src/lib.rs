@@ -2,7 +2,8 @@
 //!
 //! [`Library`] is the open file, and [`functions!`] makes the struct of its functions, of which some may be newer than
 //! the oldest version that is supported ([`Optional`]). What is missing is an error that says which files were tried,
-//! what is wrong with each, and what to do.
+//! what is wrong with each, and what to do. A [`Resident`] is a library that a process opens once, and [`VendorCode`]
+//! makes an error of what one of its functions returned.
 //!
 //! ```
 //! # #![allow(unsafe_code)]
@@ -36,7 +37,11 @@
 mod elf;
 mod functions;
 mod library;
+mod resident;
+mod words;
 
 pub use elf::check_file;
 pub use functions::Optional;
 pub use library::Library;
+pub use resident::{Failure, Process, Resident};
+pub use words::{VendorCode, text_at};

@@ -40,6 +40,7 @@ enum : CUresult {
     INVALID_CONTEXT = 201,
     INVALID_HANDLE = 400,
     NOT_FOUND = 500,
+    NOT_READY = 600,
     ILLEGAL_ADDRESS = 700,
     LAUNCH_FAILED = 719,
 };
@@ -68,7 +69,9 @@ struct Stream {
     std::vector<Work> work;
 };
 
-struct Event {};
+struct Event {
+    bool is_pending = false;
+};
 
 // Bytes on both sides of an allocation that nobody may write.
 constexpr size_t GUARD_BYTES = 256;
@@ -304,10 +307,11 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr address) {
 // The attributes of an address: 9 is the ordinal of its device.
 EXPORT CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
     std::lock_guard<std::mutex> guard(lock);
-    if (attribute != 9 || !is_allocated(address, 0)) {
+    if ((attribute != 2 && attribute != 9) || !is_allocated(address, 0)) {
         return INVALID_VALUE;
     }
-    *(int*)value = 0;
+    // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: CU_MEMORYTYPE_DEVICE. CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL: the first.
+    *(int*)value = attribute == 2 ? 2 : 0;
     return SUCCESS;
 }
 
@@ -401,14 +405,40 @@ EXPORT CUresult cuStreamDestroy_v2(void* stream) {
     return sticky;
 }
 
+EXPORT CUresult cuStreamGetCtx(void* stream, void** context) {
+    std::lock_guard<std::mutex> guard(lock);
+    *context = &contexts;
+    return streams.count((Stream*)stream) == 0 ? INVALID_HANDLE : SUCCESS;
+}
+
+// It has no graphs.
+EXPORT CUresult cuStreamIsCapturing(void* stream, int* status) {
+    std::lock_guard<std::mutex> guard(lock);
+    *status = 0;
+    return streams.count((Stream*)stream) == 0 ? INVALID_HANDLE : SUCCESS;
+}
+
 EXPORT CUresult cuEventCreate(void** event, unsigned) {
     *event = new Event;
     return SUCCESS;
 }
 
-EXPORT CUresult cuEventRecord(void*, void* stream) {
+EXPORT CUresult cuEventRecord(void* event, void* stream) {
     std::lock_guard<std::mutex> guard(lock);
-    return enqueue(stream, [] { return SUCCESS; });
+    CUresult code = enqueue(stream, [event] {
+        ((Event*)event)->is_pending = false;
+        return SUCCESS;
+    });
+    ((Event*)event)->is_pending = code == SUCCESS;
+    return code;
+}
+
+EXPORT CUresult cuEventQuery(void* event) {
+    std::lock_guard<std::mutex> guard(lock);
+    if (CUresult code = state()) {
+        return code;
+    }
+    return ((Event*)event)->is_pending ? NOT_READY : SUCCESS;
 }
 
 EXPORT CUresult cuEventSynchronize(void*) {
@@ -423,6 +453,9 @@ EXPORT CUresult cuEventElapsedTime(float* milliseconds, void*, void*) {
 }
 
 EXPORT CUresult cuEventDestroy_v2(void* event) {
+    std::lock_guard<std::mutex> guard(lock);
+    // What is recorded writes to it.
+    run_all();
     delete (Event*)event;
     return SUCCESS;
 }

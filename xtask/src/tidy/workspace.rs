@@ -23,6 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The test double of a library is for its example.
     (OFFLOAD, &[COMMUNICATOR, BACKEND, TESTS]),
     (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
+    (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, OFFLOAD, VENDOR_LIBRARY, TESTS]),
+    (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
@@ -42,7 +44,26 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("unisono-cli", &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, "unisono", TESTS]),
-    ("unisono-tests", LIBRARIES),
+    (
+        "unisono-tests",
+        &[
+            COMMUNICATOR,
+            SCHEDULE,
+            BACKEND,
+            ENGINE,
+            KERNELS,
+            COMPRESSION,
+            TCP,
+            OFFLOAD,
+            OFFLOAD_CCL,
+            "unisono",
+            DOUBLE_COMMON,
+            DOUBLE_NCCL,
+        ],
+    ),
+    // Doubles of vendors' libraries know nothing of this one.
+    (DOUBLE_COMMON, &[]),
+    (DOUBLE_NCCL, &[DOUBLE_COMMON]),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
@@ -59,9 +80,13 @@ const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
+const DOUBLE_COMMON: &str = "unisono-double-common";
+const DOUBLE_NCCL: &str = "unisono-double-nccl";
 const CUDA: &str = "unisono-cuda";
 const OFFLOAD: &str = "unisono-offload";
 const OFFLOAD_CCL: &str = "unisono-offload-ccl";
+const OFFLOAD_HCCL: &str = "unisono-offload-hccl";
+const OFFLOAD_NCCL: &str = "unisono-offload-nccl";
 const TESTS: &str = "unisono-tests";
 const TCP: &str = "unisono-transport-tcp";
 const VENDOR_LIBRARY: &str = "unisono-vendor-library";

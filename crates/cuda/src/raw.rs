@@ -1,0 +1,253 @@
+//! The driver's functions on streams, events and addresses that others own, such as a caller's stream: as numbers,
+//! and without a record of who frees them. [`Memory`](crate::Memory), [`Stream`](crate::Stream) and
+//! [`Event`](crate::Event) are the same with an owner.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::ptr;
+
+use unisono_communicator::Result;
+
+use crate::context::Context;
+use crate::driver::{Address, Handle, NOT_READY};
+
+/// A stream as C has it, a `CUstream` or `cudaStream_t`.
+pub type StreamHandle = Handle;
+
+/// An event as C has it, a `CUevent` or `cudaEvent_t`.
+pub type EventHandle = Handle;
+
+/// What a stream waits for besides its own work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamKind {
+    /// Work on the legacy default stream, which waits for it in turn (`CU_STREAM_DEFAULT`).
+    Blocking = 0,
+    /// Nothing (`CU_STREAM_NON_BLOCKING`).
+    NonBlocking = 1,
+}
+
+/// What an event notes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// The time (`CU_EVENT_DEFAULT`).
+    Timing = 0,
+    /// Only that it has happened (`CU_EVENT_DISABLE_TIMING`).
+    Done = 2,
+}
+
+/// Functions on what others own. Every unsafe one requires that streams and events live and are of this context, that
+/// addresses are of its device's memory for as many bytes as the call says, and that nobody else uses these bytes until
+/// the work on the stream is done.
+impl Context {
+    /// `bytes` bytes of the device's memory, more than none, of any content.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`] with `CUDA_ERROR_OUT_OF_MEMORY` when there are not so many.
+    pub fn allocate_raw(&self, bytes: usize) -> Result<Address> {
+        let (_current, driver, mut address) = (self.enter()?, self.driver(), 0);
+        // SAFETY: it writes one address.
+        driver.check("cuMemAlloc", unsafe { (driver.table.mem_alloc)(&mut address, bytes) })?;
+        Ok(address)
+    }
+
+    /// Frees memory, after all work that is under way on the device. What goes wrong then is an error of a later call.
+    ///
+    /// # Safety
+    /// It is of [`Context::allocate_raw`], and not used again.
+    pub unsafe fn free_raw(&self, address: Address) {
+        let Ok(_current) = self.enter() else { return };
+        // SAFETY: the caller's; the driver waits for what is under way.
+        unsafe { (self.driver().table.mem_free)(address) };
+    }
+
+    /// Copies to the device, in the order of `stream`. From pageable memory of the host it returns when `from` may be
+    /// changed; from memory that is locked, when the stream is done.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub unsafe fn upload(&self, to: Address, from: &[u8], stream: StreamHandle) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's.
+        let code = unsafe { (driver.table.memcpy_to_device)(to, from.as_ptr().cast(), from.len(), stream) };
+        driver.check("cuMemcpyHtoDAsync", code)
+    }
+
+    /// Copies to the host, in the order of `stream`. Returns when the bytes are there.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`], also for the work before it on the stream.
+    pub unsafe fn download(&self, to: &mut [u8], from: Address, stream: StreamHandle) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's; `to` stays borrowed until the stream is done.
+        let code = unsafe { (driver.table.memcpy_to_host)(to.as_mut_ptr().cast(), from, to.len(), stream) };
+        let copied = driver.check("cuMemcpyDtoHAsync", code);
+        // Also after an error: nothing may be under way to `to`.
+        // SAFETY: the caller's.
+        unsafe { self.synchronize(stream) }.and(copied)
+    }
+
+    /// Enqueues a copy on the device; the two do not overlap.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub unsafe fn copy(&self, to: Address, from: Address, bytes: usize, stream: StreamHandle) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's.
+        let code = unsafe { (driver.table.memcpy_on_device)(to, from, bytes, stream) };
+        driver.check("cuMemcpyDtoDAsync", code)
+    }
+
+    /// A new stream.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub fn create_stream(&self, kind: StreamKind) -> Result<StreamHandle> {
+        let (_current, driver, mut handle) = (self.enter()?, self.driver(), ptr::null_mut());
+        // SAFETY: it writes one handle.
+        driver.check("cuStreamCreate", unsafe { (driver.table.stream_create)(&mut handle, kind as u32) })?;
+        Ok(handle)
+    }
+
+    /// Gives a stream back; what is under way on it goes on.
+    ///
+    /// # Safety
+    /// It is of [`Context::create_stream`], and not used again.
+    pub unsafe fn destroy_stream(&self, stream: StreamHandle) {
+        let Ok(_current) = self.enter() else { return };
+        // SAFETY: the caller's; the driver keeps it until what is under way on it is done.
+        unsafe { (self.driver().table.stream_destroy)(stream) };
+    }
+
+    /// Returns when all work that is on the stream is done.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`], also for work that has failed.
+    pub unsafe fn synchronize(&self, stream: StreamHandle) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's.
+        driver.check("cuStreamSynchronize", unsafe { (driver.table.stream_synchronize)(stream) })
+    }
+
+    /// Whether the stream's work is captured into a graph instead of being done.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`], also for the legacy default stream while another one is captured.
+    pub unsafe fn is_capturing(&self, stream: StreamHandle) -> Result<bool> {
+        let (_current, driver, mut status) = (self.enter()?, self.driver(), 0);
+        // SAFETY: the caller's; it writes one number.
+        let code = unsafe { (driver.table.stream_is_capturing)(stream, &mut status) };
+        driver.check("cuStreamIsCapturing", code)?;
+        // CU_STREAM_CAPTURE_STATUS_NONE.
+        Ok(status != 0)
+    }
+
+    /// Whether the stream is one of this context.
+    ///
+    /// # Safety
+    /// It lives, in any context.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub unsafe fn owns_stream(&self, stream: StreamHandle) -> Result<bool> {
+        let (_current, driver, mut context) = (self.enter()?, self.driver(), ptr::null_mut());
+        // SAFETY: the caller's; it writes one handle.
+        let code = unsafe { (driver.table.stream_get_ctx)(stream, &mut context) };
+        driver.check("cuStreamGetCtx", code)?;
+        Ok(context == self.handle())
+    }
+
+    /// A new event.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub fn create_event(&self, kind: EventKind) -> Result<EventHandle> {
+        let (_current, driver, mut handle) = (self.enter()?, self.driver(), ptr::null_mut());
+        // SAFETY: it writes one handle.
+        driver.check("cuEventCreate", unsafe { (driver.table.event_create)(&mut handle, kind as u32) })?;
+        Ok(handle)
+    }
+
+    /// Frees an event.
+    ///
+    /// # Safety
+    /// It is of [`Context::create_event`], and not used again.
+    pub unsafe fn destroy_event(&self, event: EventHandle) {
+        let Ok(_current) = self.enter() else { return };
+        // SAFETY: the caller's; the driver keeps it as long as it needs it.
+        unsafe { (self.driver().table.event_destroy)(event) };
+    }
+
+    /// The event is done when all work that is on the stream now is.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`].
+    pub unsafe fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's.
+        driver.check("cuEventRecord", unsafe { (driver.table.event_record)(event, stream) })
+    }
+
+    /// Whether the event is done; does not wait. One that was never recorded is.
+    ///
+    /// # Safety
+    /// See above.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`] for work that has failed.
+    pub unsafe fn is_done(&self, event: EventHandle) -> Result<bool> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        // SAFETY: the caller's.
+        match unsafe { (driver.table.event_query)(event) } {
+            NOT_READY => Ok(false),
+            code => driver.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    /// Runs `work` with this context current on the thread, as libraries on top of CUDA's run-time library need it: for
+    /// them, the current device is this one.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`], and those of `work`.
+    pub fn with_current<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let _current = self.enter()?;
+        work()
+    }
+
+    /// The number of the device in whose memory the address is; `None` for memory of the host, and for what the driver
+    /// does not know.
+    pub fn device_of(&self, address: Address) -> Option<u32> {
+        let _current = self.enter().ok()?;
+        let table = &self.driver().table;
+        let attribute = |number: c_int| {
+            let mut value: c_int = 0;
+            // SAFETY: both attributes are an `int`; an address that the driver does not know is an error.
+            let code = unsafe { (table.pointer_get_attribute)((&raw mut value).cast(), number, address) };
+            (code == 0).then_some(value)
+        };
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_MEMORYTYPE_DEVICE: memory of the host that is locked has a device too.
+        if attribute(2)? != 2 {
+            return None;
+        }
+        // CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL.
+        attribute(9).and_then(|ordinal| u32::try_from(ordinal).ok())
+    }
+}

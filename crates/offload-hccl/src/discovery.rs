@@ -1,0 +1,117 @@
+//! Where HCCL and ACL come from, and that a process opens them once.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use unisono_communicator::{Error, Result};
+use unisono_vendor_library::{Failure, Library, Process, Resident};
+
+use crate::sys::{Acl, Collectives, Management, Operators, Tensors};
+
+const NAME: &str = "HCCL";
+const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
+                      /usr/local/Ascend/ascend-toolkit/latest/lib64, or source its set_env.sh";
+
+const HCCL: &str = "libhccl.so";
+/// Newer versions may have the functions that make communicators here.
+const HCOMM: &str = "libhcomm.so";
+const ACL: &str = "libascendcl.so";
+const TENSORS: &str = "libnnopbase.so";
+/// Since CANN 8.5, and before.
+const OPERATORS: [&str; 2] = ["libopapi_math.so", "libopapi.so"];
+
+/// HCCL and ACL, open as long as the process: they have threads, and memory of devices.
+pub struct HcclLibrary {
+    pub(crate) collectives: Collectives,
+    pub(crate) management: Management,
+    pub(crate) acl: Acl,
+    /// Without it nothing is multiplied or divided on the device.
+    pub(crate) aclnn: Option<Aclnn>,
+    directory: Option<PathBuf>,
+}
+
+/// aclnn's operators, and what they take.
+pub(crate) struct Aclnn {
+    pub(crate) tensors: Tensors,
+    pub(crate) operators: Operators,
+}
+
+impl fmt::Debug for HcclLibrary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let aclnn = self.aclnn.as_ref().map_or("none", |aclnn| aclnn.operators.library.file());
+        let [hccl, acl] = [self.file(), self.acl.library.file()];
+        write!(f, "HcclLibrary({hccl}, {}, {acl}, aclnn: {aclnn})", self.management.library.file())
+    }
+}
+
+static PROCESS: Mutex<Process<HcclLibrary>> = Mutex::new(Process::Fresh);
+
+impl Resident for HcclLibrary {
+    type Options = Option<PathBuf>;
+
+    const NAME: &'static str = NAME;
+    const ARGUMENT: &'static str = "directory";
+
+    fn load(directory: &Option<PathBuf>) -> Result<HcclLibrary, Failure> {
+        // What is of no use is closed: nothing of it has run.
+        HcclLibrary::load(directory.clone()).map_err(Failure::Absent)
+    }
+
+    fn options(&self) -> &Option<PathBuf> {
+        &self.directory
+    }
+
+    fn file(&self) -> &str {
+        HcclLibrary::file(self)
+    }
+}
+
+impl HcclLibrary {
+    /// HCCL in this process, which is opened by the first call. It needs no device. `directory` is the folder with its
+    /// files, by an absolute path; without it, HCCL is the one that is open, else what the system's loader finds.
+    ///
+    /// # Errors
+    /// [`Error::LibraryMissing`] with every file that was tried: when one is not there, or lacks a function.
+    /// [`Error::InvalidArgument`] for another folder than the one from which this process has opened HCCL.
+    pub fn open(directory: &Option<PathBuf>) -> Result<&'static HcclLibrary> {
+        Process::open_shared(&PROCESS, directory)
+    }
+
+    /// Its first file, as it was asked for.
+    pub fn file(&self) -> &str {
+        self.collectives.library.file()
+    }
+
+    fn load(directory: Option<PathBuf>) -> Result<HcclLibrary> {
+        let path = |file: &str| -> OsString {
+            directory.as_ref().map_or_else(|| file.into(), |folder| folder.join(file).into())
+        };
+        let open = |file: &str| Library::open(NAME, &[path(file)], REMEDY);
+        // What HCCL needs comes first, so that it is found by its name.
+        let acl = Acl::new(open(ACL)?)?;
+        let collectives = Collectives::new(open(HCCL)?)?;
+        let management = Management::new(open(HCCL)?).or_else(|first| {
+            let both = |second| joined(&first, second);
+            open(HCOMM).and_then(Management::new).map_err(both)
+        })?;
+        let operators = OPERATORS.map(path);
+        let aclnn =
+            Library::open("aclnn", &operators, REMEDY).and_then(Operators::new).and_then(|operators| {
+                let tensors = Tensors::new(open(TENSORS)?)?;
+                Ok(Aclnn { tensors, operators })
+            });
+        Ok(HcclLibrary { collectives, management, acl, aclnn: aclnn.ok(), directory })
+    }
+}
+
+/// What is wrong with both files in which a function may be.
+fn joined(first: &Error, second: Error) -> Error {
+    match (first, second) {
+        (Error::LibraryMissing { tried: one, .. }, Error::LibraryMissing { library, tried, remedy }) => {
+            Error::LibraryMissing { library, tried: one.iter().cloned().chain(tried).collect(), remedy }
+        }
+        (_, second) => second,
+    }
+}

@@ -1,0 +1,31 @@
+//! Huawei's HCCL, opened at run time: nothing of it is needed to build or to link. Memory and streams of its devices
+//! come from ACL, which is opened with it.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `sys` | the C API of HCCL, ACL and aclnn: types, constants, the tables of functions |
+//! | `discovery` | [`HcclLibrary`]: where its files come from |
+//! | `product` | which devices reduce what, and which calls they have |
+//! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
+//! | `scaling` | multiplication and division on the device, by aclnn |
+//! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
+//! | `error` | what its codes mean, and what to do |
+//!
+//! **Never run on a device.** The signatures are those of public headers, and the tests use a test double of HCCL and
+//! ACL that was written from them too. What Huawei's libraries make of these calls, nobody has seen.
+
+#![deny(unsafe_code)]
+
+mod device;
+mod discovery;
+mod error;
+mod product;
+mod scaling;
+mod sys;
+#[cfg(test)]
+mod tests;
+mod vendor;
+
+pub use discovery::HcclLibrary;
+pub use product::Product;
+pub use vendor::{ARITHMETIC, BACKEND, Hccl, HcclComm, HcclCommunicator, HcclOptions};

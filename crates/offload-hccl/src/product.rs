@@ -1,0 +1,121 @@
+//! What HCCL does on which devices, by its documentation (hicann/hccl, `docs/zh/api_ref/comm_op_interface` and
+//! `docs/zh/user_guide/constraints.md`). What cannot be reduced can be moved, as bytes.
+
+use unisono_communicator::DType;
+use unisono_offload::{Arithmetic, Capabilities, Native, NativeOp};
+
+/// A family of devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Product {
+    /// Ascend 950.
+    Ascend950,
+    /// Atlas A3 and A2: the chips 910_93 and 910B with a digit.
+    AtlasA3A2,
+    /// Atlas of the training series: the chip 910.
+    Atlas910,
+    /// Atlas 300I Duo: the chip 310P.
+    Atlas310P,
+}
+
+/// Types for an operator, and the operators.
+type Reductions = &'static [(&'static [NativeOp], &'static [DType])];
+
+const SUM: &[NativeOp] = &[NativeOp::Sum];
+const SUM_MAX_MIN: &[NativeOp] = &[NativeOp::Sum, NativeOp::Max, NativeOp::Min];
+const ALL: &[NativeOp] = &[NativeOp::Sum, NativeOp::Prod, NativeOp::Max, NativeOp::Min];
+
+impl Product {
+    /// Of the name that `aclrtGetSocName` gives. `Ascend910B` without a digit is of the older series.
+    pub fn of_soc(name: &str) -> Option<Product> {
+        let begins = |start: &str| name.starts_with(start);
+        if begins("Ascend950") || begins("Ascend910_95") {
+            Some(Product::Ascend950)
+        } else if begins("Ascend910_93")
+            || name.strip_prefix("Ascend910B").is_some_and(|rest| !rest.is_empty())
+        {
+            Some(Product::AtlasA3A2)
+        } else if begins("Ascend910") {
+            Some(Product::Atlas910)
+        } else if begins("Ascend310P") {
+            Some(Product::Atlas310P)
+        } else {
+            None
+        }
+    }
+
+    /// What it reduces.
+    fn reductions(self) -> Reductions {
+        use DType::{BF16, F16, F32, F64, I8, I16, I32, I64, U64};
+        match self {
+            Product::Ascend950 => &[(ALL, &[I8, I32, I64, U64, F16, F32, F64]), (SUM_MAX_MIN, &[I16, BF16])],
+            Product::AtlasA3A2 => &[(ALL, &[I8, I32, I64, F16, F32]), (SUM_MAX_MIN, &[I16, BF16])],
+            Product::Atlas910 => &[(ALL, &[I8, I32, I64, F16, F32])],
+            Product::Atlas310P => &[(ALL, &[I8, I32, F16, F32]), (SUM, &[I16])],
+        }
+    }
+
+    /// The calls that not all have. There is no gather, and no average, on any of them.
+    fn natives(self) -> &'static [Native] {
+        const ALWAYS: [Native; 2] = [Native::AllToAll, Native::AllToAllV];
+        const WITH_ROOTS: &[Native] =
+            &[ALWAYS[0], ALWAYS[1], Native::Broadcast, Native::Reduce, Native::Scatter, Native::Groups];
+        match self {
+            Product::Ascend950 | Product::AtlasA3A2 | Product::Atlas910 => WITH_ROOTS,
+            Product::Atlas310P => &ALWAYS,
+        }
+    }
+
+    /// What HCCL does on it.
+    pub fn capabilities(self, arithmetic: Arithmetic) -> Capabilities {
+        let known = self.natives().iter().copied().fold(Capabilities::new(arithmetic), Capabilities::with);
+        self.reductions().iter().fold(known, |known, (ops, dtypes)| {
+            ops.iter().fold(known, |known, op| known.reducing(*op, dtypes))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vendor::ARITHMETIC;
+
+    #[test]
+    fn chips_are_told_apart_by_their_names() {
+        for (name, product) in [
+            ("Ascend950PR_9599", Some(Product::Ascend950)),
+            ("Ascend910_9589", Some(Product::Ascend950)),
+            ("Ascend910_9391", Some(Product::AtlasA3A2)),
+            ("Ascend910B1", Some(Product::AtlasA3A2)),
+            ("Ascend910B4-1", Some(Product::AtlasA3A2)),
+            ("Ascend910B", Some(Product::Atlas910)),
+            ("Ascend910PremiumA", Some(Product::Atlas910)),
+            ("Ascend310P3", Some(Product::Atlas310P)),
+            ("Ascend310B1", None),
+            ("", None),
+        ] {
+            assert_eq!(Product::of_soc(name), product, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_reduced_is_not_claimed() {
+        let of = |product: Product| product.capabilities(ARITHMETIC);
+        let products = [Product::Ascend950, Product::AtlasA3A2, Product::Atlas910, Product::Atlas310P];
+        for product in products {
+            let known = of(product);
+            assert!(known.reduces(NativeOp::Sum, DType::F32) && known.has(Native::AllToAll), "{product:?}");
+            for dtype in [DType::U8, DType::U32] {
+                assert!(!known.reduces(NativeOp::Sum, dtype), "{product:?} {dtype}");
+            }
+            assert!(!known.reduces(NativeOp::Avg, DType::F32) && !known.has(Native::Gather), "{product:?}");
+            assert!(!known.reduces(NativeOp::Prod, DType::BF16), "{product:?}");
+        }
+        let with_f64 = products.map(|product| of(product).reduces(NativeOp::Sum, DType::F64));
+        assert_eq!(with_f64, [true, false, false, false]);
+        assert!(!of(Product::Atlas910).reduces(NativeOp::Sum, DType::BF16));
+        assert!(
+            !of(Product::Atlas310P).has(Native::Broadcast) && !of(Product::Atlas310P).has(Native::Groups)
+        );
+        assert!(!of(Product::Atlas310P).reduces(NativeOp::Max, DType::I16));
+    }
+}

@@ -1,0 +1,352 @@
+//! HCCL as a vendor of collectives: its calls, which enqueue their work on a stream of a device.
+
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::fmt;
+use std::path::PathBuf;
+use std::ptr;
+
+use unisono_communicator::{DType, Error, Result};
+use unisono_offload::{
+    Arithmetic, Capabilities, Device, LibraryTurn, NanInMinMax, NativeCall, NativeOp, Offloaded, RawStream,
+    Vendor, lacks,
+};
+
+use crate::device::AclDevice;
+use crate::discovery::HcclLibrary;
+use crate::product::Product;
+use crate::scaling::SCALABLE;
+use crate::sys::{DataType, Handle, ROOT_INFO_BYTES, ReduceOp, RootInfo, SendRecvItem, SendRecvKind};
+
+/// The backend's name.
+pub const BACKEND: &str = "hccl";
+
+/// A communicator whose collectives HCCL does.
+pub type HcclCommunicator = Offloaded<Hccl>;
+
+/// How HCCL is found, and the device that it is used on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HcclOptions {
+    /// The folder with CANN's libraries, by an absolute path. Without it the system's loader finds them, as it does
+    /// after CANN's `set_env.sh`.
+    pub directory: Option<PathBuf>,
+    /// The number of the device, among those that `ASCEND_RT_VISIBLE_DEVICES` shows.
+    pub device: u32,
+}
+
+/// HCCL on one device.
+pub struct Hccl {
+    library: &'static HcclLibrary,
+    device: AclDevice,
+    product: Product,
+}
+
+impl fmt::Debug for Hccl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Hccl({:?}, {:?}, {:?})", self.library, self.device, self.product)
+    }
+}
+
+/// A communicator of HCCL.
+pub struct HcclComm {
+    handle: Handle,
+}
+
+// SAFETY: HCCL takes a communicator from any thread on which the device is current.
+unsafe impl Send for HcclComm {}
+
+// SAFETY: as above.
+unsafe impl Sync for HcclComm {}
+
+/// Nothing of this is in HCCL's documentation, and nobody has seen it on a device: no more is promised than that all
+/// ranks have the same bits, since a sum is made once and copied.
+pub const ARITHMETIC: Arithmetic = Arithmetic {
+    nan_in_min_max: NanInMinMax::AnyOperand,
+    orders_zeros: false,
+    truncates: &[],
+    equal_bits: true,
+};
+
+impl Hccl {
+    /// HCCL on a device, which stays set up as long as this value.
+    ///
+    /// # Errors
+    /// As [`HcclLibrary::open`]. [`Error::InvalidArgument`] for a number that no device has, [`Error::Vendor`] with
+    /// `ACL_ERROR_RT_NO_DEVICE` without one, and [`Error::Unsupported`] for a chip that is not in the table of
+    /// [`Product`].
+    pub fn open(options: &HcclOptions) -> Result<Hccl> {
+        let library = HcclLibrary::open(&options.directory)?;
+        let device = AclDevice::open(library, options.device)?;
+        let name = device.soc_name();
+        let product = Product::of_soc(&name).ok_or_else(|| {
+            let instead = Some("UNISONO_BACKEND=tcp".to_owned());
+            Error::Unsupported { what: format!("the chip {name:?}"), backend: BACKEND, instead }
+        })?;
+        Ok(Hccl { library, device, product })
+    }
+
+    /// The family of its device.
+    pub fn product(&self) -> Product {
+        self.product
+    }
+
+    /// One call of HCCL's: its name, and what it returned.
+    ///
+    /// # Safety
+    /// As [`Vendor::call`]; the device is current.
+    unsafe fn enqueue(
+        &self,
+        comm: Handle,
+        call: &NativeCall<'_>,
+        stream: Handle,
+    ) -> Result<(&'static str, c_int)> {
+        let (table, bytes_of) = (&self.library.collectives, DataType::Uint8);
+        let kind = |elements: unisono_offload::Elements| {
+            Ok::<_, Error>((elements.count as u64, data_type(elements.dtype)?, reduction(elements.op)?))
+        };
+        // SAFETY: the caller's. What is read is only read, whatever the header says, and what an all-to-all receives is
+        // written.
+        Ok(unsafe {
+            match *call {
+                NativeCall::AllReduce { input, output, elements } => {
+                    let (count, dtype, op) = kind(elements)?;
+                    let code = (table.all_reduce)(input.cast_mut(), output, count, dtype, op, comm, stream);
+                    ("HcclAllReduce", code)
+                }
+                NativeCall::Reduce { input, output, elements, root } => {
+                    let (count, dtype, op) = kind(elements)?;
+                    let code = (table.reduce)(input.cast_mut(), output, count, dtype, op, root, comm, stream);
+                    ("HcclReduce", code)
+                }
+                NativeCall::ReduceScatter { input, output, elements } => {
+                    let (count, dtype, op) = kind(elements)?;
+                    let code =
+                        (table.reduce_scatter)(input.cast_mut(), output, count, dtype, op, comm, stream);
+                    ("HcclReduceScatter", code)
+                }
+                NativeCall::Broadcast { buffer, bytes, root } => {
+                    ("HcclBroadcast", (table.broadcast)(buffer, bytes as u64, bytes_of, root, comm, stream))
+                }
+                NativeCall::AllGather { input, output, bytes } => {
+                    let code =
+                        (table.all_gather)(input.cast_mut(), output, bytes as u64, bytes_of, comm, stream);
+                    ("HcclAllGather", code)
+                }
+                NativeCall::AllToAll { input, output, bytes } => {
+                    let bytes = bytes as u64;
+                    let code =
+                        (table.all_to_all)(input, bytes, bytes_of, output, bytes, bytes_of, comm, stream);
+                    ("HcclAlltoAll", code)
+                }
+                NativeCall::AllToAllV { input, send, output, receive } => {
+                    let starts = [starts(send), starts(receive)];
+                    let [send_at, receive_at] = [starts[0].as_ptr().cast(), starts[1].as_ptr().cast()];
+                    let (send, receive) = (send.as_ptr().cast(), receive.as_ptr().cast());
+                    let code = (table.all_to_all_v)(
+                        input, send, send_at, bytes_of, output, receive, receive_at, bytes_of, comm, stream,
+                    );
+                    ("HcclAlltoAllV", code)
+                }
+                NativeCall::Gather { .. } => return Err(lacks::<Hccl>("gather")),
+                NativeCall::Scatter { input, output, bytes, root } => {
+                    let (input, bytes) = (input.cast_mut(), bytes as u64);
+                    ("HcclScatter", (table.scatter)(input, output, bytes, bytes_of, root, comm, stream))
+                }
+                NativeCall::Send { input, bytes, peer } => {
+                    let code = (table.send)(input.cast_mut(), bytes as u64, bytes_of, peer, comm, stream);
+                    ("HcclSend", code)
+                }
+                NativeCall::Recv { output, bytes, peer } => {
+                    ("HcclRecv", (table.recv)(output, bytes as u64, bytes_of, peer, comm, stream))
+                }
+            }
+        })
+    }
+}
+
+/// Where each part begins: parts follow each other.
+fn starts(lengths: &[usize]) -> Vec<u64> {
+    let next = |at: &mut u64, length: &usize| {
+        let start = *at;
+        *at += *length as u64;
+        Some(start)
+    };
+    lengths.iter().scan(0, next).collect()
+}
+
+/// HCCL's number for an element type.
+fn data_type(dtype: DType) -> Result<DataType> {
+    Ok(match dtype {
+        DType::I8 => DataType::Int8,
+        DType::I16 => DataType::Int16,
+        DType::I32 => DataType::Int32,
+        DType::I64 => DataType::Int64,
+        DType::U64 => DataType::Uint64,
+        DType::F16 => DataType::Float16,
+        DType::BF16 => DataType::Bfloat16,
+        DType::F32 => DataType::Float32,
+        DType::F64 => DataType::Float64,
+        other => return Err(lacks::<Hccl>(&format!("reductions of {other}"))),
+    })
+}
+
+fn reduction(op: NativeOp) -> Result<ReduceOp> {
+    Ok(match op {
+        NativeOp::Sum => ReduceOp::Sum,
+        NativeOp::Prod => ReduceOp::Prod,
+        NativeOp::Max => ReduceOp::Max,
+        NativeOp::Min => ReduceOp::Min,
+        NativeOp::Avg | NativeOp::PreMulSum(_) => return Err(lacks::<Hccl>(op.name())),
+    })
+}
+
+/// The messages of a group, which are one call of HCCL's on one communicator and one stream.
+struct Batch {
+    items: Vec<SendRecvItem>,
+    place: Option<(Handle, Handle)>,
+}
+
+thread_local! {
+    /// The group that this thread has open.
+    static BATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
+}
+
+impl Batch {
+    /// Notes a message.
+    fn add(&mut self, comm: Handle, call: &NativeCall<'_>, stream: Handle) -> Result<()> {
+        if *self.place.get_or_insert((comm, stream)) != (comm, stream) {
+            return Err(lacks::<Hccl>("groups on several communicators or streams"));
+        }
+        let (kind, buffer, bytes, remote_rank) = match *call {
+            NativeCall::Send { input, bytes, peer } => (SendRecvKind::Send, input.cast_mut(), bytes, peer),
+            NativeCall::Recv { output, bytes, peer } => (SendRecvKind::Recv, output, bytes, peer),
+            _ => return Err(lacks::<Hccl>("collectives within groups")),
+        };
+        let (count, dtype) = (bytes as u64, DataType::Uint8);
+        self.items.push(SendRecvItem { kind, buffer, count, dtype, remote_rank });
+        Ok(())
+    }
+}
+
+/// Notes the message in the group that this thread has open; `None` when there is no group. A call that fails ends the
+/// group: none of its messages is sent.
+fn note(comm: Handle, call: &NativeCall<'_>, stream: Handle) -> Option<Result<()>> {
+    BATCH.with_borrow_mut(|open| {
+        let noted = open.as_mut()?.add(comm, call, stream);
+        if noted.is_err() {
+            *open = None;
+        }
+        Some(noted)
+    })
+}
+
+impl Vendor for Hccl {
+    const BACKEND: &'static str = BACKEND;
+    const BACKEND_INLINE: &'static str = "hccl without meeting";
+    const ID_BYTES: usize = ROOT_INFO_BYTES;
+
+    type Comm = HcclComm;
+
+    fn version(&self) -> String {
+        let (mut major, mut minor, mut patch) = (0, 0, 0);
+        // SAFETY: it writes three numbers.
+        let code = unsafe { (self.library.acl.get_version)(&mut major, &mut minor, &mut patch) };
+        if code == 0 { format!("HCCL with ACL {major}.{minor}.{patch}") } else { "HCCL".to_owned() }
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let known = self.product.capabilities(ARITHMETIC);
+        if self.library.aclnn.is_some() { known.scaling(&SCALABLE) } else { known }
+    }
+
+    /// Each with a device of its own.
+    fn shares_processes(&self) -> bool {
+        true
+    }
+
+    fn turn(&self) -> Option<&LibraryTurn> {
+        None
+    }
+
+    fn device(&self) -> Option<&dyn Device> {
+        Some(&self.device)
+    }
+
+    fn unique_id(&self) -> Result<Vec<u8>> {
+        let (_current, mut id) = (self.device.enter()?, RootInfo { bytes: [0; ROOT_INFO_BYTES] });
+        // SAFETY: it writes one struct.
+        let code = unsafe { (self.library.management.get_root_info)(&mut id) };
+        self.library.check("HcclGetRootInfo", code)?;
+        Ok(id.bytes.to_vec())
+    }
+
+    /// Cannot be interrupted; HCCL gives up by itself after `HCCL_CONNECT_TIMEOUT`, 120 s unless it is set.
+    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<HcclComm> {
+        let Ok(bytes) = id.try_into() else {
+            return Err(Error::invalid("id", format!("{} bytes, not {ROOT_INFO_BYTES}", id.len())));
+        };
+        let (_current, root, mut handle) = (self.device.enter()?, RootInfo { bytes }, ptr::null_mut());
+        // SAFETY: it reads what the group's first rank has from `HcclGetRootInfo`, and writes one handle.
+        let code = unsafe { (self.library.management.comm_init_root_info)(ranks, &root, rank, &mut handle) };
+        self.library.check("HcclCommInitRootInfo", code)?;
+        Ok(HcclComm { handle })
+    }
+
+    fn destroy(&self, comm: &HcclComm) -> Result<()> {
+        let _current = self.device.enter()?;
+        // SAFETY: the handle is one of `init`, and nobody uses it any more.
+        let code = unsafe { (self.library.management.comm_destroy)(comm.handle) };
+        self.library.check("HcclCommDestroy", code)
+    }
+
+    fn late_error(&self, comm: &HcclComm) -> Result<()> {
+        const CALL: &str = "HcclGetCommAsyncError";
+        let Some(get) = self.library.management.get_comm_async_error.function else { return Ok(()) };
+        let (_current, mut code) = (self.device.enter()?, 0);
+        // SAFETY: the communicator lives; it writes one number.
+        self.library.check(CALL, unsafe { get(comm.handle, &mut code) })?;
+        self.library.check(CALL, code)
+    }
+
+    // SAFETY: the terms are those of the trait.
+    unsafe fn call(&self, comm: &HcclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
+        let stream = stream.as_pointer();
+        if let Some(noted) = note(comm.handle, call, stream) {
+            return noted;
+        }
+        let _current = self.device.enter()?;
+        // SAFETY: the caller's.
+        let (name, code) = unsafe { self.enqueue(comm.handle, call, stream) }?;
+        self.library.check(name, code)
+    }
+
+    fn group_start(&self) -> Result<()> {
+        BATCH.set(Some(Batch { items: Vec::new(), place: None }));
+        Ok(())
+    }
+
+    /// Does nothing when a call of the group has failed: that has ended it.
+    fn group_end(&self) -> Result<()> {
+        let Some(Batch { mut items, place: Some((comm, stream)) }) = BATCH.take() else { return Ok(()) };
+        let _current = self.device.enter()?;
+        // SAFETY: the terms of the calls that were noted; there are as many items as it says.
+        let code = unsafe {
+            let count = items.len() as u32;
+            (self.library.collectives.batch_send_recv)(items.as_mut_ptr(), count, comm, stream)
+        };
+        self.library.check("HcclBatchSendRecv", code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other() {
+        assert_eq!(starts(&[3, 0, 5]), [0, 3, 3]);
+        assert!(starts(&[]).is_empty());
+    }
+}

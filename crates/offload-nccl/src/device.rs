@@ -1,0 +1,150 @@
+//! An NVIDIA device, as collectives on its memory need it.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+use std::ptr;
+
+use unisono_communicator::{DType, Error, Result};
+use unisono_cuda::{Context, EventHandle, EventKind, StreamKind};
+use unisono_offload::{Device, RawEvent, RawStream, Scale};
+
+use crate::vendor::BACKEND;
+
+/// The device with which NCCL was opened. All its functions make the device's primary context current while they run,
+/// which CUDA's run-time library and other libraries of the process share.
+#[derive(Debug)]
+pub(crate) struct CudaDevice {
+    pub(crate) context: Context,
+}
+
+/// An address as the driver has it.
+fn address(pointer: *const c_void) -> u64 {
+    pointer.expose_provenance() as u64
+}
+
+fn event(event: RawEvent) -> EventHandle {
+    ptr::with_exposed_provenance_mut(event.0)
+}
+
+// SAFETY of all that is unsafe here: the terms are those of the trait, and the same as those of the context.
+impl Device for CudaDevice {
+    fn ordinal(&self) -> u32 {
+        self.context.ordinal()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<*mut c_void> {
+        Ok(ptr::with_exposed_provenance_mut(self.context.allocate_raw(bytes)? as usize))
+    }
+
+    // SAFETY: see above.
+    unsafe fn free(&self, pointer: *mut c_void) {
+        // SAFETY: see above.
+        unsafe { self.context.free_raw(address(pointer)) };
+    }
+
+    // SAFETY: see above.
+    unsafe fn upload(&self, to: *mut c_void, from: &[u8], stream: RawStream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe {
+            self.context.upload(address(to), from, stream.as_pointer())?;
+            // The driver reads memory that is locked only when the stream comes to it.
+            self.context.synchronize(stream.as_pointer())
+        }
+    }
+
+    // SAFETY: see above.
+    unsafe fn download(&self, to: &mut [u8], from: *const c_void, stream: RawStream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { self.context.download(to, address(from), stream.as_pointer()) }
+    }
+
+    // SAFETY: see above.
+    unsafe fn copy(
+        &self,
+        to: *mut c_void,
+        from: *const c_void,
+        bytes: usize,
+        stream: RawStream,
+    ) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        // SAFETY: see above.
+        unsafe { self.context.copy(address(to), address(from), bytes, stream.as_pointer()) }
+    }
+
+    /// NCCL divides and multiplies itself, so there is no kernel for it.
+    // SAFETY: it touches nothing.
+    unsafe fn scale(&self, _: *mut c_void, _: usize, dtype: DType, _: Scale, _: RawStream) -> Result<()> {
+        let what = format!("scaling of {dtype} on the device");
+        Err(Error::Unsupported { what, backend: BACKEND, instead: None })
+    }
+
+    fn create_stream(&self) -> Result<RawStream> {
+        Ok(RawStream(self.context.create_stream(StreamKind::NonBlocking)?.expose_provenance()))
+    }
+
+    // SAFETY: see above.
+    unsafe fn destroy_stream(&self, stream: RawStream) {
+        // SAFETY: see above.
+        unsafe { self.context.destroy_stream(stream.as_pointer()) };
+    }
+
+    // SAFETY: see above.
+    unsafe fn synchronize(&self, stream: RawStream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { self.context.synchronize(stream.as_pointer()) }
+    }
+
+    fn create_event(&self) -> Result<RawEvent> {
+        Ok(RawEvent(self.context.create_event(EventKind::Done)?.expose_provenance()))
+    }
+
+    // SAFETY: see above.
+    unsafe fn destroy_event(&self, of: RawEvent) {
+        // SAFETY: see above.
+        unsafe { self.context.destroy_event(event(of)) };
+    }
+
+    // SAFETY: see above.
+    unsafe fn record(&self, of: RawEvent, stream: RawStream) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { self.context.record(event(of), stream.as_pointer()) }
+    }
+
+    // SAFETY: see above.
+    unsafe fn is_done(&self, of: RawEvent) -> Result<bool> {
+        // SAFETY: see above.
+        unsafe { self.context.is_done(event(of)) }
+    }
+
+    // SAFETY: see above.
+    unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
+        // SAFETY: see above.
+        if !unsafe { self.context.owns_stream(stream.as_pointer()) }? {
+            let problem =
+                format!("{:#x}, which is not one of the primary context of {:?}", stream.0, self.context);
+            return Err(Error::invalid("stream", problem));
+        }
+        // SAFETY: see above.
+        if unsafe { self.context.is_capturing(stream.as_pointer()) }? {
+            let what = "a stream whose work is being captured into a graph".to_owned();
+            let instead = Some("the call before the capture begins or after it ends".to_owned());
+            return Err(Error::Unsupported { what, backend: BACKEND, instead });
+        }
+        Ok(())
+    }
+
+    fn check_address(&self, argument: &'static str, address: usize) -> Result<()> {
+        let own = self.ordinal();
+        let problem = match self.context.device_of(address as u64) {
+            Some(owner) if owner == own => return Ok(()),
+            Some(owner) => format!("{address:#x}, in memory of device {owner}: the communicator is on {own}"),
+            None => {
+                format!("{address:#x}, which is no memory of a device: the communicator is on device {own}")
+            }
+        };
+        Err(Error::invalid(argument, problem))
+    }
+}

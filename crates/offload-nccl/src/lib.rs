@@ -1,0 +1,29 @@
+//! NVIDIA's NCCL, opened at run time: nothing of it is needed to build or to link. What it works on, memory and streams
+//! of a device, comes from the driver (`unisono-cuda`), which is opened at run time too.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `sys` | the C API of NCCL 2.18 to 2.32: types, constants, the table of functions |
+//! | `discovery` | [`NcclLibrary`]: where its file comes from, and which versions are taken |
+//! | `device` | the device with its memory and streams, through the driver |
+//! | `comm` | a communicator, which any thread may abort; the group that a thread has open |
+//! | `vendor` | what it does: its calls on a stream, [`NcclCommunicator`] |
+//! | `error` | what its codes mean, and what to do |
+//!
+//! AMD's RCCL has the same functions by the same names, and is found by its own file name. Its memory and streams are
+//! those of HIP, which nothing here opens, so [`Nccl::open`] refuses it.
+
+#![deny(unsafe_code)]
+
+mod comm;
+mod device;
+mod discovery;
+#[cfg(test)]
+mod discovery_tests;
+mod error;
+mod sys;
+mod vendor;
+
+pub use comm::NcclComm;
+pub use discovery::{NcclLibrary, Version};
+pub use vendor::{ARITHMETIC, BACKEND, Nccl, NcclCommunicator, NcclOptions};

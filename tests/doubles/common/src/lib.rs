@@ -1,0 +1,41 @@
+//! What the test doubles of vendors' libraries share. A double is a library with a vendor's C ABI and no device: it
+//! exists so that loading, order of arguments, streams, errors and hangs are tested where no vendor's library runs.
+//! It proves nothing of speed, nor that the vendor's binary behaves so.
+//!
+//! * Device memory is host memory with a device's number, guards around it and rubbish in it ([`memory`]).
+//! * A stream is a queue and a thread ([`stream`]): a call returns before its work is done.
+//! * Ranks are threads or processes. They find each other by the unique id ([`root`]), and each pair has a TCP
+//!   connection over loopback ([`mesh`]).
+//! * A collective is one exchange ([`movement`]): each rank sends each other one what that one needs, and computes its
+//!   result in the order of ranks, so that all have the same bits.
+//! * Everything can be made to fail or to hang ([`fault`]), and everything that lives is counted ([`handles`]).
+//!
+//! Settings come from the environment, `UNISONO_DOUBLE_DEVICES=2`, or from the name of the library's file,
+//! `libnccl-double.devices=2.so` ([`settings`]): a process can open copies that differ.
+
+pub mod element;
+mod export;
+pub mod fault;
+pub mod file;
+mod float8;
+pub mod handles;
+pub mod memory;
+pub mod mesh;
+pub mod movement;
+mod number;
+pub mod pointer;
+pub mod root;
+pub mod settings;
+pub mod stream;
+pub mod text;
+
+pub use element::{Element, Reduction};
+pub use handles::Handles;
+pub use pointer::{In, Out, Text};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also after a thread has panicked: a double goes on as a vendor's library does.
+pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,117 @@
+//! Arithmetic of the types of elements, one rounding to nearest even for each operation.
+
+use half::{bf16, f16};
+
+use crate::float8::{E4M3, E5M2, Float8};
+
+/// An element.
+pub(crate) trait Number: Copy {
+    const BYTES: usize;
+
+    fn read(bytes: &[u8]) -> Self;
+    fn write(self, bytes: &mut [u8]);
+    fn add(self, other: Self) -> Self;
+    fn multiply(self, other: Self) -> Self;
+    /// With a NaN, NaN.
+    fn maximum(self, other: Self) -> Self;
+    /// With a NaN, NaN.
+    fn minimum(self, other: Self) -> Self;
+    /// One over `count`, for types whose average is the sum of their shares; the others divide the sum.
+    fn share(count: usize) -> Option<Self>;
+    fn divide(self, count: usize) -> Self;
+}
+
+macro_rules! bytes {
+    ($type:ty) => {
+        const BYTES: usize = size_of::<$type>();
+
+        fn read(bytes: &[u8]) -> Self {
+            let mut own = [0; size_of::<$type>()];
+            own.copy_from_slice(&bytes[..size_of::<$type>()]);
+            <$type>::from_le_bytes(own)
+        }
+
+        fn write(self, bytes: &mut [u8]) {
+            bytes[..size_of::<$type>()].copy_from_slice(&self.to_le_bytes());
+        }
+    };
+}
+
+macro_rules! integers {
+    ($($type:ty),*) => {$(
+        impl Number for $type {
+            bytes!($type);
+
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            fn multiply(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+
+            fn maximum(self, other: Self) -> Self {
+                self.max(other)
+            }
+
+            fn minimum(self, other: Self) -> Self {
+                self.min(other)
+            }
+
+            fn share(_: usize) -> Option<Self> {
+                None
+            }
+
+            fn divide(self, count: usize) -> Self {
+                // Ranks are fewer than 128.
+                self / count as $type
+            }
+        }
+    )*};
+}
+
+integers!(i8, u8, i16, u16, i32, u32, i64, u64);
+
+/// Types whose operations are done in `$wide`, which has more than twice their digits, so that they round once.
+macro_rules! floats {
+    ($($type:ty, $wide:ty, $widen:expr, $narrow:expr;)*) => {$(
+        impl Number for $type {
+            bytes!($type);
+
+            fn add(self, other: Self) -> Self {
+                $narrow($widen(self) + $widen(other))
+            }
+
+            fn multiply(self, other: Self) -> Self {
+                $narrow($widen(self) * $widen(other))
+            }
+
+            fn maximum(self, other: Self) -> Self {
+                let (left, right) = ($widen(self), $widen(other));
+                if left.is_nan() || left > right { self } else { other }
+            }
+
+            fn minimum(self, other: Self) -> Self {
+                let (left, right) = ($widen(self), $widen(other));
+                if left.is_nan() || left < right { self } else { other }
+            }
+
+            fn share(count: usize) -> Option<Self> {
+                Some($narrow(1.0 / count as $wide))
+            }
+
+            fn divide(self, count: usize) -> Self {
+                $narrow($widen(self) / count as $wide)
+            }
+        }
+    )*};
+}
+
+floats! {
+    f32, f32, |value: f32| value, |value: f32| value;
+    f64, f64, |value: f64| value, |value: f64| value;
+    f16, f32, f16::to_f32, f16::from_f32;
+    bf16, f32, bf16::to_f32, bf16::from_f32;
+    Float8<E4M3>, f32, Float8::<E4M3>::to_f32, Float8::<E4M3>::from_f32;
+    Float8<E5M2>, f32, Float8::<E5M2>::to_f32, Float8::<E5M2>::from_f32;
+}

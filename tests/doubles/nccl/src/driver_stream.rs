@@ -1,0 +1,154 @@
+//! The CUDA driver: streams, events and captures.
+
+use std::sync::Arc;
+
+use unisono_double_common::fault::{self, Fault};
+use unisono_double_common::stream::{EVENTS, Event, STREAMS, Stream, default_of};
+use unisono_double_common::{Handles, Out, export};
+
+use crate::context::{CuError, context_of, current, end_of_work, put};
+
+/// What captures have made.
+static GRAPHS: Handles<()> = Handles::new("graph");
+
+/// CU_STREAM_LEGACY; CU_STREAM_PER_THREAD is taken for the same.
+const DEFAULT_STREAMS: [usize; 3] = [0, 1, 2];
+
+/// The stream of a handle, which may be the default one of the current device.
+pub(crate) fn stream(handle: usize) -> Result<Arc<Stream>, CuError> {
+    let device = current()?;
+    if DEFAULT_STREAMS.contains(&handle) {
+        return Ok(default_of(device));
+    }
+    STREAMS.get(handle).ok_or(CuError::INVALID_HANDLE)
+}
+
+/// Gives work to a stream of the current device.
+pub(crate) fn enqueue(handle: usize, work: impl FnOnce() -> i32 + Send + 'static) -> Result<(), CuError> {
+    let stream = stream(handle)?;
+    if stream.device() != current()? {
+        return Err(CuError::INVALID_HANDLE);
+    }
+    let fault = fault::take_of_work();
+    stream.enqueue(Box::new(move || match fault {
+        Some(Fault::Code(code)) => code,
+        Some(Fault::Hang) => {
+            fault::hang(0);
+            CuError::NOT_READY.0
+        }
+        None => work(),
+    }));
+    Ok(())
+}
+
+fn event(handle: usize) -> Result<Arc<Event>, CuError> {
+    current()?;
+    EVENTS.get(handle).ok_or(CuError::INVALID_HANDLE)
+}
+
+fn create(handle: Out<usize>, flags: u32) -> Result<(), CuError> {
+    let device = current()?;
+    if flags > 1 || handle.is_null() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // CU_STREAM_NON_BLOCKING is 1.
+    put(handle, STREAMS.insert_with(|_| Stream::start(device, flags == 0)).0)
+}
+
+/// A stream that is not being captured, to wait for.
+fn waitable(handle: usize) -> Result<Arc<Stream>, CuError> {
+    let stream = stream(handle)?;
+    if stream.is_capturing() { Err(CuError::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(stream) }
+}
+
+export! {
+    fn cuStreamCreate(handle: Out<usize>, flags: u32) -> CuError {
+        create(handle, flags)
+    }
+
+    fn cuStreamCreateWithPriority(handle: Out<usize>, flags: u32, _priority: i32) -> CuError {
+        create(handle, flags)
+    }
+
+    fn cuStreamSynchronize(handle: usize) -> CuError {
+        let stream = waitable(handle)?;
+        end_of_work(stream.device(), stream.synchronize(None).unwrap_or(0))
+    }
+
+    fn cuStreamQuery(handle: usize) -> CuError {
+        let stream = waitable(handle)?;
+        if !stream.is_idle() {
+            return Err(CuError::NOT_READY);
+        }
+        end_of_work(stream.device(), stream.error())
+    }
+
+    // Its work goes on to its end.
+    fn cuStreamDestroy_v2(handle: usize) -> CuError {
+        current()?;
+        STREAMS.remove(handle).ok_or(CuError::INVALID_HANDLE)?.close();
+        Ok(())
+    }
+
+    fn cuStreamWaitEvent(handle: usize, event_handle: usize, _flags: u32) -> CuError {
+        event(event_handle)?.hold_back(&*stream(handle)?);
+        Ok(())
+    }
+
+    fn cuStreamGetCtx(handle: usize, context: Out<usize>) -> CuError {
+        put(context, context_of(stream(handle)?.device()))
+    }
+
+    fn cuStreamIsCapturing(handle: usize, status: Out<i32>) -> CuError {
+        put(status, i32::from(stream(handle)?.is_capturing()))
+    }
+
+    fn cuStreamBeginCapture_v2(handle: usize, _mode: i32) -> CuError {
+        if DEFAULT_STREAMS.contains(&handle) || stream(handle)?.set_capturing(true) {
+            return Err(CuError::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        Ok(())
+    }
+
+    fn cuStreamEndCapture(handle: usize, graph: Out<usize>) -> CuError {
+        if !stream(handle)?.set_capturing(false) {
+            return Err(CuError::INVALID_VALUE);
+        }
+        put(graph, GRAPHS.insert(()))
+    }
+
+    fn cuGraphDestroy(graph: usize) -> CuError {
+        GRAPHS.remove(graph).map(drop).ok_or(CuError::INVALID_VALUE)
+    }
+
+    fn cuEventCreate(handle: Out<usize>, _flags: u32) -> CuError {
+        current()?;
+        put(handle, EVENTS.insert(Event::default()))
+    }
+
+    fn cuEventRecord(event_handle: usize, handle: usize) -> CuError {
+        event(event_handle)?.record(&stream(handle)?);
+        Ok(())
+    }
+
+    fn cuEventQuery(event_handle: usize) -> CuError {
+        if event(event_handle)?.is_done() { Ok(()) } else { Err(CuError::NOT_READY) }
+    }
+
+    fn cuEventSynchronize(event_handle: usize) -> CuError {
+        let code = event(event_handle)?.synchronize();
+        end_of_work(current()?, code)
+    }
+
+    fn cuEventElapsedTime(milliseconds: Out<f32>, start: usize, end: usize) -> CuError {
+        let (start, end) = (event(start)?, event(end)?);
+        if !start.is_done() || !end.is_done() {
+            return Err(CuError::NOT_READY);
+        }
+        put(milliseconds, end.elapsed_ms(&start).ok_or(CuError::INVALID_HANDLE)?)
+    }
+
+    fn cuEventDestroy_v2(event_handle: usize) -> CuError {
+        EVENTS.remove(event_handle).map(drop).ok_or(CuError::INVALID_HANDLE)
+    }
+}

@@ -1,0 +1,47 @@
+//! The libraries of the doubles of vendors' libraries (`tests/doubles`), which Cargo builds because this package
+//! depends on theirs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use unisono_double_common::file;
+
+/// The double of NCCL and of the CUDA driver, one file for both. All that open this file share one library.
+///
+/// # Panics
+/// When it is not beside this program.
+pub fn nccl() -> PathBuf {
+    file::library("unisono_double_nccl").unwrap()
+}
+
+/// A copy in `folder`, with settings of its own (`unisono_double_common::settings`) such as `devices=2.some-test`:
+/// what is set, injected and counted in it concerns no other. `version`, as `ncclGetVersion` counts, takes away what
+/// is newer.
+///
+/// # Panics
+/// When it cannot be written.
+pub fn nccl_with(folder: &Path, settings: &str, version: Option<u32>) -> PathBuf {
+    let Some(version) = version else { return copy(&nccl(), folder, settings, &[]) };
+    let newer = unisono_double_nccl::NEWER.iter().filter(|(_, since)| *since > version);
+    let newer: Vec<&str> = newer.map(|(symbol, _)| *symbol).collect();
+    copy(&nccl(), folder, &format!("{settings}.version={version}"), &newer)
+}
+
+fn copy(library: &Path, folder: &Path, settings: &str, without: &[&str]) -> PathBuf {
+    fs::create_dir_all(folder).unwrap();
+    file::copy(library, folder, settings, without).unwrap()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_has_built_the_libraries() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(nccl().exists());
+        let older = fs::read(nccl_with(folder.path(), "older", Some(22703))).unwrap();
+        let has = |symbol: &str| older.windows(symbol.len()).any(|window| window == symbol.as_bytes());
+        assert!(has("\0ncclCommShrink\0") && !has("\0ncclAlltoAll\0"));
+    }
+}
