@@ -25,7 +25,7 @@ const CCL: Processes = Processes {
     algorithms: Algorithms::None,
     arithmetic: unisono_offload_ccl::ARITHMETIC,
     environment: ccl::ccl_environment,
-    worlds_max: 2,
+    worlds_max: 4,
 };
 
 unisono_tests::conformance!(CCL);

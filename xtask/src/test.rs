@@ -12,7 +12,10 @@ const CARGO: &[&[&str]] = &[
     &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
     // The program has the library's name, and would write over its pages.
     &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
-    &["test", "--workspace", "--all-features"],
+    // Apart from the tests, so that the time of each is seen.
+    &["test", "--workspace", "--all-features", "--no-run"],
+    // One run shows everything that fails.
+    &["test", "--workspace", "--all-features", "--no-fail-fast"],
 ];
 
 /// A package that uses the library from outside the workspace.
@@ -22,9 +25,15 @@ const EXAMPLE: &str = "examples/bidirectional-ring";
 const CARGO_IN_EXAMPLE: &[&[&str]] = &[
     &["fmt", "--check"],
     &["clippy", "--all-targets", "--", "--deny", "warnings"],
-    &["test"],
+    &["test", "--no-fail-fast"],
     &["check", "--no-default-features", "--all-targets"],
 ];
+
+/// The variable of Rust's test harness that says how many tests of a binary run at once.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// Many tests wait most of the time, for deadlines and for other processes.
+const TESTS_PER_CORE: usize = 2;
 
 /// A part of the work, and what it came to.
 struct Part {
@@ -78,6 +87,10 @@ fn cargo(folder: &Path, arguments: &[&str]) -> Part {
         }
         let mut started = Command::new(env!("CARGO"));
         started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
+        if std::env::var_os(TEST_THREADS).is_none() {
+            let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            started.env(TEST_THREADS, (TESTS_PER_CORE * cores).to_string());
+        }
         match started.status() {
             Ok(status) if status.success() => Ok(()),
             Ok(status) => Err(format!("failed: {status}")),
