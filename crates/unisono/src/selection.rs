@@ -111,8 +111,8 @@ fn nccl(config: &Config) -> Result<Nccl> {
 /// HCCL on the device of this rank.
 fn hccl(config: &Config) -> Result<Hccl> {
     let directory = config.devices.hccl_directory.clone();
-    let device = config.device(Hccl::devices(&directory)?);
-    Hccl::open(&HcclOptions { directory, device })
+    // A process has a device of its own there.
+    Hccl::open(&HcclOptions { directory, device: config.device(u32::MAX) })
 }
 
 /// Warns of variables that oneCCL would read, once in a process: it reads them once.

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
-use unisono_offload::{OffloadOptions, Vendor};
+use unisono_offload::{HostMemory, OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
+use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::ccl::ccl_directory;
+use unisono_tests::doubles;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
 
@@ -47,10 +49,36 @@ impl RankProcess for CclRank {
     }
 }
 
+/// Collectives by NCCL, on memory of the host that is staged; sends, receives and groups of members over TCP. The
+/// library is a test double.
+struct NcclRank;
+
+impl RankProcess for NcclRank {
+    fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
+        let companion = world.companion()?;
+        let double = Some(doubles::nccl());
+        let device = companion.group().own_job_rank().get() % DEVICES;
+        let options_of_nccl =
+            NcclOptions { library: double.clone(), driver: double, device, blocking: false };
+        let library = Nccl::open(&options_of_nccl).map(Arc::new);
+        let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
+        let options = OffloadOptions {
+            host_memory: HostMemory::Staged,
+            ..OffloadOptions::new(INIT_TIMEOUT, deadlines)
+        };
+        let communicator = NcclCommunicator::open(companion, library, &options)?;
+        Ok(Joined { communicator, groups: Box::new(world.clone()) })
+    }
+}
+
+/// What the double has.
+const DEVICES: u32 = 8;
+
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("tcp") => serve(TcpRank),
         Some("ccl") => serve(CclRank),
+        Some("nccl") => serve(NcclRank),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

@@ -1,0 +1,8 @@
+//! NCCL's backend over a test double of NCCL and of the CUDA driver: plumbing, errors and hangs. What real NCCL does on
+//! a device is not shown here.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod faults;
+mod on_device;
+mod suite;
