@@ -70,6 +70,11 @@ impl Stream {
         Ok(Stream { context, handle })
     }
 
+    /// The stream as C has it, a `CUstream` or `cudaStream_t`, as a number. It is valid as long as this value.
+    pub fn raw(&self) -> usize {
+        self.handle.expose_provenance()
+    }
+
     pub(crate) fn handle(&self) -> Handle {
         self.handle
     }

@@ -5,10 +5,11 @@
 
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Buffer, BufferMut, Buffers, Error, Result};
 
-use crate::device::{Device, RawStream};
+use crate::device::{Device, RawEvent, RawStream};
 use crate::program::{Program, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
 use crate::vendor::Vendor;
@@ -59,16 +60,20 @@ pub(crate) struct Staging<V: Vendor> {
 
 /// What calls pass by.
 struct Station<V: Vendor> {
-    stream: Option<RawStream>,
+    stream: Option<(RawStream, RawEvent)>,
     memory: Option<Allocation<V>>,
 }
 
 impl<V: Vendor> Drop for Staging<V> {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let (Some(device), Some(stream)) = (self.vendor.device(), state.stream) {
-            // SAFETY: it is of `create_stream`; every call on it has waited for its end.
-            unsafe { device.destroy_stream(stream) };
+        if let (Some(device), Some((stream, event))) = (self.vendor.device(), state.stream) {
+            // SAFETY: both are this value's; every call on the stream has waited for its end, but for one that failed,
+            // whose work the driver keeps.
+            unsafe {
+                device.destroy_event(event);
+                device.destroy_stream(stream);
+            }
         }
     }
 }
@@ -82,7 +87,14 @@ fn aligned(bytes: usize) -> usize {
 struct Way<'a> {
     device: &'a dyn Device,
     stream: RawStream,
+    /// Behind the call's work.
+    event: RawEvent,
 }
+
+/// How long a thread asks whether work is done without sleeping, and how long it sleeps between two questions then.
+const SPIN: Duration = Duration::from_micros(100);
+const SLEEP_MIN: Duration = Duration::from_micros(10);
+const SLEEP_MAX: Duration = Duration::from_millis(2);
 
 impl<V: Vendor> Staging<V> {
     /// None yet.
@@ -90,16 +102,18 @@ impl<V: Vendor> Staging<V> {
         Staging { vendor: vendor.clone(), state: Mutex::new(Station { stream: None, memory: None }) }
     }
 
-    /// Runs a program by way of `device`; returns when its results are in `buffers`.
+    /// Runs a program by way of `device`; returns when its results are in `buffers`, or when `gives_up` fails, which
+    /// is asked now and then.
     ///
     /// # Errors
-    /// Those of the library and of the device.
+    /// Those of the library, of the device and of `gives_up`.
     pub(crate) fn run(
         &self,
         device: &dyn Device,
         comm: &V::Comm,
         program: &Program,
         buffers: &mut Buffers<'_>,
+        gives_up: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
         let (input_bytes, output_bytes) = match buffers {
             Buffers::InOut(buffer) => (0, buffer.bytes()),
@@ -107,18 +121,23 @@ impl<V: Vendor> Staging<V> {
         };
         let scratch_at = aligned(input_bytes) + aligned(output_bytes);
         let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let stream = match state.stream {
-            Some(stream) => stream,
-            None => *state.stream.insert(device.create_stream()?),
+        let (stream, event) = match state.stream {
+            Some(known) => known,
+            None => *state.stream.insert((device.create_stream()?, device.create_event()?)),
         };
         let all = state.memory_of(&self.vendor, scratch_at + program.scratch_bytes)?;
         let output = all.part(aligned(input_bytes), output_bytes);
         let is_in_place = matches!(buffers, Buffers::InOut(_));
         let input = if is_in_place { output } else { all.part(0, input_bytes) };
         let memory = Memory { input, output, scratch: all.part(scratch_at, program.scratch_bytes) };
-        let way = Way { device, stream };
+        let way = Way { device, stream, event };
         way.upload(memory.input, buffers)?;
-        Place { vendor: &*self.vendor, comm, stream }.run(program, &memory)?;
+        let run = Place { vendor: &*self.vendor, comm, stream }.run(program, &memory);
+        if let Err(error) = run.and_then(|()| way.wait(gives_up)) {
+            // Its work may still use it, and nobody will know when that is over.
+            std::mem::forget(state.memory.take());
+            return Err(error);
+        }
         let written: Vec<Span> = program.written().collect();
         way.download(&memory, &written, buffers)
     }
@@ -137,6 +156,27 @@ impl<V: Vendor> Station<V> {
 }
 
 impl Way<'_> {
+    /// Waits for the work that is on the stream now. The driver's own way of waiting would not end with a call that is
+    /// given up.
+    fn wait(&self, gives_up: &dyn Fn() -> Result<()>) -> Result<()> {
+        // SAFETY: both are of this device, and live.
+        unsafe { self.device.record(self.event, self.stream) }?;
+        let (started, mut sleep) = (Instant::now(), SLEEP_MIN);
+        // SAFETY: as above.
+        while !unsafe { self.device.is_done(self.event) }? {
+            if started.elapsed() < SPIN {
+                std::thread::yield_now();
+                continue;
+            }
+            std::thread::sleep(sleep);
+            sleep = (sleep * 2).min(SLEEP_MAX);
+            if sleep == SLEEP_MAX {
+                gives_up()?;
+            }
+        }
+        Ok(())
+    }
+
     /// What the call reads.
     fn upload(&self, to: Start, buffers: &Buffers<'_>) -> Result<()> {
         let mut at = 0;
@@ -169,10 +209,7 @@ impl Way<'_> {
             result = std::mem::replace(&mut result, Ok(())).and(part);
             at += bytes.len();
         });
-        result?;
-        // A call that has written nothing here is over when its work is.
-        // SAFETY: the stream is this value's.
-        if written.is_empty() { unsafe { self.device.synchronize(self.stream) } } else { Ok(()) }
+        result
     }
 
     /// What `span` of the output and `bytes`, which start at byte `at` of it, have in common.

@@ -140,6 +140,14 @@ impl<V: Vendor> VendorThread<V> {
 }
 
 impl<V: Vendor> VendorShared<V> {
+    /// Whether a call on a stream may still come to a good end.
+    fn check_progress(&self, comm: &V::Comm) -> Result<()> {
+        if self.is_given_up() || self.companion.gate().board().is_revoked() {
+            return Err(Error::Closed);
+        }
+        self.vendor.late_error(comm)
+    }
+
     /// The library's communicator.
     pub(crate) fn comm(&self) -> Result<&V::Comm> {
         self.comm.get().ok_or(Error::Closed)
@@ -220,7 +228,10 @@ impl<V: Vendor> VendorShared<V> {
         };
         let program = compose(collective, descriptor, counts, self.companion.group(), &self.capabilities);
         match self.vendor.device() {
-            Some(device) => self.staging.run(device, self.comm()?, &program, buffers),
+            Some(device) => {
+                let comm = self.comm()?;
+                self.staging.run(device, comm, &program, buffers, &|| self.check_progress(comm))
+            }
             None => run_on_host(&*self.vendor, self.comm()?, &program, buffers),
         }
     }

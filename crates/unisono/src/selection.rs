@@ -54,7 +54,8 @@ fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let library = nccl(config);
     let companion = world.companion()?;
     // Every rank learns whether all have it before any of them begins.
-    let (rank, takes) = (companion.group().rank(), config.algorithm.is_none() && config.algorithms.is_empty());
+    let (rank, takes) =
+        (companion.group().rank(), config.algorithm.is_none() && config.algorithms.is_empty());
     let mut lacking = [if takes && library.is_ok() { u32::MAX } else { rank }];
     companion.all_reduce(&mut lacking, ReduceOp::Min)?;
     if lacking[0] == u32::MAX {
@@ -84,10 +85,8 @@ fn opened<V: Vendor>(
         HostMemorySetting::Staged => HostMemory::Staged,
         HostMemorySetting::Tcp => HostMemory::Companion,
     };
-    let options = OffloadOptions {
-        host_memory,
-        ..OffloadOptions::new(config.join_timeout, config.has_call_timeout())
-    };
+    let options =
+        OffloadOptions { host_memory, ..OffloadOptions::new(config.join_timeout, config.has_call_timeout()) };
     // A rank that lacks the library tells the others so.
     let world: Arc<Offloaded<V>> = Offloaded::open(companion, library.map(Arc::new), &options)?;
     Ok((world, which))

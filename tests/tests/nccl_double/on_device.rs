@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{
@@ -33,21 +33,28 @@ pub(crate) struct Array {
 
 impl Rank {
     /// On `ranks` threads.
-    pub(crate) fn run(ranks: u32, host_memory: HostMemory, body: impl Fn(&Rank) + Send + Sync) {
+    pub(crate) fn run<R: Send>(
+        ranks: u32,
+        host_memory: HostMemory,
+        body: impl Fn(&Rank) -> R + Send + Sync,
+    ) -> Vec<R> {
         companions(ranks, |companion| {
             let rank = companion.group().rank();
             let double = Some(doubles::nccl());
-            let options =
-                NcclOptions { library: double.clone(), driver: double.clone(), device: rank, blocking: false };
+            let options = NcclOptions {
+                library: double.clone(),
+                driver: double.clone(),
+                device: rank,
+                blocking: false,
+            };
             let library = Nccl::open(&options).map(Arc::new);
             let options =
                 OffloadOptions { host_memory, ..OffloadOptions::new(Duration::from_secs(60), false) };
             let comm = NcclCommunicator::open(companion, library, &options).unwrap();
             let context = Driver::open(double.as_deref()).unwrap().context(rank).unwrap();
             let stream = context.stream().unwrap();
-            let rank = Rank { comm, context, stream, rank };
-            body(&rank);
-        });
+            body(&Rank { comm, context, stream, rank })
+        })
     }
 
     pub(crate) fn own(&self) -> f32 {
@@ -93,7 +100,7 @@ impl Array {
 
 #[test]
 fn typed_calls_are_enqueued_and_end_by_their_tickets() {
-    watchdog(SECONDS_MAX, "typed", || Rank::run(3, HostMemory::Refused, typed_calls));
+    watchdog(SECONDS_MAX, "typed", || drop(Rank::run(3, HostMemory::Refused, typed_calls)));
 }
 
 fn typed_calls(rank: &Rank) {
@@ -107,7 +114,8 @@ fn typed_calls(rank: &Rank) {
     assert_eq!(rank.copied(&sums), [6.0, 60.0, 600.0]);
 
     // Nobody waits here: the stream orders them.
-    let (mut shared, mut all, mut turned) = (rank.array(&[0.0]), rank.array(&[0.0; 9]), rank.array(&[0.0; 3]));
+    let (mut shared, mut all, mut turned) =
+        (rank.array(&[0.0]), rank.array(&[0.0; 9]), rank.array(&[0.0; 3]));
     let mut mean = rank.array(&[own]);
     on.reduce_scatter(&input.read(rank), &mut shared.write(rank), ReduceOp::Max).unwrap();
     on.all_gather(&input.read(rank), &mut all.write(rank)).unwrap();
@@ -121,7 +129,8 @@ fn typed_calls(rank: &Rank) {
     assert_eq!(rank.copied(&mean), [3.0]);
 
     let mut sent = rank.array(&[own; 4]);
-    let (mut summed, mut gathered, mut share) = (rank.array(&[0.0; 3]), rank.array(&[0.0; 9]), rank.array(&[0.0; 3]));
+    let (mut summed, mut gathered, mut share) =
+        (rank.array(&[0.0; 3]), rank.array(&[0.0; 9]), rank.array(&[0.0; 3]));
     let is_root = rank.rank == 1;
     on.broadcast(&mut sent.write(rank), 2).unwrap();
     on.reduce(&input.read(rank), is_root.then(|| summed.write(rank)), ReduceOp::Sum, 1).unwrap();
@@ -143,25 +152,27 @@ fn sum(count: usize) -> Descriptor {
 
 #[test]
 fn lists_and_handles() {
-    watchdog(SECONDS_MAX, "lists", || Rank::run(2, HostMemory::Refused, |rank| {
-        let mut parts = [3, 64, 33].map(|elements| rank.array(&vec![rank.own(); elements]));
-        for round in 0..3 {
-            let spans = parts.each_mut().map(|part| {
-                let address = part.memory.address() as usize;
-                // SAFETY: the arrays live until their calls are done.
-                unsafe { DeviceBufferMut::from_raw(address, 4 * part.elements, rank.rank) }.unwrap()
-            });
-            let mut list = DeviceBufferMut::list(spans, Division::Coalesced);
-            let call = Call::new(sum(100), Buffers::InOut(BufferMut::Device(&mut list)));
-            rank.comm.issue(Call { stream: Some(rank.device_stream()), ..call }).unwrap();
-            let expected = 3.0 * 2f32.powi(round);
-            parts.iter().for_each(|part| assert_eq!(rank.copied(part), vec![expected; part.elements]));
-        }
-        let mut array = rank.array(&[rank.own(); 5]);
-        let finished = rank.on_stream().all_reduce_async(array.write(rank), ReduceOp::Sum).finish();
-        assert!(finished.result.is_ok() && finished.buffers.is_some());
-        assert_eq!(rank.copied(&array), [3.0; 5]);
-    }));
+    watchdog(SECONDS_MAX, "lists", || {
+        Rank::run(2, HostMemory::Refused, |rank| {
+            let mut parts = [3, 64, 33].map(|elements| rank.array(&vec![rank.own(); elements]));
+            for round in 0..3 {
+                let spans = parts.each_mut().map(|part| {
+                    let address = part.memory.address() as usize;
+                    // SAFETY: the arrays live until their calls are done.
+                    unsafe { DeviceBufferMut::from_raw(address, 4 * part.elements, rank.rank) }.unwrap()
+                });
+                let mut list = DeviceBufferMut::list(spans, Division::Coalesced);
+                let call = Call::new(sum(100), Buffers::InOut(BufferMut::Device(&mut list)));
+                rank.comm.issue(Call { stream: Some(rank.device_stream()), ..call }).unwrap();
+                let expected = 3.0 * 2f32.powi(round);
+                parts.iter().for_each(|part| assert_eq!(rank.copied(part), vec![expected; part.elements]));
+            }
+            let mut array = rank.array(&[rank.own(); 5]);
+            let finished = rank.on_stream().all_reduce_async(array.write(rank), ReduceOp::Sum).finish();
+            assert!(finished.result.is_ok() && finished.buffers.is_some());
+            assert_eq!(rank.copied(&array), [3.0; 5]);
+        })
+    });
 }
 
 fn refused(result: Result<impl std::fmt::Debug>, argument: &str) {
@@ -173,35 +184,39 @@ fn refused(result: Result<impl std::fmt::Debug>, argument: &str) {
 
 #[test]
 fn what_is_not_of_the_device_is_refused_before_the_call_has_a_number() {
-    watchdog(SECONDS_MAX, "refused", || Rank::run(2, HostMemory::Refused, |rank| {
-        let mut array = rank.array(&[rank.own(); 4]);
-        let on = rank.on_stream();
-        let on_host = rank.comm.all_reduce(&mut [1.0f32], ReduceOp::Sum);
-        assert!(matches!(on_host, Err(Error::Unsupported { .. })), "{on_host:?}");
-        // SAFETY: they are refused.
-        unsafe {
-            let mut host = vec![1.0f32; 4];
-            let address = host.as_mut_ptr().expose_provenance();
-            let mut lent = DeviceSliceMut::<f32>::from_raw(address, 4, rank.rank).unwrap();
-            refused(on.all_reduce(&mut lent, ReduceOp::Sum), "buffer");
-            let mut elsewhere = DeviceSliceMut::<f32>::from_raw(array.memory.address() as usize, 4, 7).unwrap();
-            refused(on.all_reduce(&mut elsewhere, ReduceOp::Sum), "buffer");
-            let other = rank.comm.on(DeviceStream::from_raw(rank.stream.raw(), 7));
-            refused(other.all_reduce(&mut elsewhere, ReduceOp::Sum), "stream");
-            // The memory of the other rank's device, and a stream of another context.
-            let theirs = rank.context.driver().context(1 - rank.rank).unwrap();
-            let memory = theirs.allocate(16).unwrap();
-            let mut lent = DeviceSliceMut::<f32>::from_raw(memory.address() as usize, 4, rank.rank).unwrap();
-            refused(on.all_reduce(&mut lent, ReduceOp::Sum), "buffer");
-            let stream = theirs.stream().unwrap();
-            let on_theirs = rank.comm.on(DeviceStream::from_raw(stream.raw(), rank.rank));
-            refused(on_theirs.all_reduce(&mut array.write(rank), ReduceOp::Sum), "stream");
-        }
-        let bits = on.all_reduce(&mut array.write(rank), ReduceOp::BitAnd);
-        assert!(bits.is_err(), "{bits:?}");
-        on.wait(on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap()).unwrap();
-        assert_eq!(rank.copied(&array), [3.0; 4]);
-    }));
+    watchdog(SECONDS_MAX, "refused", || {
+        Rank::run(2, HostMemory::Refused, |rank| {
+            let mut array = rank.array(&[rank.own(); 4]);
+            let on = rank.on_stream();
+            let on_host = rank.comm.all_reduce(&mut [1.0f32], ReduceOp::Sum);
+            assert!(matches!(on_host, Err(Error::Unsupported { .. })), "{on_host:?}");
+            // SAFETY: they are refused.
+            unsafe {
+                let mut host = vec![1.0f32; 4];
+                let address = host.as_mut_ptr().expose_provenance();
+                let mut lent = DeviceSliceMut::<f32>::from_raw(address, 4, rank.rank).unwrap();
+                refused(on.all_reduce(&mut lent, ReduceOp::Sum), "buffer");
+                let mut elsewhere =
+                    DeviceSliceMut::<f32>::from_raw(array.memory.address() as usize, 4, 7).unwrap();
+                refused(on.all_reduce(&mut elsewhere, ReduceOp::Sum), "buffer");
+                let other = rank.comm.on(DeviceStream::from_raw(rank.stream.raw(), 7));
+                refused(other.all_reduce(&mut elsewhere, ReduceOp::Sum), "stream");
+                // The memory of the other rank's device, and a stream of another context.
+                let theirs = rank.context.driver().context(1 - rank.rank).unwrap();
+                let memory = theirs.allocate(16).unwrap();
+                let mut lent =
+                    DeviceSliceMut::<f32>::from_raw(memory.address() as usize, 4, rank.rank).unwrap();
+                refused(on.all_reduce(&mut lent, ReduceOp::Sum), "buffer");
+                let stream = theirs.stream().unwrap();
+                let on_theirs = rank.comm.on(DeviceStream::from_raw(stream.raw(), rank.rank));
+                refused(on_theirs.all_reduce(&mut array.write(rank), ReduceOp::Sum), "stream");
+            }
+            let bits = on.all_reduce(&mut array.write(rank), ReduceOp::BitAnd);
+            assert!(bits.is_err(), "{bits:?}");
+            on.wait(on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap()).unwrap();
+            assert_eq!(rank.copied(&array), [3.0; 4]);
+        })
+    });
 }
 
 #[test]
@@ -210,10 +225,8 @@ fn host_memory_goes_where_the_program_has_said() {
         for (host_memory, by) in [(HostMemory::Staged, "nccl"), (HostMemory::Companion, "tcp")] {
             Rank::run(2, host_memory, |rank| {
                 let mut values = [rank.own(); 9];
-                let call = Call::new(
-                    Descriptor { count: 9, ..sum(9) },
-                    Buffers::InOut(BufferMut::of(&mut values)),
-                );
+                let call =
+                    Call::new(Descriptor { count: 9, ..sum(9) }, Buffers::InOut(BufferMut::of(&mut values)));
                 let outcome = rank.comm.issue(call).unwrap();
                 assert_eq!(outcome.algorithm == "nccl", by == "nccl", "{}", outcome.algorithm);
                 assert_eq!(values, [3.0; 9]);
@@ -227,21 +240,40 @@ fn host_memory_goes_where_the_program_has_said() {
 
 #[test]
 fn what_the_other_ranks_do_not_call_ends_by_its_deadline() {
-    watchdog(SECONDS_MAX, "late", || Rank::run(2, HostMemory::Refused, |rank| {
-        if rank.rank == 1 {
-            // Comes when the other has given up.
-            while rank.comm.companion().unwrap().barrier().is_ok() {}
-            return;
-        }
-        let mut array = rank.array(&[1.0; 4]);
-        let patient = CallOptions::new().timeout(Duration::from_millis(300));
-        let with = rank.comm.with(patient);
-        let on = with.on(rank.device_stream());
-        let late = on.wait(on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap());
-        assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
-        // The library has let go of the stream.
-        rank.stream.synchronize().unwrap();
-        let next = rank.on_stream().all_reduce(&mut array.write(rank), ReduceOp::Sum);
-        assert!(next.is_err());
-    }));
+    let given_up = Barrier::new(2);
+    watchdog(SECONDS_MAX, "late", || {
+        Rank::run(2, HostMemory::Refused, |rank| {
+            if rank.rank == 1 {
+                given_up.wait();
+                return;
+            }
+            let mut array = rank.array(&[1.0; 4]);
+            let patient = rank.comm.with(CallOptions::new().timeout(Duration::from_millis(300)));
+            let on = patient.on(rank.device_stream());
+            let late = on.wait(on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap());
+            assert!(matches!(late, Err(Error::Timeout { .. })), "{late:?}");
+            // The library has let go of the stream.
+            rank.stream.synchronize().unwrap();
+            let next = rank.on_stream().all_reduce(&mut array.write(rank), ReduceOp::Sum);
+            assert!(next.is_err());
+            given_up.wait();
+        })
+    });
+}
+
+#[test]
+fn calls_that_differ_are_a_mismatch_although_nobody_has_met() {
+    watchdog(SECONDS_MAX, "mismatch", || {
+        Rank::run(2, HostMemory::Refused, |rank| {
+            let mut array = rank.array(&[1.0; 4]);
+            let on = rank.on_stream();
+            let enqueued = if rank.rank == 0 {
+                on.all_reduce(&mut array.write(rank), ReduceOp::Sum)
+            } else {
+                on.broadcast(&mut array.write(rank), 0)
+            };
+            let ended = on.wait(enqueued.unwrap());
+            assert!(matches!(ended, Err(Error::Mismatch { .. })), "{ended:?}");
+        })
+    });
 }

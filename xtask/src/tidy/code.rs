@@ -75,6 +75,8 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/doubles/common/src/settings.rs",
     "tests/doubles/nccl/tests/double/api.rs",
     "tests/tests/device.rs",
+    "tests/tests/nccl_double/faults.rs",
+    "tests/tests/nccl_double/on_device.rs",
 ];
 
 /// The one table of settings.

@@ -60,6 +60,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD,
             OFFLOAD_CCL,
             OFFLOAD_NCCL,
+            CUDA,
             "unisono",
             DOUBLE_COMMON,
             DOUBLE_NCCL,
