@@ -2,7 +2,7 @@
 
 use std::io::Write;
 use std::process::Command;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -57,15 +57,21 @@ impl Seat {
 
 /// Runs a test with a deadline. `seconds` is for a busy machine: many times what the test takes.
 pub fn watchdog<R>(seconds: u64, name: &str, test: impl FnOnce() -> R) -> R {
-    let (_alive, ended) = channel::<()>();
-    let name = name.to_owned();
+    let _alive = start(seconds, name.to_owned());
+    test()
+}
+
+/// Ends the process after so many seconds, unless what it gives is dropped before. It is a function of its own because
+/// a thread that starts within [`watchdog`] would be compiled anew for each test.
+fn start(seconds: u64, name: String) -> Sender<()> {
+    let (alive, ended) = channel();
     std::thread::spawn(move || {
         if ended.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
             report(&name, seconds);
             std::process::abort();
         }
     });
-    test()
+    alive
 }
 
 fn report(name: &str, seconds: u64) {

@@ -121,24 +121,37 @@ fn ranks_end_after_their_messages() {
     all_finish("messages");
 }
 
+/// How many jobs run at once whose ranks sleep for most of their time.
+const SLEEPING_JOBS: usize = 5;
+
 /// The last rank goes in one way; all others say the same of the same ranks.
 fn all_agree(way: &str) {
-    for ranks in [3u32, 4, 8] {
-        let kind = match way {
-            "timeout" => format!("timeout of Some({}): ", ranks - 1),
-            _ => format!("lost [{}]: ", ranks - 1),
-        };
-        for round in 0..rounds() {
-            let mut job = Job::start(ranks, &["go", way]);
-            if way == "kill" {
-                job.kill_last();
-            }
-            let ended = job.end();
-            let others = if way == "timeout" { &ended[..] } else { &ended[..ended.len() - 1] };
-            let agree = others.iter().all(|one| one.said.starts_with(&kind));
-            assert!(agree, "{way} of {ranks}, round {round}: {ended:#?}");
+    let jobs_at_once = if way == "timeout" { SLEEPING_JOBS } else { 1 };
+    let rounds: Vec<u32> = (0..rounds()).collect();
+    for ranks in [3, 4, 8] {
+        for at_once in rounds.chunks(jobs_at_once) {
+            std::thread::scope(|threads| {
+                for &round in at_once {
+                    threads.spawn(move || ranks_agree(way, ranks, round));
+                }
+            });
         }
     }
+}
+
+fn ranks_agree(way: &str, ranks: u32, round: u32) {
+    let kind = match way {
+        "timeout" => format!("timeout of Some({}): ", ranks - 1),
+        _ => format!("lost [{}]: ", ranks - 1),
+    };
+    let mut job = Job::start(ranks, &["go", way]);
+    if way == "kill" {
+        job.kill_last();
+    }
+    let ended = job.end();
+    let others = if way == "timeout" { &ended[..] } else { &ended[..ended.len() - 1] };
+    let agree = others.iter().all(|one| one.said.starts_with(&kind));
+    assert!(agree, "{way} of {ranks}, round {round}: {ended:#?}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Collectives, Communicator, DType, ReduceOp, Result};
 use unisono_offload::{Elements, NativeCall, NativeOp, OffloadOptions, RawStream, Vendor};
-use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions};
+use unisono_offload_ccl::{Ccl, CclComm, CclCommunicator, CclOptions, CclVendor};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 
@@ -30,20 +30,21 @@ const BLOCK: Duration = Duration::from_millis(25);
 
 /// oneCCL by its own functions.
 struct Direct {
-    library: &'static Ccl,
+    library: CclVendor,
     comm: CclComm,
 }
 
 impl Direct {
     /// A communicator of its own for the ranks of `world`.
-    fn new(world: &dyn Communicator, library: &'static Ccl) -> Result<Direct> {
+    fn new(world: &dyn Communicator, library: CclVendor) -> Result<Direct> {
         let (rank, ranks) = (world.group().rank(), world.group().size());
-        let mut id = vec![0u8; <&Ccl as Vendor>::ID_BYTES];
+        let mut id = vec![0u8; <CclVendor as Vendor>::ID_BYTES];
         if rank == 0 {
             id = library.unique_id()?;
         }
         world.broadcast(&mut id, 0)?;
-        Ok(Direct { library, comm: library.init(&id, rank, ranks, &|| false)? })
+        let comm = library.init(&id, rank, ranks, &|| false)?;
+        Ok(Direct { library, comm })
     }
 
     fn all_reduce(&self, buffer: &mut [f32]) -> Result<()> {
@@ -122,8 +123,12 @@ fn run() -> Result<bool> {
     let world = World::join(&config)?;
     let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
     let options = OffloadOptions::new(config.join_timeout, false);
-    let comm = CclCommunicator::open(world.companion()?, library.clone().map(Arc::new), &options)?;
-    let direct = Direct::new(&*comm, library?)?;
+    let comm = CclCommunicator::open(
+        world.companion()?,
+        library.clone().map(CclVendor::on_host).map(Arc::new),
+        &options,
+    )?;
+    let direct = Direct::new(&*comm, CclVendor::on_host(library?))?;
     let is_first = comm.group().rank() == 0;
     if is_first {
         println!(

@@ -114,6 +114,8 @@ pub struct Board {
     returned: AtomicU64,
     /// How many are finished: a call on a device returns when it is enqueued.
     finished: AtomicU64,
+    /// How many have returned and are not finished.
+    enqueued: AtomicU64,
     awaited: AtomicU32,
     /// Since when, in milliseconds of Unix time: records of several processes are compared by it. 0 for nobody.
     awaited_since_ms: AtomicU64,
@@ -166,6 +168,7 @@ impl Board {
             digest: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            enqueued: AtomicU64::new(0),
             awaited: AtomicU32::new(NOBODY),
             awaited_since_ms: AtomicU64::new(0),
             first_cause,
@@ -211,19 +214,28 @@ impl Board {
 
     /// Records that a collective has returned, its data moved.
     pub fn leave(&self, number: u64) {
-        self.leave_enqueued(number);
-        self.finish(number);
+        self.note_return(number);
+        if self.enqueued.load(Ordering::SeqCst) == 0 {
+            self.finished.fetch_max(number + 1, Ordering::AcqRel);
+        }
     }
 
     /// Records that a collective has returned and is only enqueued on a device: in stream order, the data moves later.
     pub fn leave_enqueued(&self, number: u64) {
+        self.enqueued.fetch_add(1, Ordering::SeqCst);
+        self.note_return(number);
+    }
+
+    fn note_return(&self, number: u64) {
         self.returned.store(number + 1, Ordering::Release);
         self.await_rank(None);
     }
 
-    /// Records that the data of an enqueued collective, and of all before it, has moved.
+    /// Records that the data of an enqueued collective, and of all before it, has moved. Each is recorded once.
     pub fn finish(&self, number: u64) {
-        self.finished.store(number + 1, Ordering::Release);
+        let is_last = self.enqueued.fetch_sub(1, Ordering::SeqCst) == 1;
+        let finished = if is_last { self.returned() } else { number + 1 };
+        self.finished.fetch_max(finished, Ordering::AcqRel);
     }
 
     /// The number of collectives that have returned without an error; those on a device may not be finished.

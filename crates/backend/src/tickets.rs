@@ -1,8 +1,8 @@
 //! The tickets of one communicator: which of its calls are under way on a device's stream, and how the others ended.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, Outcome, Result, Ticket, deadline_after};
@@ -24,10 +24,45 @@ pub struct Tickets {
 #[derive(Default)]
 struct Calls {
     issued: u64,
-    /// Those under way, and the last [`CALLS_REMEMBERED`] that have ended.
-    known: BTreeMap<u64, Arc<OnceLock<Result<Outcome>>>>,
-    /// Those that have ended, in the order in which they did.
+    /// By number, from the first on that is under way or remembered. When the lists have grown to what a program needs,
+    /// nothing is allocated any more.
+    known: VecDeque<KnownCall>,
+    /// The last [`CALLS_REMEMBERED`] that have ended, in the order in which they did.
     ended: VecDeque<u64>,
+}
+
+#[derive(Default)]
+struct KnownCall {
+    result: Option<Result<Outcome>>,
+    /// Threads that wait for it: they have not read its result.
+    waiting: u32,
+    /// Whether so many have ended since that it may be forgotten.
+    is_old: bool,
+}
+
+impl Calls {
+    fn first(&self) -> u64 {
+        self.issued - self.known.len() as u64
+    }
+
+    fn find(&mut self, number: u64) -> Option<&mut KnownCall> {
+        let index = number.checked_sub(self.first())?;
+        self.known.get_mut(index as usize)
+    }
+
+    /// Call `number` has ended. Others are forgotten.
+    fn note_end(&mut self, number: u64) {
+        self.ended.push_back(number);
+        if self.ended.len() > CALLS_REMEMBERED
+            && let Some(oldest) = self.ended.pop_front()
+            && let Some(call) = self.find(oldest)
+        {
+            call.is_old = true;
+        }
+        while self.known.front().is_some_and(|call| call.is_old && call.waiting == 0) {
+            self.known.pop_front();
+        }
+    }
 }
 
 impl Tickets {
@@ -42,7 +77,7 @@ impl Tickets {
         let mut state = lock(&self.state);
         let number = state.issued;
         state.issued += 1;
-        state.known.insert(number, Arc::default());
+        state.known.push_back(KnownCall::default());
         OpenTicket { tickets: self.clone(), number, is_over: false }
     }
 
@@ -53,22 +88,28 @@ impl Tickets {
     pub fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         let until = deadline_after(Instant::now(), timeout);
         let mut state = lock(&self.state);
-        // Held on to: it may be forgotten before this thread has woken.
-        let call = self.find(&state, ticket)?;
+        self.check(&state, ticket)?;
+        let number = ticket.number();
         loop {
-            if let Some(result) = call.get() {
+            let call = state.find(number).ok_or_else(|| forgotten(ticket))?;
+            if let Some(result) = &call.result {
                 return result.clone().map(Some);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(None);
             }
+            // It is not forgotten before this thread has woken.
+            call.waiting += 1;
             let woken = self.has_ended.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
+            if let Some(call) = state.find(number) {
+                call.waiting -= 1;
+            }
         }
     }
 
-    fn find(&self, state: &Calls, ticket: Ticket) -> Result<Arc<OnceLock<Result<Outcome>>>> {
+    fn check(&self, state: &Calls, ticket: Ticket) -> Result<()> {
         if ticket.issuer() != self.issuer {
             let problem = format!("{ticket}, but this communicator is issuer {}", self.issuer);
             return Err(Error::invalid("ticket", problem));
@@ -77,27 +118,24 @@ impl Tickets {
             let problem = format!("{ticket}, which has issued {} so far", state.issued);
             return Err(Error::invalid("ticket", problem));
         }
-        state.known.get(&ticket.number()).cloned().ok_or_else(|| {
-            let problem = format!("{ticket} is forgotten: {CALLS_REMEMBERED} calls have completed since");
-            Error::invalid("ticket", problem)
-        })
+        Ok(())
     }
 
     fn end(&self, number: u64, result: Result<Outcome>) {
         let mut state = lock(&self.state);
-        if let Some(call) = state.known.get(&number) {
+        if let Some(call) = state.find(number) {
             // INVARIANT: an `OpenTicket` ends once, and there is one for each number.
-            assert!(call.set(result).is_ok(), "call {number} has ended before");
-        }
-        state.ended.push_back(number);
-        if state.ended.len() > CALLS_REMEMBERED
-            && let Some(oldest) = state.ended.pop_front()
-        {
-            state.known.remove(&oldest);
+            assert!(call.result.replace(result).is_none(), "call {number} has ended before");
+            state.note_end(number);
         }
         drop(state);
         self.has_ended.notify_all();
     }
+}
+
+fn forgotten(ticket: Ticket) -> Error {
+    let problem = format!("{ticket} is forgotten: {CALLS_REMEMBERED} calls have completed since");
+    Error::invalid("ticket", problem)
 }
 
 /// A call that has been issued and has not completed.
@@ -188,11 +226,17 @@ mod tests {
             })
             .collect();
         let ask = |ticket| tickets.resolve_within(ticket, Duration::ZERO);
-        assert!(problem(ask(ended[0])).contains(" is forgotten"));
-        assert_eq!(ask(ended[1]).unwrap(), Some(Outcome::done(1, "test")));
+        // What was issued before them is under way.
         assert_eq!(ask(under_way.ticket()).unwrap(), None);
-        assert_eq!(lock(&tickets.state).known.len(), CALLS_REMEMBERED + 1);
-        drop(under_way);
+        assert_eq!(ask(ended[0]).unwrap(), Some(Outcome::done(0, "test")));
+        let first = under_way.ticket();
+        let late = Outcome::done(7, "test");
+        under_way.end(Ok(late));
+        assert_eq!(ask(first).unwrap(), Some(late));
+        (0..CALLS_REMEMBERED).for_each(|_| tickets.issue().end(Ok(late)));
+        assert!(problem(ask(first)).contains(" is forgotten"));
+        assert!(problem(ask(ended[1])).contains(" is forgotten"));
+        assert_eq!(lock(&tickets.state).known.len(), CALLS_REMEMBERED);
     }
 
     #[test]

@@ -11,8 +11,8 @@
 //! # Ok::<(), unisono_communicator::Error>(())
 //! ```
 //!
-//! Typed calls take slices. Lists, uneven counts, memory of others and device memory ([`DeviceBufferMut`] has an
-//! example) go into a [`Call`] or an [`OwnedCall`] made by hand, which [`Collectives::issue`] and
+//! Typed calls take slices, and those of [`CollectivesOnDevice`] elements on a device. Lists, uneven counts and memory
+//! of others go into a [`Call`] or an [`OwnedCall`] made by hand, which [`Collectives::issue`] and
 //! [`CollectivesAsync::start`] check.
 //!
 //! This crate starts no thread and opens no file.
@@ -28,10 +28,12 @@ mod check_memory;
 mod check_segments;
 mod collectives;
 mod collectives_async;
+mod collectives_device;
 mod collectives_uneven;
 mod communicator;
 mod descriptor;
 mod device;
+mod device_slice;
 mod dtype;
 mod ending;
 mod error;
@@ -65,10 +67,12 @@ pub use call::{
 pub use check::{Lengths, check, check_request, lengths};
 pub use collectives::{Collectives, Received};
 pub use collectives_async::CollectivesAsync;
+pub use collectives_device::{CollectivesOnDevice, OnStream};
 pub use collectives_uneven::CollectivesUneven;
 pub use communicator::{Communicator, Shrunk, With};
 pub use descriptor::{Descriptor, Peer, Place};
 pub use device::{DeviceBuffer, DeviceBufferMut, DeviceSpan, DeviceStream};
+pub use device_slice::{DeviceElements, DeviceSlice, DeviceSliceMut};
 pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,

@@ -5,7 +5,8 @@
 //! | --- | --- |
 //! | `sys` | the C API of oneCCL 2022: types, constants, the table of functions |
 //! | `discovery` | [`Ccl`]: where its files come from ([`CclOptions`]), and which versions are taken |
-//! | `vendor` | what it does: its calls on memory of the host, [`CclCommunicator`] |
+//! | `vendor` | what it does: its calls, [`CclCommunicator`] |
+//! | `queue` | [`SyclFunctions`]: memory of SYCL's devices, for programs that have SYCL |
 //! | `error` | what its codes mean, and what to do |
 //!
 //! oneCCL reads its own variables from the environment when it is opened, and a process must not change its environment
@@ -19,8 +20,10 @@ mod discovery;
 #[cfg(test)]
 mod discovery_tests;
 mod error;
+mod queue;
 mod sys;
 mod vendor;
 
 pub use discovery::{Ccl, CclOptions, Version};
-pub use vendor::{ARITHMETIC, BACKEND, CclComm, CclCommunicator};
+pub use queue::SyclFunctions;
+pub use vendor::{ARITHMETIC, BACKEND, CclComm, CclCommunicator, CclVendor};

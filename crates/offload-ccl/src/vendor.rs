@@ -8,19 +8,47 @@ use std::sync::LazyLock;
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_offload::{
-    Arithmetic, Capabilities, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp, Offloaded,
-    RawStream, Vendor, lacks,
+    Arithmetic, Capabilities, Device, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp,
+    Offloaded, RawStream, Vendor, lacks,
 };
 use unisono_vendor_library::Optional;
 
 use crate::discovery::Ccl;
+use crate::queue::{SyclDevice, SyclFunctions};
 use crate::sys::{CommHandle, DataType, ReductionOp, UNIQUE_ID_BYTES, UniqueId};
 
 /// The backend's name.
 pub const BACKEND: &str = "ccl";
 
 /// A communicator whose collectives oneCCL does.
-pub type CclCommunicator = Offloaded<&'static Ccl>;
+pub type CclCommunicator = Offloaded<CclVendor>;
+
+/// oneCCL on memory of the host, or on that of a program's SYCL queues.
+#[derive(Debug)]
+pub struct CclVendor {
+    ccl: &'static Ccl,
+    queues: Option<SyclDevice>,
+}
+
+impl CclVendor {
+    /// On memory of the host.
+    pub fn on_host(ccl: &'static Ccl) -> CclVendor {
+        CclVendor { ccl, queues: None }
+    }
+
+    /// On memory that SYCL's device number `device` reaches. The stream of a call is the address of a `sycl::queue` of
+    /// that device; a call returns when the queue is done, and its ticket has its end then. Neither avg nor the
+    /// pre-multiplied sum is there, and memory of the host is refused.
+    ///
+    /// With oneCCL's plugin for processors, which takes any pointer for a queue, this is tested on memory of the host.
+    /// It has not run on a GPU.
+    ///
+    /// # Safety
+    /// The functions must do what [`SyclFunctions`] says, on any thread, as long as the process lives.
+    pub unsafe fn on_queues(ccl: &'static Ccl, functions: SyclFunctions, device: u32) -> CclVendor {
+        CclVendor { ccl, queues: Some(SyclDevice::new(functions, device)) }
+    }
+}
 
 /// With `CCL_WORKER_OFFLOAD=0` calls of two threads break each other's state, also on two communicators.
 static TURN: LazyLock<LibraryTurn> = LazyLock::new(LibraryTurn::new);
@@ -85,7 +113,7 @@ fn reduction(op: NativeOp) -> Result<ReductionOp> {
         NativeOp::Max => ReductionOp::MAX,
         NativeOp::Min => ReductionOp::MIN,
         NativeOp::Avg => ReductionOp::AVG,
-        NativeOp::PreMulSum(_) => return Err(lacks::<&'static Ccl>("pre_mul_sum")),
+        NativeOp::PreMulSum(_) => return Err(lacks::<CclVendor>("pre_mul_sum")),
     })
 }
 
@@ -101,7 +129,7 @@ fn number(rank: u32) -> c_int {
     rank as c_int
 }
 
-impl Vendor for &'static Ccl {
+impl Vendor for CclVendor {
     const BACKEND: &'static str = BACKEND;
     const BACKEND_INLINE: &'static str = "ccl without meeting";
     const ID_BYTES: usize = UNIQUE_ID_BYTES;
@@ -109,7 +137,7 @@ impl Vendor for &'static Ccl {
     type Comm = CclComm;
 
     fn version(&self) -> String {
-        format!("oneCCL {}", Ccl::version(self))
+        format!("oneCCL {}", self.ccl.version())
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -117,12 +145,15 @@ impl Vendor for &'static Ccl {
         let reducing = |known: Capabilities, op| known.reducing(op, &REDUCIBLE);
         let always = [Native::AllToAll, Native::AllToAllInPlace, Native::Broadcast, Native::Reduce];
         let mut known = ops.into_iter().fold(Capabilities::new(ARITHMETIC), reducing);
-        known = always.into_iter().fold(known.scaling(&REDUCIBLE), Capabilities::with);
+        known = always.into_iter().fold(known, Capabilities::with);
+        if self.queues.is_none() {
+            known = known.scaling(&REDUCIBLE);
+        }
         // Groups are there, but on memory of the host their end does not wait for the receives.
-        if self.table.all_to_all_v.function.is_some() {
+        if self.ccl.table.all_to_all_v.function.is_some() {
             known = known.with(Native::AllToAllV);
         }
-        if self.table.scatter.function.is_some() {
+        if self.ccl.table.scatter.function.is_some() {
             known = known.with(Native::Scatter);
         }
         known
@@ -137,10 +168,14 @@ impl Vendor for &'static Ccl {
         Some(&TURN)
     }
 
+    fn device(&self) -> Option<&dyn Device> {
+        self.queues.as_ref().map(|device| device as &dyn Device)
+    }
+
     fn unique_id(&self) -> Result<Vec<u8>> {
         let mut id = UniqueId { bytes: [0; UNIQUE_ID_BYTES] };
         // SAFETY: it writes one id.
-        self.check("onecclGetUniqueId", unsafe { (self.table.get_unique_id)(&mut id) })?;
+        self.ccl.check("onecclGetUniqueId", unsafe { (self.ccl.table.get_unique_id)(&mut id) })?;
         Ok(id.bytes.to_vec())
     }
 
@@ -152,19 +187,19 @@ impl Vendor for &'static Ccl {
         own.bytes.copy_from_slice(id);
         let mut handle = ptr::null_mut();
         // SAFETY: it writes one handle; the id is one of `onecclGetUniqueId` of the group's first rank.
-        let code = unsafe { (self.table.comm_init_rank)(&mut handle, ranks as usize, own, number(rank)) };
-        self.check("onecclCommInitRank", code)?;
+        let code = unsafe { (self.ccl.table.comm_init_rank)(&mut handle, ranks as usize, own, number(rank)) };
+        self.ccl.check("onecclCommInitRank", code)?;
         Ok(CclComm { handle })
     }
 
     fn destroy(&self, comm: &CclComm) -> Result<()> {
         // SAFETY: the handle is one of `init`, and nobody uses it any more.
-        self.check("onecclCommDestroy", unsafe { (self.table.comm_destroy)(comm.handle) })
+        self.ccl.check("onecclCommDestroy", unsafe { (self.ccl.table.comm_destroy)(comm.handle) })
     }
 
     // SAFETY: the terms are those of the trait.
     unsafe fn call(&self, comm: &CclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
-        let (table, comm, queue) = (&self.table, comm.handle, stream.as_pointer());
+        let (table, comm, queue) = (&self.ccl.table, comm.handle, stream.as_pointer());
         let bytes_of = DataType::Uint8;
         // SAFETY: the caller's. The input of an all-reduce is only read, whatever the header says; lists have a length
         // for each rank.
@@ -196,12 +231,12 @@ impl Vendor for &'static Ccl {
                 }
                 NativeCall::AllToAllV { input, send, output, receive } => {
                     let (function, send, receive) =
-                        (self.newer(&table.all_to_all_v)?, send.as_ptr(), receive.as_ptr());
+                        (self.ccl.newer(&table.all_to_all_v)?, send.as_ptr(), receive.as_ptr());
                     ("onecclAllToAllV", function(input, send, output, receive, bytes_of, comm, queue))
                 }
-                NativeCall::Gather { .. } => return Err(lacks::<&'static Ccl>("gather")),
+                NativeCall::Gather { .. } => return Err(lacks::<CclVendor>("gather")),
                 NativeCall::Scatter { input, output, bytes, root } => {
-                    let function = self.newer(&table.scatter)?;
+                    let function = self.ccl.newer(&table.scatter)?;
                     ("onecclScatter", function(input, output, bytes, bytes_of, number(root), comm, queue))
                 }
                 NativeCall::Send { input, bytes, peer } => {
@@ -212,6 +247,6 @@ impl Vendor for &'static Ccl {
                 }
             }
         };
-        self.check(name, code)
+        self.ccl.check(name, code)
     }
 }

@@ -12,6 +12,8 @@
 //! | `compose`, `program` | from a call to the library's calls, copies and scalings: pure functions |
 //! | `run`, `scale` | a program on the memory of its call |
 //! | `staged` | memory of the host by way of a device's |
+//! | `enqueue` | a call on memory of a device: its steps on a stream |
+//! | `pending`, `tend` | calls that are under way on streams, and how their ends are learned |
 //! | `open` | how the ranks of a group agree on a library and get a communicator of it |
 //! | `offloaded`, `scope` | the communicator, and its scopes |
 //! | `thread`, `signal` | the thread that runs calls with deadlines, and what others wait at for it |
@@ -23,14 +25,17 @@
 mod capabilities;
 mod compose;
 mod device;
+mod enqueue;
 mod offloaded;
 mod open;
+mod pending;
 mod program;
 mod run;
 mod scale;
 mod scope;
 mod signal;
 mod staged;
+mod tend;
 mod thread;
 mod turn;
 mod vendor;

@@ -1,18 +1,18 @@
 //! The communicator: collectives by the library, everything else by the communicator beneath.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, Executor, ScopeTurn, Survivors};
+use unisono_backend::{Companion, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
     Call, CallOptions, Communicator, CostModel, Descriptor, Error, Finished, Group, MemoryKind, Operation,
-    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Work, check_request,
+    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Work, check_request, deadline_after,
 };
 
 use crate::capabilities::Capabilities;
 use crate::open::open;
 use crate::scope::OffloadedScope;
-use crate::thread::{VendorThread, stuck};
+use crate::thread::{VendorShared, VendorThread, stuck};
 use crate::vendor::Vendor;
 
 /// How a vendor's communicator is made.
@@ -79,7 +79,7 @@ pub struct Offloaded<V: Vendor> {
 /// What a communicator and its scopes share.
 pub(crate) struct OffloadedShared<V: Vendor> {
     pub(crate) companion: Arc<dyn Companion>,
-    thread: Arc<VendorThread<V>>,
+    pub(crate) thread: Arc<VendorThread<V>>,
     executor: Arc<dyn Executor>,
     options: OffloadOptions,
 }
@@ -138,6 +138,7 @@ impl<V: Vendor> OffloadedShared<V> {
                 Err(Error::Unsupported { what, backend: V::BACKEND, instead })
             }
             (MemoryKind::Host, HostMemory::Refused | HostMemory::Staged) => Ok(()),
+            (MemoryKind::Device, _) if has_device => Ok(()),
             (MemoryKind::Device, _) => Err(Error::no_device(V::BACKEND)),
         }
     }
@@ -159,16 +160,34 @@ impl<V: Vendor> OffloadedShared<V> {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
         self.check(&call.descriptor, &options, call.memory())?;
         let is_message = call.descriptor.operation.collective().is_none();
+        if !is_message && call.memory() == MemoryKind::Device {
+            return self.issue(call, scope, &options);
+        }
         if is_message || has_deadline || self.options.deadlines || call.options.timeout.is_some() {
             return self.companion.execute_by(&self.executor, &mut call, scope);
         }
         self.run_inline(call, scope)
     }
 
-    /// On this thread.
+    /// On this thread, to its end.
     fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>) -> Result<Outcome> {
-        let (thread, gate) = (&self.thread.shared, self.companion.gate());
-        let entered = self.companion.enter(V::BACKEND_INLINE, &call, scope)?;
+        let run = |thread: &VendorShared<V>, call: &mut Call<'_>| {
+            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
+        };
+        let ((), entered) = self.inline(&mut call, scope, run)?;
+        self.companion.gate().board().leave(entered.number);
+        Ok(Outcome::done(call.buffers.bytes_max(), V::BACKEND))
+    }
+
+    /// Makes a call on this thread, when it is its turn.
+    pub(crate) fn inline<'a, R>(
+        &'a self,
+        call: &mut Call<'_>,
+        scope: Option<&'a ScopeTurn>,
+        body: impl FnOnce(&VendorShared<V>, &mut Call<'_>) -> Result<R>,
+    ) -> Result<(R, Entered<'a>)> {
+        let (thread, gate) = (&*self.thread.shared, self.companion.gate());
+        let entered = self.companion.enter(V::BACKEND_INLINE, call, scope)?;
         let is_revoked = || gate.board().is_revoked();
         let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
             Some(None) => {
@@ -178,20 +197,22 @@ impl<V: Vendor> OffloadedShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, || {
-            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
-        });
+        let visit = || body(thread, call);
+        let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, visit);
         drop(pass);
-        result.map_err(|error| self.companion.settle(error))?;
-        gate.board().leave(entered.number);
-        Ok(Outcome::done(call.buffers.bytes_max(), V::BACKEND))
+        let result = result.map_err(|error| self.companion.settle(error))?;
+        Ok((result, entered))
     }
 
     /// Starts a call, within `scope` if there is one.
     pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
+        let is_message = call.descriptor.operation.collective().is_none();
         let admitted = self.companion.gate().admit(&call.descriptor);
         match admitted.and_then(|()| self.check(&call.descriptor, &options, call.memory())) {
+            Ok(()) if !is_message && call.memory() == MemoryKind::Device => {
+                self.submit_on_stream(call, scope, &options)
+            }
             Ok(()) => self.companion.submit_by(&self.executor, call, scope),
             Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
         }
@@ -272,7 +293,13 @@ impl<V: Vendor> Communicator for Offloaded<V> {
         self.shared.companion.abort()
     }
 
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.shared.thread.shared.resolve_within(ticket, timeout)
+    }
+
     fn close(&self) -> Result<()> {
+        // Every call on a stream has a deadline of its own.
+        self.shared.thread.shared.drain(deadline_after(Instant::now(), Duration::MAX));
         self.shared.companion.close()
     }
 }

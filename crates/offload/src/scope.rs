@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_backend::ScopeTurn;
 use unisono_communicator::{
     Call, CallOptions, Communicator, CostModel, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall,
-    ParentCall, Result, Scope, Shrunk, Work,
+    ParentCall, Result, Scope, Shrunk, Ticket, Work,
 };
 
 use crate::offloaded::OffloadedShared;
@@ -92,6 +93,10 @@ impl<V: Vendor> Communicator for OffloadedScope<V> {
 
     fn scope(&self, _: ParentCall, _: &CallOptions) -> Result<Box<dyn Scope>> {
         self.unsupported("scope")
+    }
+
+    fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.shared.thread.shared.resolve_within(ticket, timeout)
     }
 
     fn revoke(&self, cause: Error) -> Result<()> {

@@ -50,18 +50,25 @@ impl<V: Vendor> Drop for Allocation<V> {
     }
 }
 
-/// A stream of the vendor's device and memory on it, which grows with the calls that need it.
+/// A stream of the vendor's device and memory on it, which are made for the first call that needs them, and memory that
+/// grows with the calls.
 pub(crate) struct Staging<V: Vendor> {
     vendor: Arc<V>,
-    stream: RawStream,
-    memory: Mutex<Option<Allocation<V>>>,
+    state: Mutex<Station<V>>,
+}
+
+/// What calls pass by.
+struct Station<V: Vendor> {
+    stream: Option<RawStream>,
+    memory: Option<Allocation<V>>,
 }
 
 impl<V: Vendor> Drop for Staging<V> {
     fn drop(&mut self) {
-        if let Some(device) = self.vendor.device() {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(device), Some(stream)) = (self.vendor.device(), state.stream) {
             // SAFETY: it is of `create_stream`; every call on it has waited for its end.
-            unsafe { device.destroy_stream(self.stream) };
+            unsafe { device.destroy_stream(stream) };
         }
     }
 }
@@ -71,48 +78,67 @@ fn aligned(bytes: usize) -> usize {
     bytes.next_multiple_of(SCRATCH_ALIGN)
 }
 
+/// The way to a device, for one call.
+struct Way<'a> {
+    device: &'a dyn Device,
+    stream: RawStream,
+}
+
 impl<V: Vendor> Staging<V> {
-    /// None yet, on a new stream of the device.
-    ///
-    /// # Errors
-    /// Those of the device.
-    pub(crate) fn new(vendor: &Arc<V>, device: &dyn Device) -> Result<Staging<V>> {
-        let stream = device.create_stream()?;
-        Ok(Staging { vendor: vendor.clone(), stream, memory: Mutex::default() })
+    /// None yet.
+    pub(crate) fn new(vendor: &Arc<V>) -> Staging<V> {
+        Staging { vendor: vendor.clone(), state: Mutex::new(Station { stream: None, memory: None }) }
     }
 
-    /// Runs a program by way of the device; returns when its results are in `buffers`.
+    /// Runs a program by way of `device`; returns when its results are in `buffers`.
     ///
     /// # Errors
     /// Those of the library and of the device.
-    pub(crate) fn run(&self, comm: &V::Comm, program: &Program, buffers: &mut Buffers<'_>) -> Result<()> {
-        let device = self.vendor.device().ok_or_else(|| Error::no_device(V::BACKEND))?;
+    pub(crate) fn run(
+        &self,
+        device: &dyn Device,
+        comm: &V::Comm,
+        program: &Program,
+        buffers: &mut Buffers<'_>,
+    ) -> Result<()> {
         let (input_bytes, output_bytes) = match buffers {
             Buffers::InOut(buffer) => (0, buffer.bytes()),
             Buffers::Separate { input, output } => (input.bytes(), output.bytes()),
         };
-        let mut kept = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let scratch_at = aligned(input_bytes) + aligned(output_bytes);
-        let needed = scratch_at + program.scratch_bytes;
-        if kept.as_ref().is_none_or(|kept| kept.bytes < needed) {
-            // Freed first: there may not be room for both.
-            *kept = None;
-            *kept = Some(Allocation::new(&self.vendor, needed)?);
-        }
-        let all = kept.as_ref().map_or(Start::NOTHING, Allocation::start);
+        let state = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = match state.stream {
+            Some(stream) => stream,
+            None => *state.stream.insert(device.create_stream()?),
+        };
+        let all = state.memory_of(&self.vendor, scratch_at + program.scratch_bytes)?;
         let output = all.part(aligned(input_bytes), output_bytes);
         let is_in_place = matches!(buffers, Buffers::InOut(_));
         let input = if is_in_place { output } else { all.part(0, input_bytes) };
         let memory = Memory { input, output, scratch: all.part(scratch_at, program.scratch_bytes) };
-        self.upload(device, memory.input, buffers)?;
-        let place = Place { vendor: &*self.vendor, comm, stream: self.stream };
-        place.run(program, &memory)?;
+        let way = Way { device, stream };
+        way.upload(memory.input, buffers)?;
+        Place { vendor: &*self.vendor, comm, stream }.run(program, &memory)?;
         let written: Vec<Span> = program.written().collect();
-        self.download(device, &memory, &written, buffers)
+        way.download(&memory, &written, buffers)
     }
+}
 
+impl<V: Vendor> Station<V> {
+    /// At least `bytes` bytes.
+    fn memory_of(&mut self, vendor: &Arc<V>, bytes: usize) -> Result<Start> {
+        if self.memory.as_ref().is_none_or(|kept| kept.bytes < bytes) {
+            // Freed first: there may not be room for both.
+            self.memory = None;
+            self.memory = Some(Allocation::new(vendor, bytes)?);
+        }
+        Ok(self.memory.as_ref().map_or(Start::NOTHING, Allocation::start))
+    }
+}
+
+impl Way<'_> {
     /// What the call reads.
-    fn upload(&self, device: &dyn Device, to: Start, buffers: &Buffers<'_>) -> Result<()> {
+    fn upload(&self, to: Start, buffers: &Buffers<'_>) -> Result<()> {
         let mut at = 0;
         let mut put = |bytes: &[u8]| {
             let to = to.part(at, bytes.len());
@@ -121,57 +147,47 @@ impl<V: Vendor> Staging<V> {
                 return Ok(());
             }
             // SAFETY: the region is as long as the buffer, whose parts follow each other, and is this call's.
-            unsafe { device.upload(to.address.cast(), bytes, self.stream) }
+            unsafe { self.device.upload(to.address.cast(), bytes, self.stream) }
         };
         match buffers {
             Buffers::InOut(BufferMut::Host(list)) => list.iter().try_for_each(&mut put),
             Buffers::Separate { input: Buffer::Host(list), .. } => list.iter().try_for_each(&mut put),
-            Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => {
-                Err(Error::no_device(V::BACKEND))
-            }
+            Buffers::InOut(BufferMut::Device(_)) | Buffers::Separate { .. } => Err(on_device()),
         }
     }
 
     /// What the call has written. What it has not written stays as it is.
-    fn download(
-        &self,
-        device: &dyn Device,
-        memory: &Memory,
-        written: &[Span],
-        buffers: &mut Buffers<'_>,
-    ) -> Result<()> {
+    fn download(&self, memory: &Memory, written: &[Span], buffers: &mut Buffers<'_>) -> Result<()> {
         let (Buffers::InOut(BufferMut::Host(list)) | Buffers::Separate { output: BufferMut::Host(list), .. }) =
             buffers
         else {
-            return Err(Error::no_device(V::BACKEND));
+            return Err(on_device());
         };
         let (mut at, mut result) = (0, Ok(()));
         list.for_each(|bytes| {
-            let part = written.iter().try_for_each(|span| self.fetch(device, memory, *span, at, bytes));
+            let part = written.iter().try_for_each(|span| self.fetch(memory, *span, at, bytes));
             result = std::mem::replace(&mut result, Ok(())).and(part);
             at += bytes.len();
         });
         result?;
         // A call that has written nothing here is over when its work is.
         // SAFETY: the stream is this value's.
-        if written.is_empty() { unsafe { device.synchronize(self.stream) } } else { Ok(()) }
+        if written.is_empty() { unsafe { self.device.synchronize(self.stream) } } else { Ok(()) }
     }
 
     /// What `span` of the output and `bytes`, which start at byte `at` of it, have in common.
-    fn fetch(
-        &self,
-        device: &dyn Device,
-        memory: &Memory,
-        span: Span,
-        at: usize,
-        bytes: &mut [u8],
-    ) -> Result<()> {
+    fn fetch(&self, memory: &Memory, span: Span, at: usize, bytes: &mut [u8]) -> Result<()> {
         let (from, to) = (span.offset.max(at), (span.offset + span.bytes).min(at + bytes.len()));
         if from >= to {
             return Ok(());
         }
         let start = memory.at(Span { offset: from, bytes: to - from, ..span })?;
         // SAFETY: the bytes are within the output's region, and this call's.
-        unsafe { device.download(&mut bytes[from - at..to - at], start.cast(), self.stream) }
+        unsafe { self.device.download(&mut bytes[from - at..to - at], start.cast(), self.stream) }
     }
+}
+
+/// Checked above: calls on memory of a device are enqueued.
+fn on_device() -> Error {
+    Error::invalid("buffer", "on a device, and the call is on memory of the host")
 }

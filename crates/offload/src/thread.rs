@@ -16,16 +16,20 @@ use unisono_communicator::{
 
 use crate::capabilities::Capabilities;
 use crate::compose::compose;
+use crate::pending::Pending;
 use crate::run::run_on_host;
 use crate::signal::Slot;
 use crate::staged::Staging;
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
-use crate::watch::{InlineWatch, Visit};
+use crate::watch::{InlineWatch, Stall, Visit};
 
 /// How long a rank waits for its turn in the library before it asks the others how they fare.
 const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
 const TURN_WAIT_MAX: Duration = Duration::from_millis(64);
+
+/// How often calls on streams are looked at, if nobody waits for them.
+const TEND_PAUSE: Duration = Duration::from_micros(500);
 
 /// What ranks tell each other before a call: the largest counts.
 const HAS_TURN: u8 = 0;
@@ -42,21 +46,27 @@ pub(crate) struct VendorShared<V: Vendor> {
     pub(crate) capabilities: Capabilities,
     comm: OnceLock<V::Comm>,
     /// The way of memory of the host to the device, if the library works on one.
-    staging: OnceLock<Staging<V>>,
+    staging: Staging<V>,
     /// Whether the thread is in the library.
     visit: Visit,
     pub(crate) inline: InlineWatch,
+    inline_stall: Stall,
+    /// Calls that are on streams.
+    pub(crate) pending: Pending<V>,
+    pub(crate) enqueued_stall: Stall,
+    commands: Sender<Command>,
 }
 
 enum Command {
     Run(Box<Job>),
+    /// There are handles of calls on streams to look after.
+    Tend,
     End,
 }
 
 /// A communicator of a vendor's, and its thread.
 pub(crate) struct VendorThread<V: Vendor> {
     pub(crate) shared: Arc<VendorShared<V>>,
-    commands: Sender<Command>,
     ended: Arc<Slot<()>>,
     /// `None` when it is being dropped.
     thread: Option<JoinHandle<()>>,
@@ -75,17 +85,21 @@ impl<V: Vendor> VendorThread<V> {
         until: Instant,
     ) -> Result<Arc<VendorThread<V>>> {
         let [companion, inner] = companions;
+        let (commands, received) = channel();
         let shared = Arc::new(VendorShared {
+            pending: Pending::new(&vendor),
+            staging: Staging::new(&vendor),
             vendor,
             companion,
             inner,
             capabilities,
             comm: OnceLock::new(),
-            staging: OnceLock::new(),
             visit: Visit::default(),
             inline: InlineWatch::default(),
+            inline_stall: Stall::default(),
+            enqueued_stall: Stall::default(),
+            commands,
         });
-        let (commands, received) = channel();
         let (made, ended) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
         let (mine, at_made, at_end) = (shared.clone(), made.clone(), ended.clone());
         let body = move || {
@@ -102,9 +116,9 @@ impl<V: Vendor> VendorThread<V> {
         let spawned = std::thread::Builder::new().name(format!("unisono-{}", V::BACKEND)).spawn(body);
         let thread =
             spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
-        let thread = Arc::new(VendorThread { shared, commands, ended, thread: Some(thread) });
+        let thread = Arc::new(VendorThread { shared, ended, thread: Some(thread) });
         thread.await_made(&made, until)?;
-        thread.shared.watch_inline();
+        thread.shared.watch_revocation();
         Ok(thread)
     }
 
@@ -127,7 +141,7 @@ impl<V: Vendor> VendorThread<V> {
 
 impl<V: Vendor> VendorShared<V> {
     /// The library's communicator.
-    fn comm(&self) -> Result<&V::Comm> {
+    pub(crate) fn comm(&self) -> Result<&V::Comm> {
         self.comm.get().ok_or(Error::Closed)
     }
 
@@ -139,24 +153,39 @@ impl<V: Vendor> VendorShared<V> {
         let init = || self.vendor.init(id, group.rank(), group.size(), &gives_up);
         let made = self.visit.during(self.vendor.turn(), gives_up, init);
         drop(pass);
-        // Both are set once, by this thread.
+        // It is set once, by this thread.
         drop(self.comm.set(made?));
-        if let Some(device) = self.vendor.device() {
-            drop(self.staging.set(Staging::new(&self.vendor, device)?));
-        }
         Ok(())
     }
 
     /// Serves until the communicator is dropped.
     fn serve(&self, commands: &Receiver<Command>) {
-        let pause = self.inline.pause(self.companion.patience());
+        let idle = Stall::pause(self.companion.patience());
         loop {
+            let pause = if self.pending.is_empty() { idle } else { TEND_PAUSE };
             match commands.recv_timeout(pause) {
                 Ok(Command::Run(job)) => self.run(*job),
-                Err(RecvTimeoutError::Timeout) => self.inline.look(&*self.companion, V::BACKEND),
+                Ok(Command::Tend) => {}
+                Err(RecvTimeoutError::Timeout) => self.look_at_inline(),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
             }
+            self.tend();
+            self.tell_over();
         }
+    }
+
+    /// The call that another thread is in, if it makes no progress. It cannot be ended.
+    fn look_at_inline(&self) {
+        if let Some(number) = self.inline.number() {
+            let place = format!("in {}, and has no deadline,", V::BACKEND);
+            self.inline_stall.look(&*self.companion, number, &place);
+        }
+    }
+
+    /// The thread has handles of calls on streams to look after.
+    pub(crate) fn ask_to_tend(&self) {
+        // A thread that is gone has none.
+        let _ = self.commands.send(Command::Tend);
     }
 
     fn run(&self, job: Job) {
@@ -190,8 +219,8 @@ impl<V: Vendor> VendorShared<V> {
             return Err(Error::invalid("operation", "a message is none of the library's"));
         };
         let program = compose(collective, descriptor, counts, self.companion.group(), &self.capabilities);
-        match self.staging.get() {
-            Some(staging) => staging.run(self.comm()?, &program, buffers),
+        match self.vendor.device() {
+            Some(device) => self.staging.run(device, self.comm()?, &program, buffers),
             None => run_on_host(&*self.vendor, self.comm()?, &program, buffers),
         }
     }
@@ -245,8 +274,7 @@ impl<V: Vendor> VendorShared<V> {
     fn give_up(&self) {
         // Whoever waits for the other ranks beneath stops.
         let _ = self.inner.abort();
-        let can_abort = || self.comm.get().is_some_and(|comm| self.vendor.abort(comm));
-        if !self.visit.is_inside() || can_abort() || !self.visit.give_up(self.vendor.turn()) {
+        if !self.visit.is_inside() || self.abort() || !self.visit.give_up(self.vendor.turn()) {
             return;
         }
         let rank = self.companion.group().own_job_rank().get();
@@ -265,24 +293,27 @@ impl<V: Vendor> VendorShared<V> {
         gate.fail(error)
     }
 
-    /// Calls that run on their caller's thread: when the communicator is revoked, a line says which of them hangs, and
-    /// why.
-    fn watch_inline(self: &Arc<Self>) {
+    /// When the communicator is revoked, calls on streams are ended, and a line says which call hangs that runs on its
+    /// caller's thread, and why.
+    fn watch_revocation(self: &Arc<Self>) {
         let shared = Arc::downgrade(self);
         self.companion.gate().board().on_revoke(Arc::new(move || {
             if let Some(shared) = shared.upgrade() {
-                shared.tell_of_inline();
+                shared.at_revocation();
             }
         }));
     }
 
-    fn tell_of_inline(&self) {
+    fn at_revocation(&self) {
         if let Some(turn) = self.vendor.turn() {
             turn.recheck();
         }
+        if !self.pending.is_empty() {
+            self.fail_pending();
+            self.ask_to_tend();
+        }
         let Some(number) = self.inline.number() else { return };
-        let can_abort = self.comm.get().is_some_and(|comm| self.vendor.abort(comm));
-        if can_abort || !self.inline.visit.give_up(self.vendor.turn()) {
+        if self.abort() || !self.inline.visit.give_up(self.vendor.turn()) {
             return;
         }
         let (board, group) = (self.companion.gate().board(), self.companion.group());
@@ -296,8 +327,13 @@ impl<V: Vendor> VendorShared<V> {
     /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
     /// its connections.
     fn free(&self) {
-        let until = Some(Instant::now() + self.companion.patience().drop_timeout);
-        let pass = match self.vendor.turn().map(|turn| turn.take(until, || false)) {
+        let until = Instant::now() + self.companion.patience().drop_timeout;
+        self.drain(until);
+        if !self.pending.is_empty() {
+            self.fail_pending();
+        }
+        self.tell_over();
+        let pass = match self.vendor.turn().map(|turn| turn.take(Some(until), || false)) {
             Some(None) => return,
             Some(pass) => pass,
             None => None,
@@ -341,7 +377,7 @@ impl<V: Vendor> Executor for VendorThread<V> {
 
     fn start(&self, job: Job) {
         // A job that is not taken says so when it is dropped.
-        let _ = self.commands.send(Command::Run(Box::new(job)));
+        let _ = self.shared.commands.send(Command::Run(Box::new(job)));
     }
 
     fn abandon(&self) {
@@ -363,7 +399,7 @@ impl<V: Vendor> Drop for VendorThread<V> {
         }
         // Asked before the thread goes in to free the communicator: that must not run while the process ends.
         let is_inside = self.shared.visit.is_inside();
-        let _ = self.commands.send(Command::End);
+        let _ = self.shared.commands.send(Command::End);
         if !is_inside && !std::thread::panicking() {
             let until = Instant::now() + self.shared.companion.patience().drop_timeout;
             // A thread that the library knows must be gone before the process takes the library down.

@@ -81,16 +81,6 @@ pub(crate) struct InlineWatch {
     pub(crate) visit: Visit,
     /// The number of the one that is inside, or was last.
     number: AtomicU64,
-    looks: Mutex<Option<Looks>>,
-}
-
-/// How often a call was looked at.
-#[derive(Clone, Copy)]
-struct Looks {
-    number: u64,
-    since: Instant,
-    asked: Instant,
-    has_warned: bool,
 }
 
 impl InlineWatch {
@@ -113,18 +103,32 @@ impl InlineWatch {
     pub(crate) fn number(&self) -> Option<u64> {
         self.visit.is_inside().then(|| self.number.load(Ordering::SeqCst))
     }
+}
 
+/// How often a call was looked at.
+#[derive(Clone, Copy)]
+struct Looks {
+    number: u64,
+    since: Instant,
+    asked: Instant,
+    has_warned: bool,
+}
+
+/// What is done about a call that makes no progress where nobody sees it move.
+#[derive(Default)]
+pub(crate) struct Stall(Mutex<Option<Looks>>);
+
+impl Stall {
     /// The pause between two looks.
-    pub(crate) fn pause(&self, patience: Patience) -> Duration {
+    pub(crate) fn pause(patience: Patience) -> Duration {
         patience.probe_after.clamp(LOOK_PAUSE_MIN, LOOK_PAUSE_MAX)
     }
 
-    /// Looks whether a call makes no progress: the other ranks are asked what they do, so that a mismatch is noticed,
-    /// and a line in the log names the call. It cannot be ended.
-    pub(crate) fn look(&self, companion: &dyn Companion, backend: &str) {
-        let Some(number) = self.number() else { return };
+    /// Looks whether call `number`, which is at `place`, makes no progress: the other ranks are asked what they do, so
+    /// that a mismatch is noticed, and a line in the log names the call.
+    pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) {
         let (now, patience, gate) = (Instant::now(), companion.patience(), companion.gate());
-        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {
             *looks = Some(Looks { number, since: now, asked: now, has_warned: false });
@@ -141,7 +145,7 @@ impl InlineWatch {
         if still >= patience.warn_after && !known.has_warned {
             known.has_warned = true;
             let call = gate.board().call_info(number).map(|call| call.to_string()).unwrap_or_default();
-            let text = format_args!("{call} has been in {backend} for {still:.1?}; it has no deadline");
+            let text = format_args!("{call} has been {place} for {still:.1?}");
             log(Severity::Warn, Some(gate.group().own_job_rank().get()), text);
         }
         *looks = Some(known);

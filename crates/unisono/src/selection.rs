@@ -4,7 +4,7 @@ use std::sync::{Arc, Once};
 
 use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
 use unisono_offload::{OffloadOptions, Offloaded};
-use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclCommunicator, CclOptions};
+use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclCommunicator, CclOptions, CclVendor};
 use unisono_transport_tcp::config::{AUTO, Config};
 use unisono_transport_tcp::{BACKEND as TCP, World};
 
@@ -55,7 +55,8 @@ fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
         .map_or_else(|_| String::new(), |ccl| format!("; oneCCL {} ({})", ccl.version(), ccl.file()));
     let options = OffloadOptions::new(config.join_timeout, config.has_call_timeout());
     // A rank that lacks the library tells the others so.
-    let world: Arc<CclCommunicator> = Offloaded::open(companion, library.map(Arc::new), &options)?;
+    let world: Arc<CclCommunicator> =
+        Offloaded::open(companion, library.map(CclVendor::on_host).map(Arc::new), &options)?;
     Ok((world, which))
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
 use unisono_offload::{OffloadOptions, Vendor};
-use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions};
+use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
@@ -30,7 +30,8 @@ const INIT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl RankProcess for CclRank {
     fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
-        let library = Ccl::open(&CclOptions { directory: ccl_directory() }).map(Arc::new)?;
+        let library =
+            Ccl::open(&CclOptions { directory: ccl_directory() }).map(CclVendor::on_host).map(Arc::new)?;
         // A test that sets no timeout has that of the communicator, which is how `unisono` treats one that is not set.
         let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
         let options = OffloadOptions::new(INIT_TIMEOUT, deadlines);
@@ -40,7 +41,9 @@ impl RankProcess for CclRank {
 
     fn is_usable(&self) -> bool {
         let library = Ccl::open(&CclOptions { directory: ccl_directory() });
-        library.is_ok_and(|library| library.turn().is_none_or(|turn| !turn.is_stuck()))
+        library
+            .map(CclVendor::on_host)
+            .is_ok_and(|library| library.turn().is_none_or(|turn| !turn.is_stuck()))
     }
 }
 

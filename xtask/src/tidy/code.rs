@@ -10,6 +10,7 @@ const UNSAFE_FILES: &[&str] = &[
     "benches/src/bin/ccl_overhead.rs",
     "crates/communicator/src/check_memory_tests.rs",
     "crates/communicator/src/device.rs",
+    "crates/communicator/src/device_slice.rs",
     "crates/communicator/src/raw_memory.rs",
     "crates/compression-wgpu/src/memory.rs",
     "crates/backend/src/fork.rs",
@@ -33,6 +34,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-ccl/src/discovery.rs",
     "crates/offload-ccl/src/discovery_tests.rs",
     "crates/offload-ccl/src/error.rs",
+    "crates/offload-ccl/src/queue.rs",
     "crates/offload-ccl/src/sys.rs",
     "crates/offload-ccl/src/vendor.rs",
     "crates/offload-hccl/src/device.rs",
@@ -49,6 +51,8 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-nccl/src/vendor.rs",
     "crates/offload-nccl/src/vendor_tests.rs",
     "crates/offload/src/device.rs",
+    "crates/offload/src/enqueue.rs",
+    "crates/offload/src/pending.rs",
     "crates/offload/src/run.rs",
     "crates/offload/src/staged.rs",
     "crates/offload/src/vendor.rs",
@@ -70,6 +74,7 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/doubles/common/src/pointer.rs",
     "tests/doubles/common/src/settings.rs",
     "tests/doubles/nccl/tests/double/api.rs",
+    "tests/tests/ccl_queues.rs",
     "tests/tests/device.rs",
 ];
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 use unisono::{Error, World};
 use unisono_offload::Vendor;
-use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclOptions};
+use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclOptions, CclVendor};
 use unisono_transport_tcp::BACKEND as TCP;
 use unisono_transport_tcp::config::{AUTO, BACKEND_NAMES, Config};
 
@@ -83,20 +83,20 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
 fn ccl(config: &Config) -> Backend {
     let opened = print::aside(|| Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }));
     let ccl = match opened {
-        Ok(ccl) => ccl,
+        Ok(ccl) => CclVendor::on_host(ccl),
         Err(error) => {
             let (problem, remedy) = problem_and_remedy(error);
             return Backend::unusable(CCL, problem, remedy);
         }
     };
-    let known = Vendor::capabilities(&ccl).to_string();
+    let known = ccl.capabilities().to_string();
     let known = known.lines().filter_map(|line| line.split_once(": "));
     let over_tcp = [("messages", "over tcp")];
     Backend {
         name: CCL,
         problem: None,
         remedy: None,
-        version: Some(Vendor::version(&ccl)),
+        version: Some(ccl.version()),
         files: mapped_files(&read_to_string("/proc/self/maps").unwrap_or_default()),
         devices: Some("memory of the host; none of a device"),
         capabilities: known

@@ -1,0 +1,281 @@
+//! Calls on memory of a device: their steps are enqueued on the caller's stream.
+
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use unisono_backend::{Entered, ScopeTurn};
+use unisono_communicator::{
+    Buffer, BufferMut, Buffers, Call, CallOptions, DeviceBuffer, DeviceStream, Ending, Error, Finished,
+    Operation, Outcome, OwnedCall, Result, Ticket, Work,
+};
+
+use crate::compose::compose;
+use crate::device::{Device, RawEvent, RawStream};
+use crate::offloaded::OffloadedShared;
+use crate::pending::Handle;
+use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
+use crate::run::{Memory, Place, Start};
+use crate::staged::Allocation;
+use crate::tend::EnqueuedWork;
+use crate::thread::VendorShared;
+use crate::vendor::Vendor;
+
+/// The device's buffers of a call; `None` where it has none.
+struct Sides<'a> {
+    input: Option<&'a DeviceBuffer>,
+    output: Option<&'a DeviceBuffer>,
+    is_in_place: bool,
+}
+
+impl<'a> Sides<'a> {
+    fn of(buffers: &'a Buffers<'_>) -> Sides<'a> {
+        let written = |buffer: &'a BufferMut<'_>| match buffer {
+            BufferMut::Device(buffer) => Some(&***buffer),
+            BufferMut::Host(_) => None,
+        };
+        match buffers {
+            Buffers::InOut(buffer) => Sides { input: None, output: written(buffer), is_in_place: true },
+            Buffers::Separate { input, output } => {
+                let input = match input {
+                    Buffer::Device(buffer) => Some(*buffer),
+                    Buffer::Host(_) => None,
+                };
+                Sides { input, output: written(output), is_in_place: false }
+            }
+        }
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&'static str, &'a DeviceBuffer)> {
+        let output = if self.is_in_place { "buffer" } else { "output" };
+        [("input", self.input), (output, self.output)]
+            .into_iter()
+            .filter_map(|(name, side)| side.map(|side| (name, side)))
+    }
+}
+
+/// A side as one piece: where it is, or where it is copied to.
+#[derive(Clone, Copy)]
+enum Piece {
+    Own(Start),
+    /// From this byte of the scratch memory on.
+    Copied {
+        at: usize,
+        bytes: usize,
+    },
+}
+
+impl Piece {
+    /// That of one side; lists take their place behind `end` of the scratch memory.
+    fn of(side: Option<&DeviceBuffer>, end: &mut usize) -> Piece {
+        match side.map(|side| (side.spans(), side.bytes())) {
+            None | Some((_, 0)) => Piece::Own(Start::NOTHING),
+            Some(([span], bytes)) => {
+                let address = std::ptr::with_exposed_provenance_mut(span.address());
+                Piece::Own(Start { address, bytes })
+            }
+            Some((_, bytes)) => {
+                let at = end.next_multiple_of(SCRATCH_ALIGN);
+                *end = at + bytes;
+                Piece::Copied { at, bytes }
+            }
+        }
+    }
+
+    fn start(self, scratch: Start) -> Start {
+        match self {
+            Piece::Own(start) => start,
+            Piece::Copied { at, bytes } => scratch.part(at, bytes),
+        }
+    }
+}
+
+/// A call that was enqueued.
+pub(crate) struct Enqueued<V: Vendor> {
+    /// Behind its work.
+    pub(crate) event: RawEvent,
+    /// Memory that its work uses besides its own.
+    pub(crate) scratch: Option<Allocation<V>>,
+    /// Of its larger side.
+    pub(crate) bytes: u64,
+}
+
+/// Where a call is enqueued.
+struct Target<'a> {
+    device: &'a dyn Device,
+    stream: RawStream,
+}
+
+impl Target<'_> {
+    /// Copies between a list and a piece: what `parts` of the piece says, or all.
+    fn copy_list(&self, list: &DeviceBuffer, piece: Start, parts: &[Span], into_piece: bool) -> Result<()> {
+        let mut at = 0;
+        for span in list.spans() {
+            let end = at + span.bytes();
+            for part in parts {
+                let (from, to) = (part.offset.max(at), (part.offset + part.bytes).min(end));
+                if from < to {
+                    let own = std::ptr::with_exposed_provenance_mut::<u8>(span.address() + from - at);
+                    let other = piece.part(from, to - from).address;
+                    let (source, target) = if into_piece { (own, other) } else { (other, own) };
+                    // SAFETY: the span is the caller's for the call, the piece the call's own, and both are as long as
+                    // the part.
+                    unsafe { self.device.copy(target.cast(), source.cast(), to - from, self.stream) }?;
+                }
+            }
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+impl<V: Vendor> VendorShared<V> {
+    /// Refuses a stream or a buffer that is not of the library's device.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`]; [`Error::Unsupported`] for a stream that is being captured.
+    pub(crate) fn check_device_call(
+        &self,
+        stream: Option<DeviceStream>,
+        buffers: &Buffers<'_>,
+    ) -> Result<()> {
+        let (device, stream) = self.device_and_stream(stream)?;
+        let own = device.ordinal();
+        if stream.device() != own {
+            let problem = format!("of device {}, and this communicator is on device {own}", stream.device());
+            return Err(Error::invalid("stream", problem));
+        }
+        // SAFETY: whoever made the `DeviceStream` has promised that it lives.
+        unsafe { device.check_stream(RawStream(stream.handle())) }?;
+        let sides = Sides::of(buffers);
+        sides.each().try_for_each(|(name, side)| {
+            let mut spans = side.spans().iter().filter(|span| span.bytes() > 0);
+            spans.try_for_each(|span| device.check_address(name, span.address()))
+        })
+    }
+
+    fn device_and_stream(&self, stream: Option<DeviceStream>) -> Result<(&dyn Device, DeviceStream)> {
+        let device = self.vendor.device().ok_or_else(|| Error::no_device(V::BACKEND))?;
+        Ok((device, stream.ok_or_else(|| Error::invalid("stream", "missing"))?))
+    }
+
+    /// Enqueues a call, and an event behind it.
+    ///
+    /// # Errors
+    /// Those of the library and of the device.
+    pub(crate) fn enqueue(&self, call: &Call<'_>) -> Result<Enqueued<V>> {
+        let Operation::Collective(collective) = call.descriptor.operation else {
+            return Err(Error::invalid("operation", "a message is none of the library's"));
+        };
+        let (device, stream) = self.device_and_stream(call.stream)?;
+        let target = Target { device, stream: RawStream(stream.handle()) };
+        let group = self.companion.group();
+        let program = compose(collective, &call.descriptor, &call.counts, group, &self.capabilities);
+        let sides = Sides::of(&call.buffers);
+        let scratch = self.enqueue_program(&target, &program, &sides)?;
+        let event = self.pending.event(device)?;
+        // SAFETY: both are of this device.
+        unsafe { device.record(event, target.stream) }?;
+        let bytes = sides.each().map(|(_, side)| side.bytes() as u64).max().unwrap_or(0);
+        Ok(Enqueued { event, scratch, bytes })
+    }
+
+    /// Enqueues a program. Returns the memory that it uses besides the call's.
+    fn enqueue_program(
+        &self,
+        target: &Target<'_>,
+        program: &Program,
+        sides: &Sides<'_>,
+    ) -> Result<Option<Allocation<V>>> {
+        let mut scratch_bytes = program.scratch_bytes;
+        let output = Piece::of(sides.output, &mut scratch_bytes);
+        let input = if sides.is_in_place { output } else { Piece::of(sides.input, &mut scratch_bytes) };
+        let kept = if scratch_bytes > 0 { Some(Allocation::new(&self.vendor, scratch_bytes)?) } else { None };
+        // After an error part of the program may be under way with it, and nobody will know when that is over.
+        let kept = ManuallyDrop::new(kept);
+        let scratch = kept.as_ref().map_or(Start::NOTHING, Allocation::start);
+        let memory = Memory { input: input.start(scratch), output: output.start(scratch), scratch };
+        let read = if sides.is_in_place { sides.output } else { sides.input };
+        if let (Piece::Copied { bytes, .. }, Some(list)) = (input, read) {
+            target.copy_list(list, memory.input, &[Span::whole(Region::Input, bytes)], true)?;
+        }
+        let place = Place { vendor: &*self.vendor, comm: self.comm()?, stream: target.stream };
+        place.run(program, &memory)?;
+        if let (Piece::Copied { .. }, Some(list)) = (output, sides.output) {
+            let written: Vec<Span> = program.written().collect();
+            target.copy_list(list, memory.output, &written, false)?;
+        }
+        Ok(ManuallyDrop::into_inner(kept))
+    }
+}
+
+impl<V: Vendor> OffloadedShared<V> {
+    /// Enqueues a call; its ticket tells its end.
+    ///
+    /// # Errors
+    /// Those of the arguments, before the call has a number; those of the library and of the device; the first cause.
+    pub(crate) fn issue(
+        &self,
+        mut call: Call<'_>,
+        scope: Option<&ScopeTurn>,
+        options: &CallOptions,
+    ) -> Result<Outcome> {
+        let (enqueued, entered) = self.put_on_stream(&mut call, scope)?;
+        let bytes = enqueued.bytes;
+        let ticket = self.leave(&entered, options, enqueued, None);
+        Ok(Outcome::enqueued(ticket, bytes, V::BACKEND))
+    }
+
+    /// Enqueues a call whose memory moves in until its work is done.
+    pub(crate) fn submit_on_stream(
+        &self,
+        mut call: OwnedCall,
+        scope: Option<&ScopeTurn>,
+        options: &CallOptions,
+    ) -> Work {
+        let put = self.put_on_stream(&mut call.borrow(), scope);
+        let OwnedCall { buffers, descriptor, site, .. } = call;
+        let (enqueued, entered) = match put {
+            Ok(put) => put,
+            // What was enqueued before the error may still use the memory.
+            Err(error) if error.is_before_start() => {
+                return Work::finished(Finished { result: Err(error), buffers: Some(buffers) });
+            }
+            Err(error) => {
+                std::mem::forget(buffers);
+                return Work::finished(Finished { result: Err(error), buffers: None });
+            }
+        };
+        let (shared, ending, number) = (self.thread.shared.clone(), Arc::<Ending>::default(), entered.number);
+        let handle = Handle { ending: ending.clone(), buffers };
+        let ticket = self.leave(&entered, options, enqueued, Some(handle));
+        shared.ask_to_tend();
+        Work::new(EnqueuedWork { shared, ticket, ending, number, descriptor, site })
+    }
+
+    fn put_on_stream<'a>(
+        &'a self,
+        call: &mut Call<'_>,
+        scope: Option<&'a ScopeTurn>,
+    ) -> Result<(Enqueued<V>, Entered<'a>)> {
+        self.thread.shared.check_device_call(call.stream, &call.buffers)?;
+        self.inline(call, scope, |thread, call| thread.enqueue(call))
+    }
+
+    /// The call that was entered has returned, and is under way.
+    fn leave(
+        &self,
+        entered: &Entered<'_>,
+        options: &CallOptions,
+        enqueued: Enqueued<V>,
+        handle: Option<Handle>,
+    ) -> Ticket {
+        let gate = self.companion.gate();
+        let timeout = options.timeout.unwrap_or(gate.timeout());
+        let pending = &self.thread.shared.pending;
+        // Before anybody can learn that its work is done.
+        gate.board().leave_enqueued(entered.number);
+        pending.push(entered.number, timeout, enqueued, handle)
+    }
+}

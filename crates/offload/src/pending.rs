@@ -1,0 +1,223 @@
+//! Calls that are under way on streams: what they keep until their work is done, and how that is learned.
+
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use unisono_backend::{Board, OpenTicket, Tickets};
+use unisono_communicator::{Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
+
+use crate::device::{Device, RawEvent};
+use crate::enqueue::Enqueued;
+use crate::vendor::Vendor;
+
+/// A call whose work is on a stream.
+struct PendingCall<V: Vendor> {
+    number: u64,
+    since: Instant,
+    /// When it is given up.
+    until: Instant,
+    enqueued: Enqueued<V>,
+    /// The handle of an asynchronous call.
+    handle: Option<Handle>,
+    /// `None` when it is over, and one before it is not.
+    ticket: Option<OpenTicket>,
+}
+
+/// What an asynchronous call owes at its end.
+pub(crate) struct Handle {
+    pub(crate) ending: Arc<Ending>,
+    pub(crate) buffers: OwnedBuffers,
+}
+
+/// A handle whose call is over. It is told by a thread that holds nothing.
+pub(crate) struct Over {
+    handle: Handle,
+    result: Result<Outcome>,
+    /// Whether the work may still use its memory, which stays then.
+    is_in_use: bool,
+}
+
+impl Over {
+    /// Tells whoever waits for the call.
+    pub(crate) fn tell(self) {
+        let Over { handle: Handle { ending, buffers }, result, is_in_use } = self;
+        let buffers = if is_in_use {
+            // Nobody knows when it may be freed.
+            std::mem::forget(buffers);
+            None
+        } else {
+            Some(buffers)
+        };
+        let notices = ending.end(result, buffers);
+        notices.waker.iter().for_each(Waker::wake_by_ref);
+        if let Some(after_end) = notices.after_end {
+            after_end.run();
+        }
+    }
+}
+
+/// The calls of a communicator that are under way on streams.
+pub(crate) struct Pending<V: Vendor> {
+    vendor: Arc<V>,
+    tickets: Arc<Tickets>,
+    /// How many are not over, for those who only look.
+    open: AtomicUsize,
+    state: Mutex<Underway<V>>,
+}
+
+struct Underway<V: Vendor> {
+    /// In the order of their numbers. The first is not over.
+    calls: VecDeque<PendingCall<V>>,
+    /// Events that no call uses.
+    events: Vec<RawEvent>,
+    over: Vec<Over>,
+}
+
+/// The oldest call that is not over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Oldest {
+    pub(crate) number: u64,
+    pub(crate) since: Instant,
+    pub(crate) until: Instant,
+}
+
+impl<V: Vendor> Pending<V> {
+    /// None.
+    pub(crate) fn new(vendor: &Arc<V>) -> Pending<V> {
+        let state = Underway { calls: VecDeque::new(), events: Vec::new(), over: Vec::new() };
+        let (vendor, tickets) = (vendor.clone(), Tickets::new());
+        Pending { vendor, tickets, open: AtomicUsize::new(0), state: Mutex::new(state) }
+    }
+
+    pub(crate) fn tickets(&self) -> &Arc<Tickets> {
+        &self.tickets
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Underway<V>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An event to record behind the work of a call.
+    ///
+    /// # Errors
+    /// Those of the device.
+    pub(crate) fn event(&self, device: &dyn Device) -> Result<RawEvent> {
+        let kept = self.lock().events.pop();
+        kept.map_or_else(|| device.create_event(), Ok)
+    }
+
+    /// Adds call `number`, the last so far, which may take `timeout`.
+    pub(crate) fn push(
+        &self,
+        number: u64,
+        timeout: Duration,
+        enqueued: Enqueued<V>,
+        handle: Option<Handle>,
+    ) -> Ticket {
+        let (since, open) = (Instant::now(), self.tickets.issue());
+        let (ticket, until) = (open.ticket(), deadline_after(since, timeout));
+        self.open.fetch_add(1, Ordering::SeqCst);
+        let call = PendingCall { number, since, until, enqueued, handle, ticket: Some(open) };
+        self.lock().calls.push_back(call);
+        ticket
+    }
+
+    /// Whether every call is over.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.load(Ordering::SeqCst) == 0
+    }
+
+    pub(crate) fn oldest(&self) -> Option<Oldest> {
+        let state = self.lock();
+        state.calls.front().map(|call| Oldest { number: call.number, since: call.since, until: call.until })
+    }
+
+    /// Ends the calls whose work is done.
+    ///
+    /// # Errors
+    /// That of the first whose work has failed, which has not ended yet.
+    pub(crate) fn reap(&self, board: &Board) -> Result<()> {
+        let Some(device) = self.vendor.device() else { return Ok(()) };
+        if self.is_empty() {
+            return Ok(());
+        }
+        let state = &mut *self.lock();
+        let mut failed = Ok(());
+        for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
+            // SAFETY: the event is of this device, was recorded, and is freed only by this value.
+            match unsafe { device.is_done(call.enqueued.event) } {
+                Ok(true) => {
+                    let outcome = Outcome::done(call.enqueued.bytes, V::BACKEND);
+                    self.end(call, &mut state.over, Ok(outcome), false);
+                }
+                Ok(false) => {}
+                Err(error) => failed = failed.and(Err(error)),
+            }
+        }
+        state.remove_ended(board);
+        failed
+    }
+
+    /// Ends all calls with `cause`, but those whose work is done. Then `abort` says whether what is left of their work
+    /// has ended.
+    pub(crate) fn fail(&self, board: &Board, cause: &Error, abort: impl FnOnce() -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        // What has failed fails with the cause.
+        let _ = self.reap(board);
+        let state = &mut *self.lock();
+        let is_in_use = !state.calls.is_empty() && !abort();
+        for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
+            self.end(call, &mut state.over, Err(cause.clone()), is_in_use);
+        }
+        // What they have not done is not finished.
+        for call in state.calls.drain(..) {
+            if !is_in_use {
+                state.events.push(call.enqueued.event);
+            }
+        }
+    }
+
+    /// The handles of calls that are over, for a thread that tells whoever waits.
+    pub(crate) fn take_over(&self) -> Vec<Over> {
+        std::mem::take(&mut self.lock().over)
+    }
+
+    fn end(&self, call: &mut PendingCall<V>, over: &mut Vec<Over>, result: Result<Outcome>, is_in_use: bool) {
+        let Some(ticket) = call.ticket.take() else { return };
+        self.open.fetch_sub(1, Ordering::SeqCst);
+        let scratch = call.enqueued.scratch.take();
+        if is_in_use {
+            std::mem::forget(scratch);
+        }
+        let handle = call.handle.take();
+        over.extend(handle.map(|handle| Over { handle, result: result.clone(), is_in_use }));
+        ticket.end(result);
+    }
+}
+
+impl<V: Vendor> Underway<V> {
+    /// Forgets the first calls that are over.
+    fn remove_ended(&mut self, board: &Board) {
+        while let Some(call) = self.calls.pop_front_if(|call| call.ticket.is_none()) {
+            board.finish(call.number);
+            self.events.push(call.enqueued.event);
+        }
+    }
+}
+
+impl<V: Vendor> Drop for Pending<V> {
+    fn drop(&mut self) {
+        let Some(device) = self.vendor.device() else { return };
+        for event in self.lock().events.drain(..) {
+            // SAFETY: it is of this device, and no call uses it.
+            unsafe { device.destroy_event(event) };
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Looking after calls that are under way on streams: who waits for one, and the thread of the communicator, do it.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use unisono_communicator::{
+    Awaited, CallInfo, Descriptor, DoneCallback, Ending, Error, Outcome, OwnedBuffers, Result, Site, Ticket,
+    WorkSource, call_back, deadline_after,
+};
+
+use crate::pending::{Oldest, Over};
+use crate::thread::VendorShared;
+use crate::vendor::Vendor;
+
+/// How long a thread that waits for a call asks again and again, and how long it sleeps between two questions then.
+const SPIN: Duration = Duration::from_micros(50);
+const SLEEP_MIN: Duration = Duration::from_micros(20);
+const SLEEP_MAX: Duration = Duration::from_millis(1);
+
+/// How old a call is before anything but its end is looked at.
+const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// Ranks named in the error of a call that is late.
+const NAMED_MAX: usize = 8;
+
+impl<V: Vendor> VendorShared<V> {
+    /// Ends the calls whose work is done or has failed, and those that are late; asks about one that makes no progress.
+    pub(crate) fn tend(&self) {
+        if self.pending.is_empty() {
+            return;
+        }
+        let board = self.companion.gate().board();
+        if let Err(error) = self.pending.reap(board) {
+            self.companion.settle(error);
+        }
+        match self.pending.oldest() {
+            Some(oldest) if oldest.since.elapsed() >= LOOK_AFTER => self.look(oldest),
+            Some(_) | None => {}
+        }
+        if board.is_revoked() {
+            self.fail_pending();
+        }
+    }
+
+    fn look(&self, oldest: Oldest) {
+        if let Err(error) = self.comm().and_then(|comm| self.vendor.late_error(comm)) {
+            self.companion.settle(error);
+        } else if Instant::now() >= oldest.until {
+            self.companion.gate().fail(self.timed_out(oldest));
+        } else {
+            self.enqueued_stall.look(&*self.companion, oldest.number, "on its stream");
+        }
+    }
+
+    fn timed_out(&self, oldest: Oldest) -> Error {
+        let gate = self.companion.gate();
+        let (board, group) = (gate.board(), gate.group());
+        let call = board.call_info(oldest.number);
+        let call = call.unwrap_or_else(|| CallInfo::without_data(oldest.number, "an enqueued call"));
+        let others = group.ranks().filter(|&rank| rank != group.own_rank()).take(NAMED_MAX);
+        let awaited = others
+            .map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, oldest.number) });
+        Error::Timeout {
+            call: Box::new(call),
+            reported_by: group.own_job_rank(),
+            waited: oldest.since.elapsed(),
+            not_arrived: awaited.collect(),
+        }
+    }
+
+    /// Ends all calls on streams with the first cause, and their work if the library can.
+    pub(crate) fn fail_pending(&self) {
+        let board = self.companion.gate().board();
+        let cause = board.revocation_error().unwrap_or(Error::Closed);
+        self.pending.fail(board, &cause, || self.abort());
+    }
+
+    /// Ends what is under way in the library, if it can.
+    pub(crate) fn abort(&self) -> bool {
+        self.comm().is_ok_and(|comm| self.vendor.abort(comm))
+    }
+
+    /// Tells those whose asynchronous calls are over. On a thread that holds nothing.
+    pub(crate) fn tell_over(&self) {
+        self.pending.take_over().into_iter().for_each(Over::tell);
+    }
+
+    /// Waits until no call is under way, or until then.
+    pub(crate) fn drain(&self, until: Instant) {
+        while !self.pending.is_empty() && Instant::now() < until {
+            self.tend();
+            std::thread::sleep(SLEEP_MAX);
+        }
+    }
+
+    /// How the call of a ticket ended; `None` when it has not by then.
+    ///
+    /// # Errors
+    /// As [`unisono_communicator::Communicator::resolve_within`].
+    pub(crate) fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        let started = Instant::now();
+        let until = deadline_after(started, timeout);
+        let (tickets, mut sleep) = (self.pending.tickets(), SLEEP_MIN);
+        loop {
+            self.tend();
+            let now = Instant::now();
+            let left = until.saturating_duration_since(now);
+            let is_young = now.saturating_duration_since(started) < SPIN;
+            let pause = if is_young { Duration::ZERO } else { left.min(sleep) };
+            if let Some(outcome) = tickets.resolve_within(ticket, pause)? {
+                return Ok(Some(outcome));
+            }
+            if left.is_zero() {
+                return Ok(None);
+            }
+            if is_young {
+                std::thread::yield_now();
+            } else {
+                sleep = (sleep * 2).min(SLEEP_MAX);
+            }
+        }
+    }
+}
+
+/// The handle of an asynchronous call on a stream.
+pub(crate) struct EnqueuedWork<V: Vendor> {
+    pub(crate) shared: Arc<VendorShared<V>>,
+    pub(crate) ticket: Ticket,
+    pub(crate) ending: Arc<Ending>,
+    pub(crate) number: u64,
+    pub(crate) descriptor: Descriptor,
+    pub(crate) site: Site,
+}
+
+impl<V: Vendor> WorkSource for EnqueuedWork<V> {
+    fn is_done(&self) -> bool {
+        self.ending.is_done()
+    }
+
+    fn wait_until(&self, until: Option<Instant>) {
+        let left = || until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+        // The result is that of the ending, which the communicator's thread brings about.
+        let _ = self.shared.resolve_within(self.ticket, left());
+        while !self.ending.is_done() && !left().is_zero() {
+            std::thread::sleep(SLEEP_MIN.min(left()));
+        }
+    }
+
+    fn register(&self, waker: &Waker) {
+        self.ending.register(waker);
+    }
+
+    fn on_done(&self, callback: DoneCallback) {
+        if let Some((callback, result)) = self.ending.on_done(callback) {
+            call_back(callback, result);
+        }
+    }
+
+    fn result(&self) -> Option<Result<Outcome>> {
+        self.ending.result()
+    }
+
+    fn take_buffers(&self) -> Option<OwnedBuffers> {
+        self.ending.take_buffers()
+    }
+
+    fn cancel(&self) {
+        if self.is_done() {
+            return;
+        }
+        let gate = self.shared.companion.gate();
+        let info = gate.board().call_info(self.number);
+        let info = info.unwrap_or_else(|| {
+            let site = Some(self.site.into());
+            CallInfo { site, ..CallInfo::new(self.number, self.descriptor) }
+        });
+        gate.fail(Error::Cancelled { by: gate.group().own_job_rank(), call: Box::new(info) });
+    }
+}
