@@ -17,7 +17,7 @@ use crate::vendor::BACKEND;
 /// What can be scaled: a division of integers is one of floats for aclnn.
 pub(crate) const SCALABLE: [DType; 3] = [DType::F16, DType::BF16, DType::F32];
 
-type Prepare = unsafe extern "C" fn(Handle, Handle, *mut u64, *mut Handle) -> i32;
+type Prepare = unsafe extern "C" fn(Handle, Handle, Handle, *mut u64, *mut Handle) -> i32;
 
 /// A tensor or a scalar of aclnn's, which the executor of the first phase does not need after the second.
 struct Owned(Handle, unsafe extern "C" fn(Handle) -> i32);
@@ -66,20 +66,20 @@ pub(crate) unsafe fn scale(
     let operators = &aclnn.operators;
     let (names, prepare, launch, factor): (_, Prepare, Launch, _) = match by {
         Scale::Multiply(factor) => {
-            let names = ["aclnnInplaceMulsGetWorkspaceSize", "aclnnInplaceMuls"];
+            let names = ["aclnnMulsGetWorkspaceSize", "aclnnMuls"];
             (names, operators.muls_workspace, operators.muls, factor as f32)
         }
         Scale::Divide(ranks) => {
-            let names = ["aclnnInplaceDivsGetWorkspaceSize", "aclnnInplaceDivs"];
+            let names = ["aclnnDivsGetWorkspaceSize", "aclnnDivs"];
             (names, operators.divs_workspace, operators.divs, ranks as f32)
         }
     };
     let _current = device.enter()?;
     // SAFETY: the caller's: the elements are at the address.
     let operands = unsafe { Operands::new(aclnn, address, count, element, factor) }?;
-    let (mut workspace_bytes, mut executor) = (0, ptr::null_mut());
+    let (tensor, mut workspace_bytes, mut executor) = (operands.tensor.0, 0, ptr::null_mut());
     // SAFETY: it reads the operands, and writes a number and a handle.
-    let code = unsafe { prepare(operands.tensor.0, operands.scalar.0, &mut workspace_bytes, &mut executor) };
+    let code = unsafe { prepare(tensor, operands.scalar.0, tensor, &mut workspace_bytes, &mut executor) };
     device.library.check_acl(names[0], code)?;
     // SAFETY: the executor is the one that was just made for this operator.
     unsafe { run(device, names[1], launch, workspace_bytes, executor, stream) }

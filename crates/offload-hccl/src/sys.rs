@@ -208,13 +208,13 @@ functions! {
 pub(crate) type Launch = unsafe extern "C" fn(*mut c_void, u64, Handle, Handle) -> i32;
 
 functions! {
-    /// aclnn's operators that multiply and divide a tensor by a scalar where it is.
+    /// aclnn's operators that multiply and divide a tensor by a scalar: into the last operand, which may be the first.
     Operators {
         required {
-            muls_workspace: "aclnnInplaceMulsGetWorkspaceSize" (Handle, Handle, *mut u64, *mut Handle);
-            muls: "aclnnInplaceMuls" (*mut c_void, u64, Handle, Handle);
-            divs_workspace: "aclnnInplaceDivsGetWorkspaceSize" (Handle, Handle, *mut u64, *mut Handle);
-            divs: "aclnnInplaceDivs" (*mut c_void, u64, Handle, Handle);
+            muls_workspace: "aclnnMulsGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
+            muls: "aclnnMuls" (*mut c_void, u64, Handle, Handle);
+            divs_workspace: "aclnnDivsGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
+            divs: "aclnnDivs" (*mut c_void, u64, Handle, Handle);
         }
     }
 }

@@ -45,8 +45,8 @@ struct State {
 // SAFETY: NCCL takes a communicator from any thread.
 unsafe impl Send for Shared {}
 
-// SAFETY: as above; the order of calls is their callers', and who is inside when it is freed, is in NCCL, which ends the
-// call.
+// SAFETY: as above; the order of calls is their callers', and who is inside when it is freed, is in NCCL, which ends
+// the call.
 unsafe impl Sync for Shared {}
 
 impl Shared {

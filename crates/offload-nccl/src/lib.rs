@@ -23,6 +23,8 @@ mod discovery_tests;
 mod error;
 mod sys;
 mod vendor;
+#[cfg(test)]
+mod vendor_tests;
 
 pub use comm::NcclComm;
 pub use discovery::{NcclLibrary, Version};

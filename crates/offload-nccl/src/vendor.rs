@@ -65,7 +65,11 @@ impl Nccl {
     /// [`Error::Unsupported`] for RCCL: the memory and the streams that it takes are those of HIP, and what is opened
     /// here is NVIDIA's driver.
     pub fn open(options: &NcclOptions) -> Result<Nccl> {
-        let library = NcclLibrary::open(&options.library)?;
+        Nccl::on(NcclLibrary::open(&options.library)?, options)
+    }
+
+    /// The library on the device of the options.
+    pub(crate) fn on(library: &'static NcclLibrary, options: &NcclOptions) -> Result<Nccl> {
         if library.is_rccl() {
             let what = format!("devices of AMD's: {library:?}");
             let instead = Some("UNISONO_BACKEND=tcp, or NCCL".to_owned());
@@ -325,7 +329,11 @@ impl Vendor for Nccl {
     }
 
     fn abort(&self, comm: &NcclComm) -> bool {
-        self.device.context.with_current(|| Ok(comm.abort(self.library))).is_ok()
+        let aborted = self.device.context.with_current(|| {
+            comm.abort(self.library);
+            Ok(())
+        });
+        aborted.is_ok()
     }
 
     fn late_error(&self, comm: &NcclComm) -> Result<()> {

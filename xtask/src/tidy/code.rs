@@ -49,6 +49,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-nccl/src/error.rs",
     "crates/offload-nccl/src/sys.rs",
     "crates/offload-nccl/src/vendor.rs",
+    "crates/offload-nccl/src/vendor_tests.rs",
     "crates/offload/src/device.rs",
     "crates/offload/src/enqueue.rs",
     "crates/offload/src/pending.rs",
