@@ -22,9 +22,10 @@ pub trait Companion: Communicator {
     /// When it looks after calls that do not move.
     fn patience(&self) -> Patience;
 
-    /// Runs a collective by `executor`, or by the communicator's own schedules without one. With one the ranks meet, as in a barrier whose headers describe this call; then the
-    /// executor gets a copy of its memory. So a mismatch, and a rank that is dead or late, are noticed before the
-    /// executor starts, and a call that is given up leaves the caller's memory alone.
+    /// Runs a call by `executor`, or without one as the communicator's own. With one the ranks of a collective meet, as
+    /// in a barrier whose headers describe this call; then the executor gets a copy of its memory. So a mismatch, and a
+    /// rank that is dead or late, are noticed before the executor starts, and a call that is given up leaves the
+    /// caller's memory alone.
     ///
     /// # Errors
     /// As [`Communicator::execute`], and those of the executor.

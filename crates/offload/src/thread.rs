@@ -349,6 +349,10 @@ impl<V: Vendor> VendorShared<V> {
             Some(pass) => pass,
             None => None,
         };
+        // After a failure there may be work on streams that would never end, and whose end the library would await.
+        if self.companion.gate().board().is_revoked() {
+            self.abort();
+        }
         if let Some(comm) = self.comm.get()
             && let Err(error) = self.visit.during(self.vendor.turn(), || false, || self.vendor.destroy(comm))
         {

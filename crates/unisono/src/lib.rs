@@ -64,6 +64,7 @@ pub mod call;
 pub mod examples;
 pub mod in_process;
 mod selection;
+pub mod vendors;
 
 use std::sync::Arc;
 

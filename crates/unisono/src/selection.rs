@@ -4,13 +4,14 @@ use std::sync::{Arc, Once};
 
 use unisono_backend::Companion;
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result, Severity, Solo, log};
-use unisono_cuda::Driver;
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
-use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclOptions, CclVendor};
-use unisono_offload_hccl::{BACKEND as HCCL, Hccl, HcclOptions};
-use unisono_offload_nccl::{BACKEND as NCCL, Nccl, NcclOptions};
+use unisono_offload_ccl::BACKEND as CCL;
+use unisono_offload_hccl::BACKEND as HCCL;
+use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::config::{AUTO, Config, HostMemorySetting};
 use unisono_transport_tcp::{BACKEND as TCP, World};
+
+use crate::vendors;
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
 pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL, HCCL];
@@ -26,8 +27,8 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
         AUTO => automatic(config)?,
         TCP => (tcp(config)?, String::new()),
         CCL => ccl(config)?,
-        NCCL => on_vendor(config, nccl(config))?,
-        HCCL => on_vendor(config, hccl(config))?,
+        NCCL => on_vendor(config, vendors::nccl(config))?,
+        HCCL => on_vendor(config, vendors::hccl(config))?,
         unknown => {
             let problem = format!("this build has {}", BACKENDS.join(", "));
             let (name, value) = ("UNISONO_BACKEND".to_owned(), unknown.to_owned());
@@ -51,7 +52,7 @@ fn tcp(config: &Config) -> Result<Arc<dyn Communicator>> {
 /// NCCL where every rank has it and a device, and the program has not asked for what it lacks; else TCP.
 fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let world = World::join(config)?;
-    let library = nccl(config);
+    let library = vendors::nccl(config);
     let companion = world.companion()?;
     // Every rank learns whether all have it before any of them begins.
     let (rank, takes) =
@@ -93,25 +94,11 @@ fn opened<V: Vendor>(
 }
 
 fn ccl(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
-    let library = Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
+    let library = vendors::ccl(config);
     if library.is_ok() {
         warn_of_missing(config);
     }
-    on_vendor(config, library.map(CclVendor::on_host))
-}
-
-/// NCCL on the device of this rank.
-fn nccl(config: &Config) -> Result<Nccl> {
-    let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
-    let device = config.device(Driver::open(driver.as_deref())?.devices()?);
-    Nccl::open(&NcclOptions { library, driver, device, blocking: false })
-}
-
-/// HCCL on the device of this rank.
-fn hccl(config: &Config) -> Result<Hccl> {
-    let directory = config.devices.hccl_directory.clone();
-    // A process has a device of its own there.
-    Hccl::open(&HcclOptions { directory, device: config.device(u32::MAX) })
+    on_vendor(config, library)
 }
 
 /// Warns of variables that oneCCL would read, once in a process: it reads them once.

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
-    Descriptor, DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division, Error, OnStream, Place,
-    ReduceOp, Result,
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, DType, Descriptor,
+    DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division, Error, OnStream, Place, ReduceOp,
+    Result,
 };
 use unisono_cuda::{Context, Driver, Memory, Stream};
 use unisono_offload::{HostMemory, OffloadOptions};

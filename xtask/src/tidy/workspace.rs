@@ -46,7 +46,21 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD_NCCL,
         ],
     ),
-    ("unisono-cli", &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, "unisono", TESTS]),
+    (
+        "unisono-cli",
+        &[
+            COMMUNICATOR,
+            SCHEDULE,
+            KERNELS,
+            TCP,
+            OFFLOAD,
+            OFFLOAD_CCL,
+            OFFLOAD_HCCL,
+            OFFLOAD_NCCL,
+            "unisono",
+            TESTS,
+        ],
+    ),
     (
         "unisono-tests",
         &[

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use serde::Serialize;
-use unisono::{Error, World};
+use unisono::{Error, World, vendors};
 use unisono_offload::Vendor;
-use unisono_offload_ccl::{BACKEND as CCL, Ccl, CclOptions, CclVendor};
+use unisono_offload_ccl::BACKEND as CCL;
+use unisono_offload_hccl::BACKEND as HCCL;
+use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::BACKEND as TCP;
 use unisono_transport_tcp::config::{AUTO, BACKEND_NAMES, Config};
 
@@ -42,6 +44,8 @@ impl Backend {
         match name {
             TCP => tcp(network, config),
             CCL => ccl(config),
+            NCCL => nccl(config),
+            HCCL => hccl(config),
             _ => Backend::unusable(name, "not in this build".to_owned(), None),
         }
     }
@@ -81,24 +85,61 @@ fn tcp(network: &HostNetwork, config: &Config) -> Backend {
 }
 
 fn ccl(config: &Config) -> Backend {
-    let opened = print::aside(|| Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }));
-    let ccl = match opened {
-        Ok(ccl) => CclVendor::on_host(ccl),
+    let files = || mapped_files(&read_to_string("/proc/self/maps").unwrap_or_default());
+    let devices = "memory of the host; by code, SYCL queues";
+    of_vendor(CCL, print::aside(|| vendors::ccl(config)), files, devices)
+}
+
+fn nccl(config: &Config) -> Backend {
+    let files = || {
+        let library = config.devices.nccl_library.as_ref().map(|file| file.display().to_string());
+        vec![library.unwrap_or_else(|| "libnccl.so.2, by the system's loader".to_owned())]
+    };
+    of_vendor(
+        NCCL,
+        print::aside(|| vendors::nccl(config)),
+        files,
+        "memory of a device; of the host by UNISONO_HOST_MEMORY",
+    )
+}
+
+fn hccl(config: &Config) -> Backend {
+    let files = || {
+        let folder = config.devices.hccl_directory.as_ref().map(|folder| folder.display().to_string());
+        vec![folder.unwrap_or_else(|| "libhccl.so, by the system's loader".to_owned())]
+    };
+    of_vendor(
+        HCCL,
+        print::aside(|| vendors::hccl(config)),
+        files,
+        "memory of a device; of the host by UNISONO_HOST_MEMORY",
+    )
+}
+
+/// What a vendor's library says of itself.
+fn of_vendor<V: Vendor>(
+    name: &'static str,
+    opened: Result<V, Error>,
+    files: impl FnOnce() -> Vec<String>,
+    devices: &'static str,
+) -> Backend {
+    let vendor = match opened {
+        Ok(vendor) => vendor,
         Err(error) => {
             let (problem, remedy) = problem_and_remedy(error);
-            return Backend::unusable(CCL, problem, remedy);
+            return Backend::unusable(name, problem, remedy);
         }
     };
-    let known = ccl.capabilities().to_string();
+    let known = vendor.capabilities().to_string();
     let known = known.lines().filter_map(|line| line.split_once(": "));
     let over_tcp = [("messages", "over tcp")];
     Backend {
-        name: CCL,
+        name,
         problem: None,
         remedy: None,
-        version: Some(ccl.version()),
-        files: mapped_files(&read_to_string("/proc/self/maps").unwrap_or_default()),
-        devices: Some("memory of the host; none of a device"),
+        version: Some(vendor.version()),
+        files: files(),
+        devices: Some(devices),
         capabilities: known
             .chain(over_tcp)
             .map(|(name, value)| (name.to_owned(), value.to_owned()))

@@ -1,0 +1,36 @@
+//! Vendors' libraries as settings describe them: what [`crate::init_with`] opens for a backend that is named, for programs
+//! that look at it first, or make a communicator of it with other options.
+
+use unisono_communicator::Result;
+use unisono_cuda::Driver;
+use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
+use unisono_offload_hccl::{Hccl, HcclOptions};
+use unisono_offload_nccl::{Nccl, NcclOptions};
+use unisono_transport_tcp::config::Config;
+
+/// oneCCL on memory of the host.
+///
+/// # Errors
+/// As [`Ccl::open`].
+pub fn ccl(config: &Config) -> Result<CclVendor> {
+    Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host)
+}
+
+/// NCCL on the device of this rank.
+///
+/// # Errors
+/// As [`Nccl::open`].
+pub fn nccl(config: &Config) -> Result<Nccl> {
+    let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
+    let device = config.device(Driver::open(driver.as_deref())?.devices()?);
+    Nccl::open(&NcclOptions { library, driver, device, blocking: false })
+}
+
+/// HCCL on the device of this rank. Ranks of a host have devices of their own there.
+///
+/// # Errors
+/// As [`Hccl::open`].
+pub fn hccl(config: &Config) -> Result<Hccl> {
+    let directory = config.devices.hccl_directory.clone();
+    Hccl::open(&HcclOptions { directory, device: config.device(u32::MAX) })
+}
