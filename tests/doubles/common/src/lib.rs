@@ -28,6 +28,7 @@ pub mod root;
 pub mod settings;
 pub mod stream;
 pub mod text;
+pub mod work;
 
 pub use element::{Element, Reduction};
 pub use handles::Handles;
