@@ -47,10 +47,12 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/src/double/library/mod.rs",
     "tests/src/processes/raw.rs",
     "tests/src/suite/borrowed.rs",
+    "tests/doubles/common/src/control.rs",
     "tests/doubles/common/src/export.rs",
     "tests/doubles/common/src/memory.rs",
     "tests/doubles/common/src/pointer.rs",
     "tests/doubles/common/src/settings.rs",
+    "tests/doubles/hccl/tests/double/api.rs",
     "tests/doubles/nccl/tests/double/api.rs",
     "tests/tests/device.rs",
 ];

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use crate::lock;
-use crate::memory::{self, Part};
+use crate::memory::Part;
 use crate::stream::Stream;
 
 /// The last work on each stream.
@@ -11,24 +11,14 @@ use crate::stream::Stream;
 pub struct Launched(Mutex<Vec<(Arc<Stream>, u64)>>);
 
 impl Launched {
-    /// Gives work to a stream, and the number of it. What it is to write is rubbish until it is done, except where it is
-    /// also read: from now on, or if something is before it on the stream, which may read it, from its beginning on.
+    /// Gives work to a stream ([`Stream::enqueue_output`]), and its number.
     pub fn enqueue(
         &self,
         stream: &Arc<Stream>,
-        [inputs, outputs]: [Vec<Part>; 2],
+        parts: [Vec<Part>; 2],
         work: impl FnOnce() -> i32 + Send + 'static,
     ) -> u64 {
-        let is_idle = stream.is_idle();
-        if is_idle && !stream.is_capturing() {
-            memory::poison(&outputs, &inputs);
-        }
-        let number = stream.enqueue(Box::new(move || {
-            if !is_idle {
-                memory::poison(&outputs, &inputs);
-            }
-            work()
-        }));
+        let number = stream.enqueue_output(parts, work);
         let mut launched = lock(&self.0);
         launched.retain(|(other, _)| !Arc::ptr_eq(other, stream));
         launched.push((stream.clone(), number));
