@@ -150,7 +150,7 @@ impl Control {
         self.read("unisono_double_hangs")
     }
 
-    /// Lets no stream begin work, or all go on.
+    /// Lets no stream begin work, and no call that does not block its operation, or all go on.
     pub fn hold_streams(&self, is_held: bool) {
         // SAFETY: the signature is that of `export!` where the function is.
         let function =

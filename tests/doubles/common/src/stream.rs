@@ -226,12 +226,14 @@ impl Stream {
 static HELD: Mutex<bool> = Mutex::new(false);
 static RELEASED: Condvar = Condvar::new();
 
-fn await_release() {
+/// Returns when work may begin.
+pub fn await_release() {
     let held = RELEASED.wait_while(lock(&HELD), |held| *held);
     drop(held.unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Lets no stream begin work, or lets them all go on: a test can see what is there before the work is done.
+/// Lets no stream begin work, and no call that does not block its operation, or lets them all go on: a test can see
+/// what is there before the work is done.
 pub fn hold(is_held: bool) {
     *lock(&HELD) = is_held;
     RELEASED.notify_all();

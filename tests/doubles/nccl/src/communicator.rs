@@ -10,7 +10,7 @@ use unisono_double_common::memory::Part;
 use unisono_double_common::mesh::{Broken, Mesh};
 use unisono_double_common::movement::Factor;
 use unisono_double_common::root::Stop;
-use unisono_double_common::stream::Stream;
+use unisono_double_common::stream::{Stream, await_release};
 use unisono_double_common::work::Launched;
 use unisono_double_common::{Element, Handles, lock, settings};
 
@@ -159,6 +159,7 @@ impl Communicator {
         let under_way = UnderWay::new(self);
         thread::spawn(move || {
             thread::sleep(settings::delay());
+            await_release();
             let result = operation();
             under_way.0.end_operation(&result);
         });

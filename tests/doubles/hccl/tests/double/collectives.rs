@@ -1,5 +1,7 @@
 //! Every collective and message, on three ranks.
 
+use std::sync::Barrier;
+
 use unisono_double_common::memory::{POISON, Part};
 
 use crate::api::{Api, Config, I32, Item, Rank, SUM, run, run_well};
@@ -163,13 +165,17 @@ fn messages_of_a_batch_go_at_once() {
 #[test]
 fn an_output_is_rubbish_until_the_work_is_done() {
     let api = &Api::open("poison");
+    let both = Barrier::new(2);
     run_well(api, 2, |rank| {
         let own = rank.put_numbers(&[1]);
         let result = rank.room(4);
+        both.wait();
         api.control.hold_streams(true);
+        both.wait();
         assert_eq!(api.all_reduce(own, result, 1, I32, SUM, rank.comm, rank.stream), 0);
         assert_eq!(api.peek(Part::new(result, 4)), [POISON; 4]);
         assert_eq!(api.synchronize_for(rank.stream, 5), 107_020);
+        both.wait();
         api.control.hold_streams(false);
         assert_eq!(rank.take_numbers(result, 1), [2]);
         rank.take_numbers(own, 1);

@@ -1,6 +1,7 @@
 //! What goes wrong: on request, by dead peers, and by calls that do not go together.
 
 use std::process::{Child, Command};
+use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
@@ -68,17 +69,15 @@ fn hangs_end_with_the_reset() {
 #[test]
 fn calls_that_do_not_go_together_hang_and_are_counted() {
     let api = &Api::open("mismatch");
+    let both = Barrier::new(2);
     run(api, 2, |rank| {
         let own = rank.put_numbers(&[1]);
         assert_eq!(api.all_reduce(own, own, 1, I32, rank.rank as i32, rank.comm, rank.stream), 0);
         await_that("the count", || api.control.hangs() == 2);
         assert_eq!((api.control.misuses(), rank.error()), (2, 0));
         assert_eq!(api.synchronize_for(rank.stream, 1), 107_020);
-        if rank.rank == 0 {
-            // When the other has seen it, too.
-            thread::sleep(Duration::from_millis(100));
-            api.control.reset();
-        }
+        both.wait();
+        api.control.reset();
         assert_eq!(api.synchronize(rank.stream), RUNTIME_INTERNAL);
         assert_eq!(api.destroy(rank.comm), 0);
         api.free(own);

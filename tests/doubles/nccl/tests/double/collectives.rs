@@ -1,5 +1,7 @@
 //! Every collective and message, on three ranks.
 
+use std::sync::Barrier;
+
 use unisono_double_common::memory::{POISON, Part};
 
 use crate::api::Api;
@@ -182,15 +184,19 @@ fn a_send_waits_for_its_receive() {
 #[test]
 fn an_output_is_rubbish_until_the_work_is_done() {
     let api = &Api::open("poison");
+    let both = Barrier::new(2);
     run_well(api, 2, |rank| {
         let own = rank.put_numbers(&inputs(rank.rank, COUNT));
         let result = rank.room(4 * COUNT);
         assert_eq!(api.stream_synchronize(rank.stream), 0);
+        both.wait();
         api.control.hold_streams(true);
+        both.wait();
         assert_eq!(api.all_reduce(own, result, COUNT, I32, SUM, rank.comm, rank.stream), 0);
         assert_eq!(api.peek(Part::new(result, 4 * COUNT)), [POISON; 4 * COUNT]);
         assert_eq!(api.peek(Part::new(own, 1)), [input(rank.rank, 0) as u8], "the input stays");
         assert_eq!(api.stream_query(rank.stream), 600);
+        both.wait();
         api.control.hold_streams(false);
         let expected: Vec<i32> = (0..COUNT).map(|at| input(0, at) + input(1, at)).collect();
         assert_eq!(rank.take_numbers(result, COUNT), expected);

@@ -1,5 +1,6 @@
 //! Communicators: what is refused, what does not block, and children.
 
+use std::sync::Barrier;
 use std::thread;
 
 use crate::api::{Api, Config, UniqueId};
@@ -94,6 +95,7 @@ fn two_ranks_on_one_device_are_refused() {
 #[test]
 fn calls_that_do_not_block_are_asked_for() {
     let api = &Api::open("asked");
+    let both = &Barrier::new(2);
     let id = new_id(api);
     thread::scope(|scope| {
         for rank in 0..2 {
@@ -104,8 +106,14 @@ fn calls_that_do_not_block_are_asked_for() {
                 await_that("the communicator", || own.async_error() != 7);
                 assert_eq!(own.async_error(), 0);
                 let memory = own.put_numbers(&[rank as i32 + 1]);
+                assert_eq!(api.stream_synchronize(0), 0);
+                both.wait();
+                api.control.hold_streams(true);
+                both.wait();
                 assert_eq!(api.all_reduce(memory, memory, 1, I32, SUM, comm, 0), 7);
                 assert_eq!(api.all_reduce(memory, memory, 1, I32, SUM, comm, 0), 4, "while one is begun");
+                both.wait();
+                api.control.hold_streams(false);
                 await_that("the call", || own.async_error() != 7);
                 assert_eq!(own.take_numbers(memory, 1), [3]);
                 assert_eq!(api.finalize(comm), 7);
