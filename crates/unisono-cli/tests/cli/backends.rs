@@ -238,6 +238,45 @@ fn a_rank_without_the_variables_of_oneccl_says_so_once() {
     assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
 }
 
+/// What ranks need for the test double of NCCL and of the CUDA driver, on memory of the host.
+fn nccl_double() -> [String; 3] {
+    let double = unisono_tests::doubles::nccl().display().to_string();
+    let memory = "UNISONO_HOST_MEMORY=staged".to_owned();
+    [format!("UNISONO_NCCL_LIB={double}"), format!("UNISONO_CUDA_LIB={double}"), memory]
+}
+
+#[test]
+fn an_operation_is_measured_over_the_test_double_of_nccl() {
+    let double = nccl_double();
+    let variables = double.each_ref().map(String::as_str);
+    let options = ["bench", "all_reduce", "-n", "2", "--backend", "nccl", "--sizes", "64,4K", "--json"];
+    let done = with(&variables, &options);
+    let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    for row in rows {
+        assert_eq!((&row["wrong"], &row["algorithm"]), (&0.into(), &"nccl".into()), "{row}");
+    }
+    // Without a word, memory of the host is refused on every rank.
+    let done = with(&variables[..2], &options);
+    assert!(!done.status.success() && done.err.contains("memory of the host"), "{}", done.err);
+}
+
+#[test]
+fn auto_takes_nccl_where_every_rank_has_it() {
+    let double = nccl_double();
+    let variables = [double[0].as_str(), double[1].as_str(), "UNISONO_LOG=info"];
+    let done = with(&variables, &["bench", "barrier", "-n", "2", "--backend", "auto"]);
+    assert!(
+        done.status.success() && done.err.contains("backend nccl: UNISONO_BACKEND=auto; NCCL"),
+        "{}",
+        done.err
+    );
+    let missing = ["UNISONO_CUDA_LIB=/no/libcuda.so.1", "UNISONO_LOG=info"];
+    let done = with(&missing, &["bench", "barrier", "-n", "2", "--backend", "auto"]);
+    let said = "backend tcp: UNISONO_BACKEND=auto; no NCCL here: ";
+    assert!(done.status.success() && done.err.contains(said), "{}", done.err);
+}
+
 #[test]
 fn the_doctor_knows_every_backend() {
     let folder = tempfile::tempdir().unwrap();
@@ -248,15 +287,15 @@ fn the_doctor_knows_every_backend() {
         let Ok(Value::Object(machine)) = serde_json::from_str(&done.out) else { panic!("{}", done.out) };
         machine
     };
-    let machine = examined(&[&directory, "UNISONO_BACKEND=ccl"]);
+    let hccl_directory = format!("UNISONO_HCCL_DIR={}", folder.path().display());
+    let cuda_library = format!("UNISONO_CUDA_LIB={}", folder.path().join("libcuda.so.1").display());
+    let machine = examined(&[&directory, &hccl_directory, &cuda_library, "UNISONO_BACKEND=ccl"]);
     let [tcp, ccl, nccl, hccl] = &machine["backends"].as_array().unwrap()[..] else { panic!("{machine:?}") };
     assert!(tcp["problem"].is_null() && !tcp["capabilities"].as_array().unwrap().is_empty(), "{tcp}");
     assert!(ccl["problem"].as_str().unwrap().contains("libccl.so.2: "), "{ccl}");
     assert!(ccl["remedy"].as_str().unwrap().contains("UNISONO_CCL_DIR"), "{ccl}");
-    assert_eq!(
-        (&nccl["problem"], &hccl["problem"]),
-        (&"not in this build".into(), &"not in this build".into())
-    );
+    assert!(nccl["problem"].as_str().unwrap().contains("libcuda.so.1: "), "{nccl}");
+    assert!(hccl["problem"].as_str().unwrap().contains(folder.path().to_str().unwrap()), "{hccl}");
     let finding = &machine["findings"].as_array().unwrap()[0];
     assert!(finding["what"].as_str().unwrap().starts_with("the backend ccl cannot be used: "), "{finding}");
 

@@ -290,7 +290,7 @@ fn settings_in_effect_are_listed_and_wrong_ones_marked() {
     for (name, value) in [
         ("UNISONO_SPIN_US", "soon"),
         ("UNISONO_COST_MODEL", "latency=3"),
-        ("UNISONO_BACKEND", "nccl"),
+        ("UNISONO_NCCL_LIB", "libnccl.so.2"),
         ("UNISONO_ALGORITHM", "rnig"),
     ] {
         let out = with(&[(name, value)]);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::memory::{self, Part};
+use crate::movement::descriptor;
 use crate::root::{JoinError, Stop, accept, connect, listen};
 use crate::{fault, lock};
 
@@ -86,7 +87,8 @@ pub struct Mesh {
     inbox: Arc<Inbox>,
     stop: Arc<Stop>,
     collectives: AtomicU64,
-    setups: AtomicU64,
+    /// How often each list of members has made a communicator.
+    setups: Mutex<HashMap<u64, u64>>,
     messages: Mutex<HashMap<(u32, bool), u64>>,
 }
 
@@ -154,7 +156,7 @@ impl Mesh {
             inbox,
             stop,
             collectives: AtomicU64::new(0),
-            setups: AtomicU64::new(0),
+            setups: Mutex::default(),
             messages: Mutex::new(HashMap::new()),
         })
     }
@@ -211,14 +213,19 @@ impl Mesh {
         outgoing: Vec<Option<Vec<u8>>>,
         incoming: &[Option<usize>],
     ) -> Result<Vec<Option<Vec<u8>>>, Broken> {
+        let mut sent = Ok(());
         for (peer, bytes) in (0..).zip(outgoing) {
             if let Some(bytes) = bytes {
-                self.send(Channel::Collective, peer, number, Frame { descriptor, bytes })?;
+                // A dead rank keeps nothing from the others.
+                sent = sent.and(self.send(Channel::Collective, peer, number, Frame { descriptor, bytes }));
             }
         }
+        sent?;
+        let awaited: Vec<u32> = (0..).zip(incoming).filter_map(|(peer, bytes)| bytes.map(|_| peer)).collect();
         let take = |(peer, bytes): (u32, &Option<usize>)| {
             let Some(bytes) = *bytes else { return Ok(None) };
-            let frame = self.inbox.take(Channel::Collective, peer, number)?;
+            let later = awaited.iter().position(|one| *one == peer).map_or(&[][..], |at| &awaited[at..]);
+            let frame = self.inbox.take(Channel::Collective, later, number)?;
             let is_same = frame.descriptor == descriptor && frame.bytes.len() == bytes;
             if is_same { Ok(Some(frame.bytes)) } else { Err(Broken::Mismatch(peer)) }
         };
@@ -235,7 +242,7 @@ impl Mesh {
             self.send(Channel::Message, one.peer, one.number, Frame { descriptor: 0, bytes })?;
         }
         for one in messages.iter().filter(|one| !one.is_send) {
-            let frame = self.inbox.take(Channel::Message, one.peer, one.number)?;
+            let frame = self.inbox.take(Channel::Message, &[one.peer], one.number)?;
             if frame.bytes.len() != one.part.bytes {
                 return Err(Broken::Mismatch(one.peer));
             }
@@ -246,7 +253,7 @@ impl Mesh {
             self.send(Channel::Taken, one.peer, one.number, taken)?;
         }
         for one in messages.iter().filter(|one| one.is_send) {
-            self.inbox.take(Channel::Taken, one.peer, one.number)?;
+            self.inbox.take(Channel::Taken, &[one.peer], one.number)?;
         }
         Ok(())
     }
@@ -257,11 +264,16 @@ impl Mesh {
     /// # Errors
     /// See [`Broken`].
     pub fn set_up(&self, members: &[u32], own: &[u8]) -> Result<(u64, Vec<Vec<u8>>), Broken> {
-        let number = self.setups.fetch_add(1, Ordering::SeqCst);
+        let list = descriptor(members);
+        let mut setups = lock(&self.setups);
+        let earlier = setups.entry(list).or_default();
+        let number = descriptor((list, *earlier));
+        *earlier += 1;
+        drop(setups);
         for peer in members {
             self.send(Channel::Setup, *peer, number, Frame { descriptor: 0, bytes: own.to_vec() })?;
         }
-        let take = |peer: &u32| self.inbox.take(Channel::Setup, *peer, number).map(|frame| frame.bytes);
+        let take = |peer: &u32| self.inbox.take(Channel::Setup, &[*peer], number).map(|frame| frame.bytes);
         Ok((number, members.iter().map(take).collect::<Result<_, _>>()?))
     }
 
@@ -311,17 +323,23 @@ impl Inbox {
         self.changed.notify_all();
     }
 
-    fn take(&self, channel: Channel, peer: u32, number: u64) -> Result<Frame, Broken> {
+    /// Takes the frame of the first of `peers`. When one of the others is lost, whose frames are awaited next, it does
+    /// not wait.
+    fn take(&self, channel: Channel, peers: &[u32], number: u64) -> Result<Frame, Broken> {
         let mut state = lock(&self.state);
         loop {
             if state.is_aborted || state.is_work_aborted && channel != Channel::Setup {
                 return Err(Broken::Aborted);
             }
-            if let Some(frame) = state.frames.remove(&(channel, peer, number)) {
+            let first = peers.first().and_then(|peer| state.frames.remove(&(channel, *peer, number)));
+            if let Some(frame) = first {
                 return Ok(frame);
             }
-            if state.ended.contains(&peer) {
-                return Err(Broken::Lost(peer));
+            let is_lost = |peer: &&u32| {
+                state.ended.contains(peer) && !state.frames.contains_key(&(channel, **peer, number))
+            };
+            if let Some(lost) = peers.iter().find(is_lost) {
+                return Err(Broken::Lost(*lost));
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::memory::{self, Part};
 use crate::{Handles, export, lock, settings};
 
 /// What is to be done; its code is 0, or that of a vendor's error.
@@ -102,6 +103,25 @@ impl Stream {
             self.push_wait(&before, before.enqueued());
         }
         self.push(work)
+    }
+
+    /// Appends work that writes `outputs`. They are rubbish until it is done, except where they are also read: from
+    /// now on, or if something is before it on the stream, which may read them, from its beginning on.
+    pub fn enqueue_output(
+        self: &Arc<Stream>,
+        [inputs, outputs]: [Vec<Part>; 2],
+        work: impl FnOnce() -> i32 + Send + 'static,
+    ) -> u64 {
+        let is_idle = self.is_idle();
+        if is_idle && !self.is_capturing() {
+            memory::poison(&outputs, &inputs);
+        }
+        self.enqueue(Box::new(move || {
+            if !is_idle {
+                memory::poison(&outputs, &inputs);
+            }
+            work()
+        }))
     }
 
     /// The streams whose work of now comes before new work on this one.
@@ -206,12 +226,14 @@ impl Stream {
 static HELD: Mutex<bool> = Mutex::new(false);
 static RELEASED: Condvar = Condvar::new();
 
-fn await_release() {
+/// Returns when work may begin.
+pub fn await_release() {
     let held = RELEASED.wait_while(lock(&HELD), |held| *held);
     drop(held.unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Lets no stream begin work, or lets them all go on: a test can see what is there before the work is done.
+/// Lets no stream begin work, and no call that does not block its operation, or lets them all go on: a test can see
+/// what is there before the work is done.
 pub fn hold(is_held: bool) {
     *lock(&HELD) = is_held;
     RELEASED.notify_all();

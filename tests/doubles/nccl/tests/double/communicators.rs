@@ -1,5 +1,6 @@
 //! Communicators: what is refused, what does not block, and children.
 
+use std::sync::Barrier;
 use std::thread;
 
 use crate::api::{Api, Config, UniqueId};
@@ -51,7 +52,7 @@ fn what_is_wrong_is_refused() {
         assert_eq!(api.stream_synchronize(stream), 0);
         assert_eq!(api.free(own), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -71,7 +72,7 @@ fn a_communicator_knows_its_place() {
         assert_eq!(api.deregister(rank.comm, handle), 5);
         assert_eq!(api.mem_free(memory), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -88,12 +89,13 @@ fn two_ranks_on_one_device_are_refused() {
             });
         }
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
 fn calls_that_do_not_block_are_asked_for() {
     let api = &Api::open("asked");
+    let both = &Barrier::new(2);
     let id = new_id(api);
     thread::scope(|scope| {
         for rank in 0..2 {
@@ -104,8 +106,14 @@ fn calls_that_do_not_block_are_asked_for() {
                 await_that("the communicator", || own.async_error() != 7);
                 assert_eq!(own.async_error(), 0);
                 let memory = own.put_numbers(&[rank as i32 + 1]);
+                assert_eq!(api.stream_synchronize(0), 0);
+                both.wait();
+                api.control.hold_streams(true);
+                both.wait();
                 assert_eq!(api.all_reduce(memory, memory, 1, I32, SUM, comm, 0), 7);
                 assert_eq!(api.all_reduce(memory, memory, 1, I32, SUM, comm, 0), 4, "while one is begun");
+                both.wait();
+                api.control.hold_streams(false);
                 await_that("the call", || own.async_error() != 7);
                 assert_eq!(own.take_numbers(memory, 1), [3]);
                 assert_eq!(api.finalize(comm), 7);
@@ -115,7 +123,7 @@ fn calls_that_do_not_block_are_asked_for() {
             });
         }
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -126,7 +134,7 @@ fn an_init_without_all_ranks_is_ended_by_abort() {
     thread::sleep(std::time::Duration::from_millis(20));
     assert_eq!(api.destroy(comm), 4, "it is not made");
     assert_eq!(api.abort(comm), 0);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
     assert_eq!(api.abort(comm), 4, "it is gone");
 }
 
@@ -149,7 +157,7 @@ fn one_thread_makes_all_ranks_in_a_group() {
     assert_eq!(api.group_end(), 0);
     comms.iter().for_each(|comm| assert_eq!(api.destroy(*comm), 0));
     (0..3).rev().for_each(|device| exit(api, device));
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 /// The sum of the ranks' numbers in a child, and the own rank there.
@@ -178,7 +186,7 @@ fn a_split_makes_a_communicator_of_each_color() {
         result
     });
     assert_eq!(results, [(101, 1), (10, 0), (101, 0), (0, -1)]);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -202,7 +210,7 @@ fn survivors_make_a_smaller_communicator() {
         result
     });
     assert_eq!(results, [(101, 0), (0, -1), (101, 1)]);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -216,11 +224,11 @@ fn an_older_library_lacks_functions() {
     let mut version = 0;
     assert_eq!(api.version(&mut version), 0);
     assert_eq!(version, 22703);
-    assert!(api.has("ncclCommShrink") && api.has("ncclAllGather"));
-    assert!(["ncclAlltoAll", "ncclGather", "ncclScatter"].iter().all(|name| !api.has(name)));
+    assert!(api.control.has("ncclCommShrink") && api.control.has("ncclAllGather"));
+    assert!(["ncclAlltoAll", "ncclGather", "ncclScatter"].iter().all(|name| !api.control.has(name)));
     let newest = Api::open("newest");
     assert_eq!(newest.version(&mut version), 0);
     assert_eq!(version, 23004);
-    assert!(newest.has("ncclAlltoAll"));
+    assert!(newest.control.has("ncclAlltoAll"));
     assert!(newest.text(newest.error_string(6)).contains("test double"));
 }
