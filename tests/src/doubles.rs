@@ -1,5 +1,5 @@
 //! The libraries of the doubles of vendors' libraries (`tests/doubles`), which Cargo builds because this package
-//! depends on theirs.
+//! depends on theirs. What they are told while they run goes by `unisono_double_common::control`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ pub fn nccl() -> PathBuf {
     file::library("unisono_double_nccl").unwrap()
 }
 
-/// A copy in `folder`, with settings of its own (`unisono_double_common::settings`) such as `devices=2.some-test`:
-/// what is set, injected and counted in it concerns no other. `version`, as `ncclGetVersion` counts, takes away what
-/// is newer.
+/// A copy in `folder`, with settings of its own (`unisono_double_common::settings`) such as `devices=2.some-test`: what
+/// is set, injected and counted in it concerns no other. `version`, as `ncclGetVersion` counts, takes away what is
+/// newer.
 ///
 /// # Panics
 /// When it cannot be written.
@@ -25,6 +25,22 @@ pub fn nccl_with(folder: &Path, settings: &str, version: Option<u32>) -> PathBuf
     let newer = unisono_double_nccl::NEWER.iter().filter(|(_, since)| *since > version);
     let newer: Vec<&str> = newer.map(|(symbol, _)| *symbol).collect();
     copy(&nccl(), folder, &format!("{settings}.version={version}"), &newer)
+}
+
+/// The double of HCCL, of ACL and of aclnn's operators, one file for all. All that open this file share one library.
+///
+/// # Panics
+/// When it is not beside this program.
+pub fn hccl() -> PathBuf {
+    file::library("unisono_double_hccl").unwrap()
+}
+
+/// A copy in `folder`, with settings of its own such as `product=310p.some-test`, and without some functions.
+///
+/// # Panics
+/// When it cannot be written, or lacks one of the functions already.
+pub fn hccl_with(folder: &Path, settings: &str, without: &[&str]) -> PathBuf {
+    copy(&hccl(), folder, settings, without)
 }
 
 fn copy(library: &Path, folder: &Path, settings: &str, without: &[&str]) -> PathBuf {
@@ -39,9 +55,9 @@ mod tests {
     #[test]
     fn cargo_has_built_the_libraries() {
         let folder = tempfile::tempdir().unwrap();
-        assert!(nccl().exists());
         let older = fs::read(nccl_with(folder.path(), "older", Some(22703))).unwrap();
         let has = |symbol: &str| older.windows(symbol.len()).any(|window| window == symbol.as_bytes());
         assert!(has("\0ncclCommShrink\0") && !has("\0ncclAlltoAll\0"));
+        assert!(hccl_with(folder.path(), "without", &["HcclBarrier"]).exists());
     }
 }

@@ -58,11 +58,13 @@ const ARROWS: &[(&str, &[&str])] = &[
             OFFLOAD_CCL,
             "unisono",
             DOUBLE_COMMON,
+            DOUBLE_HCCL,
             DOUBLE_NCCL,
         ],
     ),
     // Doubles of vendors' libraries know nothing of this one.
     (DOUBLE_COMMON, &[]),
+    (DOUBLE_HCCL, &[DOUBLE_COMMON]),
     (DOUBLE_NCCL, &[DOUBLE_COMMON]),
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
@@ -81,6 +83,7 @@ const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const DOUBLE_COMMON: &str = "unisono-double-common";
+const DOUBLE_HCCL: &str = "unisono-double-hccl";
 const DOUBLE_NCCL: &str = "unisono-double-nccl";
 const CUDA: &str = "unisono-cuda";
 const OFFLOAD: &str = "unisono-offload";

@@ -88,6 +88,28 @@ fn scale_as<N: Number>(bytes: &mut [u8], factor: &[u8]) {
     bytes.chunks_exact_mut(N::BYTES).for_each(|one| N::read(one).multiply(factor).write(one));
 }
 
+impl Element {
+    /// The elements as numbers.
+    pub fn to_numbers(self, bytes: &[u8]) -> Vec<f64> {
+        for_element!(self, to_numbers_as(bytes))
+    }
+
+    /// The elements that are nearest to the numbers.
+    pub fn from_numbers(self, numbers: &[f64]) -> Vec<u8> {
+        for_element!(self, from_numbers_as(numbers))
+    }
+}
+
+fn to_numbers_as<N: Number>(bytes: &[u8]) -> Vec<f64> {
+    bytes.chunks_exact(N::BYTES).map(|one| N::read(one).to_f64()).collect()
+}
+
+fn from_numbers_as<N: Number>(numbers: &[f64]) -> Vec<u8> {
+    let mut bytes = vec![0; numbers.len() * N::BYTES];
+    bytes.chunks_exact_mut(N::BYTES).zip(numbers).for_each(|(one, value)| N::from_f64(*value).write(one));
+    bytes
+}
+
 /// Reduces the ranks' bytes, which are of one size, in the order of ranks.
 pub fn reduce(element: Element, reduction: &Reduction, inputs: &[Vec<u8>]) -> Vec<u8> {
     for_element!(element, reduce_as(reduction, inputs))

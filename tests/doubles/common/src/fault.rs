@@ -5,8 +5,8 @@
 //! for the work. By the exported functions: `unisono_double_inject(call, nth, code)` and
 //! `unisono_double_inject_in_stream(call, nth, code)`, which count from then on; the code [`HANG`] hangs.
 //!
-//! A hang ends when its communicator is aborted, or by `unisono_double_reset()`; `unisono_double_hangs()` says how many
-//! threads hang now.
+//! A hang ends when its communicator is aborted, or by `unisono_double_reset()`; `unisono_double_hangs()` says how
+//! many threads hang now.
 
 use std::cell::Cell;
 use std::collections::HashSet;

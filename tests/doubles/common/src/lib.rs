@@ -6,13 +6,14 @@
 //! * A stream is a queue and a thread ([`stream`]): a call returns before its work is done.
 //! * Ranks are threads or processes. They find each other by the unique id ([`root`]), and each pair has a TCP
 //!   connection over loopback ([`mesh`]).
-//! * A collective is one exchange ([`movement`]): each rank sends each other one what that one needs, and computes its
-//!   result in the order of ranks, so that all have the same bits.
+//! * A collective is one exchange ([`movement`]): each rank sends each other one what that one needs, and computes
+//!   its result in the order of ranks, so that all have the same bits.
 //! * Everything can be made to fail or to hang ([`fault`]), and everything that lives is counted ([`handles`]).
 //!
 //! Settings come from the environment, `UNISONO_DOUBLE_DEVICES=2`, or from the name of the library's file,
 //! `libnccl-double.devices=2.so` ([`settings`]): a process can open copies that differ.
 
+pub mod control;
 pub mod element;
 mod export;
 pub mod fault;
@@ -28,6 +29,7 @@ pub mod root;
 pub mod settings;
 pub mod stream;
 pub mod text;
+pub mod work;
 
 pub use element::{Element, Reduction};
 pub use handles::Handles;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 
 use crate::memory::{self, Part};
+use crate::movement::descriptor;
 use crate::root::{JoinError, Stop, accept, connect, listen};
 use crate::{fault, lock};
 
@@ -86,7 +87,8 @@ pub struct Mesh {
     inbox: Arc<Inbox>,
     stop: Arc<Stop>,
     collectives: AtomicU64,
-    setups: AtomicU64,
+    /// How often each list of members has made a communicator.
+    setups: Mutex<HashMap<u64, u64>>,
     messages: Mutex<HashMap<(u32, bool), u64>>,
 }
 
@@ -154,7 +156,7 @@ impl Mesh {
             inbox,
             stop,
             collectives: AtomicU64::new(0),
-            setups: AtomicU64::new(0),
+            setups: Mutex::default(),
             messages: Mutex::new(HashMap::new()),
         })
     }
@@ -257,7 +259,12 @@ impl Mesh {
     /// # Errors
     /// See [`Broken`].
     pub fn set_up(&self, members: &[u32], own: &[u8]) -> Result<(u64, Vec<Vec<u8>>), Broken> {
-        let number = self.setups.fetch_add(1, Ordering::SeqCst);
+        let list = descriptor(members);
+        let mut setups = lock(&self.setups);
+        let earlier = setups.entry(list).or_default();
+        let number = descriptor((list, *earlier));
+        *earlier += 1;
+        drop(setups);
         for peer in members {
             self.send(Channel::Setup, *peer, number, Frame { descriptor: 0, bytes: own.to_vec() })?;
         }

@@ -19,6 +19,9 @@ pub(crate) trait Number: Copy {
     /// One over `count`, for types whose average is the sum of their shares; the others divide the sum.
     fn share(count: usize) -> Option<Self>;
     fn divide(self, count: usize) -> Self;
+    fn to_f64(self) -> f64;
+    /// The nearest; integers go towards zero, and stop at their ends.
+    fn from_f64(value: f64) -> Self;
 }
 
 macro_rules! bytes {
@@ -66,6 +69,14 @@ macro_rules! integers {
                 // Ranks are fewer than 128.
                 self / count as $type
             }
+
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+
+            fn from_f64(value: f64) -> Self {
+                value as $type
+            }
         }
     )*};
 }
@@ -74,7 +85,7 @@ integers!(i8, u8, i16, u16, i32, u32, i64, u64);
 
 /// Types whose operations are done in `$wide`, which has more than twice their digits, so that they round once.
 macro_rules! floats {
-    ($($type:ty, $wide:ty, $widen:expr, $narrow:expr;)*) => {$(
+    ($($type:ty, $wide:ty, $widen:expr, $narrow:expr, $round:expr;)*) => {$(
         impl Number for $type {
             bytes!($type);
 
@@ -103,15 +114,25 @@ macro_rules! floats {
             fn divide(self, count: usize) -> Self {
                 $narrow($widen(self) / count as $wide)
             }
+
+            fn to_f64(self) -> f64 {
+                f64::from($widen(self))
+            }
+
+            fn from_f64(value: f64) -> Self {
+                $round(value)
+            }
         }
     )*};
 }
 
 floats! {
-    f32, f32, |value: f32| value, |value: f32| value;
-    f64, f64, |value: f64| value, |value: f64| value;
-    f16, f32, f16::to_f32, f16::from_f32;
-    bf16, f32, bf16::to_f32, bf16::from_f32;
-    Float8<E4M3>, f32, Float8::<E4M3>::to_f32, Float8::<E4M3>::from_f32;
-    Float8<E5M2>, f32, Float8::<E5M2>::to_f32, Float8::<E5M2>::from_f32;
+    f32, f32, |value: f32| value, |value: f32| value, |value: f64| value as f32;
+    f64, f64, |value: f64| value, |value: f64| value, |value: f64| value;
+    f16, f32, f16::to_f32, f16::from_f32, f16::from_f64;
+    bf16, f32, bf16::to_f32, bf16::from_f32, bf16::from_f64;
+    Float8<E4M3>, f32, Float8::<E4M3>::to_f32, Float8::<E4M3>::from_f32,
+        |value: f64| Float8::<E4M3>::from_f32(value as f32);
+    Float8<E5M2>, f32, Float8::<E5M2>::to_f32, Float8::<E5M2>::from_f32,
+        |value: f64| Float8::<E5M2>::from_f32(value as f32);
 }

@@ -53,6 +53,15 @@ impl<T> Out<T> {
     }
 }
 
+impl Out<u8> {
+    /// Writes a string with a zero at its end, as much of it as there is room for; whether the pointer is not null.
+    #[must_use]
+    pub fn put_text(self, text: &str, room: usize) -> bool {
+        let bytes = text.bytes().take(room.saturating_sub(1)).chain([0]);
+        bytes.take(room).enumerate().all(|(at, byte)| self.at(at).put(byte))
+    }
+}
+
 impl<T: Copy> Out<T> {
     /// Reads what is there, for a pointer both ways.
     pub fn get(self) -> Option<T> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::memory::{self, Part};
 use crate::{Handles, export, lock, settings};
 
 /// What is to be done; its code is 0, or that of a vendor's error.
@@ -102,6 +103,25 @@ impl Stream {
             self.push_wait(&before, before.enqueued());
         }
         self.push(work)
+    }
+
+    /// Appends work that writes `outputs`. They are rubbish until it is done, except where they are also read: from
+    /// now on, or if something is before it on the stream, which may read them, from its beginning on.
+    pub fn enqueue_output(
+        self: &Arc<Stream>,
+        [inputs, outputs]: [Vec<Part>; 2],
+        work: impl FnOnce() -> i32 + Send + 'static,
+    ) -> u64 {
+        let is_idle = self.is_idle();
+        if is_idle && !self.is_capturing() {
+            memory::poison(&outputs, &inputs);
+        }
+        self.enqueue(Box::new(move || {
+            if !is_idle {
+                memory::poison(&outputs, &inputs);
+            }
+            work()
+        }))
     }
 
     /// The streams whose work of now comes before new work on this one.

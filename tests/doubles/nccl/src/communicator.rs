@@ -6,11 +6,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
 use unisono_double_common::fault::{self, Fault};
-use unisono_double_common::memory::{self, Part};
+use unisono_double_common::memory::Part;
 use unisono_double_common::mesh::{Broken, Mesh};
 use unisono_double_common::movement::Factor;
 use unisono_double_common::root::Stop;
 use unisono_double_common::stream::Stream;
+use unisono_double_common::work::Launched;
 use unisono_double_common::{Element, Handles, lock, settings};
 
 use crate::codes::{IN_PROGRESS, NcclError, REMOTE_ERROR};
@@ -32,8 +33,7 @@ pub(crate) struct Communicator {
     /// How much work and how many operations are under way, outside of the calls.
     under_way: Mutex<u32>,
     changed: Condvar,
-    /// The last work on each stream.
-    launched: Mutex<Vec<(Arc<Stream>, u64)>>,
+    pub(crate) launched: Launched,
     /// Those of `ncclRedOpCreatePreMulSum`, by their numbers.
     pub(crate) operators: Mutex<BTreeMap<i32, (Element, Factor)>>,
 }
@@ -80,7 +80,7 @@ impl Communicator {
                 is_finalized: AtomicBool::new(false),
                 under_way: Mutex::new(0),
                 changed: Condvar::new(),
-                launched: Mutex::default(),
+                launched: Launched::default(),
                 operators: Mutex::default(),
             })
         };
@@ -168,22 +168,8 @@ impl Communicator {
     /// Gives work to a stream.
     pub(crate) fn enqueue(self: &Arc<Communicator>, stream: &Arc<Stream>, work: StreamWork) -> u64 {
         let StreamWork { fault, inputs, outputs, run } = work;
-        // What is before it on the stream may read what it writes.
-        let is_idle = stream.is_idle();
-        if is_idle && !stream.is_capturing() {
-            memory::poison(&outputs, &inputs);
-        }
         let own = self.clone();
-        let number = stream.enqueue(Box::new(move || {
-            if !is_idle {
-                memory::poison(&outputs, &inputs);
-            }
-            own.work(fault, run)
-        }));
-        let mut launched = lock(&self.launched);
-        launched.retain(|(other, _)| !Arc::ptr_eq(other, stream));
-        launched.push((stream.clone(), number));
-        number
+        self.launched.enqueue(stream, [inputs, outputs], move || own.work(fault, run))
     }
 
     /// Does work on the stream's thread. NCCL's kernels do not end when something is wrong, but when the
@@ -212,12 +198,6 @@ impl Communicator {
             fault::hang(self.handle);
         }
         0
-    }
-
-    /// Returns when all work that was given to streams is done.
-    pub(crate) fn await_work(&self) {
-        let launched = lock(&self.launched).clone();
-        launched.iter().for_each(|(stream, number)| stream.wait(*number));
     }
 
     /// Ends all work and operations without an end of their own, and returns when they have ended.

@@ -165,10 +165,9 @@ export! {
     }
 
     fn cuDeviceGetName(name: Out<u8>, bytes: i32, device: i32) -> CuError {
-        let says = format!("test double (no card {})\0", check_device(device)?);
+        let says = format!("test double (no card {})", check_device(device)?);
         let room = usize::try_from(bytes).map_err(|_| CuError::INVALID_VALUE)?;
-        let is_written = says.bytes().take(room).enumerate().all(|(at, byte)| name.at(at).put(byte));
-        if is_written { Ok(()) } else { Err(CuError::INVALID_VALUE) }
+        if name.put_text(&says, room) { Ok(()) } else { Err(CuError::INVALID_VALUE) }
     }
 
     fn cuDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) -> CuError {

@@ -114,7 +114,7 @@ fn initialize(
 }
 
 fn leave(communicator: &Arc<Communicator>) {
-    communicator.await_work();
+    communicator.launched.wait();
     if let Some(mesh) = communicator.mesh.get() {
         mesh.leave();
     }
@@ -157,7 +157,7 @@ export! {
         communicator.is_finalized.store(true, Ordering::SeqCst);
         let own = communicator.clone();
         communicator.operate(move || {
-            own.await_work();
+            own.launched.wait();
             Ok(())
         })
     }

@@ -2,14 +2,12 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, CString, c_char};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::thread;
+use std::ffi::{CStr, c_char};
 use std::time::Duration;
 
-use libloading::Library;
-use unisono_double_common::{file, memory::Part};
+use unisono_double_common::control::Control;
+use unisono_double_common::memory::Part;
+use unisono_double_common::{file, functions};
 
 /// `ncclUniqueId`.
 #[derive(Clone, Copy)]
@@ -48,50 +46,16 @@ impl Config {
     }
 }
 
-/// Declares methods that call functions of the library.
-macro_rules! functions {
-    ($($name:ident: $symbol:literal ($($argument:ident: $type:ty),*) -> $output:ty;)*) => {
-        impl Api {
-            $(
-                #[allow(clippy::too_many_arguments, reason = "they are the vendor's")]
-                pub(crate) fn $name(&self, $($argument: $type),*) -> $output {
-                    // SAFETY: the signature is that of the header, and references are valid for the call.
-                    unsafe {
-                        let function = self.library.get::<unsafe extern "C" fn($($type),*) -> $output>($symbol);
-                        function.unwrap()($($argument),*)
-                    }
-                }
-            )*
-        }
-    };
-}
-
 /// A copy of the library, which shares nothing with others.
 pub(crate) struct Api {
-    library: Library,
-    _folder: tempfile::TempDir,
-    /// A test that hangs ends its process.
-    _alive: Arc<()>,
+    pub(crate) control: Control,
 }
 
 /// How long a test may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Ends the process if what is watched lives too long.
-fn watch(settings: String) -> Arc<()> {
-    let alive = Arc::new(());
-    let watched = Arc::downgrade(&alive);
-    thread::spawn(move || {
-        thread::sleep(LIMIT);
-        if watched.upgrade().is_some() {
-            eprintln!("the test of {settings} hangs");
-            std::process::abort();
-        }
-    });
-    alive
-}
-
 functions! {
+    Api;
     init: "cuInit"(flags: u32) -> i32;
     device_count: "cuDeviceGetCount"(count: &mut i32) -> i32;
     device_name: "cuDeviceGetName"(name: *mut u8, bytes: i32, device: i32) -> i32;
@@ -181,11 +145,6 @@ functions! {
     recv: "ncclRecv"(recv: usize, count: usize, dtype: i32, peer: i32, comm: usize, stream: usize) -> i32;
     group_start: "ncclGroupStart"() -> i32;
     group_end: "ncclGroupEnd"() -> i32;
-    live_handles: "unisono_double_live_handles"() -> u64;
-    hangs: "unisono_double_hangs"() -> u64;
-    misuses: "unisono_double_misuses"() -> u64;
-    hold: "unisono_double_hold_streams"(is_held: i32) -> ();
-    reset: "unisono_double_reset"() -> ();
 }
 
 impl Api {
@@ -197,35 +156,11 @@ impl Api {
     /// A copy that lacks some functions.
     pub(crate) fn without(settings: &str, without: &[&str]) -> Api {
         let library = file::library("unisono_double_nccl").unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let copy: PathBuf = file::copy(&library, folder.path(), settings, without).unwrap();
-        // SAFETY: the double runs nothing when it is opened.
-        let library = unsafe { Library::new(copy) }.unwrap();
-        let api = Api { library, _folder: folder, _alive: watch(settings.to_owned()) };
+        let control = Control::open_copy(&library, settings, without).unwrap();
+        control.watch(settings, LIMIT);
+        let api = Api { control };
         assert_eq!(api.init(0), 0);
         api
-    }
-
-    pub(crate) fn has(&self, symbol: &str) -> bool {
-        // SAFETY: it is only looked for.
-        unsafe { self.library.get::<*const u8>(symbol) }.is_ok()
-    }
-
-    pub(crate) fn inject(&self, call: &str, nth: u32, code: i32) {
-        self.inject_by("unisono_double_inject", call, nth, code);
-    }
-
-    pub(crate) fn inject_in_stream(&self, call: &str, nth: u32, code: i32) {
-        self.inject_by("unisono_double_inject_in_stream", call, nth, code);
-    }
-
-    fn inject_by(&self, symbol: &str, call: &str, nth: u32, code: i32) {
-        let call = CString::new(call).unwrap();
-        // SAFETY: the signature is that of the double.
-        unsafe {
-            let inject = self.library.get::<unsafe extern "C" fn(*const c_char, u32, i32)>(symbol).unwrap();
-            inject(call.as_ptr(), nth, code);
-        }
     }
 
     pub(crate) fn text(&self, text: *const c_char) -> String {

@@ -66,7 +66,7 @@ fn collectives_have_the_results_of_their_definitions() {
         });
         assert_eq!(scattered, part(2, rank.rank));
     });
-    assert_eq!((api.live_handles(), api.misuses()), (0, 0));
+    assert_eq!((api.control.live_handles(), api.control.misuses()), (0, 0));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn only_the_root_has_the_result_of_a_rooted_call() {
         let all = (0..SIZE).flat_map(|peer| inputs(peer, COUNT)).collect();
         assert_eq!(gathered, if rank.rank == 0 { all } else { vec![untouched; SIZE * COUNT] });
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn operators_scale_before_the_sum() {
         assert_eq!(api.all_reduce(device, device, 1, F32, op, rank.comm, rank.stream), 4, "destroyed");
         assert_eq!(api.free(device), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn messages_of_a_group_go_at_once() {
         assert_eq!(rank.take_numbers(own_again, COUNT), inputs(rank.rank, COUNT));
         assert_eq!(rank.take_numbers(own, COUNT), inputs(rank.rank, COUNT));
     });
-    assert_eq!((api.live_handles(), api.misuses()), (0, 0));
+    assert_eq!((api.control.live_handles(), api.control.misuses()), (0, 0));
 }
 
 #[test]
@@ -186,12 +186,12 @@ fn an_output_is_rubbish_until_the_work_is_done() {
         let own = rank.put_numbers(&inputs(rank.rank, COUNT));
         let result = rank.room(4 * COUNT);
         assert_eq!(api.stream_synchronize(rank.stream), 0);
-        api.hold(1);
+        api.control.hold_streams(true);
         assert_eq!(api.all_reduce(own, result, COUNT, I32, SUM, rank.comm, rank.stream), 0);
         assert_eq!(api.peek(Part::new(result, 4 * COUNT)), [POISON; 4 * COUNT]);
         assert_eq!(api.peek(Part::new(own, 1)), [input(rank.rank, 0) as u8], "the input stays");
         assert_eq!(api.stream_query(rank.stream), 600);
-        api.hold(0);
+        api.control.hold_streams(false);
         let expected: Vec<i32> = (0..COUNT).map(|at| input(0, at) + input(1, at)).collect();
         assert_eq!(rank.take_numbers(result, COUNT), expected);
         rank.take_numbers(own, COUNT);

@@ -51,7 +51,7 @@ fn what_is_wrong_is_refused() {
         assert_eq!(api.stream_synchronize(stream), 0);
         assert_eq!(api.free(own), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_communicator_knows_its_place() {
         assert_eq!(api.deregister(rank.comm, handle), 5);
         assert_eq!(api.mem_free(memory), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn two_ranks_on_one_device_are_refused() {
             });
         }
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn calls_that_do_not_block_are_asked_for() {
             });
         }
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_init_without_all_ranks_is_ended_by_abort() {
     thread::sleep(std::time::Duration::from_millis(20));
     assert_eq!(api.destroy(comm), 4, "it is not made");
     assert_eq!(api.abort(comm), 0);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
     assert_eq!(api.abort(comm), 4, "it is gone");
 }
 
@@ -149,7 +149,7 @@ fn one_thread_makes_all_ranks_in_a_group() {
     assert_eq!(api.group_end(), 0);
     comms.iter().for_each(|comm| assert_eq!(api.destroy(*comm), 0));
     (0..3).rev().for_each(|device| exit(api, device));
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 /// The sum of the ranks' numbers in a child, and the own rank there.
@@ -178,7 +178,7 @@ fn a_split_makes_a_communicator_of_each_color() {
         result
     });
     assert_eq!(results, [(101, 1), (10, 0), (101, 0), (0, -1)]);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn survivors_make_a_smaller_communicator() {
         result
     });
     assert_eq!(results, [(101, 0), (0, -1), (101, 1)]);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -216,11 +216,11 @@ fn an_older_library_lacks_functions() {
     let mut version = 0;
     assert_eq!(api.version(&mut version), 0);
     assert_eq!(version, 22703);
-    assert!(api.has("ncclCommShrink") && api.has("ncclAllGather"));
-    assert!(["ncclAlltoAll", "ncclGather", "ncclScatter"].iter().all(|name| !api.has(name)));
+    assert!(api.control.has("ncclCommShrink") && api.control.has("ncclAllGather"));
+    assert!(["ncclAlltoAll", "ncclGather", "ncclScatter"].iter().all(|name| !api.control.has(name)));
     let newest = Api::open("newest");
     assert_eq!(newest.version(&mut version), 0);
     assert_eq!(version, 23004);
-    assert!(newest.has("ncclAlltoAll"));
+    assert!(newest.control.has("ncclAlltoAll"));
     assert!(newest.text(newest.error_string(6)).contains("test double"));
 }

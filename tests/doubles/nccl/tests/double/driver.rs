@@ -13,7 +13,7 @@ fn on_device(settings: &str, body: impl FnOnce(Rank<'_>)) {
     body(Rank { api, rank: 0, comm: 0, stream });
     assert_eq!(api.stream_destroy(stream), 0);
     exit(api, 0);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn a_stream_waits_for_the_event_of_another() {
         assert_eq!((api.event_create(&mut event, 0), api.event_create(&mut later, 0)), (0, 0));
         assert_eq!(api.event_query(event), 0, "never recorded");
         let memory = rank.room(4);
-        api.hold(1);
+        api.control.hold_streams(true);
         assert_eq!(api.fill(memory, 1, 1, rank.stream), 0);
         assert_eq!(api.event_record(event, rank.stream), 0);
         assert_eq!(api.stream_wait(other, event, 0), 0);
@@ -101,7 +101,7 @@ fn a_stream_waits_for_the_event_of_another() {
         assert_eq!(api.event_record(later, other), 0);
         assert_eq!((api.event_query(event), api.event_query(later)), (600, 600));
         assert_eq!(api.event_elapsed(&mut 0.0, event, later), 600);
-        api.hold(0);
+        api.control.hold_streams(false);
         assert_eq!(api.event_synchronize(later), 0);
         assert_eq!(rank.take_numbers(memory, 1), [2]);
         let mut milliseconds = -1.0;

@@ -8,15 +8,13 @@ use std::time::Duration;
 use crate::api::{Api, UniqueId};
 use crate::rank::{I32, Rank, SUM, await_that, begin_init, enter, new_id, run, run_well};
 
-const HANG: i32 = i32::MIN;
-
 #[test]
 fn every_code_can_be_had_of_every_call() {
     let api = &Api::open("codes");
     run_well(api, 1, |rank| {
         for code in 1..=7 {
-            api.inject("ncclAllReduce", 2, code);
-            api.inject("cuMemAlloc_v2", 1, code);
+            api.control.inject("ncclAllReduce", 2, code);
+            api.control.inject("cuMemAlloc_v2", 1, code);
             let own = rank.put_numbers_after(code);
             assert_eq!(api.all_reduce(own, own, 1, I32, SUM, rank.comm, rank.stream), 0);
             assert_eq!(api.all_reduce(own, own, 1, I32, SUM, rank.comm, rank.stream), code);
@@ -24,7 +22,7 @@ fn every_code_can_be_had_of_every_call() {
             rank.take_numbers(own, 1);
         }
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 impl Rank<'_> {
@@ -39,18 +37,18 @@ impl Rank<'_> {
 fn a_hang_in_a_call_is_ended_by_abort() {
     let api = &Api::open("hang-in-call");
     run(api, 1, |rank| {
-        api.inject("ncclAllReduce", 1, HANG);
+        api.control.hang("ncclAllReduce", 1);
         let own = rank.put_numbers(&[1]);
         thread::scope(|scope| {
             let call = scope.spawn(|| api.all_reduce(own, own, 1, I32, SUM, rank.comm, rank.stream));
-            await_that("the hang", || api.hangs() == 1);
+            await_that("the hang", || api.control.hangs() == 1);
             assert!(!call.is_finished());
             assert_eq!(api.abort(rank.comm), 0);
             assert_eq!(call.join().unwrap(), 3);
         });
         assert_eq!(rank.take_numbers(own, 1), [1]);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
@@ -59,7 +57,7 @@ fn a_hang_in_the_stream_is_ended_by_abort() {
     let both = Barrier::new(2);
     run(api, 2, |rank| {
         if rank.rank == 0 {
-            api.inject_in_stream("ncclReduce", 1, HANG);
+            api.control.hang_in_stream("ncclReduce", 1);
         }
         both.wait();
         let own = rank.put_numbers(&[1]);
@@ -68,7 +66,7 @@ fn a_hang_in_the_stream_is_ended_by_abort() {
         assert_eq!(api.reduce(own, own, 1, I32, SUM, 0, rank.comm, rank.stream), 0);
         both.wait();
         assert_eq!(api.all_reduce(own, own, 1, I32, SUM, rank.comm, rank.stream), 0);
-        await_that("the hang", || api.hangs() == 1);
+        await_that("the hang", || api.control.hangs() == 1);
         assert_eq!(api.stream_query(rank.stream), 600);
         assert_eq!(rank.async_error(), 0);
         both.wait();
@@ -76,47 +74,47 @@ fn a_hang_in_the_stream_is_ended_by_abort() {
         assert_eq!(api.stream_synchronize(rank.stream), 0, "no error of the stream");
         assert_eq!(api.free(own), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
 fn a_hang_without_a_communicator_ends_with_the_reset() {
     let api = &Api::open("reset");
     for call in ["ncclGetUniqueId", "ncclCommInitRank"] {
-        api.inject(call, 1, HANG);
+        api.control.hang(call, 1);
         thread::scope(|scope| {
             let hung = scope.spawn(|| {
                 let mut id = UniqueId([0; 128]);
                 let code = api.unique_id(&mut id);
                 if code == 0 { api.init_rank(&mut 0, 1, id, 0) } else { code }
             });
-            await_that("the hang", || api.hangs() == 1);
+            await_that("the hang", || api.control.hangs() == 1);
             assert!(!hung.is_finished());
-            api.reset();
+            api.control.reset();
             assert_eq!(hung.join().unwrap(), 3);
         });
     }
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
 fn an_init_that_hangs_is_ended_by_abort() {
     let api = &Api::open("init");
-    api.inject_in_stream("ncclCommInitRankConfig", 1, HANG);
+    api.control.hang_in_stream("ncclCommInitRankConfig", 1);
     let comm = begin_init(api, 1, new_id(api), 0);
-    await_that("the hang", || api.hangs() == 1);
+    await_that("the hang", || api.control.hangs() == 1);
     let mut code = 0;
     assert_eq!(api.async_error(comm, &mut code), 0);
     assert_eq!(code, 7);
     assert_eq!(api.abort(comm), 0);
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 #[test]
 fn work_that_fails_is_an_asynchronous_error() {
     let api = &Api::open("late");
     run(api, 1, |rank| {
-        api.inject_in_stream("ncclAllReduce", 1, 2);
+        api.control.inject_in_stream("ncclAllReduce", 1, 2);
         let own = rank.put_numbers(&[1]);
         assert_eq!(api.all_reduce(own, own, 1, I32, SUM, rank.comm, rank.stream), 0);
         await_that("the error", || rank.async_error() == 2);
@@ -137,7 +135,7 @@ fn calls_that_do_not_go_together_hang_and_are_counted() {
     run(api, 2, |rank| {
         let own = rank.put(&[1; 16]);
         assert_eq!(api.all_reduce(own, own, 3 + rank.rank, I32, SUM, rank.comm, rank.stream), 0);
-        await_that("the count", || api.misuses() == 2);
+        await_that("the count", || api.control.misuses() == 2);
         assert_eq!(api.stream_query(rank.stream), 600);
         assert_eq!(rank.async_error(), 0, "NCCL does not notice");
         assert_eq!(api.abort(rank.comm), 0);
@@ -149,12 +147,12 @@ fn calls_that_do_not_go_together_hang_and_are_counted() {
 fn a_leak_is_counted() {
     let api = &Api::open("leak");
     run(api, 1, |rank| {
-        let before = api.live_handles();
+        let before = api.control.live_handles();
         let own = rank.room(4);
-        assert_eq!(api.live_handles(), before + 1);
+        assert_eq!(api.control.live_handles(), before + 1);
         assert_eq!(api.free(own), 0);
     });
-    assert_eq!(api.live_handles(), 1, "the communicator");
+    assert_eq!(api.control.live_handles(), 1, "the communicator");
 }
 
 #[test]
@@ -173,7 +171,7 @@ fn a_dead_rank_is_an_error_of_the_others() {
         assert_eq!(api.stream_synchronize(rank.stream), 0);
         assert_eq!(api.free(own), 0);
     });
-    assert_eq!(api.live_handles(), 0);
+    assert_eq!(api.control.live_handles(), 0);
 }
 
 /// Where a child finds the id; the test below is nothing without it.
