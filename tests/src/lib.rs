@@ -27,6 +27,7 @@ pub mod sample;
 mod skip;
 pub mod suite;
 pub mod vendor_files;
+pub mod vendor_rank;
 pub mod watchdog;
 pub mod world;
 

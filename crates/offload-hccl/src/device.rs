@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_offload::{Device, RawEvent, RawStream, Scale};
@@ -38,14 +38,13 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// The devices that this process uses by way of this crate.
-struct Users {
+/// The devices of a library that are in use here.
+#[derive(Default)]
+pub(crate) struct Users {
     /// Whether ACL was initialised here, and so is finalised here.
     is_own: bool,
     devices: BTreeMap<i32, (usize, Context)>,
 }
-
-static USERS: Mutex<Users> = Mutex::new(Users { is_own: false, devices: BTreeMap::new() });
 
 impl fmt::Debug for AclDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +88,7 @@ impl AclDevice {
     /// [`Error::InvalidArgument`] for a device that there is not; [`Error::Vendor`].
     pub(crate) fn open(library: &'static HcclLibrary, ordinal: u32) -> Result<AclDevice> {
         let number = i32::try_from(ordinal).map_err(|_| Error::invalid("device", ordinal.to_string()))?;
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = library.users.lock().unwrap_or_else(PoisonError::into_inner);
         if users.devices.is_empty() {
             // SAFETY: null stands for no configuration.
             match unsafe { (library.acl.init)(ptr::null()) } {
@@ -161,7 +160,7 @@ impl Users {
 
 impl Drop for AclDevice {
     fn drop(&mut self) {
-        let mut users = USERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = self.library.users.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((count, _)) = users.devices.get_mut(&self.ordinal) else { return };
         *count -= 1;
         if *count > 0 {

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use unisono_communicator::{Error, Result};
 use unisono_vendor_library::{Failure, Library, Process, Resident};
 
+use crate::device::Users;
 use crate::sys::{Acl, Collectives, Management, Operators, Tensors};
 
 const NAME: &str = "HCCL";
@@ -29,6 +30,7 @@ pub struct HcclLibrary {
     pub(crate) acl: Acl,
     /// Without it nothing is multiplied or divided on the device.
     pub(crate) aclnn: Option<Aclnn>,
+    pub(crate) users: Mutex<Users>,
     directory: Option<PathBuf>,
 }
 
@@ -102,7 +104,14 @@ impl HcclLibrary {
                 let tensors = Tensors::new(open(TENSORS)?)?;
                 Ok(Aclnn { tensors, operators })
             });
-        Ok(HcclLibrary { collectives, management, acl, aclnn: aclnn.ok(), directory })
+        Ok(HcclLibrary {
+            collectives,
+            management,
+            acl,
+            aclnn: aclnn.ok(),
+            users: Mutex::default(),
+            directory,
+        })
     }
 }
 

@@ -25,6 +25,8 @@ mod sys;
 #[cfg(test)]
 mod tests;
 mod vendor;
+#[cfg(test)]
+mod vendor_tests;
 
 pub use discovery::HcclLibrary;
 pub use product::Product;

@@ -77,7 +77,11 @@ impl Hccl {
     /// `ACL_ERROR_RT_NO_DEVICE` without one, and [`Error::Unsupported`] for a chip that is not in the table of
     /// [`Product`].
     pub fn open(options: &HcclOptions) -> Result<Hccl> {
-        let library = HcclLibrary::open(&options.directory)?;
+        Hccl::on(HcclLibrary::open(&options.directory)?, options)
+    }
+
+    /// The library on the device of the options.
+    pub(crate) fn on(library: &'static HcclLibrary, options: &HcclOptions) -> Result<Hccl> {
         let device = AclDevice::open(library, options.device)?;
         let name = device.soc_name();
         let product = Product::of_soc(&name).ok_or_else(|| {

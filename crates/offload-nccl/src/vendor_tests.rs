@@ -12,11 +12,11 @@ use std::time::Duration;
 use tempfile::TempDir;
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::Driver;
-use unisono_offload::{Elements, Native, NativeCall, NativeOp, RawStream, Vendor};
+use unisono_offload::{Elements, Native, NativeCall, NativeOp, Vendor};
+use unisono_tests::vendor_rank::{VendorRank, vendor_world};
 use unisono_tests::{doubles, watchdog};
 use unisono_vendor_library::{Library, Process, functions};
 
-use crate::comm::NcclComm;
 use crate::discovery::NcclLibrary;
 use crate::vendor::{Nccl, NcclOptions};
 
@@ -72,72 +72,26 @@ impl Double {
 
     /// The same, after which the double counts so many things as not given back.
     fn world_that_leaves(&self, left: u64, ranks: u32, blocking: bool, body: impl Fn(&Rank<'_>) + Sync) {
-        let id = self.open(0, blocking).unwrap().unique_id().unwrap();
-        thread::scope(|scope| {
-            for rank in 0..ranks {
-                let (id, body) = (&id, &body);
-                scope.spawn(move || {
-                    let vendor = self.open(rank, blocking).unwrap();
-                    let comm = vendor.init(id, rank, ranks, &|| false).unwrap();
-                    let stream = vendor.device().unwrap().create_stream().unwrap();
-                    body(&Rank { vendor: &vendor, comm: &comm, rank, ranks, stream });
-                    vendor.destroy(&comm).unwrap();
-                    // SAFETY: its work is done.
-                    unsafe { vendor.device().unwrap().destroy_stream(stream) };
-                });
-            }
-        });
+        vendor_world(ranks, |rank| self.open(rank, blocking).unwrap(), body);
         // SAFETY: they take nothing.
         let (live, misuses) = unsafe { ((self.control.live_handles)(), (self.control.misuses)()) };
         assert_eq!((live, misuses), (left, 0), "what was made was given back, and ranks made the same calls");
     }
 }
 
-struct Rank<'a> {
-    vendor: &'a Nccl,
-    comm: &'a NcclComm,
-    rank: u32,
-    ranks: u32,
-    stream: RawStream,
+type Rank<'a> = VendorRank<'a, Nccl>;
+
+fn call(rank: &Rank<'_>, call: &NativeCall<'_>) -> Result<()> {
+    // SAFETY: tests give memory that is long enough and lives until the work is done.
+    unsafe { rank.call(call) }
 }
 
-impl Rank<'_> {
-    /// Memory of the device that holds these numbers, and its end.
-    fn with<T>(&self, numbers: &[f32], body: impl FnOnce(*mut c_void) -> T) -> (T, Vec<f32>) {
-        let device = self.vendor.device().unwrap();
-        let memory = device.allocate(4 * numbers.len().max(1)).unwrap();
-        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
-        let mut after = vec![0; bytes.len()];
-        // SAFETY: the memory has as many bytes, and is this function's; the download waits for the work.
-        unsafe {
-            device.upload(memory, &bytes, self.stream).unwrap();
-            let value = body(memory);
-            let _ = device.download(&mut after, memory, self.stream);
-            device.free(memory);
-            let numbers = after.chunks(4).map(|bytes| f32::from_le_bytes(bytes.try_into().unwrap()));
-            (value, numbers.collect())
-        }
-    }
-
-    fn call(&self, call: &NativeCall<'_>) -> Result<()> {
-        // SAFETY: tests give memory that is long enough and lives until the work is done.
-        unsafe { self.vendor.call(self.comm, call, self.stream) }
-    }
-
-    /// What a call makes of numbers of this rank, in place or from one end of the memory to the other.
-    fn result(&self, numbers: &[f32], call: impl FnOnce(*mut c_void) -> Result<()>) -> Vec<f32> {
-        let (called, after) = self.with(numbers, call);
-        called.unwrap();
-        after
-    }
-
-    fn reduced(&self, op: NativeOp) -> Vec<f32> {
-        let elements = Elements { count: 2, dtype: DType::F32, op };
-        let own = [self.rank as f32 + 1.0, -2.0];
-        self.result(&own, |memory| {
-            self.call(&NativeCall::AllReduce { input: memory, output: memory, elements })
-        })
-    }
+/// What the ranks' numbers become: 1, 2, 3 and so on, and -2 of each.
+fn reduced(rank: &Rank<'_>, op: NativeOp) -> Vec<f32> {
+    let elements = Elements { count: 2, dtype: DType::F32, op };
+    rank.result(&[rank.rank as f32 + 1.0, -2.0], |memory| {
+        call(rank, &NativeCall::AllReduce { input: memory, output: memory, elements })
+    })
 }
 
 /// The address of number `index`.
@@ -180,7 +134,7 @@ fn every_operator_reduces() {
                 // Each rank has its own factor.
                 (NativeOp::PreMulSum(f64::from(rank.rank)), [8.0, -6.0]),
             ] {
-                let found = rank.reduced(op);
+                let found = reduced(rank, op);
                 assert!(
                     found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-5),
                     "{op} {found:?}"
@@ -214,16 +168,16 @@ fn every_call_moves_what_it_should() {
             {
                 let mut name = "";
                 let found = rank.result(&numbers, |memory| {
-                    let (of, call) = calls(memory, 3)[index];
+                    let (of, one) = calls(memory, 3)[index];
                     name = of;
-                    rank.call(&call)
+                    call(rank, &one)
                 });
                 let is_right = expected.iter().zip(&found[3..]).all(|(e, f)| e.is_none_or(|e| e == *f));
                 assert!(is_right && found[..3] == numbers[..3], "{name}: {found:?}, not {expected:?}");
             }
             let other = of_rank(1, 1.0);
             let found = rank.result(&numbers, |memory| {
-                rank.call(&NativeCall::Broadcast { buffer: at(memory, 1), bytes: 4, root: 1 })
+                call(rank, &NativeCall::Broadcast { buffer: at(memory, 1), bytes: 4, root: 1 })
             });
             assert_eq!(found[1], other);
         });
@@ -239,8 +193,8 @@ fn messages_of_a_group_are_one_call() {
                 let found = rank.result(&[rank.rank as f32, -1.0], |memory| {
                     rank.vendor.group_start()?;
                     // With either of them first, one of three would wait for ever outside a group.
-                    rank.call(&NativeCall::Recv { output: at(memory, 1), bytes: 4, peer: previous })?;
-                    rank.call(&NativeCall::Send { input: memory, bytes: 4, peer: next })?;
+                    call(rank, &NativeCall::Recv { output: at(memory, 1), bytes: 4, peer: previous })?;
+                    call(rank, &NativeCall::Send { input: memory, bytes: 4, peer: next })?;
                     rank.vendor.group_end()
                 });
                 assert_eq!(found, [rank.rank as f32, previous as f32]);
@@ -276,19 +230,19 @@ fn every_code_of_every_call_is_its_error() {
         };
         double.world(1, false, |rank| {
             let ((), _) = rank.with(&[1.0, 2.0, 3.0], |memory| {
-                for (function, call) in calls(memory, 1) {
-                    check(function, &|| rank.call(&call));
+                for (function, one) in calls(memory, 1) {
+                    check(function, &|| call(rank, &one));
                 }
                 let op = NativeOp::PreMulSum(0.5);
-                let call =
+                let one =
                     NativeCall::AllReduce { input: memory, output: memory, elements: Elements { op, ..SUM } };
-                check("ncclRedOpCreatePreMulSum", &|| rank.call(&call));
+                check("ncclRedOpCreatePreMulSum", &|| call(rank, &one));
                 // The one that fails comes first: the double would make the other alone, which NCCL does not.
                 let send = NativeCall::Send { input: memory, bytes: 4, peer: 0 };
                 let recv = NativeCall::Recv { output: at(memory, 1), bytes: 4, peer: 0 };
                 let group = |calls: [NativeCall<'_>; 2]| {
                     rank.vendor.group_start()?;
-                    calls.iter().try_for_each(|call| rank.call(call))?;
+                    calls.iter().try_for_each(|one| call(rank, one))?;
                     rank.vendor.group_end()
                 };
                 check("ncclGroupStart", &|| group([send, recv]));
@@ -315,9 +269,9 @@ fn a_call_that_fails_ends_its_group() {
             let found = rank.result(&[5.0, -1.0], |memory| {
                 rank.vendor.group_start()?;
                 double.inject("ncclRecv", 3);
-                rank.call(&NativeCall::Recv { output: memory, bytes: 4, peer: 0 }).unwrap_err();
+                call(rank, &NativeCall::Recv { output: memory, bytes: 4, peer: 0 }).unwrap_err();
                 rank.vendor.group_end()?;
-                rank.call(&NativeCall::AllGather { input: memory, output: at(memory, 1), bytes: 4 })?;
+                call(rank, &NativeCall::AllGather { input: memory, output: at(memory, 1), bytes: 4 })?;
                 Ok(())
             });
             // What had been noted is not made.
@@ -347,11 +301,11 @@ fn an_abort_ends_a_call_that_hangs() {
                             assert!(rank.vendor.abort(rank.comm), "once more");
                         });
                         let address = memory;
-                        let call = NativeCall::AllReduce { input: address, output: address, elements };
-                        rank.call(&call).unwrap_err();
+                        let one = NativeCall::AllReduce { input: address, output: address, elements };
+                        call(rank, &one).unwrap_err();
                     });
-                    let call = NativeCall::AllReduce { input: memory, output: memory, elements };
-                    assert!(matches!(rank.call(&call), Err(Error::Closed)));
+                    let one = NativeCall::AllReduce { input: memory, output: memory, elements };
+                    assert!(matches!(call(rank, &one), Err(Error::Closed)));
                     assert!(matches!(rank.vendor.late_error(rank.comm), Err(Error::Closed)));
                 });
             });
@@ -385,8 +339,8 @@ fn what_an_older_version_lacks_is_not_claimed() {
                 !known.has(Native::AllToAll) && !known.has(Native::Gather) && !known.has(Native::Scatter)
             );
             rank.with(&[1.0, 2.0], |memory| {
-                for (name, call) in calls(memory, 1) {
-                    let called = rank.call(&call);
+                for (name, one) in calls(memory, 1) {
+                    let called = call(rank, &one);
                     if ["ncclAlltoAll", "ncclGather", "ncclScatter"].contains(&name) {
                         let words =
                             format!("nccl does not support {name}, which needs version 2.28: this is 2.18.1");
@@ -472,7 +426,7 @@ fn threads_of_a_process_are_in_the_library_at_once() {
         Double::new("threads", None).world(4, false, |rank| {
             for _ in 0..20 {
                 barrier.wait();
-                assert_eq!(rank.reduced(NativeOp::Sum), [10.0, -8.0]);
+                assert_eq!(reduced(rank, NativeOp::Sum), [10.0, -8.0]);
             }
         });
     });

@@ -17,6 +17,9 @@ thread_local! {
     static CURRENT: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
+/// The default context of the first device; those of others follow. `aclrtSetDevice` makes one current.
+const DEFAULT_CONTEXTS: usize = 0x0def_0000;
+
 fn check_device(device: i32) -> Result<u32, AclError> {
     if !IS_INITIALIZED.load(Ordering::SeqCst) {
         return Err(AclError::UNINITIALIZED);
@@ -78,8 +81,17 @@ export! {
     }
 
     fn aclrtSetCurrentContext(context: usize) -> AclError {
-        CURRENT.set(Some(*CONTEXTS.get(context).ok_or(AclError::INVALID_PARAM)?));
+        let default = context.checked_sub(DEFAULT_CONTEXTS).filter(|device| *device < settings::devices() as usize);
+        let device = match default {
+            Some(device) => device as u32,
+            None => *CONTEXTS.get(context).ok_or(AclError::INVALID_PARAM)?,
+        };
+        CURRENT.set(Some(device));
         Ok(())
+    }
+
+    fn aclrtGetCurrentContext(context: Out<usize>) -> AclError {
+        put_acl(context, DEFAULT_CONTEXTS + current()? as usize)
     }
 
     fn aclrtSynchronizeDevice() -> AclError {
