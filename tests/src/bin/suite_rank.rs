@@ -10,6 +10,7 @@ use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
 use unisono_offload::{HostMemory, OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
+use unisono_offload_hccl::{Hccl, HcclCommunicator, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::doubles;
@@ -61,14 +62,29 @@ impl RankProcess for NcclRank {
         let options_of_nccl =
             NcclOptions { library: double.clone(), driver: double, device, blocking: false };
         let library = Nccl::open(&options_of_nccl).map(Arc::new);
-        let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
-        let options = OffloadOptions {
-            host_memory: HostMemory::Staged,
-            ..OffloadOptions::new(INIT_TIMEOUT, deadlines)
-        };
-        let communicator = NcclCommunicator::open(companion, library, &options)?;
+        let communicator = NcclCommunicator::open(companion, library, &staged(options))?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })
     }
+}
+
+/// The same by HCCL. The library is a test double, in whose folder each file has the name of one of CANN's.
+struct HcclRank;
+
+impl RankProcess for HcclRank {
+    fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
+        let companion = world.companion()?;
+        let directory = Some(doubles::hccl_directory());
+        let device = companion.group().own_job_rank().get() % DEVICES;
+        let library = Hccl::open(&HcclOptions { directory, device }).map(Arc::new);
+        let communicator = HcclCommunicator::open(companion, library, &staged(options))?;
+        Ok(Joined { communicator, groups: Box::new(world.clone()) })
+    }
+}
+
+/// Memory of the host goes to a device and back.
+fn staged(options: &EngineOptions) -> OffloadOptions {
+    let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
+    OffloadOptions { host_memory: HostMemory::Staged, ..OffloadOptions::new(INIT_TIMEOUT, deadlines) }
 }
 
 /// What the double has.
@@ -79,6 +95,7 @@ fn main() -> ExitCode {
         Some("tcp") => serve(TcpRank),
         Some("ccl") => serve(CclRank),
         Some("nccl") => serve(NcclRank),
+        Some("hccl") => serve(HcclRank),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

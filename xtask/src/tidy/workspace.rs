@@ -73,6 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
+            OFFLOAD_HCCL,
             OFFLOAD_NCCL,
             CUDA,
             "unisono",
