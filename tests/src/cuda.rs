@@ -45,8 +45,21 @@ fn build_folder() -> PathBuf {
 /// When the kernels do not compile.
 pub fn driver_double() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let built = BUILT.get_or_init(|| match Command::new("g++").arg("--version").output() {
-        Ok(output) if output.status.success() => Some(build_double()),
+    BUILT.get_or_init(|| built("double.cpp", "libcuda-double.so")).as_deref()
+}
+
+/// The kernels alone, for the double of the driver in `tests/doubles/nccl`. `None`, after [`skip`], without g++.
+///
+/// # Panics
+/// When they do not compile.
+pub fn kernels_for_host() -> Option<&'static Path> {
+    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    BUILT.get_or_init(|| built("kernels.cpp", "libcuda-kernels.so")).as_deref()
+}
+
+fn built(source: &str, library: &str) -> Option<PathBuf> {
+    match Command::new("g++").arg("--version").output() {
+        Ok(output) if output.status.success() => Some(build(source, library)),
         Ok(output) => {
             skip("g++", &format!("g++ --version: {}", output.status));
             None
@@ -55,11 +68,10 @@ pub fn driver_double() -> Option<&'static Path> {
             skip("g++", &error.to_string());
             None
         }
-    });
-    built.as_deref()
+    }
 }
 
-fn build_double() -> PathBuf {
+fn build(source: &str, library: &str) -> PathBuf {
     let sources = repository().join("kernels/cuda");
     let mut hasher = DefaultHasher::new();
     OPTIONS.hash(&mut hasher);
@@ -73,14 +85,14 @@ fn build_double() -> PathBuf {
         files.iter().for_each(|file| fs::read(file).unwrap().hash(&mut hasher));
     }
     let folder = build_folder().join("cuda-double").join(format!("{:016x}", hasher.finish()));
-    let library = folder.join("libcuda-double.so");
+    let library = folder.join(library);
     if library.exists() {
         return library;
     }
     fs::create_dir_all(&folder).unwrap();
     let own = own_file(&library);
     let output =
-        Command::new("g++").args(OPTIONS).arg("-o").arg(&own).arg(sources.join("host/double.cpp")).output();
+        Command::new("g++").args(OPTIONS).arg("-o").arg(&own).arg(sources.join("host").join(source)).output();
     let output = output.unwrap();
     assert!(output.status.success(), "g++ {OPTIONS:?}: {}", String::from_utf8_lossy(&output.stderr));
     fs::rename(&own, &library).unwrap();

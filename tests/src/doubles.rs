@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+pub use unisono_double_common::control::Control;
 use unisono_double_common::file;
 
 /// The double of NCCL and of the CUDA driver, one file for both. All that open this file share one library.

@@ -14,6 +14,8 @@ use unisono_compression::{
 use unisono_engine::in_process::{self, EngineOptions};
 use unisono_kernels::Kernels;
 use unisono_tests::compressed::gradients;
+use unisono_tests::cuda::kernels_for_host;
+use unisono_tests::doubles;
 
 const CALLS: u64 = 3;
 
@@ -119,4 +121,32 @@ fn codes_are_added_on_their_way() {
         check(&[0, 0, 0], &codec, 4100, Route::SummedCodes);
         check(&[0, 1, 2, 3, 4], &codec, 700, Route::SummedCodes);
     }
+}
+
+#[test]
+fn streams_that_go_on_by_themselves_give_the_same_bits() {
+    let Some(kernels) = kernels_for_host() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let driver = doubles::nccl_with(folder.path(), "calls", None);
+    let control = doubles::Control::open(&driver).unwrap();
+    assert!(control.load_kernels(kernels));
+    for codec in codecs() {
+        let run = |has_card: bool| {
+            in_process::run_on_hosts(
+                &[0, 0, 0],
+                &EngineOptions::default(),
+                |_, links| links,
+                |comm| {
+                    let rank = comm.group().rank();
+                    let route = Route::Direct;
+                    match has_card {
+                        true => train(&*comm, &common::open_device(&driver, rank), &codec, 4100, route),
+                        false => train(&*comm, &HostKernels(Kernels::best()), &codec, 4100, route),
+                    }
+                },
+            )
+        };
+        assert!(run(true) == run(false), "{codec:?}");
+    }
+    assert_eq!((control.live_handles(), control.misuses()), (0, 0));
 }

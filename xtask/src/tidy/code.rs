@@ -78,6 +78,7 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/doubles/common/src/pointer.rs",
     "tests/doubles/common/src/settings.rs",
     "tests/doubles/hccl/tests/double/api.rs",
+    "tests/doubles/nccl/src/driver.rs",
     "tests/doubles/nccl/tests/double/api.rs",
     "tests/tests/device.rs",
     "tests/tests/nccl_double/faults.rs",

@@ -32,3 +32,9 @@ pub(crate) fn open() -> Option<CudaKernels> {
 pub(crate) fn failing(requests: &str) -> Option<PathBuf> {
     failing_double(requests)
 }
+
+/// On a device of the double in this file.
+pub(crate) fn open_device(driver: &Path, device: u32) -> CudaKernels {
+    CudaKernels::open(&CudaOptions { driver: Some(driver.to_owned()), code: compiled(&[90]), device })
+        .unwrap()
+}

@@ -135,6 +135,17 @@ impl Control {
         self.inject_in_stream(call, nth, HANG);
     }
 
+    /// Gives the double of the CUDA driver the kernels of a library for the host; whether it took them.
+    pub fn load_kernels(&self, library: &Path) -> bool {
+        let path = CString::new(library.as_os_str().as_encoded_bytes()).unwrap_or_default();
+        // SAFETY: the signature is that of `export!` where the function is.
+        let function = unsafe {
+            self.library.get::<unsafe extern "C" fn(*const c_char) -> i32>("unisono_double_kernels")
+        };
+        // SAFETY: it reads a string.
+        function.is_ok_and(|function| unsafe { function(path.as_ptr()) } == 0)
+    }
+
     /// How many handles, allocations and contexts were not given back.
     pub fn live_handles(&self) -> u64 {
         self.read("unisono_double_live_handles")

@@ -96,6 +96,13 @@ impl<T: Copy> In<T> {
     }
 }
 
+impl In<u8> {
+    /// What it points to, as a string with a zero at its end.
+    pub fn text(self) -> Option<String> {
+        Text(self.0.cast()).get()
+    }
+}
+
 impl Text {
     /// The string.
     pub fn get(self) -> Option<String> {

@@ -8,6 +8,7 @@
 //! | version | the vendor's newest | what the library calls itself |
 //! | product | 910b | which of Huawei's products it is: 910b, 910, 310p, 950 |
 //! | delay | 100 | microseconds between the call that gives an idle stream work and the beginning of it |
+//! | kernels | | the library of kernels for the host (`kernels/cuda/host/kernels.cpp`); in the environment only |
 //! | inject | | faults, as [`crate::fault`] reads them; in the environment only |
 
 #![allow(unsafe_code)]

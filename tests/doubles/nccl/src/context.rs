@@ -20,6 +20,8 @@ impl CuError {
     const NO_DEVICE: CuError = CuError(100);
     const INVALID_DEVICE: CuError = CuError(101);
     const INVALID_CONTEXT: CuError = CuError(201);
+    pub(crate) const INVALID_IMAGE: CuError = CuError(200);
+    pub(crate) const NOT_FOUND: CuError = CuError(500);
     pub(crate) const INVALID_HANDLE: CuError = CuError(400);
     pub(crate) const NOT_READY: CuError = CuError(600);
     pub(crate) const ILLEGAL_ADDRESS: CuError = CuError(700);

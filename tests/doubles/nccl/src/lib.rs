@@ -12,8 +12,9 @@
 //! * Two ranks on one device are refused, as without `NCCL_MULTI_RANK_GPU_ENABLE=1`.
 //! * Captured work is forgotten: a graph cannot be launched.
 //!
-//! It exports every symbol up to 2.30. One that pretends to be older needs `version` in its settings, and a copy of
-//! its file in which the newer symbols have other names.
+//! Of 2.30 it lacks what nobody here calls: `ncclCommInitRankScalable`, `ncclCommGrow`, `ncclCommRevoke`, windows,
+//! signals and the device's functions. One that pretends to be older needs `version` in its settings, and a copy of
+//! its file in which the newer symbols have other names ([`NEWER`]).
 
 mod children;
 mod codes;

@@ -89,6 +89,11 @@ functions! {
     event_synchronize: "cuEventSynchronize"(event: usize) -> i32;
     event_elapsed: "cuEventElapsedTime"(milliseconds: &mut f32, start: usize, end: usize) -> i32;
     event_destroy: "cuEventDestroy_v2"(event: usize) -> i32;
+    module_load: "cuModuleLoadData"(module: &mut usize, image: *const u8) -> i32;
+    launch: "cuLaunchKernel"(
+        function: usize, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared_bytes: u32, stream: usize, arguments: usize, extra: usize
+    ) -> i32;
     version: "ncclGetVersion"(version: &mut i32) -> i32;
     unique_id: "ncclGetUniqueId"(id: &mut UniqueId) -> i32;
     error_string: "ncclGetErrorString"(code: i32) -> *const c_char;

@@ -162,3 +162,12 @@ fn a_driver_without_devices_says_so() {
     let library = std::panic::catch_unwind(|| Api::open("devices=0"));
     assert!(library.is_err(), "cuInit gives CUDA_ERROR_NO_DEVICE");
 }
+
+#[test]
+fn without_kernels_no_code_is_loaded() {
+    on_device("kernels", |rank| {
+        assert_eq!(rank.api.module_load(&mut 0, c"test double".as_ptr().cast()), 801);
+        assert_eq!(rank.api.launch(1, 1, 1, 1, 128, 1, 1, 0, rank.stream, 0, 0), 801);
+        assert!(!rank.api.control.load_kernels(std::path::Path::new("/there/is/none.so")));
+    });
+}
