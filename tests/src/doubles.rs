@@ -2,8 +2,6 @@
 //! depends on theirs. What they are told while they run goes by `unisono_double_common::control`.
 
 use std::fs;
-use std::io::ErrorKind;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 pub use unisono_double_common::control::Control;
@@ -36,24 +34,6 @@ pub fn nccl_with(folder: &Path, settings: &str, version: Option<u32>) -> PathBuf
 /// When it is not beside this program.
 pub fn hccl() -> PathBuf {
     file::library("unisono_double_hccl").unwrap()
-}
-
-/// A folder in which the double of HCCL has the names of CANN's libraries. It is made once for each build, and stays.
-///
-/// # Panics
-/// When it cannot be made.
-pub fn hccl_directory() -> PathBuf {
-    let double = hccl();
-    let folder = double.with_file_name("hccl-double");
-    fs::create_dir_all(&folder).unwrap();
-    for name in ["libhccl.so", "libascendcl.so", "libopapi.so", "libnnopbase.so"] {
-        // Other processes make the same links.
-        match symlink(&double, folder.join(name)) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => panic!("{name}: {error}"),
-            Ok(()) | Err(_) => {}
-        }
-    }
-    folder
 }
 
 /// A copy in `folder`, with settings of its own such as `product=310p.some-test`, and without some functions.

@@ -134,8 +134,9 @@ impl<V: Vendor> Staging<V> {
         way.upload(memory.input, buffers)?;
         let run = Place { vendor: &*self.vendor, comm, stream }.run(program, &memory);
         if let Err(error) = run.and_then(|()| way.wait(gives_up)) {
-            // Its work may still use it, and nobody will know when that is over.
+            // Its work may still use them, and nobody will know when that is over.
             std::mem::forget(state.memory.take());
+            state.stream = None;
             return Err(error);
         }
         let written: Vec<Span> = program.written().collect();

@@ -350,8 +350,9 @@ impl<V: Vendor> VendorShared<V> {
             None => None,
         };
         // After a failure there may be work on streams that would never end, and whose end the library would await.
-        if self.companion.gate().board().is_revoked() {
-            self.abort();
+        let has_failed = self.companion.gate().board().is_revoked();
+        if has_failed && !self.abort() && self.vendor.device().is_some() {
+            return;
         }
         if let Some(comm) = self.comm.get()
             && let Err(error) = self.visit.during(self.vendor.turn(), || false, || self.vendor.destroy(comm))

@@ -4,7 +4,6 @@
 use unisono_communicator::Result;
 use unisono_cuda::Driver;
 use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
-use unisono_offload_hccl::{Hccl, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
 
@@ -24,13 +23,4 @@ pub fn nccl(config: &Config) -> Result<Nccl> {
     let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
     Nccl::open(&NcclOptions { library, driver, device, blocking: false })
-}
-
-/// HCCL on the device of this rank. Ranks of a host have devices of their own there.
-///
-/// # Errors
-/// As [`Hccl::open`].
-pub fn hccl(config: &Config) -> Result<Hccl> {
-    let directory = config.devices.hccl_directory.clone();
-    Hccl::open(&HcclOptions { directory, device: config.device(u32::MAX) })
 }

@@ -28,7 +28,7 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
     let named = Config { backend: "ncl".into(), ..config(&[]) };
     let error = unisono::init_with(&named).err().unwrap();
     assert!(matches!(&error, Error::Configuration { .. }), "{error}");
-    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: this build has auto, tcp, ccl, nccl, hccl");
+    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: this build has auto, tcp, ccl, nccl");
     let missing =
         [("UNISONO_BACKEND", "nccl".to_owned()), ("UNISONO_CUDA_LIB", "/no/libcuda.so.1".to_owned())];
     let error = unisono::init_with(&config(&missing)).err().unwrap();
@@ -36,9 +36,6 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
         matches!(&error, Error::LibraryMissing { library, .. } if &**library == "CUDA driver"),
         "{error}"
     );
-    let missing = [("UNISONO_BACKEND", "hccl".to_owned()), ("UNISONO_HCCL_DIR", "/no/such".to_owned())];
-    let error = unisono::init_with(&config(&missing)).err().unwrap();
-    assert!(matches!(&error, Error::LibraryMissing { .. }), "{error}");
 }
 
 #[test]

@@ -10,7 +10,6 @@ use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
 use unisono_offload::{HostMemory, OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
-use unisono_offload_hccl::{Hccl, HcclCommunicator, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::ccl::ccl_directory;
 use unisono_tests::doubles;
@@ -67,20 +66,6 @@ impl RankProcess for NcclRank {
     }
 }
 
-/// The same by HCCL. The library is a test double, in whose folder each file has the name of one of CANN's.
-struct HcclRank;
-
-impl RankProcess for HcclRank {
-    fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
-        let companion = world.companion()?;
-        let directory = Some(doubles::hccl_directory());
-        let device = companion.group().own_job_rank().get() % DEVICES;
-        let library = Hccl::open(&HcclOptions { directory, device }).map(Arc::new);
-        let communicator = HcclCommunicator::open(companion, library, &staged(options))?;
-        Ok(Joined { communicator, groups: Box::new(world.clone()) })
-    }
-}
-
 /// Memory of the host goes to a device and back.
 fn staged(options: &EngineOptions) -> OffloadOptions {
     let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
@@ -95,7 +80,6 @@ fn main() -> ExitCode {
         Some("tcp") => serve(TcpRank),
         Some("ccl") => serve(CclRank),
         Some("nccl") => serve(NcclRank),
-        Some("hccl") => serve(HcclRank),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

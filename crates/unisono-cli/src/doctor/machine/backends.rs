@@ -8,7 +8,6 @@ use serde::Serialize;
 use unisono::{Error, World, vendors};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
-use unisono_offload_hccl::BACKEND as HCCL;
 use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::BACKEND as TCP;
 use unisono_transport_tcp::config::{AUTO, BACKEND_NAMES, Config};
@@ -45,7 +44,6 @@ impl Backend {
             TCP => tcp(network, config),
             CCL => ccl(config),
             NCCL => nccl(config),
-            HCCL => hccl(config),
             _ => Backend::unusable(name, "not in this build".to_owned(), None),
         }
     }
@@ -98,19 +96,6 @@ fn nccl(config: &Config) -> Backend {
     of_vendor(
         NCCL,
         print::aside(|| vendors::nccl(config)),
-        files,
-        "memory of a device; of the host by UNISONO_HOST_MEMORY",
-    )
-}
-
-fn hccl(config: &Config) -> Backend {
-    let files = || {
-        let folder = config.devices.hccl_directory.as_ref().map(|folder| folder.display().to_string());
-        vec![folder.unwrap_or_else(|| "libhccl.so, by the system's loader".to_owned())]
-    };
-    of_vendor(
-        HCCL,
-        print::aside(|| vendors::hccl(config)),
         files,
         "memory of a device; of the host by UNISONO_HOST_MEMORY",
     )
