@@ -83,7 +83,7 @@ fn a_rank_that_waits_for_its_executor_waits_for_no_link() {
                     Arc::new(Patient { seen: seen.clone(), all_sleep: all_sleep.clone() });
                 scope.spawn(move || {
                     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-                    comm.execute_by(&executor, &mut Call::new(barrier, Buffers::none()), None).unwrap();
+                    comm.execute_by(Some(&executor), &mut Call::new(barrier, Buffers::none()), None).unwrap();
                 });
             }
         });

@@ -1,5 +1,5 @@
-//! Vendors' libraries as settings describe them: what [`crate::init_with`] opens for a backend that is named, for programs
-//! that look at it first, or make a communicator of it with other options.
+//! Vendors' libraries as settings describe them: what [`crate::init_with`] opens for a backend that is named, for
+//! programs that look at it first, or make a communicator of it with other options.
 
 use unisono_communicator::Result;
 use unisono_cuda::Driver;

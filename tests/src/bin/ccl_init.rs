@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result};
 use unisono_offload::{OffloadOptions, Vendor};
-use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions};
+use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
 use unisono_transport_tcp::World;
 use unisono_transport_tcp::config::Config;
 
@@ -25,12 +25,12 @@ fn main() {
     let world = World::join(&config).unwrap();
     let companion = world.companion().unwrap();
     let group = companion.group().clone();
-    let open = || Ccl::open(&CclOptions { directory: config.ccl_directory.clone() });
+    let open = || Ccl::open(&CclOptions { directory: config.ccl_directory.clone() }).map(CclVendor::on_host);
     let library = open().map(Arc::new);
     if group.rank() + 1 == group.size() {
         std::thread::spawn(die_in_init);
     }
-    let options = OffloadOptions { init_timeout: INIT_TIMEOUT, deadlines: true };
+    let options = OffloadOptions::new(INIT_TIMEOUT, true);
     let why = match CclCommunicator::open(companion.clone(), library, &options) {
         Ok(_) => "with a communicator".to_owned(),
         Err(error) => words_of(&error),

@@ -2,6 +2,7 @@
 //! process goes on over TCP. In a process of its own: what is injected concerns every thread.
 
 #![allow(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "the table of what was injected and what came of it")]
 
 use std::ffi::{CString, c_char};
 use std::process::Command;

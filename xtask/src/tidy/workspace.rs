@@ -47,17 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "unisono-cli",
-        &[
-            COMMUNICATOR,
-            SCHEDULE,
-            KERNELS,
-            TCP,
-            OFFLOAD,
-            OFFLOAD_CCL,
-            OFFLOAD_NCCL,
-            "unisono",
-            TESTS,
-        ],
+        &[COMMUNICATOR, SCHEDULE, KERNELS, TCP, OFFLOAD, OFFLOAD_CCL, OFFLOAD_NCCL, "unisono", TESTS],
     ),
     (
         "unisono-tests",

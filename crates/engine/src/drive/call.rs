@@ -244,7 +244,8 @@ impl ActiveCall {
 
     /// What to wait for.
     pub(crate) fn pause<L: Links>(&self, links: &mut L, pause: &mut Pause) {
-        // The directions of a finished run are as its last turn left them: a socket that takes bytes would end every sleep.
+        // The directions of a finished run are as its last turn left them: a socket that takes bytes would end each
+        // sleep at once.
         if self.links_open && !self.planned.run.is_finished() {
             self.planned.run.interest(&mut pause.interest);
         }
