@@ -244,7 +244,8 @@ impl ActiveCall {
 
     /// What to wait for.
     pub(crate) fn pause<L: Links>(&self, links: &mut L, pause: &mut Pause) {
-        if self.links_open {
+        // A finished run's directions are as its last turn left them: a socket that takes bytes would end any sleep.
+        if self.links_open && !self.planned.run.is_finished() {
             self.planned.run.interest(&mut pause.interest);
         }
         pause.end_by(self.wait.next());

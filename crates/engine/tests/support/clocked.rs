@@ -12,6 +12,9 @@ pub(crate) trait Clock: Send {
     /// The time.
     fn now(&self) -> Instant;
 
+    /// A sleep begins that bytes in these directions end.
+    fn notice(&mut self, _interest: &[Interest]) {}
+
     /// Lets the time pass in place of a sleep until `until`; false when the links are to sleep.
     fn skip_to(&mut self, _until: Instant) -> bool {
         false
@@ -40,6 +43,7 @@ impl<K: Links, C: Clock> Links for Clocked<K, C> {
     }
 
     fn wait(&mut self, interest: &[Interest], until: Instant) -> Wake {
+        self.clock.notice(interest);
         if self.clock.skip_to(until) { Wake::Expired } else { self.links.wait(interest, until) }
     }
 
