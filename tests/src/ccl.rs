@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
+use unisono_transport_tcp::config::Config;
+
 use crate::processes::Environment;
 use crate::skip;
 
@@ -27,22 +29,22 @@ pub fn ccl_directory() -> Option<PathBuf> {
 
 /// [`ccl_variables`] of [`ccl_directory`], if there is one.
 pub fn ccl_environment() -> Option<Environment> {
-    static VARIABLES: LazyLock<Option<[(&'static str, OsString); 4]>> =
+    static VARIABLES: LazyLock<Option<Vec<(&'static str, OsString)>>> =
         LazyLock::new(|| ccl_directory().map(|directory| ccl_variables(&directory)));
     if VARIABLES.is_none() {
         // Each test says why it is left out.
         ccl_directory();
     }
-    VARIABLES.as_ref().map(<[_; 4]>::as_slice)
+    VARIABLES.as_deref()
 }
 
-/// What a process is to find in its environment to use oneCCL of this folder: ranks that share cores give way to each
-/// other, and none has a thread for its transfers.
-pub fn ccl_variables(directory: &Path) -> [(&'static str, OsString); 4] {
-    [
-        ("UNISONO_CCL_DIR", directory.into()),
-        ("FI_PROVIDER_PATH", directory.into()),
-        ("CCL_WORKER_OFFLOAD", "0".into()),
-        ("CCL_YIELD", "sched_yield".into()),
-    ]
+/// What a process is to find in its environment to use oneCCL of this folder: as `unisono run --vendor-dir` sets it.
+///
+/// # Panics
+/// When the path of the folder is no text, or not absolute.
+pub fn ccl_variables(directory: &Path) -> Vec<(&'static str, OsString)> {
+    const FOLDER: &str = "UNISONO_CCL_DIR";
+    let folder = directory.to_str().expect("a path that is text");
+    let config = Config::from_lookup(&|name| (name == FOLDER).then(|| folder.to_owned())).unwrap();
+    [vec![(FOLDER, directory.into())], config.missing_ccl_variables()].concat()
 }
