@@ -4,12 +4,14 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use tempfile::TempDir;
+use unisono_tests::ccl::ccl_environment;
 use unisono_tests::suite::SECONDS_MAX;
 use unisono_tests::watchdog;
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
@@ -45,6 +47,16 @@ impl Rank {
         self.lines
             .recv_timeout(LINE_TIMEOUT)
             .unwrap_or_else(|_| panic!("rank {} says nothing", self.process.id()))
+    }
+
+    /// The next line that starts so: oneCCL writes lines of its own to standard output.
+    fn line_from(&self, start: &str) -> String {
+        loop {
+            let line = self.line();
+            if line.starts_with(start) {
+                return line;
+            }
+        }
     }
 
     /// Lets it end by itself.
@@ -118,6 +130,52 @@ fn a_forked_child_is_refused_and_its_parent_goes_on() {
             assert_eq!(process.line(), "done", "rank {rank}");
             assert!(process.end().success());
         }
+    });
+}
+
+/// What ranks of oneCCL find in their environment; `None` without it.
+fn ccl_settings() -> Option<Vec<(&'static str, &'static str)>> {
+    let environment = ccl_environment()?;
+    Some(environment.iter().map(|(name, value)| (*name, value.to_str().unwrap())).collect())
+}
+
+#[test]
+fn a_forked_child_of_a_rank_of_oneccl_is_refused_and_its_parent_goes_on() {
+    let Some(mut settings) = ccl_settings() else { return };
+    // With deadlines, so that blocking calls meet those of handles.
+    settings.extend([("UNISONO_BACKEND", "ccl"), ("UNISONO_CALL_TIMEOUT_S", "60")]);
+    watchdog(SECONDS_MAX, "fork of oneCCL", || {
+        let job = Job::new(2);
+        let start = |rank| job.start_program(env!("CARGO_BIN_EXE_forking"), "", rank, &settings);
+        for (rank, process) in [0, 1].map(start).into_iter().enumerate() {
+            assert_eq!(process.line_from("done"), "done", "rank {rank}");
+            assert!(process.end().success());
+        }
+    });
+}
+
+#[test]
+fn a_rank_that_dies_in_the_init_of_oneccl() {
+    let Some(settings) = ccl_settings() else { return };
+    /// The moment of the death is one of the clock: on a busy machine not all are in the library by then.
+    const ATTEMPTS_MAX: u32 = 5;
+    watchdog(SECONDS_MAX, "death in init", || {
+        let are_inside = || {
+            let job = Job::new(3);
+            let start = |rank| job.start_program(env!("CARGO_BIN_EXE_ccl_init"), "", rank, &settings);
+            let [first, second, last] = [0, 1, 2].map(start);
+            assert!(!last.end().success());
+            [first, second].map(|survivor| {
+                let line = survivor.line_from("ended: ");
+                let rest = line.strip_prefix("ended: lost [2]; over TCP Ok(2); ");
+                let is_inside = rest.unwrap_or_else(|| panic!("{line}")) == "inside";
+                // Its exit takes oneCCL down around the thread that is inside, which may crash then.
+                let status = survivor.end();
+                assert!(status.success() || is_inside && status.signal() == Some(libc::SIGSEGV), "{status}");
+                is_inside
+            })
+        };
+        assert!((0..ATTEMPTS_MAX).any(|_| are_inside() == [true, true]), "nobody was in the library");
     });
 }
 

@@ -30,6 +30,7 @@ fn main() {
         let mut value = [1u32];
         comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
         assert_eq!(value, [2]);
+        comm.close().unwrap();
         return println!("done");
     }
     // Nothing is in progress, so the child drops the last handle of the communicator and of the world.
