@@ -99,6 +99,7 @@ impl<V: Vendor> VendorShared<V> {
     /// # Errors
     /// As [`unisono_communicator::Communicator::resolve_within`].
     pub(crate) fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
+        self.companion.gate().check_caller(&ticket)?;
         let started = Instant::now();
         let until = deadline_after(started, timeout);
         let (tickets, mut sleep) = (self.pending.tickets(), SLEEP_MIN);

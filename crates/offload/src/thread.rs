@@ -178,6 +178,9 @@ impl<V: Vendor> VendorShared<V> {
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
             }
             self.tend();
+            if self.vendor.device().is_some() && self.companion.gate().board().is_revoked() {
+                self.end_inline();
+            }
             self.tell_over();
         }
     }
@@ -319,10 +322,15 @@ impl<V: Vendor> VendorShared<V> {
         if let Some(turn) = self.vendor.turn() {
             turn.recheck();
         }
-        if !self.pending.is_empty() {
-            self.fail_pending();
-            self.ask_to_tend();
+        match self.vendor.device() {
+            // This may be the control thread, which must not wait for an abort.
+            Some(_) => self.ask_to_tend(),
+            None => self.end_inline(),
         }
+    }
+
+    /// Ends the call that runs on its caller's thread, or says that it hangs and why.
+    fn end_inline(&self) {
         let Some(number) = self.inline.number() else { return };
         if self.abort() || !self.inline.visit.give_up(self.vendor.turn()) {
             return;

@@ -277,3 +277,26 @@ fn calls_that_differ_are_a_mismatch_although_nobody_has_met() {
         })
     });
 }
+
+#[test]
+fn a_typed_call_allocates_nothing() {
+    /// More than tickets are remembered.
+    const BEFORE: usize = 1100;
+    watchdog(SECONDS_MAX, "allocations", || {
+        Rank::run(2, HostMemory::Refused, |rank| {
+            let mut array = rank.array(&[rank.own(); 4]);
+            let (on, mut elements) = (rank.on_stream(), array.write(rank));
+            for _ in 0..BEFORE {
+                on.wait(on.all_reduce(&mut elements, ReduceOp::Max).unwrap()).unwrap();
+            }
+            // The double is a library with an allocator of its own.
+            let mut enqueued = None;
+            let used = allocation_counter::measure(|| {
+                enqueued = Some(on.all_reduce(&mut elements, ReduceOp::Max));
+            });
+            assert_eq!(used.count_total, 0, "{used:?}");
+            on.wait(enqueued.unwrap().unwrap()).unwrap();
+            assert_eq!(rank.copied(&array), [2.0; 4]);
+        })
+    });
+}
