@@ -144,9 +144,11 @@ impl<V: Vendor> OffloadedShared<V> {
     /// Which way a call goes. Refuses what the library cannot do or reach, before the call has a number.
     fn route(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<Route> {
         let has_device = self.thread.shared.vendor.device().is_some();
+        let is_message = descriptor.operation.collective().is_none();
         let route = match (memory, self.options.host_memory) {
-            _ if descriptor.operation.collective().is_none() => return Ok(Route::Companion),
-            (MemoryKind::Device, _) if has_device => Route::Stream,
+            // Messages have tags, which no library has.
+            (MemoryKind::Host, _) if is_message => return Ok(Route::Companion),
+            (MemoryKind::Device, _) if has_device && !is_message => Route::Stream,
             (MemoryKind::Device, _) => return Err(Error::no_device(V::BACKEND)),
             (MemoryKind::Host, HostMemory::Companion) if has_device => return Ok(Route::Companion),
             (MemoryKind::Host, HostMemory::Refused) if has_device => {

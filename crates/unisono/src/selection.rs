@@ -3,7 +3,7 @@
 use std::sync::{Arc, Once};
 
 use unisono_backend::Companion;
-use unisono_communicator::{Collectives, Communicator, Error, ReduceOp, Result, Severity, Solo, log};
+use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 use unisono_offload_ccl::BACKEND as CCL;
 use unisono_offload_nccl::BACKEND as NCCL;
@@ -52,17 +52,15 @@ fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let world = World::join(config)?;
     let library = vendors::nccl(config);
     let companion = world.companion()?;
+    let takes_algorithms = config.algorithm.is_some() || !config.algorithms.is_empty();
     // Every rank learns whether all have it before any of them begins.
-    let (rank, takes) =
-        (companion.group().rank(), config.algorithm.is_none() && config.algorithms.is_empty());
-    let mut lacking = [if takes && library.is_ok() { u32::MAX } else { rank }];
-    companion.all_reduce(&mut lacking, ReduceOp::Min)?;
-    if lacking[0] == u32::MAX {
+    if companion.agree(library.is_ok() && !takes_algorithms)? {
         return opened(config, companion, library);
     }
     let why = match library {
-        Err(error) if lacking[0] == rank => format!("; no NCCL here: {error}"),
-        Err(_) | Ok(_) => format!("; rank {} has no NCCL, or asks for an algorithm", lacking[0]),
+        Err(error) => format!("; no NCCL here: {error}"),
+        Ok(_) if takes_algorithms => "; NCCL has algorithms of its own, and others are asked for".to_owned(),
+        Ok(_) => "; not every rank has NCCL and a device, or one asks for an algorithm".to_owned(),
     };
     Ok((world.communicator()?, why))
 }

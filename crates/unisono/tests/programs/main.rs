@@ -178,7 +178,7 @@ fn info_says_how_the_job_was_joined_and_debug_which_algorithm_was_chosen() {
         assert!(joined.starts_with("joined a job of 2 ranks on 1 host in "), "{joined}");
         assert!(joined.contains("; listens at 127.0.0.1:"), "{joined}");
         let chosen = lines[1].strip_prefix(&start).unwrap();
-        assert!(chosen.starts_with("backend tcp: UNISONO_BACKEND=auto; there is no device"), "{chosen}");
+        assert!(chosen.starts_with("backend tcp: UNISONO_BACKEND=auto; no NCCL here: "), "{chosen}");
         let plans: Vec<_> = lines.iter().filter(|line| line.contains(" plans all_reduce(")).collect();
         assert_eq!(plans.len(), 1, "one for each new plan: {lines:?}");
         assert!(plans[0].contains(" predicted to take "), "{plans:?}");
