@@ -100,6 +100,10 @@ impl<V: Vendor> VendorShared<V> {
     /// As [`unisono_communicator::Communicator::resolve_within`].
     pub(crate) fn resolve_within(&self, ticket: Ticket, timeout: Duration) -> Result<Option<Outcome>> {
         self.companion.gate().check_caller(&ticket)?;
+        if self.vendor.device().is_none() {
+            let instead = Some("ask the communicator that has issued it".to_owned());
+            return Err(Error::Unsupported { what: ticket.to_string(), backend: V::BACKEND, instead });
+        }
         let started = Instant::now();
         let until = deadline_after(started, timeout);
         let (tickets, mut sleep) = (self.pending.tickets(), SLEEP_MIN);
