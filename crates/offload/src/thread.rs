@@ -168,7 +168,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Serves until the communicator is dropped.
     fn serve(&self, commands: &Receiver<Command>) {
-        let idle = Stall::pause(self.companion.patience());
+        let (idle, mut has_ended) = (Stall::pause(self.companion.patience()), false);
         loop {
             let pause = if self.pending.is_empty() { idle } else { TEND_PAUSE };
             match commands.recv_timeout(pause) {
@@ -178,7 +178,11 @@ impl<V: Vendor> VendorShared<V> {
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
             }
             self.tend();
-            if self.vendor.device().is_some() && self.companion.gate().board().is_revoked() {
+            if !has_ended && self.vendor.device().is_some() && self.companion.gate().board().is_revoked() {
+                has_ended = true;
+                self.fail_pending();
+                // A call that has failed may have left work on its stream, for which others wait there.
+                self.abort();
                 self.end_inline();
             }
             self.tell_over();
