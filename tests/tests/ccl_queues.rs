@@ -24,7 +24,7 @@ use unisono_transport_tcp::config::Config;
 const SECONDS_MAX: u64 = 120;
 const RANKS: usize = 2;
 /// Tells a process of this test that it is a rank.
-const IS_RANK: &str = "UNISONO_TEST_IS_RANK";
+const IS_RANK: &str = "TEST_IS_RANK";
 /// A size of allocations that the double does not have.
 const TOO_MUCH: usize = 1 << 20;
 

@@ -12,7 +12,7 @@ use crate::device::Users;
 use crate::sys::{Acl, Collectives, Management, Operators, Tensors};
 
 const NAME: &str = "HCCL";
-const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
+const REMEDY: &str = "let HcclOptions::directory be the folder with libhccl.so and libascendcl.so of CANN, such as \
                       /usr/local/Ascend/ascend-toolkit/latest/lib64, or source its set_env.sh";
 
 const HCCL: &str = "libhccl.so";

@@ -17,7 +17,7 @@ use unisono_tests::{doubles, watchdog};
 use crate::on_device::{Rank, SECONDS_MAX};
 
 /// Tells the process that it injects.
-const INJECTS: &str = "UNISONO_TEST_INJECTS";
+const INJECTS: &str = "TEST_INJECTS";
 const HANG: i32 = i32::MIN;
 const TIMEOUT: Duration = Duration::from_millis(400);
 

@@ -139,6 +139,10 @@ pub const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers of uni
     knob("UNISONO_PEERS", "path", "target/peers", &[], "where cargo xtask compare builds the other libraries"),
     knob("UNISONO_ROWS", "paths", "", &[],
         "with colons, files of rows of the bench, for the test that compares them with predictions"),
+    knob("UNISONO_DOUBLE_DEVICES", "number", "8", &[],
+        "how many devices the test doubles of vendors' libraries have; tests/doubles/common/src/settings.rs has more"),
+    knob("UNISONO_DOUBLE_INJECT", "list", "", &[],
+        "what goes wrong in the test doubles of vendors' libraries; see tests/doubles/common/src/fault.rs"),
 ] };
 
 /// Names that settings had before, and their names now.

@@ -103,7 +103,7 @@ fn a_rank_that_has_left_is_an_error_of_the_others() {
 }
 
 /// Where a child finds the root info; the test below is nothing without it.
-const INFO: &str = "UNISONO_DOUBLE_TEST_INFO";
+const INFO: &str = "OF_DOUBLE_TEST_INFO";
 
 #[test]
 fn a_rank_that_is_a_process() {

@@ -175,7 +175,7 @@ fn a_dead_rank_is_an_error_of_the_others() {
 }
 
 /// Where a child finds the id; the test below is nothing without it.
-const ID: &str = "UNISONO_DOUBLE_TEST_ID";
+const ID: &str = "OF_DOUBLE_TEST_ID";
 
 #[test]
 fn a_rank_that_is_a_process() {
