@@ -64,7 +64,6 @@ const CASES: &[Case] = &[
     in_stream("ncclAllReduce", HANG, WITH_DEADLINE),
     case("cuMemcpyHtoDAsync_v2", 719, STAGED),
     case("cuMemcpyDtoHAsync_v2", 719, STAGED),
-    case("cuMemAlloc_v2", 2, STAGED),
     case("cuEventRecord", 400, &[Way::OnStream]),
     case("cuEventQuery", 719, &[Way::OnStream]),
 ];
