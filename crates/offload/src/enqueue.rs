@@ -101,6 +101,13 @@ pub(crate) struct Enqueued<V: Vendor> {
     pub(crate) bytes: u64,
 }
 
+/// A call that was not enqueued, or not whole.
+struct NotEnqueued {
+    error: Error,
+    /// Whether what was enqueued of it may still use its memory.
+    is_in_use: bool,
+}
+
 /// Where a call is enqueued.
 struct Target<'a> {
     device: &'a dyn Device,
@@ -221,7 +228,7 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         options: &CallOptions,
     ) -> Result<Outcome> {
-        let (enqueued, entered) = self.put_on_stream(&mut call, scope)?;
+        let (enqueued, entered) = self.put_on_stream(&mut call, scope).map_err(|failed| failed.error)?;
         let bytes = enqueued.bytes;
         let ticket = self.leave(&entered, options, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, V::BACKEND))
@@ -238,11 +245,10 @@ impl<V: Vendor> OffloadedShared<V> {
         let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
-            // What was enqueued before the error may still use the memory.
-            Err(error) if error.is_before_start() => {
+            Err(NotEnqueued { error, is_in_use: false }) => {
                 return Work::finished(Finished { result: Err(error), buffers: Some(buffers) });
             }
-            Err(error) => {
+            Err(NotEnqueued { error, is_in_use: true }) => {
                 std::mem::forget(buffers);
                 return Work::finished(Finished { result: Err(error), buffers: None });
             }
@@ -258,9 +264,16 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
-    ) -> Result<(Enqueued<V>, Entered<'a>)> {
-        self.thread.shared.check_device_call(call.stream, &call.buffers)?;
-        self.inline(call, scope, |thread, call| thread.enqueue(call))
+    ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
+        let mut is_in_use = false;
+        let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
+        let put = checked.and_then(|()| {
+            self.inline(call, scope, |thread, call| {
+                is_in_use = true;
+                thread.enqueue(call)
+            })
+        });
+        put.map_err(|error| NotEnqueued { error, is_in_use })
     }
 
     /// The call that was entered has returned, and is under way.
