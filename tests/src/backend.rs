@@ -65,7 +65,9 @@ pub trait Backend: Sync {
     /// Options that force an algorithm of ours, or none where there are none.
     fn forcing(&self, algorithm: &str) -> CallOptions {
         match self.algorithms() {
-            Algorithms::Open | Algorithms::BuiltIn => CallOptions::new().algorithm(algorithm),
+            Algorithms::Open | Algorithms::BuiltIn | Algorithms::Named => {
+                CallOptions::new().algorithm(algorithm)
+            }
             Algorithms::None => CallOptions::new(),
         }
     }

@@ -10,6 +10,18 @@ pub enum Algorithms {
     Open,
     /// Algorithms of ours alone: those of the tests cannot travel to the ranks.
     BuiltIn,
+    /// Those of a vendor's library; algorithms of ours where they are asked for by name.
+    Named,
     /// Those of a vendor's library: none can be forced or registered.
     None,
+}
+
+impl Algorithms {
+    /// Whether a call that asks for none runs by one of ours.
+    pub fn are_ours(self) -> bool {
+        match self {
+            Algorithms::Open | Algorithms::BuiltIn => true,
+            Algorithms::Named | Algorithms::None => false,
+        }
+    }
 }

@@ -2,12 +2,16 @@
 //! wheel.
 
 use std::collections::hash_map::DefaultHasher;
+use std::ffi::OsString;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{LazyLock, OnceLock};
 
+use unisono_cuda::{Capability, Code, Compiled, KernelCode};
+
+use crate::processes::Environment;
 use crate::skip;
 
 /// What the compiler is told: arithmetic as IEEE has it, one rounding for each operation.
@@ -26,6 +30,13 @@ const OPTIONS: [&str; 10] = [
 
 /// Code that the double loads in place of a cubin.
 pub const DOUBLE_CODE: &[u8] = b"test double";
+
+/// It, for these cards.
+pub fn double_kernels(cards: &[u32]) -> KernelCode {
+    let compiled =
+        |card: &u32| Compiled { capability: Capability::from_number(*card), code: Code::new(DOUBLE_CODE) };
+    KernelCode::Compiled(cards.iter().map(compiled).collect())
+}
 
 fn repository() -> &'static Path {
     // INVARIANT: this package is one folder below.
@@ -55,6 +66,14 @@ pub fn driver_double() -> Option<&'static Path> {
 pub fn kernels_for_host() -> Option<&'static Path> {
     static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
     BUILT.get_or_init(|| built("kernels.cpp", "libcuda-kernels.so")).as_deref()
+}
+
+/// What a process is to find in its environment so that the double in `tests/doubles/nccl` has the kernels. `None`,
+/// after [`skip`], without g++.
+pub fn kernels_environment() -> Option<Environment> {
+    static VARIABLES: LazyLock<Option<[(&str, OsString); 1]>> =
+        LazyLock::new(|| Some([("UNISONO_DOUBLE_KERNELS", kernels_for_host()?.into())]));
+    VARIABLES.as_ref().map(<[_; 1]>::as_slice)
 }
 
 fn built(source: &str, library: &str) -> Option<PathBuf> {

@@ -10,6 +10,7 @@ use unisono_communicator::{
 };
 
 use crate::gate::{CallGate, Turn};
+use crate::scheduled::ScheduledCall;
 use crate::scope::ScopeTurn;
 use crate::turnstile::Turnstile;
 
@@ -45,14 +46,28 @@ pub trait Companion: Communicator {
         scope: Option<&ScopeTurn>,
     ) -> Work;
 
-    /// Gives a collective its turn and its number; the caller runs it by `name`, on its own thread. Nothing is compared
-    /// before it runs. Asynchronous calls that were issued before have ended.
+    /// The schedule of a collective, if the call or the communicator asks for an algorithm of this library's, or if the
+    /// order of its sums must be fixed; `None` if whoever runs it may do so in any way.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`], [`Error::Unsupported`] and [`Error::AlgorithmRefused`] when no proven algorithm fits
+    /// the call.
+    fn schedule(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+    ) -> Result<Option<ScheduledCall>>;
+
+    /// Gives a collective its turn and its number; the caller runs it on its own thread, by the algorithm of this name
+    /// and hash of schedules. Nothing is compared before it runs. Asynchronous calls that were issued before have
+    /// ended.
     ///
     /// # Errors
     /// As [`CallGate::admit`] and [`CallGate::take_turn`].
     fn enter<'a>(
         &'a self,
-        name: &'static str,
+        named: (&'static str, u32),
         call: &Call<'_>,
         scope: Option<&'a ScopeTurn>,
     ) -> Result<Entered<'a>>;
@@ -126,6 +141,11 @@ pub struct Entered<'a> {
 pub trait Executor: Send + Sync {
     /// Its name in outcomes and errors.
     fn name(&self) -> &'static str;
+
+    /// A hash of the schedules by which it runs, if they do not come with the library; else 0.
+    fn schedules(&self) -> u32 {
+        0
+    }
 
     /// Starts a call; does not block. Calls of a communicator come one after the other.
     fn start(&self, job: Job);

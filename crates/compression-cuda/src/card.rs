@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unisono_communicator::Result;
 use unisono_compression::KernelDevice;
-use unisono_cuda::{Context, Driver, Event, Function, Memory, Stream};
+use unisono_cuda::{Context, Driver, Event, Function, KernelCode, Memory, Stream};
 
-use crate::code::{KERNELS, KernelCode};
+use crate::code::{KERNELS, source};
 use crate::memory::{CudaMemory, Pool};
 
 /// How a card is opened.
@@ -84,7 +84,7 @@ impl CudaKernels {
     pub fn open(options: &CudaOptions) -> Result<CudaKernels> {
         let driver = Driver::open(options.driver.as_deref())?;
         let context = driver.context(options.device)?;
-        let code = options.code.of(&driver, context.capability())?;
+        let code = options.code.of(&source(), &driver, context.capability())?;
         let module = context.load(&code)?;
         let functions = KERNELS.iter().map(|name| module.function(name)).collect::<Result<_>>()?;
         let empty = || context.allocate(0);

@@ -30,6 +30,7 @@ mod memory;
 mod spans;
 
 pub use card::{CudaKernels, CudaOptions};
-pub use code::{Compiled, KERNELS, KernelCode, compile, source};
+pub use code::{KERNELS, compile, source};
 pub use memory::CudaMemory;
 pub use unisono_cuda as cuda;
+pub use unisono_cuda::{Compiled, KernelCode};

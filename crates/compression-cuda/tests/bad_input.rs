@@ -15,7 +15,7 @@ use unisono_compression_cuda::cuda::{Capability, Code};
 use unisono_compression_cuda::{Compiled, CudaKernels, CudaOptions, KernelCode};
 use unisono_engine::in_process;
 use unisono_kernels::{CodeSize, IntFormat, IntWidth, Kernels, Rounding};
-use unisono_tests::cuda::driver_double;
+use unisono_tests::cuda::{double_kernels, driver_double};
 
 fn open_error(options: &CudaOptions) -> String {
     CudaKernels::open(options).unwrap_err().to_string()
@@ -44,7 +44,7 @@ fn a_card_needs_its_own_code() {
     let Some(driver) = driver_double() else { return };
     let with = |cards: &[u32]| CudaOptions {
         driver: Some(driver.to_owned()),
-        code: common::compiled(cards),
+        code: double_kernels(cards),
         device: 0,
     };
     assert!(CudaKernels::open(&with(&[80, 90, 100])).is_ok());
@@ -79,7 +79,7 @@ fn without_libraries_nothing_is_opened() {
     let code = KernelCode::Nvrtc(Some(driver.to_owned()));
     let options = CudaOptions { driver: Some(driver.to_owned()), code, device: 0 };
     assert!(open_error(&options).contains("has no nvrtcVersion"));
-    let options = CudaOptions { device: 7, code: common::compiled(&[90]), ..options };
+    let options = CudaOptions { device: 7, code: double_kernels(&[90]), ..options };
     assert!(open_error(&options).contains("invalid device: 7, and the driver has 1"));
 }
 

@@ -26,6 +26,7 @@
 
 mod context;
 mod driver;
+mod kernel_code;
 mod memory;
 mod module;
 mod nvrtc;
@@ -34,6 +35,7 @@ mod stream;
 
 pub use context::{Capability, Context};
 pub use driver::{Driver, Version};
+pub use kernel_code::{Compiled, KernelCode};
 pub use memory::Memory;
 pub use module::{Code, Function, Module};
 pub use nvrtc::{Nvrtc, Source};

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::driver::Handle;
 
 /// Code for a device: what NVRTC makes, or what was compiled before. Clones share it.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Code(Arc<[u8]>);
 
 impl Code {

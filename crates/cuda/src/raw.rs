@@ -4,13 +4,15 @@
 
 #![allow(unsafe_code)]
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use unisono_communicator::Result;
 
 use crate::context::Context;
 use crate::driver::{Address, Handle, NOT_READY};
+use crate::module::Function;
+use crate::stream::{Argument, Grid};
 
 /// A stream as C has it, a `CUstream` or `cudaStream_t`.
 pub type StreamHandle = Handle;
@@ -105,6 +107,41 @@ impl Context {
         // SAFETY: the caller's.
         let code = unsafe { (driver.table.memcpy_on_device)(to, from, bytes, stream) };
         driver.check("cuMemcpyDtoDAsync", code)
+    }
+
+    /// Enqueues a kernel, and returns at once.
+    ///
+    /// # Safety
+    /// See above; the kernel is of this context, and the arguments are its own, in number and types.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`]. What goes wrong while it runs is an error of a later call.
+    pub unsafe fn launch(
+        &self,
+        function: &Function,
+        grid: Grid,
+        arguments: &[Argument],
+        stream: StreamHandle,
+    ) -> Result<()> {
+        let (_current, driver) = (self.enter()?, self.driver());
+        let mut arguments: Vec<*mut c_void> = arguments.iter().map(Argument::bytes).collect();
+        // SAFETY: the caller's; the arguments are read before the call returns.
+        let code = unsafe {
+            (driver.table.launch_kernel)(
+                function.handle(),
+                grid.blocks,
+                1,
+                1,
+                grid.threads,
+                1,
+                1,
+                0,
+                stream,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
+            )
+        };
+        driver.check("cuLaunchKernel", code)
     }
 
     /// A new stream.

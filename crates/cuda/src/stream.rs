@@ -51,15 +51,18 @@ pub enum Argument {
     Long(u64),
     /// A `float`.
     Float(f32),
+    /// A `double`.
+    Double(f64),
 }
 
 impl Argument {
     /// Where its bytes are.
-    fn bytes(&self) -> *mut c_void {
+    pub(crate) fn bytes(&self) -> *mut c_void {
         match self {
             Argument::Address(value) | Argument::Long(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::Word(value) => ptr::from_ref(value).cast_mut().cast(),
             Argument::Float(value) => ptr::from_ref(value).cast_mut().cast(),
+            Argument::Double(value) => ptr::from_ref(value).cast_mut().cast(),
         }
     }
 }
@@ -103,25 +106,8 @@ impl Stream {
                 format!("is loaded on {:?}, the stream is on {:?}", function.context(), self.context);
             return Err(Error::invalid("function", problem));
         }
-        let (_current, driver) = (self.context.enter()?, self.context.driver());
-        let mut arguments: Vec<*mut c_void> = arguments.iter().map(Argument::bytes).collect();
-        // SAFETY: the arguments are the kernel's, as the caller promises, and are read before the call returns.
-        let code = unsafe {
-            (driver.table.launch_kernel)(
-                function.handle(),
-                grid.blocks,
-                1,
-                1,
-                grid.threads,
-                1,
-                1,
-                0,
-                self.handle,
-                arguments.as_mut_ptr(),
-                ptr::null_mut(),
-            )
-        };
-        driver.check("cuLaunchKernel", code)
+        // SAFETY: the caller's; the stream lives.
+        unsafe { self.context.launch(function, grid, arguments, self.handle) }
     }
 }
 

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use unisono_backend::{
-    Board, CallGate, Companion, Control, Entered, Executor, Patience, ScopeTurn, Survivors,
+    Board, CallGate, Companion, Control, Entered, Executor, Patience, ScheduledCall, ScopeTurn, Survivors,
 };
 use unisono_communicator::{
-    Call, CallOptions, Communicator, Descriptor, Error, Group, MemoryKind, Outcome, OwnedCall, ParentCall,
-    Result, Scope, Shrunk, Work,
+    Call, CallOptions, Communicator, Counts, Descriptor, Determinism, Error, Group, MemoryKind, Operation,
+    Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Work,
 };
 use unisono_schedule::{Algorithm, CostModel, Trust};
 
@@ -187,13 +187,32 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         self.shared.submit(call, executor, scope)
     }
 
+    fn schedule(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+    ) -> Result<Option<ScheduledCall>> {
+        let Operation::Collective(collective) = descriptor.operation else { return Ok(None) };
+        let is_plain = options.algorithm.is_none() && options.determinism != Determinism::Fixed;
+        if is_plain && self.shared.options.algorithm.is_none() {
+            return Ok(None);
+        }
+        let selector = self.shared.selector();
+        if !selector.is_asked_for(collective, descriptor, options) {
+            return Ok(None);
+        }
+        let scheduled = selector.scheduled((collective, descriptor), counts, options, self.group());
+        scheduled.map(Some)
+    }
+
     fn enter<'a>(
         &'a self,
-        name: &'static str,
+        named: (&'static str, u32),
         call: &Call<'_>,
         scope: Option<&'a ScopeTurn>,
     ) -> Result<Entered<'a>> {
-        self.shared.enter(name, call, scope)
+        self.shared.enter(named, call, scope)
     }
 
     fn settle(&self, error: Error) -> Error {

@@ -7,8 +7,9 @@ use std::ptr;
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::{Context, EventHandle, EventKind, StreamKind};
-use unisono_offload::{Device, RawEvent, RawStream, Scale};
+use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
 
+use crate::arithmetic::DeviceArithmetic;
 use crate::vendor::BACKEND;
 
 /// The device with which NCCL was opened. All its functions make the device's primary context current while they run,
@@ -16,6 +17,7 @@ use crate::vendor::BACKEND;
 #[derive(Debug)]
 pub(crate) struct CudaDevice {
     pub(crate) context: Context,
+    pub(crate) arithmetic: DeviceArithmetic,
 }
 
 /// An address as the driver has it.
@@ -74,11 +76,44 @@ impl Device for CudaDevice {
         unsafe { self.context.copy(address(to), address(from), bytes, stream.as_pointer()) }
     }
 
-    /// NCCL divides and multiplies itself, so there is no kernel for it.
-    // SAFETY: it touches nothing.
-    unsafe fn scale(&self, _: *mut c_void, _: usize, dtype: DType, _: Scale, _: RawStream) -> Result<()> {
-        let what = format!("scaling of {dtype} on the device");
-        Err(Error::Unsupported { what, backend: BACKEND, instead: None })
+    /// NCCL divides by itself, so there is no kernel for it.
+    // SAFETY: see above.
+    unsafe fn scale(
+        &self,
+        pointer: *mut c_void,
+        count: usize,
+        dtype: DType,
+        by: Scale,
+        stream: RawStream,
+    ) -> Result<()> {
+        let (elements, stream) = ((count, dtype), stream.as_pointer());
+        match by {
+            Scale::Multiply(factor) => {
+                let address = address(pointer);
+                // SAFETY: see above.
+                unsafe { self.arithmetic.multiply(&self.context, address, elements, factor, stream) }
+            }
+            Scale::Divide(_) => {
+                let what = format!("division of {dtype} on the device");
+                Err(Error::Unsupported { what, backend: BACKEND, instead: None })
+            }
+        }
+    }
+
+    // SAFETY: see above.
+    unsafe fn combine(
+        &self,
+        to: *mut c_void,
+        [left, right]: [*const c_void; 2],
+        count: usize,
+        dtype: DType,
+        by: Combination,
+        stream: RawStream,
+    ) -> Result<()> {
+        let addresses = [address(to), address(left), address(right)];
+        let stream = stream.as_pointer();
+        // SAFETY: see above.
+        unsafe { self.arithmetic.combine(&self.context, addresses, (count, dtype), by, stream) }
     }
 
     fn create_stream(&self) -> Result<RawStream> {

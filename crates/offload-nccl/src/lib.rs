@@ -6,6 +6,7 @@
 //! | `sys` | the C API of NCCL 2.18 to 2.32: types, constants, the table of functions |
 //! | `discovery` | [`NcclLibrary`]: where its file comes from, and which versions are taken |
 //! | `device` | the device with its memory and streams, through the driver |
+//! | `arithmetic` | the kernels that add messages, for algorithms by name |
 //! | `comm` | a communicator, which any thread may abort; the group that a thread has open |
 //! | `vendor` | what it does: its calls on a stream, [`NcclCommunicator`] |
 //! | `error` | what its codes mean, and what to do |
@@ -15,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod arithmetic;
 mod comm;
 mod device;
 mod discovery;
@@ -26,6 +28,7 @@ mod vendor;
 #[cfg(test)]
 mod vendor_tests;
 
+pub use arithmetic::source as arithmetic_source;
 pub use comm::NcclComm;
 pub use discovery::{NcclLibrary, Version};
 pub use vendor::{ARITHMETIC, BACKEND, Nccl, NcclCommunicator, NcclOptions};

@@ -8,13 +8,14 @@ use std::path::PathBuf;
 use std::ptr;
 
 use unisono_communicator::{DType, Error, Kind, Result};
-use unisono_cuda::Driver;
+use unisono_cuda::{Driver, KernelCode};
 use unisono_offload::{
     Arithmetic, Capabilities, Device, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp,
     Offloaded, RawStream, Vendor, lacks,
 };
 use unisono_vendor_library::Optional;
 
+use crate::arithmetic::DeviceArithmetic;
 use crate::comm::{NcclComm, group_closed, group_joins, group_opened, is_in_group};
 use crate::device::CudaDevice;
 use crate::discovery::NcclLibrary;
@@ -39,6 +40,8 @@ pub struct NcclOptions {
     pub driver: Option<PathBuf>,
     /// The number of the device, among those that `CUDA_VISIBLE_DEVICES` shows.
     pub device: u32,
+    /// Where the kernels come from that add messages, for algorithms by name. Without any there are none.
+    pub kernels: KernelCode,
     /// Whether NCCL's functions block. Then making a communicator cannot be given up when a rank does not come.
     pub blocking: bool,
 }
@@ -76,7 +79,8 @@ impl Nccl {
             return Err(Error::Unsupported { what, backend: BACKEND, instead });
         }
         let context = Driver::open(options.driver.as_deref())?.context(options.device)?;
-        Ok(Nccl { library, device: CudaDevice { context }, blocking: options.blocking })
+        let arithmetic = DeviceArithmetic::new(&context, &options.kernels);
+        Ok(Nccl { library, device: CudaDevice { context, arithmetic }, blocking: options.blocking })
     }
 
     /// The library.
@@ -274,6 +278,8 @@ impl Vendor for Nccl {
         let there = newer.into_iter().filter(|(_, is_there)| *is_there).map(|(native, _)| native);
         let always = [Native::Groups, Native::Broadcast, Native::Reduce];
         known = always.into_iter().chain(there).fold(known, Capabilities::with);
+        let arithmetic = &self.device.arithmetic;
+        known = known.combining(arithmetic.combining()).scaling(arithmetic.multiplying());
         known.abort = true;
         known
     }

@@ -56,7 +56,7 @@ impl Double {
 
     fn open(&self, device: u32, blocking: bool) -> Result<Nccl> {
         let (library, driver) = (Some(self.file.clone()), Some(self.file.clone()));
-        Nccl::on(self.library, &NcclOptions { library, driver, device, blocking })
+        Nccl::on(self.library, &NcclOptions { library, driver, device, blocking, ..NcclOptions::default() })
     }
 
     fn inject(&self, call: &str, code: c_int) {

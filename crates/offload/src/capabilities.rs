@@ -102,6 +102,8 @@ pub struct Capabilities {
     reductions: [u64; NativeOp::KINDS.len()],
     /// The element types that can be multiplied and divided around a reduction.
     scaling: u64,
+    /// The element types of which the device combines two values.
+    combining: u64,
     /// How it adds and compares.
     pub arithmetic: Arithmetic,
     /// Whether a call that hangs in the library can be ended.
@@ -109,13 +111,13 @@ pub struct Capabilities {
 }
 
 /// The words of [`Capabilities::words`].
-pub(crate) const CAPABILITY_WORDS: usize = 2 + NativeOp::KINDS.len();
+pub(crate) const CAPABILITY_WORDS: usize = 3 + NativeOp::KINDS.len();
 
 impl Capabilities {
     /// Of a library that cannot reduce anything.
     pub fn new(arithmetic: Arithmetic) -> Capabilities {
         let reductions = [0; NativeOp::KINDS.len()];
-        Capabilities { natives: 0, reductions, scaling: 0, arithmetic, abort: false }
+        Capabilities { natives: 0, reductions, scaling: 0, combining: 0, arithmetic, abort: false }
     }
 
     /// With another call.
@@ -139,6 +141,13 @@ impl Capabilities {
         self
     }
 
+    /// With a device that combines two values of these types, in every way that the type has, for schedules.
+    #[must_use]
+    pub fn combining(mut self, dtypes: &[DType]) -> Capabilities {
+        self.combining |= bits_of(dtypes);
+        self
+    }
+
     /// Whether it has the call.
     pub fn has(&self, native: Native) -> bool {
         self.natives & 1 << native as u32 != 0
@@ -153,14 +162,15 @@ impl Capabilities {
     pub(crate) fn words(&self) -> [u64; CAPABILITY_WORDS] {
         let mut words = [self.natives; CAPABILITY_WORDS];
         words[1] = self.scaling;
-        words[2..].copy_from_slice(&self.reductions);
+        words[2] = self.combining;
+        words[3..].copy_from_slice(&self.reductions);
         words
     }
 
     /// With the bits that all ranks have.
     pub(crate) fn agreed(self, words: [u64; CAPABILITY_WORDS]) -> Capabilities {
-        let mut agreed = Capabilities { natives: words[0], scaling: words[1], ..self };
-        agreed.reductions.copy_from_slice(&words[2..]);
+        let mut agreed = Capabilities { natives: words[0], scaling: words[1], combining: words[2], ..self };
+        agreed.reductions.copy_from_slice(&words[3..]);
         agreed
     }
 
@@ -184,24 +194,70 @@ impl Capabilities {
         }
     }
 
-    /// Refuses what neither the library nor a composition of its calls can do.
+    /// Refuses wishes that only a schedule grants, where no schedule can run: its messages are the library's in groups,
+    /// its arithmetic the device's.
     ///
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
-    pub(crate) fn check(
+    pub(crate) fn check_wishes(
         &self,
         backend: &'static str,
         descriptor: &Descriptor,
         options: &CallOptions,
     ) -> Result<()> {
-        let tcp = || Some("UNISONO_BACKEND=tcp".to_owned());
-        let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: tcp() });
-        if options.algorithm.is_some() {
-            return unsupported("algorithms by name: the library chooses its own".to_owned());
+        let wish = match (options.algorithm, options.determinism) {
+            _ if self.runs_schedules() => return Ok(()),
+            (Some(_), _) => "algorithms by name",
+            (None, Determinism::Fixed) if descriptor.op.is_some() => "a fixed order of reduction",
+            (None, Determinism::Fixed | Determinism::AnyOrder) => return Ok(()),
+        };
+        let what =
+            format!("{wish} without grouped messages and kernels that add on the device, on every rank");
+        Err(Error::Unsupported { what, backend, instead: over_tcp() })
+    }
+
+    fn runs_schedules(&self) -> bool {
+        self.has(Native::Groups) && self.combining != 0
+    }
+
+    /// Refuses what a schedule cannot do.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do instead.
+    pub(crate) fn check_scheduled(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
+        let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: over_tcp() });
+        if !self.runs_schedules() {
+            return unsupported(
+                "UNISONO_ALGORITHM without kernels that add on the device, on every rank".to_owned(),
+            );
         }
-        if options.determinism == Determinism::Fixed && descriptor.op.is_some() {
-            return unsupported("a fixed order of reduction".to_owned());
+        let (Some(op), dtype) = (descriptor.op, descriptor.dtype) else { return Ok(()) };
+        let has = |types: u64| bit_of(dtype).is_some_and(|bit| types & bit != 0);
+        let is_there = match op {
+            ReduceOp::User(_) => false,
+            ReduceOp::PreMulSum(_) => has(self.combining) && has(self.scaling),
+            ReduceOp::Sum
+            | ReduceOp::Prod
+            | ReduceOp::Min
+            | ReduceOp::Max
+            | ReduceOp::Avg
+            | ReduceOp::BitAnd
+            | ReduceOp::BitOr
+            | ReduceOp::BitXor => has(self.combining),
+        };
+        if is_there {
+            Ok(())
+        } else {
+            unsupported(format!("{op} of {dtype} by an algorithm of this library's"))
         }
+    }
+
+    /// Refuses what neither the library nor a composition of its calls can do.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do instead.
+    pub(crate) fn check(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
+        let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: over_tcp() });
         match (descriptor.operation, descriptor.op) {
             (Operation::Collective(collective), Some(op))
                 if collective.reduces() && self.reduction(op, descriptor.dtype).is_none() =>
@@ -211,6 +267,10 @@ impl Capabilities {
             _ => Ok(()),
         }
     }
+}
+
+fn over_tcp() -> Option<String> {
+    Some("UNISONO_BACKEND=tcp".to_owned())
 }
 
 /// An operator of the library's, and what is done around it.

@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use unisono_communicator::{DType, Result};
+use unisono_communicator::{DType, Error, Result};
 
 /// How many times, or by what, elements are multiplied or divided.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -13,6 +13,30 @@ pub enum Scale {
     Multiply(f64),
     /// Divided by a number of ranks: integers are cut off towards zero.
     Divide(u32),
+}
+
+/// What becomes of two values of an element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combination {
+    /// Their sum; of integers without the carry.
+    Sum,
+    /// Their product; of integers without the carry.
+    Prod,
+    /// The smaller one, by IEEE 754's `minimum`: a NaN if one is a NaN, and -0.0 is smaller than 0.0.
+    Min,
+    /// The larger one, by `maximum`.
+    Max,
+    /// Their sum divided by a number of ranks, which is more than one, rounded once; of integers cut off towards zero.
+    Mean {
+        /// That number.
+        ranks: u32,
+    },
+    /// Of integers only.
+    BitAnd,
+    /// Of integers only.
+    BitOr,
+    /// Of integers only.
+    BitXor,
 }
 
 /// A stream, as the vendor's library has it: a `cudaStream_t`, an `aclrtStream`, the address of a `sycl::queue`. Zero
@@ -106,6 +130,29 @@ pub trait Device: Send + Sync {
         by: Scale,
         stream: RawStream,
     ) -> Result<()>;
+
+    /// Enqueues the combination of `count` elements of `left` with those of `right`, with one rounding to nearest for
+    /// each operation; narrow floats are f32 in between. `to` may be `left` or `right`, or is apart from both. Only for
+    /// what [`Capabilities::combining`](crate::Capabilities::combining) has.
+    ///
+    /// # Safety
+    /// See [`Device`].
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Vendor`]; [`unisono_communicator::Error::Unsupported`] for what is not there.
+    unsafe fn combine(
+        &self,
+        to: *mut c_void,
+        operands: [*const c_void; 2],
+        count: usize,
+        dtype: DType,
+        by: Combination,
+        stream: RawStream,
+    ) -> Result<()> {
+        let (_, _, _, _) = (to, operands, count, stream);
+        let (what, instead) = (format!("{by:?} of {dtype} on the device"), None);
+        Err(Error::Unsupported { what, backend: "offload", instead })
+    }
 
     /// A new stream, which waits for no other.
     ///

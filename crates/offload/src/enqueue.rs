@@ -8,15 +8,15 @@ use std::sync::Arc;
 use unisono_backend::{Entered, ScopeTurn};
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallOptions, DeviceBuffer, DeviceStream, Ending, Error, Finished,
-    Operation, Outcome, OwnedCall, Result, Ticket, Work,
+    Outcome, OwnedCall, Result, Ticket, Work,
 };
 
-use crate::compose::compose;
 use crate::device::{Device, RawEvent, RawStream};
 use crate::offloaded::OffloadedShared;
 use crate::pending::Handle;
 use crate::program::{Program, Region, SCRATCH_ALIGN, Span};
 use crate::run::{Memory, Place, Start};
+use crate::scheduled::Means;
 use crate::staged::Allocation;
 use crate::tend::EnqueuedWork;
 use crate::thread::VendorShared;
@@ -171,14 +171,10 @@ impl<V: Vendor> VendorShared<V> {
     ///
     /// # Errors
     /// Those of the library and of the device.
-    pub(crate) fn enqueue(&self, call: &Call<'_>) -> Result<Enqueued<V>> {
-        let Operation::Collective(collective) = call.descriptor.operation else {
-            return Err(Error::invalid("operation", "a message is none of the library's"));
-        };
+    pub(crate) fn enqueue(&self, call: &Call<'_>, means: &Means) -> Result<Enqueued<V>> {
         let (device, stream) = self.device_and_stream(call.stream)?;
         let target = Target { device, stream: RawStream(stream.handle()) };
-        let group = self.companion.group();
-        let program = compose(collective, &call.descriptor, &call.counts, group, &self.capabilities);
+        let program = self.program(&call.descriptor, &call.counts, means)?;
         let sides = Sides::of(&call.buffers);
         let scratch = self.enqueue_program(&target, &program, &sides)?;
         let event = self.pending.event(device)?;
@@ -226,12 +222,13 @@ impl<V: Vendor> OffloadedShared<V> {
         &self,
         mut call: Call<'_>,
         scope: Option<&ScopeTurn>,
-        options: &CallOptions,
+        (options, means): (&CallOptions, &Means),
     ) -> Result<Outcome> {
-        let (enqueued, entered) = self.put_on_stream(&mut call, scope).map_err(|failed| failed.error)?;
+        let (enqueued, entered) =
+            self.put_on_stream(&mut call, scope, means).map_err(|failed| failed.error)?;
         let bytes = enqueued.bytes;
         let ticket = self.leave(&entered, options, enqueued, None);
-        Ok(Outcome::enqueued(ticket, bytes, V::BACKEND))
+        Ok(Outcome::enqueued(ticket, bytes, means.named::<V>().0))
     }
 
     /// Enqueues a call whose memory moves in until its work is done.
@@ -239,9 +236,9 @@ impl<V: Vendor> OffloadedShared<V> {
         &self,
         mut call: OwnedCall,
         scope: Option<&ScopeTurn>,
-        options: &CallOptions,
+        (options, means): (&CallOptions, &Means),
     ) -> Work {
-        let put = self.put_on_stream(&mut call.borrow(), scope);
+        let put = self.put_on_stream(&mut call.borrow(), scope, means);
         let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
@@ -264,13 +261,14 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
+        means: &Means,
     ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, |thread, call| {
+            self.inline(call, scope, means, |thread, call| {
                 is_in_use = true;
-                thread.enqueue(call)
+                thread.enqueue(call, means)
             })
         });
         put.map_err(|error| NotEnqueued { error, is_in_use })

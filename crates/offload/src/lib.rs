@@ -10,6 +10,7 @@
 //! | `device` | [`Device`]: what its device is, if it has one |
 //! | `capabilities` | [`Capabilities`]: what it can do, and how its arithmetic behaves |
 //! | `compose`, `program` | from a call to the library's calls, copies and scalings: pure functions |
+//! | `scheduled` | from a schedule to such a program: algorithms by name over the library's sends and receives |
 //! | `run`, `scale` | a program on the memory of its call |
 //! | `staged` | memory of the host by way of a device's |
 //! | `enqueue` | a call on memory of a device: its steps on a stream |
@@ -32,6 +33,7 @@ mod pending;
 mod program;
 mod run;
 mod scale;
+mod scheduled;
 mod scope;
 mod signal;
 mod staged;
@@ -42,7 +44,7 @@ mod vendor;
 mod watch;
 
 pub use capabilities::{Arithmetic, Capabilities, NanInMinMax, Native};
-pub use device::{Device, RawEvent, RawStream, Scale};
+pub use device::{Combination, Device, RawEvent, RawStream, Scale};
 pub use offloaded::{HostMemory, OffloadOptions, Offloaded};
 pub use turn::LibraryTurn;
 pub use vendor::{Elements, NativeCall, NativeOp, Vendor, lacks};

@@ -5,14 +5,16 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Entered, Executor, ScopeTurn, Survivors};
 use unisono_communicator::{
-    Call, CallOptions, Communicator, CostModel, Descriptor, Error, Finished, Group, MemoryKind, Outcome,
-    OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Work, check_request, deadline_after,
+    Algorithm, Call, CallOptions, Communicator, CostModel, Counts, Descriptor, Error, Finished, Group,
+    MemoryKind, Outcome, OwnedCall, ParentCall, Result, Scope, Shrunk, Ticket, Trust, Work, check_request,
+    deadline_after,
 };
 
 use crate::capabilities::Capabilities;
 use crate::open::open;
+use crate::scheduled::Means;
 use crate::scope::OffloadedScope;
-use crate::thread::{VendorShared, VendorThread, stuck};
+use crate::thread::{ScheduledExecutor, VendorShared, VendorThread, stuck};
 use crate::vendor::Vendor;
 
 /// How a vendor's communicator is made.
@@ -141,16 +143,25 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok(Shrunk { communicator: self.on(companion)?, new_ranks, last_common_call })
     }
 
-    /// Which way a call goes. Refuses what the library cannot do or reach, before the call has a number.
-    fn route(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<Route> {
+    /// Which way a call goes, and by what means. Refuses what the library cannot do or reach, before the call has a
+    /// number.
+    fn route(
+        &self,
+        descriptor: &Descriptor,
+        counts: &Counts,
+        options: &CallOptions,
+        memory: MemoryKind,
+    ) -> Result<(Route, Means)> {
         let has_device = self.thread.shared.vendor.device().is_some();
         let is_message = descriptor.operation.collective().is_none();
         let route = match (memory, self.options.host_memory) {
             // Messages have tags, which no library has.
-            (MemoryKind::Host, _) if is_message => return Ok(Route::Companion),
+            (MemoryKind::Host, _) if is_message => return Ok((Route::Companion, Means::Library)),
             (MemoryKind::Device, _) if has_device && !is_message => Route::Stream,
             (MemoryKind::Device, _) => return Err(Error::no_device(V::BACKEND)),
-            (MemoryKind::Host, HostMemory::Companion) if has_device => return Ok(Route::Companion),
+            (MemoryKind::Host, HostMemory::Companion) if has_device => {
+                return Ok((Route::Companion, Means::Library));
+            }
             (MemoryKind::Host, HostMemory::Refused) if has_device => {
                 let what = "memory of the host".to_owned();
                 let instead = Some("memory of the device, or UNISONO_HOST_MEMORY=staged or tcp".to_owned());
@@ -160,8 +171,14 @@ impl<V: Vendor> OffloadedShared<V> {
                 Route::Host
             }
         };
-        self.thread.shared.capabilities.check(V::BACKEND, descriptor, options)?;
-        Ok(route)
+        let capabilities = &self.thread.shared.capabilities;
+        capabilities.check_wishes(V::BACKEND, descriptor, options)?;
+        let Some(schedule) = self.companion.schedule(descriptor, counts, options)? else {
+            capabilities.check(V::BACKEND, descriptor)?;
+            return Ok((route, Means::Library));
+        };
+        capabilities.check_scheduled(V::BACKEND, descriptor)?;
+        Ok((route, Means::schedule::<V>(schedule)?))
     }
 
     /// Runs a call to its end, within `scope` if there is one; `has_deadline` says whether the scope has one.
@@ -173,24 +190,32 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Result<Outcome> {
         self.companion.gate().admit(&call.descriptor)?;
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
-        let route = self.route(&call.descriptor, &options, call.memory())?;
+        let (route, means) = self.route(&call.descriptor, &call.counts, &options, call.memory())?;
         let is_met = has_deadline || self.options.deadlines || call.options.timeout.is_some();
         match route {
             Route::Companion => self.companion.execute_by(None, &mut call, scope),
-            Route::Stream => self.issue(call, scope, &options),
-            Route::Host if is_met => self.companion.execute_by(Some(&self.executor), &mut call, scope),
-            Route::Host => self.run_inline(call, scope),
+            Route::Stream => self.issue(call, scope, (&options, &means)),
+            Route::Host if is_met => self.companion.execute_by(Some(&self.executor(means)), &mut call, scope),
+            Route::Host => self.run_inline(call, scope, &means),
+        }
+    }
+
+    /// What runs a call whose ranks have met.
+    fn executor(&self, means: Means) -> Arc<dyn Executor> {
+        match means {
+            Means::Library => self.executor.clone(),
+            Means::Schedule { .. } => Arc::new(ScheduledExecutor { thread: self.thread.clone(), means }),
         }
     }
 
     /// On this thread, to its end.
-    fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>) -> Result<Outcome> {
+    fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
         let run = |thread: &VendorShared<V>, call: &mut Call<'_>| {
-            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
+            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers, means)
         };
-        let ((), entered) = self.inline(&mut call, scope, run)?;
+        let ((), entered) = self.inline(&mut call, scope, means, run)?;
         self.companion.gate().board().leave(entered.number);
-        Ok(Outcome::done(call.buffers.bytes_max(), V::BACKEND))
+        Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 
     /// Makes a call on this thread, when it is its turn.
@@ -198,10 +223,11 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
+        means: &Means,
         body: impl FnOnce(&VendorShared<V>, &mut Call<'_>) -> Result<R>,
     ) -> Result<(R, Entered<'a>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
-        let entered = self.companion.enter(V::BACKEND_INLINE, call, scope)?;
+        let entered = self.companion.enter(means.named_inline::<V>(), call, scope)?;
         let is_revoked = || gate.board().is_revoked();
         let pass = match thread.vendor.turn().map(|turn| turn.take(None, is_revoked)) {
             Some(None) => {
@@ -222,10 +248,10 @@ impl<V: Vendor> OffloadedShared<V> {
     pub(crate) fn submit(&self, call: OwnedCall, scope: Option<&ScopeTurn>) -> Work {
         let options = scope.map_or(call.options, |scope| scope.options(&call.options));
         let admitted = self.companion.gate().admit(&call.descriptor);
-        match admitted.and_then(|()| self.route(&call.descriptor, &options, call.memory())) {
-            Ok(Route::Companion) => self.companion.submit_by(None, call, scope),
-            Ok(Route::Stream) => self.submit_on_stream(call, scope, &options),
-            Ok(Route::Host) => self.companion.submit_by(Some(&self.executor), call, scope),
+        match admitted.and_then(|()| self.route(&call.descriptor, &call.counts, &options, call.memory())) {
+            Ok((Route::Companion, _)) => self.companion.submit_by(None, call, scope),
+            Ok((Route::Stream, means)) => self.submit_on_stream(call, scope, (&options, &means)),
+            Ok((Route::Host, means)) => self.companion.submit_by(Some(&self.executor(means)), call, scope),
             Err(error) => Work::finished(Finished { result: Err(error), buffers: Some(call.buffers) }),
         }
     }
@@ -238,7 +264,7 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Result<()> {
         self.companion.gate().check_caller(descriptor)?;
         check_request(descriptor, options, self.companion.group())?;
-        match self.route(descriptor, options, memory)? {
+        match self.route(descriptor, &Counts::Even, options, memory)?.0 {
             Route::Companion => self.companion.supports(descriptor, options, memory),
             Route::Stream | Route::Host => Ok(()),
         }
@@ -272,6 +298,10 @@ impl<V: Vendor> Communicator for Offloaded<V> {
 
     fn supports(&self, descriptor: &Descriptor, options: &CallOptions, memory: MemoryKind) -> Result<()> {
         self.shared.supports(descriptor, options, memory)
+    }
+
+    fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.shared.companion.register(algorithm, trust)
     }
 
     fn subgroup(&self, ranks: &[u32]) -> Result<Option<Arc<dyn Communicator>>> {

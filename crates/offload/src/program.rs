@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use unisono_communicator::DType;
 
-use crate::device::Scale;
+use crate::device::{Combination, Scale};
 use crate::vendor::Elements;
 
 /// The memory that a span lies in. In a call in place, input and output are the same bytes.
@@ -107,6 +107,14 @@ pub(crate) enum Step {
         dtype: DType,
         by: Scale,
     },
+    /// `to` may be one of the others.
+    Combine {
+        left: Span,
+        right: Span,
+        to: Span,
+        dtype: DType,
+        by: Combination,
+    },
 }
 
 impl Step {
@@ -121,6 +129,7 @@ impl Step {
             | Step::Scatter { to, .. }
             | Step::Recv { to, .. }
             | Step::Copy { to, .. }
+            | Step::Combine { to, .. }
             | Step::Broadcast { buffer: to, .. }
             | Step::Scale { buffer: to, .. } => Some(*to),
             Step::Reduce { to, .. } | Step::Gather { to, .. } => *to,

@@ -201,6 +201,8 @@ impl<V: Vendor> Place<'_, V> {
                 // SAFETY: the caller's.
                 return unsafe { self.copy(memory.at(*from)?, memory.at(*to)?, from.bytes) };
             }
+            // A device starts no kernel for nothing.
+            Step::Scale { buffer, .. } if buffer.bytes == 0 => return Ok(()),
             Step::Scale { buffer, dtype, by } => {
                 let (start, stream) = (memory.at(*buffer)?, self.stream);
                 let Some(device) = self.vendor.device() else {
@@ -211,6 +213,13 @@ impl<V: Vendor> Place<'_, V> {
                 let count = buffer.bytes / dtype.bytes();
                 // SAFETY: the caller's.
                 return unsafe { device.scale(start.cast(), count, *dtype, *by, stream) };
+            }
+            Step::Combine { left, right, to, dtype, by } => {
+                let operands = [memory.read(*left)?, memory.read(*right)?];
+                let (to, count, stream) = (memory.write(*to)?, to.bytes / dtype.bytes(), self.stream);
+                let device = self.vendor.device().ok_or_else(|| Error::no_device(V::BACKEND))?;
+                // SAFETY: the caller's.
+                return unsafe { device.combine(to, operands, count, *dtype, *by, stream) };
             }
             Step::AllReduce { .. }
             | Step::Reduce { .. }
@@ -284,7 +293,7 @@ fn native<'s>(step: &'s Step, memory: &Memory) -> Result<NativeCall<'s>> {
         },
         Step::Send { from, peer } => NativeCall::Send { input: read(from)?, bytes: from.bytes, peer },
         Step::Recv { to, peer } => NativeCall::Recv { output: write(to)?, bytes: to.bytes, peer },
-        Step::GroupStart | Step::GroupEnd | Step::Copy { .. } | Step::Scale { .. } => {
+        Step::GroupStart | Step::GroupEnd | Step::Copy { .. } | Step::Scale { .. } | Step::Combine { .. } => {
             let (what, text) = ("the program of a call".to_owned(), format!("{step:?} is no call"));
             return Err(Error::System { what, text });
         }

@@ -10,14 +10,13 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
 use unisono_communicator::{
-    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, Operation, ReduceOp, Result,
-    Severity, log,
+    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, ReduceOp, Result, Severity, log,
 };
 
 use crate::capabilities::Capabilities;
-use crate::compose::compose;
 use crate::pending::Pending;
 use crate::run::run_on_host;
+use crate::scheduled::Means;
 use crate::signal::Slot;
 use crate::staged::Staging;
 use crate::turn::LibraryPass;
@@ -58,7 +57,7 @@ pub(crate) struct VendorShared<V: Vendor> {
 }
 
 enum Command {
-    Run(Box<Job>),
+    Run(Box<Job>, Means),
     /// There are handles of calls on streams to look after.
     Tend,
     End,
@@ -172,7 +171,7 @@ impl<V: Vendor> VendorShared<V> {
         loop {
             let pause = if self.pending.is_empty() { idle } else { TEND_PAUSE };
             match commands.recv_timeout(pause) {
-                Ok(Command::Run(job)) => self.run(*job),
+                Ok(Command::Run(job, means)) => self.run(*job, &means),
                 Ok(Command::Tend) => {}
                 Err(RecvTimeoutError::Timeout) => self.look_at_inline(),
                 Ok(Command::End) | Err(RecvTimeoutError::Disconnected) => return self.free(),
@@ -203,9 +202,9 @@ impl<V: Vendor> VendorShared<V> {
         let _ = self.commands.send(Command::Tend);
     }
 
-    fn run(&self, job: Job) {
+    fn run(&self, job: Job, means: &Means) {
         let Job { descriptor, counts, mut buffers, deadline, done } = job;
-        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), deadline);
+        let result = self.run_together(&descriptor, &counts, &mut buffers.borrow(), (deadline, means));
         done.end(result, buffers);
     }
 
@@ -214,10 +213,10 @@ impl<V: Vendor> VendorShared<V> {
         descriptor: &Descriptor,
         counts: &Counts,
         buffers: &mut Buffers<'_>,
-        deadline: Instant,
+        (deadline, means): (Instant, &Means),
     ) -> Result<()> {
         let pass = self.together(deadline)?;
-        let call = || self.run_call(descriptor, counts, buffers);
+        let call = || self.run_call(descriptor, counts, buffers, means);
         let result = self.visit.during(self.vendor.turn(), || self.is_given_up(), call);
         drop(pass);
         result
@@ -229,11 +228,9 @@ impl<V: Vendor> VendorShared<V> {
         descriptor: &Descriptor,
         counts: &Counts,
         buffers: &mut Buffers<'_>,
+        means: &Means,
     ) -> Result<()> {
-        let Operation::Collective(collective) = descriptor.operation else {
-            return Err(Error::invalid("operation", "a message is none of the library's"));
-        };
-        let program = compose(collective, descriptor, counts, self.companion.group(), &self.capabilities);
+        let program = self.program(descriptor, counts, means)?;
         match self.vendor.device() {
             Some(device) => {
                 let comm = self.comm()?;
@@ -405,11 +402,36 @@ impl<V: Vendor> Executor for VendorThread<V> {
 
     fn start(&self, job: Job) {
         // A job that is not taken says so when it is dropped.
-        let _ = self.shared.commands.send(Command::Run(Box::new(job)));
+        let _ = self.shared.commands.send(Command::Run(Box::new(job), Means::Library));
     }
 
     fn abandon(&self) {
         self.shared.give_up();
+    }
+}
+
+/// Runs calls by a schedule on the thread of a communicator.
+pub(crate) struct ScheduledExecutor<V: Vendor> {
+    pub(crate) thread: Arc<VendorThread<V>>,
+    pub(crate) means: Means,
+}
+
+impl<V: Vendor> Executor for ScheduledExecutor<V> {
+    fn name(&self) -> &'static str {
+        self.means.named::<V>().0
+    }
+
+    fn schedules(&self) -> u32 {
+        self.means.named::<V>().1
+    }
+
+    fn start(&self, job: Job) {
+        // A job that is not taken says so when it is dropped.
+        let _ = self.thread.shared.commands.send(Command::Run(Box::new(job), self.means.clone()));
+    }
+
+    fn abandon(&self) {
+        self.thread.shared.give_up();
     }
 }
 

@@ -2,7 +2,7 @@
 //! programs that look at it first, or make a communicator of it with other options.
 
 use unisono_communicator::Result;
-use unisono_cuda::Driver;
+use unisono_cuda::{Driver, KernelCode};
 use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
@@ -22,5 +22,6 @@ pub fn ccl(config: &Config) -> Result<CclVendor> {
 pub fn nccl(config: &Config) -> Result<Nccl> {
     let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
-    Nccl::open(&NcclOptions { library, driver, device, blocking: false })
+    let kernels = KernelCode::Nvrtc(config.devices.nvrtc_library.clone());
+    Nccl::open(&NcclOptions { library, driver, device, kernels, blocking: false })
 }

@@ -9,6 +9,7 @@
 #include "lock_step.h"
 
 #include "../kernels.cu"
+#include "../combine.cu"
 
 // One launch: what each thread does, and the pointers among the arguments.
 struct Launch {
@@ -56,6 +57,7 @@ static Function FUNCTIONS[] = {
     FUNCTION(bf16_encode),
     FUNCTION(bf16_expand),
     FUNCTION(bf16_reduce_encode),
+    FUNCTION(combine),
     FUNCTION(compensate),
     FUNCTION(int_decode_sum),
     FUNCTION(int_encode),
@@ -64,6 +66,7 @@ static Function FUNCTIONS[] = {
     FUNCTION(int_expand_shared),
     FUNCTION(int_magnitudes),
     FUNCTION(int_reduce_encode),
+    FUNCTION(multiply),
     FUNCTION(sign_decode_sum),
     FUNCTION(sign_encode),
     FUNCTION(sign_expand),

@@ -12,6 +12,7 @@ use unisono_offload::{HostMemory, OffloadOptions, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
 use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::ccl::ccl_directory;
+use unisono_tests::cuda::double_kernels;
 use unisono_tests::doubles;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
@@ -57,9 +58,11 @@ impl RankProcess for NcclRank {
     fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
         let companion = world.companion()?;
         let double = Some(doubles::nccl());
+        // The double's file of kernels is named in its environment, if there is one.
+        let kernels = double_kernels(&[90]);
         let device = companion.group().own_job_rank().get() % DEVICES;
         let options_of_nccl =
-            NcclOptions { library: double.clone(), driver: double, device, blocking: false };
+            NcclOptions { library: double.clone(), driver: double, device, kernels, blocking: false };
         let library = Nccl::open(&options_of_nccl).map(Arc::new);
         let communicator = NcclCommunicator::open(companion, library, &staged(options))?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })

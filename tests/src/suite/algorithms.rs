@@ -204,9 +204,13 @@ pub fn every_rank_gets_the_same_bits(backend: &dyn Backend) {
                 {
                     let case =
                         Case { op: Some(op), operands: Operands::Rough, ..forced(algorithm, dtype, 777) };
+                    if case.refusal(comm).is_some() {
+                        continue;
+                    }
                     results.push((format!("{} {dtype} {op}", algorithm.name), case.result(comm).unwrap()));
                 }
             }
+            assert!(!results.is_empty(), "every call was refused");
             results
         });
         for (rank, results) in all.iter().enumerate() {

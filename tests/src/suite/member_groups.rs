@@ -7,7 +7,6 @@ use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Reduce
 use unisono_engine::EngineOptions;
 
 use crate::backend::Backend;
-use crate::capabilities::Algorithms;
 use crate::world::{options, run_with_groups};
 
 /// The sum of the job's ranks in a group, as each member must get it.
@@ -27,13 +26,12 @@ pub fn overlapping_in_any_order(backend: &dyn Backend) {
                 .filter(|&other| other != own)
                 .map(|other| [own.max(other), own.min(other)])
                 .collect();
-            match backend.algorithms() {
+            if backend.algorithms().are_ours() {
+                let first = own as usize % pairs.len().max(1);
+                pairs.rotate_left(first);
+            } else {
                 // A library's communicator is there when all members have come: these have one order too.
-                Algorithms::None => pairs.sort(),
-                Algorithms::Open | Algorithms::BuiltIn => {
-                    let first = own as usize % pairs.len().max(1);
-                    pairs.rotate_left(first);
-                }
+                pairs.sort();
             }
             let mut made: Vec<_> = pairs
                 .into_iter()
@@ -109,9 +107,9 @@ pub fn different_lists_name_both(backend: &dyn Backend) {
 /// The rank that does not come is named, and the others go on without the group.
 pub fn a_member_that_never_comes(backend: &dyn Backend) {
     // A library's communicator is there when all members have come: it is late when it is made.
-    let options = match backend.algorithms() {
-        Algorithms::None => EngineOptions { timeout: Duration::from_secs(3), ..options() },
-        Algorithms::Open | Algorithms::BuiltIn => options(),
+    let options = match backend.algorithms().are_ours() {
+        true => options(),
+        false => EngineOptions { timeout: Duration::from_secs(3), ..options() },
     };
     run_with_groups(backend, 3, &options, |comm, groups| {
         if comm.group().rank() != 1 {

@@ -10,7 +10,6 @@ use unisono_communicator::{
 };
 
 use crate::backend::Backend;
-use crate::capabilities::Algorithms;
 use crate::sample::mix;
 use crate::suite::borrowed::reaches_a_device;
 use crate::suite::reductions::has_user_operators;
@@ -179,7 +178,7 @@ pub fn what_is_refused_is_what_the_call_refuses(backend: &dyn Backend) {
                 Ok(()) => {}
             }
         }
-        let supported_min = if backend.algorithms() == Algorithms::None { DRAWN / 40 } else { DRAWN / 10 };
+        let supported_min = if backend.algorithms().are_ours() { DRAWN / 10 } else { DRAWN / 40 };
         assert!(supported > supported_min, "only {supported} of {DRAWN} are supported");
     });
 }

@@ -10,9 +10,10 @@ use unisono_communicator::{
     DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division, Error, OnStream, Place, ReduceOp,
     Result,
 };
-use unisono_cuda::{Context, Driver, Memory, Stream};
+use unisono_cuda::{Context, Driver, KernelCode, Memory, Stream};
 use unisono_offload::{HostMemory, OffloadOptions};
 use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
+use unisono_tests::cuda::double_kernels;
 use unisono_tests::{companions, doubles, watchdog};
 
 pub(crate) const SECONDS_MAX: u64 = 120;
@@ -38,6 +39,16 @@ impl Rank {
         host_memory: HostMemory,
         body: impl Fn(&Rank) -> R + Send + Sync,
     ) -> Vec<R> {
+        Rank::run_with(ranks, host_memory, |_| double_kernels(&[90]), body)
+    }
+
+    /// The same with these kernels on each rank.
+    pub(crate) fn run_with<R: Send>(
+        ranks: u32,
+        host_memory: HostMemory,
+        kernels: impl Fn(u32) -> KernelCode + Sync,
+        body: impl Fn(&Rank) -> R + Send + Sync,
+    ) -> Vec<R> {
         companions(ranks, |companion| {
             let rank = companion.group().rank();
             let double = Some(doubles::nccl());
@@ -45,6 +56,7 @@ impl Rank {
                 library: double.clone(),
                 driver: double.clone(),
                 device: rank,
+                kernels: kernels(rank),
                 blocking: false,
             };
             let library = Nccl::open(&options).map(Arc::new);

@@ -1,5 +1,6 @@
 //! The conformance suite on memory of the host that is staged, with ranks that are processes.
 
+use unisono_tests::cuda::kernels_environment;
 use unisono_tests::{Algorithms, Arithmetic, NanInMinMax, Processes};
 
 /// How the double adds and compares.
@@ -17,9 +18,9 @@ const NCCL_DOUBLE: Processes = Processes {
     rank_counts: &[2],
     large_rank_counts: &[4],
     ranks_max: 4,
-    algorithms: Algorithms::None,
+    algorithms: Algorithms::Named,
     arithmetic: ARITHMETIC,
-    environment: || Some(&[]),
+    environment: kernels_environment,
     worlds_max: 2,
 };
 

@@ -11,7 +11,7 @@ use super::Violation;
 const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-schedule", &[]),
     ("unisono-communicator", &[SCHEDULE]),
-    ("unisono-backend", &[COMMUNICATOR]),
+    ("unisono-backend", &[COMMUNICATOR, SCHEDULE]),
     ("unisono-engine", &[COMMUNICATOR, SCHEDULE, BACKEND]),
     // Its tests use its own feature `testing`.
     ("unisono-kernels", &[KERNELS]),
@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (COMPRESSION_WGPU, &[COMMUNICATOR, KERNELS, COMPRESSION, ENGINE, TESTS]),
     ("unisono-vendor-library", &[COMMUNICATOR, TESTS]),
     // The test double of a library is for its example.
-    (OFFLOAD, &[COMMUNICATOR, BACKEND, TESTS]),
+    (OFFLOAD, &[COMMUNICATOR, SCHEDULE, BACKEND, TESTS]),
     (OFFLOAD_CCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     (OFFLOAD_NCCL, &[COMMUNICATOR, CUDA, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),

@@ -5,21 +5,16 @@
 use std::path::{Path, PathBuf};
 
 use unisono_communicator::Result;
-use unisono_compression_cuda::cuda::{Capability, Code};
-use unisono_compression_cuda::{Compiled, CudaKernels, CudaOptions, KernelCode};
-use unisono_tests::cuda::{DOUBLE_CODE, driver_double, failing_double};
-
-/// Code for these cards that the double loads.
-pub(crate) fn compiled(cards: &[u32]) -> KernelCode {
-    let compiled =
-        |card: &u32| Compiled { capability: Capability::from_number(*card), code: Code::new(DOUBLE_CODE) };
-    KernelCode::Compiled(cards.iter().map(compiled).collect())
-}
+use unisono_compression_cuda::{CudaKernels, CudaOptions};
+use unisono_tests::cuda::{double_kernels, driver_double, failing_double};
 
 /// On the double in this file.
 pub(crate) fn open_on(driver: &Path) -> Result<CudaKernels> {
-    let options =
-        CudaOptions { driver: Some(driver.to_owned()), code: compiled(&[90]), ..CudaOptions::default() };
+    let options = CudaOptions {
+        driver: Some(driver.to_owned()),
+        code: double_kernels(&[90]),
+        ..CudaOptions::default()
+    };
     CudaKernels::open(&options)
 }
 
@@ -35,6 +30,6 @@ pub(crate) fn failing(requests: &str) -> Option<PathBuf> {
 
 /// On a device of the double in this file.
 pub(crate) fn open_device(driver: &Path, device: u32) -> CudaKernels {
-    CudaKernels::open(&CudaOptions { driver: Some(driver.to_owned()), code: compiled(&[90]), device })
+    CudaKernels::open(&CudaOptions { driver: Some(driver.to_owned()), code: double_kernels(&[90]), device })
         .unwrap()
 }

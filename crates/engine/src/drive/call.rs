@@ -18,7 +18,7 @@ use crate::drive::wait::{Due, Wait};
 use crate::links::Links;
 use crate::memory::{Memory, TOKEN};
 use crate::options::EngineOptions;
-use crate::plan::header::{CallHeader, hash_name};
+use crate::plan::header::{CallHeader, hash_named};
 use crate::plan::planner::{Planned, Planner};
 use crate::reduce::Reducer;
 use crate::run::{Failure, Staging, Turn};
@@ -99,9 +99,10 @@ impl ActiveCall {
         // As much as its plan needs, which is a few bytes.
         let shortage = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes).err().map(Box::new);
         let sizes = Sizes::of(descriptor.dtype, &call.counts, segment_ends).map(Arc::new);
-        let header = CallHeader::new(&descriptor, 0, hash_name(executor.name()), 0);
+        let named = (executor.name(), executor.schedules());
+        let header = CallHeader::new(&descriptor, 0, hash_named(named), 0);
         let header = header.with_sizes(&call.counts, segment_ends);
-        let number = enter(gate, call, (executor.name(), 0), sizes.as_ref(), enclosing, header, |header| {
+        let number = enter(gate, call, named, sizes.as_ref(), enclosing, header, |header| {
             planned.run.reset(header);
         });
         let timeout = timeout_within(enclosing, &call.options, gate);
@@ -284,7 +285,7 @@ impl ActiveCall {
             self.wait.tell_end(group, &self.info(), engine.links.now());
         }
         let outcome = match &self.executed {
-            Some(executed) => Outcome::done(bytes, executed.name()),
+            Some(executed) => Outcome::done(bytes, executed.named().0),
             None => Outcome::done(bytes, self.planned.run.plan.algorithm),
         };
         engine.planner.put_back(self.planned);
@@ -311,7 +312,7 @@ impl ActiveCall {
     /// The name of what runs it, and the hash of its schedules.
     fn named(&self) -> (&'static str, u32) {
         match &self.executed {
-            Some(executed) => (executed.name(), 0),
+            Some(executed) => executed.named(),
             None => self.planned.run.plan.named(),
         }
     }

@@ -51,9 +51,9 @@ impl Executed {
         self.is_running().then(|| self.group.ranks().filter(move |&rank| rank != own))
     }
 
-    /// The executor's name.
-    pub(crate) fn name(&self) -> &'static str {
-        self.executor.name()
+    /// The executor's name, and the hash of its schedules.
+    pub(crate) fn named(&self) -> (&'static str, u32) {
+        (self.executor.name(), self.executor.schedules())
     }
 
     /// Whether the executor is at work.

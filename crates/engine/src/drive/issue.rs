@@ -18,7 +18,7 @@ use crate::drive::queue::QueuedCollective;
 use crate::drive::request::Request;
 use crate::links::Links;
 use crate::lock;
-use crate::plan::header::{CallHeader, hash_name};
+use crate::plan::header::{CallHeader, hash_named};
 
 impl<L: Links + 'static> Shared<L> {
     /// Runs a call to its end, a collective by `executor` if there is one, within `scope` if there is one.
@@ -150,7 +150,7 @@ impl<L: Links + 'static> Shared<L> {
     /// As [`unisono_backend::Companion::enter`].
     pub(crate) fn enter<'a>(
         &'a self,
-        name: &'static str,
+        named: (&'static str, u32),
         call: &Call<'_>,
         scope: Option<&'a ScopeTurn>,
     ) -> Result<Entered<'a>> {
@@ -168,9 +168,9 @@ impl<L: Links + 'static> Shared<L> {
             self.finish_queue(&mut self.lock_links())?;
         }
         let sizes = Sizes::of(call.descriptor.dtype, &call.counts, call.buffers.segment_ends()).map(Arc::new);
-        let header = CallHeader::new(&call.descriptor, 0, hash_name(name), 0);
+        let header = CallHeader::new(&call.descriptor, 0, hash_named(named), 0);
         let enclosing = scope.map(ScopeTurn::enclosing);
-        let number = enter(&self.gate, call, (name, 0), sizes.as_ref(), enclosing, header, drop);
+        let number = enter(&self.gate, call, named, sizes.as_ref(), enclosing, header, drop);
         Ok(Entered { number, turn })
     }
 

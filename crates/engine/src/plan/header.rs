@@ -182,6 +182,11 @@ pub(crate) fn hash_name(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
+/// The same of an algorithm by its name and the hash of its schedules, 0 if the name says as much.
+pub(crate) fn hash_named((name, schedules): (&str, u32)) -> u32 {
+    hash_name(name) ^ schedules
+}
+
 /// FNV-1a, 64 bits, one word further: the plan hash is this over the step lengths in bytes.
 pub(crate) fn hash_word(hash: u64, word: u64) -> u64 {
     word.to_le_bytes()
@@ -286,8 +291,8 @@ fn plain_differences(ours: &HeaderBytes, theirs: &HeaderBytes) -> Vec<String> {
     if u32_at(ours, 28) != u32_at(theirs, 28) {
         let known = [ours, theirs].map(|header| algorithm_of(u32_at(header, 28)));
         list.push(match known {
-            // Two from outside, which may have one name.
-            [None, None] => "schedules of the algorithm differ".to_owned(),
+            // Two from outside, which may have one name, or two by which a vendor's messages go.
+            [None, None] => "algorithms, or their schedules, differ".to_owned(),
             [ours, theirs] => {
                 let text = |name: Option<Cow<'static, str>>| name.unwrap_or(Cow::Borrowed("another"));
                 format!("algorithm {} / {}", text(ours), text(theirs))

@@ -5,6 +5,7 @@
 pub(crate) mod header;
 pub(crate) mod offset_table;
 pub(crate) mod planner;
+mod scheduled;
 pub(crate) mod selector;
 
 use std::sync::Arc;
@@ -140,6 +141,11 @@ impl Identity {
         let schedules = digest.map(|digest| (digest ^ digest >> 32) as u32);
         let hash = schedules.unwrap_or_else(|| hash_name(name));
         Ok(Identity { name, hash, schedules: schedules.unwrap_or(0) })
+    }
+
+    /// As the board keeps it: its name and the hash of its schedules.
+    pub(crate) fn named(&self) -> (&'static str, u32) {
+        (self.name, self.schedules)
     }
 }
 

@@ -11,6 +11,7 @@ use unisono_schedule::{Admit, Choice, Chooser, CostModel, Facts, Registry, Shape
 
 use crate::options::EngineOptions;
 use crate::plan::offset_table::vector_elements;
+use crate::plan::scheduled::KeptRounds;
 
 /// The size that is assumed for the choice of an algorithm when sizes differ by rank, so that all ranks choose the
 /// same.
@@ -24,6 +25,7 @@ pub(crate) struct Selector {
     chooser: Chooser,
     /// The algorithm that the group's options force.
     pub(super) forced: Option<AlgorithmName>,
+    pub(super) rounds: KeptRounds,
 }
 
 impl Selector {
@@ -32,7 +34,8 @@ impl Selector {
         let (cost_model, registry) = (options.cost_model, options.registry.snapshot());
         let shape = cost_model.shape(group.hosts());
         let chooser = Chooser::new(&registry, &shape, &cost_model);
-        Selector { shape, cost_model, registry, chooser, forced: options.algorithm }
+        let rounds = KeptRounds::default();
+        Selector { shape, cost_model, registry, chooser, forced: options.algorithm, rounds }
     }
 
     /// The choice among other algorithms.
@@ -44,12 +47,20 @@ impl Selector {
             shape,
             cost_model,
             forced,
+            rounds: KeptRounds::default(),
         }
     }
 
     /// The shape of the group, with root 0.
     pub(crate) fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// Whether the group's options force an algorithm that the collective has.
+    pub(super) fn has_forced(&self, collective: Collective) -> bool {
+        let Some(forced) = self.forced else { return false };
+        let unknown = |name| Choice::named(&self.registry, collective, name, &self.shape).err();
+        !forced.text().is_ok_and(|name| matches!(unknown(name), Some(UnknownChoice::Name { .. })))
     }
 
     /// Whether there is an algorithm for such a call. Sizes decide which one it is, and not whether there is one.

@@ -4,30 +4,30 @@ use super::counterexample::{Fault, StepPlace};
 use crate::{Algorithm, Layout, Schedule, Shape, Step, StepIndex};
 
 /// The result of one check.
-pub(super) type Checked<T> = Result<T, Fault>;
+pub(crate) type Checked<T> = Result<T, Fault>;
 
 /// The number of a step among the steps of all ranks. A [`StepIndex`] counts within the list of one rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub(super) struct StepNumber(u32);
+pub(crate) struct StepNumber(u32);
 
 impl StepNumber {
     /// The first step of rank 0.
-    pub(super) const FIRST: StepNumber = StepNumber(0);
+    pub(crate) const FIRST: StepNumber = StepNumber(0);
 
     /// The position of this step in a list over all steps.
-    pub(super) const fn as_usize(self) -> usize {
+    pub(crate) const fn as_usize(self) -> usize {
         self.0 as usize
     }
 }
 
 /// The schedules of all ranks of one shape.
-pub(super) struct Case<'a> {
-    pub(super) algorithm: &'a Algorithm,
-    pub(super) shape: Shape,
-    pub(super) chunks: u32,
-    pub(super) schedules: &'a [Schedule],
-    pub(super) layouts: Vec<Layout>,
+pub(crate) struct Case<'a> {
+    pub(crate) algorithm: &'a Algorithm,
+    pub(crate) shape: Shape,
+    pub(crate) chunks: u32,
+    pub(crate) schedules: &'a [Schedule],
+    pub(crate) layouts: Vec<Layout>,
     /// The number of the first step of each rank, and the number of all steps.
     first: Vec<u32>,
     /// The rank of each step.
@@ -35,7 +35,7 @@ pub(super) struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    pub(super) fn new(algorithm: &'a Algorithm, shape: &Shape, schedules: &'a [Schedule]) -> Self {
+    pub(crate) fn new(algorithm: &'a Algorithm, shape: &Shape, schedules: &'a [Schedule]) -> Self {
         let chunks = algorithm.chunks_of(shape);
         let layout = |rank| Layout::new(algorithm.collective, shape, rank, chunks);
         let layouts = (0..shape.ranks).map(layout).collect();
@@ -48,46 +48,46 @@ impl<'a> Case<'a> {
     }
 
     /// The number of steps of all ranks.
-    pub(super) fn steps_len(&self) -> usize {
+    pub(crate) fn steps_len(&self) -> usize {
         self.rank_of.len()
     }
 
     /// The steps of all ranks, rank by rank and in list order.
-    pub(super) fn steps(&self) -> impl Iterator<Item = StepNumber> + use<> {
+    pub(crate) fn steps(&self) -> impl Iterator<Item = StepNumber> + use<> {
         (0..self.rank_of.len() as u32).map(StepNumber)
     }
 
     /// The step at `index` in the list of `rank`.
-    pub(super) fn number(&self, rank: u32, index: StepIndex) -> StepNumber {
+    pub(crate) fn number(&self, rank: u32, index: StepIndex) -> StepNumber {
         StepNumber(self.first[rank as usize] + index.index() as u32)
     }
 
-    pub(super) fn rank_of(&self, step: StepNumber) -> u32 {
+    pub(crate) fn rank_of(&self, step: StepNumber) -> u32 {
         self.rank_of[step.as_usize()]
     }
 
     /// The index of a step in its rank's list.
-    pub(super) fn index_of(&self, step: StepNumber) -> StepIndex {
+    pub(crate) fn index_of(&self, step: StepNumber) -> StepIndex {
         StepIndex::new((step.0 - self.first[self.rank_of(step) as usize]) as usize)
     }
 
-    pub(super) fn step(&self, step: StepNumber) -> &Step {
+    pub(crate) fn step(&self, step: StepNumber) -> &Step {
         &self.schedules[self.rank_of(step) as usize].steps[self.index_of(step).index()]
     }
 
     /// The steps that `step` waits for; they are of the same rank.
-    pub(super) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
+    pub(crate) fn dependencies(&self, step: StepNumber) -> impl Iterator<Item = StepNumber> + '_ {
         let rank = self.rank_of(step);
         let indices = self.schedules[rank as usize].dependencies(self.index_of(step));
         indices.iter().map(move |index| self.number(rank, *index))
     }
 
     /// Whether `step` is a buffered send.
-    pub(super) fn is_buffered(&self, step: StepNumber) -> bool {
+    pub(crate) fn is_buffered(&self, step: StepNumber) -> bool {
         self.schedules[self.rank_of(step) as usize].is_buffered(self.index_of(step))
     }
 
-    pub(super) fn place(&self, step: StepNumber) -> StepPlace {
+    pub(crate) fn place(&self, step: StepNumber) -> StepPlace {
         StepPlace { rank: self.rank_of(step), index: self.index_of(step), step: *self.step(step) }
     }
 }

@@ -4,7 +4,7 @@ use super::case::{Case, Checked, StepNumber};
 use super::counterexample::Fault;
 
 /// The matched transfers.
-pub(super) struct Matching {
+pub(crate) struct Matching {
     /// The step at the other end of each step; a copy has none.
     partner: Vec<Option<StepNumber>>,
     /// The sending steps, sorted by link and direction, then in list order.
@@ -14,13 +14,41 @@ pub(super) struct Matching {
 }
 
 impl Matching {
+    /// Matches all sends and receives, which must agree in number and in extent.
+    pub(crate) fn of(case: &Case<'_>) -> Checked<Matching> {
+        let (sends, receives) = (Grouped::new(case, true), Grouped::new(case, false));
+        let mut partner = vec![None; case.steps_len()];
+        for sender in 0..sends.ranks {
+            for receiver in 0..sends.ranks {
+                let (sent, received) = (sends.of(sender, receiver), receives.of(receiver, sender));
+                for nth in 0..sent.len().max(received.len()) {
+                    let pair = (sent.get(nth).copied(), received.get(nth).copied());
+                    match pair {
+                        (Some(one), Some(other)) if case.step(one).extent == case.step(other).extent => {
+                            partner[one.as_usize()] = Some(other);
+                            partner[other.as_usize()] = Some(one);
+                        }
+                        (one, other) => {
+                            let (sent, received) = (one.map(|s| case.place(s)), other.map(|s| case.place(s)));
+                            let (sender, receiver, nth) = (sender as u32, receiver as u32, nth as u32);
+                            return Err(Fault::Unmatched { sender, receiver, nth, sent, received });
+                        }
+                    }
+                }
+            }
+        }
+        let mut starts = sends.starts;
+        starts.dedup();
+        Ok(Matching { partner, sends: sends.steps, starts })
+    }
+
     /// Whether a step is a send or a copy. A send represents its whole transfer.
     pub(super) fn begins(&self, case: &Case<'_>, step: StepNumber) -> bool {
         case.step(step).action.link().is_none_or(|(_, sends)| sends)
     }
 
     /// The step at the other end; a copy has none.
-    pub(super) fn partner(&self, step: StepNumber) -> Option<StepNumber> {
+    pub(crate) fn partner(&self, step: StepNumber) -> Option<StepNumber> {
         self.partner[step.as_usize()]
     }
 
@@ -66,32 +94,4 @@ impl Grouped {
         let group = rank * self.ranks + peer;
         &self.steps[self.starts[group] as usize..self.starts[group + 1] as usize]
     }
-}
-
-/// Matches all sends and receives, which must agree in number and in extent.
-pub(super) fn check(case: &Case<'_>) -> Checked<Matching> {
-    let (sends, receives) = (Grouped::new(case, true), Grouped::new(case, false));
-    let mut partner = vec![None; case.steps_len()];
-    for sender in 0..sends.ranks {
-        for receiver in 0..sends.ranks {
-            let (sent, received) = (sends.of(sender, receiver), receives.of(receiver, sender));
-            for nth in 0..sent.len().max(received.len()) {
-                let pair = (sent.get(nth).copied(), received.get(nth).copied());
-                match pair {
-                    (Some(one), Some(other)) if case.step(one).extent == case.step(other).extent => {
-                        partner[one.as_usize()] = Some(other);
-                        partner[other.as_usize()] = Some(one);
-                    }
-                    (one, other) => {
-                        let (sent, received) = (one.map(|s| case.place(s)), other.map(|s| case.place(s)));
-                        let (sender, receiver, nth) = (sender as u32, receiver as u32, nth as u32);
-                        return Err(Fault::Unmatched { sender, receiver, nth, sent, received });
-                    }
-                }
-            }
-        }
-    }
-    let mut starts = sends.starts;
-    starts.dedup();
-    Ok(Matching { partner, sends: sends.steps, starts })
 }

@@ -23,10 +23,10 @@ mod run;
 mod structure;
 mod trees;
 
-use case::{Case, Checked};
+pub(crate) use case::{Case, Checked, StepNumber};
 pub use counterexample::{Counterexample, Fault, StepPlace, WrongFigure};
 use graph::{Graph, Order};
-use matching::Matching;
+pub(crate) use matching::Matching;
 pub use range::{Summary, roots, verify_range};
 use run::{Run, Sums};
 pub(crate) use structure::check_structure;
@@ -124,7 +124,7 @@ pub(crate) fn check_messages(
         let wrong =
             |fault| algorithm.refused(Refusal::Wrong(Counterexample::new(algorithm, shape, "", fault)));
         let case = Case::new(algorithm, shape, schedules);
-        structure::check(&case).and_then(|()| matching::check(&case)).map(drop).map_err(wrong)
+        structure::check(&case).and_then(|()| Matching::of(&case)).map(drop).map_err(wrong)
     })
 }
 
@@ -138,7 +138,7 @@ pub fn verify_schedules(
     let case = Case::new(algorithm, shape, schedules);
     structure::check(&case).map_err(fail)?;
     races::check(&case).map_err(fail)?;
-    let matching = matching::check(&case).map_err(fail)?;
+    let matching = Matching::of(&case).map_err(fail)?;
     let order = Graph::new(&case, &matching).order().map_err(fail)?;
     if algorithm.collective == Collective::Barrier {
         count::barrier(&case, &matching, &order).map_err(fail)?;

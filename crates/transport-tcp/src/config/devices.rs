@@ -30,6 +30,8 @@ pub struct DeviceSettings {
     pub nccl_library: Option<PathBuf>,
     /// NVIDIA's driver, by an absolute path.
     pub cuda_library: Option<PathBuf>,
+    /// NVIDIA's run-time compiler, by an absolute path.
+    pub nvrtc_library: Option<PathBuf>,
     /// What is done with memory of the host.
     pub host_memory: HostMemorySetting,
 }
@@ -41,6 +43,7 @@ impl DeviceSettings {
             number: source.number("UNISONO_DEVICE", 0, u64::from(u32::MAX))?.map(|number| number as u32),
             nccl_library: path("UNISONO_NCCL_LIB"),
             cuda_library: path("UNISONO_CUDA_LIB"),
+            nvrtc_library: path("UNISONO_NVRTC_LIB"),
             host_memory: match source
                 .choice("UNISONO_HOST_MEMORY", &["auto", "refused", "staged", "tcp"])?
                 .as_str()
@@ -69,6 +72,7 @@ impl Config {
             ("UNISONO_CCL_DIR", &self.ccl_directory),
             ("UNISONO_NCCL_LIB", &self.devices.nccl_library),
             ("UNISONO_CUDA_LIB", &self.devices.cuda_library),
+            ("UNISONO_NVRTC_LIB", &self.devices.nvrtc_library),
         ];
         let relative = files.into_iter().find_map(|(name, path)| {
             path.as_ref().filter(|path| !path.is_absolute()).map(|path| (name, path))
@@ -78,16 +82,12 @@ impl Config {
                 "an absolute path is needed: what it means must not depend on the working directory";
             return Err(self.refused(name, &path.display().to_string(), problem));
         }
-        let library = match self.backend.as_str() {
-            "ccl" => "oneCCL",
-            "nccl" => "NCCL",
-            _ => return Ok(()),
-        };
+        if self.backend != "ccl" {
+            return Ok(());
+        }
         let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
         self.algorithm.as_deref().or(from_outside).map_or(Ok(()), |algorithm| {
-            let problem = format!(
-                "{library} chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp"
-            );
+            let problem = "oneCCL chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp";
             Err(self.refused("UNISONO_ALGORITHM", algorithm, problem))
         })
     }

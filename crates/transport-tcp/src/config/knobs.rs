@@ -100,6 +100,9 @@ pub const GROUPS: &[KnobGroup] = &[
             "the file of NCCL's library, an absolute path; else the system's loader finds libnccl.so.2"),
         knob("UNISONO_CUDA_LIB", "path", "", &[],
             "the file of NVIDIA's driver, an absolute path; else the system's loader finds libcuda.so.1"),
+        knob("UNISONO_NVRTC_LIB", "path", "", &[],
+            "the file of NVIDIA's run-time compiler, an absolute path; else the system's loader finds libnvrtc.so; \
+             NCCL needs it for algorithms by name"),
         knob("UNISONO_DEVICE", "number", "", &[],
             "the device of this rank; else its place on the host, from the start again when there are fewer devices"),
         knob("UNISONO_HOST_MEMORY", "auto, refused, staged or tcp", "auto", &[],

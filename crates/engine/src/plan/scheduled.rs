@@ -1,0 +1,88 @@
+//! The schedule of a call for somebody else who moves its bytes: in rounds, and bound to its sizes.
+
+use std::sync::{Arc, Mutex};
+
+use unisono_backend::{BoundExtent, ScheduledCall};
+use unisono_communicator::{CallOptions, Collective, Counts, Descriptor, Determinism, Error, Group, Result};
+use unisono_schedule::{Choice, Rounds, Schedule, rounds};
+
+use crate::lock;
+use crate::plan::Identity;
+use crate::plan::offset_table::OffsetTable;
+use crate::plan::selector::Selector;
+
+/// The most steps of all ranks that rounds are made of: each rank builds all of them.
+const ROUNDS_STEPS_MAX: u64 = 10_000_000;
+
+/// Algorithms whose rounds are kept, over all shapes.
+const ROUNDS_KEPT_MAX: usize = 64;
+
+/// Rounds that were made before.
+#[derive(Default)]
+pub(crate) struct KeptRounds(Mutex<Vec<Kept>>);
+
+struct Kept {
+    choice: Choice,
+    schedule: Arc<Schedule>,
+    rounds: Arc<Rounds>,
+}
+
+impl KeptRounds {
+    /// The schedule and the rounds of `rank`.
+    ///
+    /// # Errors
+    /// [`Error::AlgorithmRefused`].
+    fn of(&self, choice: &Choice, rank: u32) -> Result<(Arc<Schedule>, Arc<Rounds>)> {
+        let mut kept = lock(&self.0);
+        if let Some(known) = kept.iter().find(|kept| kept.choice == *choice) {
+            return Ok((known.schedule.clone(), known.rounds.clone()));
+        }
+        let made = rounds(&choice.algorithm, &choice.shape, rank, ROUNDS_STEPS_MAX);
+        let (schedule, rounds) = made.map_err(Error::refused)?;
+        let (schedule, rounds) = (Arc::new(schedule), Arc::new(rounds));
+        if kept.len() == ROUNDS_KEPT_MAX {
+            kept.remove(0);
+        }
+        kept.push(Kept { choice: choice.clone(), schedule: schedule.clone(), rounds: rounds.clone() });
+        Ok((schedule, rounds))
+    }
+}
+
+impl Selector {
+    /// Whether a call, or the group's options, name an algorithm of this library's that the collective has, or whether
+    /// the order of a sum must be fixed, which only such an algorithm does.
+    pub(crate) fn is_asked_for(
+        &self,
+        collective: Collective,
+        descriptor: &Descriptor,
+        options: &CallOptions,
+    ) -> bool {
+        let is_fixed = options.determinism == Determinism::Fixed && descriptor.op.is_some();
+        options.algorithm.is_some() || is_fixed || self.has_forced(collective)
+    }
+
+    /// The schedule of a call.
+    ///
+    /// # Errors
+    /// As [`Selector::choose`]; [`Error::AlgorithmRefused`] when the group is too large.
+    pub(crate) fn scheduled(
+        &self,
+        (collective, descriptor): (Collective, &Descriptor),
+        counts: &Counts,
+        options: &CallOptions,
+        group: &Group,
+    ) -> Result<ScheduledCall> {
+        let (choice, facts) = self.choose(collective, descriptor, counts, options)?;
+        let (algorithm, schedules) = Identity::of(&choice, facts.digest)?.named();
+        let (schedule, rounds) = self.rounds.of(&choice, group.rank())?;
+        let offsets = OffsetTable::new(collective, descriptor, counts, group, schedule.chunks);
+        let bytes = |elements: u64| elements as usize * descriptor.dtype.bytes();
+        let bound = |extent| BoundExtent {
+            bytes: bytes(offsets.length(extent)),
+            input_at: bytes(offsets.input_offset(extent)),
+            output_at: bytes(offsets.output_offset(extent)),
+        };
+        let extents = schedule.steps.iter().map(|step| bound(step.extent)).collect();
+        Ok(ScheduledCall { algorithm, schedules, schedule, rounds, extents })
+    }
+}
