@@ -12,6 +12,7 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
+//! | `stream_order` | [`OnStreams`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
@@ -32,6 +33,7 @@ mod group_keys;
 mod messages;
 mod peers;
 mod scope;
+mod stream_order;
 mod tickets;
 mod turnstile;
 
@@ -50,6 +52,7 @@ pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use peers::{Heard, Peers};
 pub use scope::{Enclosing, ScopeTurn};
+pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 

@@ -167,15 +167,16 @@ impl<V: Vendor> VendorShared<V> {
         Ok((device, stream.ok_or_else(|| Error::invalid("stream", "missing"))?))
     }
 
-    /// Enqueues a call, and an event behind it.
+    /// Enqueues call `number`, and an event behind it.
     ///
     /// # Errors
     /// Those of the library and of the device.
-    pub(crate) fn enqueue(&self, call: &Call<'_>) -> Result<Enqueued<V>> {
+    pub(crate) fn enqueue(&self, call: &Call<'_>, number: u64) -> Result<Enqueued<V>> {
         let Operation::Collective(collective) = call.descriptor.operation else {
             return Err(Error::invalid("operation", "a message is none of the library's"));
         };
         let (device, stream) = self.device_and_stream(call.stream)?;
+        self.companion.gate().board().on_streams().note(number, stream);
         let target = Target { device, stream: RawStream(stream.handle()) };
         let group = self.companion.group();
         let program = compose(collective, &call.descriptor, &call.counts, group, &self.capabilities);
@@ -268,9 +269,9 @@ impl<V: Vendor> OffloadedShared<V> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, |thread, call| {
+            self.inline(call, scope, |thread, call, number| {
                 is_in_use = true;
-                thread.enqueue(call)
+                thread.enqueue(call, number)
             })
         });
         put.map_err(|error| NotEnqueued { error, is_in_use })

@@ -185,7 +185,7 @@ impl<V: Vendor> OffloadedShared<V> {
 
     /// On this thread, to its end.
     fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>) -> Result<Outcome> {
-        let run = |thread: &VendorShared<V>, call: &mut Call<'_>| {
+        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, _number| {
             thread.run_call(&call.descriptor, &call.counts, &mut call.buffers)
         };
         let ((), entered) = self.inline(&mut call, scope, run)?;
@@ -193,12 +193,12 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok(Outcome::done(call.buffers.bytes_max(), V::BACKEND))
     }
 
-    /// Makes a call on this thread, when it is its turn.
+    /// Makes a call on this thread, when it is its turn; `body` has its number.
     pub(crate) fn inline<'a, R>(
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
-        body: impl FnOnce(&VendorShared<V>, &mut Call<'_>) -> Result<R>,
+        body: impl FnOnce(&VendorShared<V>, &mut Call<'_>, u64) -> Result<R>,
     ) -> Result<(R, Entered<'a>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
         let entered = self.companion.enter(V::BACKEND_INLINE, call, scope)?;
@@ -211,7 +211,7 @@ impl<V: Vendor> OffloadedShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        let visit = || body(thread, call);
+        let visit = || body(thread, call, entered.number);
         let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, visit);
         drop(pass);
         let result = result.map_err(|error| self.companion.settle(error))?;

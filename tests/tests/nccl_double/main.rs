@@ -4,5 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod faults;
+mod job;
 mod on_device;
+mod stream_order;
 mod suite;
