@@ -142,8 +142,20 @@ impl Roster {
                  if they belong to two jobs, another UNISONO_JOB or MASTER_PORT in one of the jobs",
                 first.newcomer
             )),
-            Some(_) => None,
+            Some(_) => self.other_backend(newcomer),
         }
+    }
+
+    /// Ranks with two backends would make calls that the others never hear of.
+    fn other_backend(&self, newcomer: &Newcomer) -> Option<String> {
+        let backend = &newcomer.arrival.backend;
+        let mut others = self.members.iter().flatten().map(|member| &member.newcomer);
+        let other = others.find(|other| other.arrival.backend != *backend)?;
+        Some(format!(
+            "the backends differ: rank {}, {newcomer}, has UNISONO_BACKEND={backend}; rank {}, {other}, has \
+             UNISONO_BACKEND={}; set the same on all ranks",
+            newcomer.rank, other.rank, other.arrival.backend
+        ))
     }
 
     /// How far the round is.
@@ -242,7 +254,8 @@ mod tests {
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
-        Arrival { address, host: [host; 16], process: process(), wait_ms, job_settings, cpus }
+        let (host, backend) = ([host; 16], "tcp".to_owned());
+        Arrival { address, host, process: process(), wait_ms, job_settings, backend, cpus }
     }
 
     /// Of a job of 2; from another place for each connection.
@@ -327,6 +340,21 @@ mod tests {
             "has 4; rank 1, pid 9 on here (127.0.0.1:1001), has 2; set the same WORLD_SIZE on all ranks";
         assert!(problem.ends_with(both), "{problem}");
         assert!(problem.len() < 512, "it fits its message");
+    }
+
+    #[test]
+    fn another_backend_ends_the_round_for_all() {
+        let now = Instant::now();
+        let mut roster = Roster::new(3);
+        roster.arrive(of(3, newcomer(1, 1, arrival(7, 0, 1000))), now, JOB);
+        let mut other = of(3, newcomer(2, 2, arrival(8, 0, 1000)));
+        other.arrival.backend = "auto".to_owned();
+        let problem = conflict(roster.arrive(other, now, JOB));
+        let both = "rank 2, pid 9 on here (127.0.0.1:1002), has UNISONO_BACKEND=auto; rank 1, pid 9 on here \
+                    (127.0.0.1:1001), has UNISONO_BACKEND=tcp; set the same on all ranks";
+        assert!(problem.ends_with(both), "{problem}");
+        let late = roster.arrive(of(3, newcomer(0, 3, arrival(6, 0, 1000))), now, JOB);
+        assert_eq!(late, Arrived::Late(Answer::Failed { missing: Vec::new(), problem }));
     }
 
     #[test]
