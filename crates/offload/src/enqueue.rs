@@ -158,7 +158,10 @@ impl<V: Vendor> VendorShared<V> {
         let sides = Sides::of(buffers);
         sides.each().try_for_each(|(name, side)| {
             let mut spans = side.spans().iter().filter(|span| span.bytes() > 0);
-            spans.try_for_each(|span| device.check_address(name, span.address()))
+            spans.try_for_each(|span| {
+                device.check_address(name, span.address())?;
+                device.check_address(name, span.address() + span.bytes() - 1)
+            })
         })
     }
 
@@ -181,10 +184,15 @@ impl<V: Vendor> VendorShared<V> {
         let group = self.companion.group();
         let program = compose(collective, &call.descriptor, &call.counts, group, &self.capabilities);
         let sides = Sides::of(&call.buffers);
-        let scratch = self.enqueue_program(&target, &program, &sides)?;
+        // Made first: without it nothing is under way.
         let event = self.pending.event(device)?;
-        // SAFETY: both are of this device.
-        unsafe { device.record(event, target.stream) }?;
+        let enqueued = self.enqueue_program(&target, &program, &sides).and_then(|scratch| {
+            let scratch = ManuallyDrop::new(scratch);
+            // SAFETY: both are of this device. After an error nobody knows when the scratch memory is free.
+            unsafe { device.record(event, target.stream) }?;
+            Ok(ManuallyDrop::into_inner(scratch))
+        });
+        let scratch = enqueued.inspect_err(|_| self.pending.take_back(event))?;
         let bytes = sides.each().map(|(_, side)| side.bytes() as u64).max().unwrap_or(0);
         Ok(Enqueued { event, scratch, bytes })
     }

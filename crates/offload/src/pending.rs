@@ -114,6 +114,11 @@ impl<V: Vendor> Pending<V> {
         kept.map_or_else(|| device.create_event(), Ok)
     }
 
+    /// Takes an event back that no work is before.
+    pub(crate) fn take_back(&self, event: RawEvent) {
+        self.lock().events.push(event);
+    }
+
     /// Adds call `number`, the last so far, which may take `timeout`.
     pub(crate) fn push(
         &self,
