@@ -15,6 +15,7 @@ use crate::closings::Closings;
 use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
+use crate::stream_order::{CallAhead, OnStreams};
 
 /// The number of calls that the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
@@ -55,6 +56,8 @@ pub enum CallStatus {
         call: CallInfo,
         /// The rank that it waits for, if it waits.
         awaited: Option<GroupRank>,
+        /// The call that it is behind on its stream, if that is another communicator's.
+        ahead: Option<Box<CallAhead>>,
     },
     /// It has returned.
     Done {
@@ -123,6 +126,7 @@ pub struct Board {
     eviction: OnceLock<Error>,
     closings: Closings,
     heard: Heard,
+    on_streams: OnStreams,
     messages: Messages,
     notes: Mutex<Vec<Option<Note>>>,
     /// The number of rounds of questions about calls that make no progress.
@@ -175,6 +179,7 @@ impl Board {
             eviction: OnceLock::new(),
             closings: Closings::new(rank, ranks),
             heard: Heard::new(ranks),
+            on_streams: OnStreams::default(),
             messages: Messages::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
             rounds: AtomicU64::new(0),
@@ -206,9 +211,7 @@ impl Board {
     /// Keeps the details as long as the ring keeps the call.
     fn remember(&self, number: u64, details: Details) {
         let mut list = lock(&self.details);
-        while list.front().is_some_and(|(old, _)| old + (CALLS_REMEMBERED as u64) < number) {
-            list.pop_front();
-        }
+        while list.pop_front_if(|(old, _)| *old + (CALLS_REMEMBERED as u64) < number).is_some() {}
         list.push_back((number, details));
     }
 
@@ -233,6 +236,7 @@ impl Board {
 
     /// Records that the data of an enqueued collective, and of all before it, has moved. Each is recorded once.
     pub fn finish(&self, number: u64) {
+        self.on_streams.finish(number);
         let is_last = self.enqueued.fetch_sub(1, Ordering::SeqCst) == 1;
         let finished = if is_last { self.returned() } else { number + 1 };
         self.finished.fetch_max(finished, Ordering::AcqRel);
@@ -278,6 +282,11 @@ impl Board {
         &self.heard
     }
 
+    /// Its calls that are on streams.
+    pub fn on_streams(&self) -> &OnStreams {
+        &self.on_streams
+    }
+
     /// The number of collectives that are finished, with no failed one among them: what survivors compare.
     pub fn finished(&self) -> u64 {
         self.finished.load(Ordering::Acquire)
@@ -308,7 +317,7 @@ impl Board {
         match self.call_info(number) {
             None => CallStatus::Forgotten,
             Some(call) if number < self.finished() => CallStatus::Done { call },
-            Some(call) => CallStatus::Running { call, awaited: self.awaited() },
+            Some(call) => CallStatus::Running { call, awaited: self.awaited(), ahead: None },
         }
     }
 

@@ -185,6 +185,12 @@ fn status_text(answer: &CallStatus, group: &Group) -> String {
     let doing = match answer {
         CallStatus::NotYet { last: Some(last), .. } => format!("has not called; its last was {last}"),
         CallStatus::NotYet { last: None, .. } => "has not called anything yet".to_owned(),
+        CallStatus::Running { call, ahead: Some(ahead), .. } => {
+            format!(
+                "is in {call}, behind {} of communicator {} on its stream",
+                ahead.call, ahead.communicator
+            )
+        }
         CallStatus::Running { call, .. } => format!("is in {call}"),
         CallStatus::Done { call } => format!("has finished {call}"),
         CallStatus::Forgotten => format!("is more than {CALLS_REMEMBERED} calls ahead"),
@@ -291,7 +297,7 @@ mod tests {
         };
         let ours = sized([4, 2]);
         board.enter(&ours.descriptor, None, ours.sizes.as_ref(), Site::caller(), None);
-        let answer = |call| CallStatus::Running { call, awaited: None };
+        let answer = |call| CallStatus::Running { call, awaited: None, ahead: None };
         let judge = |call| match judge_answer(&peers, PEER, 0, &answer(call)) {
             Some(Error::Mismatch { calls, difference }) if calls[1].0 == THEIRS => Some(difference),
             other => other.map(|error| error.to_string()),
@@ -307,7 +313,8 @@ mod tests {
     fn a_status_names_a_rank_of_the_job() {
         let peers = peers();
         let status_of = |awaited| {
-            let answer = CallStatus::Running { call: gather("ring"), awaited: Some(GroupRank::new(awaited)) };
+            let awaited = Some(GroupRank::new(awaited));
+            let answer = CallStatus::Running { call: gather("ring"), awaited, ahead: None };
             assert!(judge_answer(&peers, PEER, 0, &answer).is_none());
             peers.board().note_of(PEER, 0)
         };

@@ -12,6 +12,7 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
+//! | `stream_order` | [`OnStreams`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
@@ -33,6 +34,7 @@ mod messages;
 mod peers;
 mod scheduled;
 mod scope;
+mod stream_order;
 mod tickets;
 mod turnstile;
 
@@ -52,6 +54,7 @@ pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use peers::{Heard, Peers};
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeTurn};
+pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
 

@@ -184,11 +184,6 @@ thread_local! {
     static GROUP: RefCell<Group> = RefCell::default();
 }
 
-/// Whether this thread has a group open.
-pub(crate) fn is_in_group() -> bool {
-    GROUP.with_borrow(|group| group.depth > 0)
-}
-
 /// This thread has opened a group.
 pub(crate) fn group_opened() {
     GROUP.with_borrow_mut(|group| group.depth += 1);

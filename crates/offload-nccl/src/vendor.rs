@@ -16,7 +16,7 @@ use unisono_offload::{
 use unisono_vendor_library::Optional;
 
 use crate::arithmetic::DeviceArithmetic;
-use crate::comm::{NcclComm, group_closed, group_joins, group_opened, is_in_group};
+use crate::comm::{NcclComm, group_closed, group_joins, group_opened};
 use crate::device::CudaDevice;
 use crate::discovery::NcclLibrary;
 use crate::error::IN_PROGRESS;
@@ -193,14 +193,6 @@ impl Nccl {
             }
         })
     }
-
-    /// Ends the group that this thread has open, within the device's context.
-    fn end_group(&self) -> Result<()> {
-        self.device.context.with_current(|| {
-            // SAFETY: it takes nothing; the communicators of its calls live, as `comm::Group` keeps them.
-            group_closed(self.library, unsafe { (self.library.table.group_end)() })
-        })
-    }
 }
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
@@ -351,18 +343,13 @@ impl Vendor for Nccl {
 
     // SAFETY: the terms are those of the trait.
     unsafe fn call(&self, comm: &NcclComm, call: &NativeCall<'_>, stream: RawStream) -> Result<()> {
-        let made = self.device.context.with_current(|| {
+        self.device.context.with_current(|| {
             let inside = comm.enter()?;
             group_joins(comm)?;
             // SAFETY: the caller's; somebody is inside.
             let (name, code) = unsafe { self.enqueue(inside.handle(), call, stream) }?;
             inside.settle(self.library, name, code, &|| false)
-        });
-        if made.is_err() && is_in_group() {
-            // The calls that were noted before are not made, or fail with this one.
-            let _ = self.end_group();
-        }
-        made
+        })
     }
 
     fn group_start(&self) -> Result<()> {
@@ -372,8 +359,11 @@ impl Vendor for Nccl {
         Ok(())
     }
 
-    /// Does nothing when a call of the group has failed: that has ended it.
+    /// NCCL makes none of the calls when one has failed.
     fn group_end(&self) -> Result<()> {
-        if is_in_group() { self.end_group() } else { Ok(()) }
+        self.device.context.with_current(|| {
+            // SAFETY: it takes nothing; the communicators of its calls live, as `comm::Group` keeps them.
+            group_closed(self.library, unsafe { (self.library.table.group_end)() })
+        })
     }
 }

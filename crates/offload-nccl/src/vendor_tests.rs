@@ -67,15 +67,10 @@ impl Double {
 
     /// Runs `body` on ranks that are threads, each with a device, a communicator and a stream.
     fn world(&self, ranks: u32, blocking: bool, body: impl Fn(&Rank<'_>) + Sync) {
-        self.world_that_leaves(0, ranks, blocking, body);
-    }
-
-    /// The same, after which the double counts so many things as not given back.
-    fn world_that_leaves(&self, left: u64, ranks: u32, blocking: bool, body: impl Fn(&Rank<'_>) + Sync) {
         vendor_world(ranks, |rank| self.open(rank, blocking).unwrap(), body);
         // SAFETY: they take nothing.
         let (live, misuses) = unsafe { ((self.control.live_handles)(), (self.control.misuses)()) };
-        assert_eq!((live, misuses), (left, 0), "what was made was given back, and ranks made the same calls");
+        assert_eq!((live, misuses), (0, 0), "what was made was given back, and ranks made the same calls");
     }
 }
 
@@ -237,17 +232,17 @@ fn every_code_of_every_call_is_its_error() {
                 let one =
                     NativeCall::AllReduce { input: memory, output: memory, elements: Elements { op, ..SUM } };
                 check("ncclRedOpCreatePreMulSum", &|| call(rank, &one));
-                // The one that fails comes first: the double would make the other alone, which NCCL does not.
                 let send = NativeCall::Send { input: memory, bytes: 4, peer: 0 };
                 let recv = NativeCall::Recv { output: at(memory, 1), bytes: 4, peer: 0 };
-                let group = |calls: [NativeCall<'_>; 2]| {
+                let group = || {
                     rank.vendor.group_start()?;
-                    calls.iter().try_for_each(|one| call(rank, one))?;
-                    rank.vendor.group_end()
+                    let called = [send, recv].iter().try_for_each(|one| call(rank, one));
+                    let ended = rank.vendor.group_end();
+                    called.and(ended)
                 };
-                check("ncclGroupStart", &|| group([send, recv]));
-                check("ncclSend", &|| group([send, recv]));
-                check("ncclRecv", &|| group([recv, send]));
+                for function in ["ncclGroupStart", "ncclSend", "ncclRecv", "ncclGroupEnd"] {
+                    check(function, &group);
+                }
             });
             check("ncclGetUniqueId", &|| rank.vendor.unique_id().map(drop));
             check("ncclCommGetAsyncError", &|| rank.vendor.late_error(rank.comm));
@@ -260,17 +255,23 @@ fn every_code_of_every_call_is_its_error() {
     });
 }
 
-/// A call that fails within a group ends it, so that later calls are made and not only noted.
+/// None of the calls of a group is made when one has failed, before or after the others, and later calls are.
 #[test]
-fn a_call_that_fails_ends_its_group() {
-    watchdog(60, "a_call_that_fails_ends_its_group", || {
+fn a_call_that_fails_fails_its_group() {
+    watchdog(60, "a_call_that_fails_fails_its_group", || {
         let double = &Double::new("group-ends", None);
         double.world(1, false, |rank| {
             let found = rank.result(&[5.0, -1.0], |memory| {
-                rank.vendor.group_start()?;
-                double.inject("ncclRecv", 3);
-                call(rank, &NativeCall::Recv { output: memory, bytes: 4, peer: 0 }).unwrap_err();
-                rank.vendor.group_end()?;
+                let send = NativeCall::Send { input: at(memory, 1), bytes: 4, peer: 0 };
+                let recv = NativeCall::Recv { output: memory, bytes: 4, peer: 0 };
+                for (function, code) in [("ncclRecv", 3), ("ncclSend", 5)] {
+                    rank.vendor.group_start()?;
+                    double.inject(function, code);
+                    let called = [send, recv].map(|one| call(rank, &one));
+                    assert_eq!(called.iter().filter(|called| called.is_err()).count(), 1, "{called:?}");
+                    let ended = rank.vendor.group_end().unwrap_err();
+                    assert_eq!(vendor_error(&ended).1, code);
+                }
                 call(rank, &NativeCall::AllGather { input: memory, output: at(memory, 1), bytes: 4 })?;
                 Ok(())
             });
@@ -285,9 +286,9 @@ fn a_call_that_fails_ends_its_group() {
 fn an_abort_ends_a_call_that_hangs() {
     watchdog(60, "an_abort_ends_a_call_that_hangs", || {
         let double = &Double::new("hangs", None);
-        // An operator that was made for a call goes with the communicator, which the double does not count.
-        for (op, left) in [(NativeOp::Sum, 0), (NativeOp::PreMulSum(2.0), 1)] {
-            double.world_that_leaves(left, 1, false, |rank| {
+        // An operator that was made for a call goes with the communicator.
+        for op in [NativeOp::Sum, NativeOp::PreMulSum(2.0)] {
+            double.world(1, false, |rank| {
                 rank.with(&[1.0], |memory| {
                     let elements = Elements { op, ..SUM };
                     double.inject("ncclAllReduce", HANG);

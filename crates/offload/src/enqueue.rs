@@ -99,6 +99,8 @@ pub(crate) struct Enqueued<V: Vendor> {
     pub(crate) scratch: Option<Allocation<V>>,
     /// Of its larger side.
     pub(crate) bytes: u64,
+    /// By what it runs.
+    pub(crate) algorithm: &'static str,
 }
 
 /// A call that was not enqueued, or not whole.
@@ -158,7 +160,10 @@ impl<V: Vendor> VendorShared<V> {
         let sides = Sides::of(buffers);
         sides.each().try_for_each(|(name, side)| {
             let mut spans = side.spans().iter().filter(|span| span.bytes() > 0);
-            spans.try_for_each(|span| device.check_address(name, span.address()))
+            spans.try_for_each(|span| {
+                device.check_address(name, span.address())?;
+                device.check_address(name, span.address() + span.bytes() - 1)
+            })
         })
     }
 
@@ -167,21 +172,27 @@ impl<V: Vendor> VendorShared<V> {
         Ok((device, stream.ok_or_else(|| Error::invalid("stream", "missing"))?))
     }
 
-    /// Enqueues a call, and an event behind it.
+    /// Enqueues call `number`, and an event behind it.
     ///
     /// # Errors
     /// Those of the library and of the device.
-    pub(crate) fn enqueue(&self, call: &Call<'_>, means: &Means) -> Result<Enqueued<V>> {
+    pub(crate) fn enqueue(&self, call: &Call<'_>, number: u64, means: &Means) -> Result<Enqueued<V>> {
         let (device, stream) = self.device_and_stream(call.stream)?;
+        self.companion.gate().board().on_streams().note(number, stream);
         let target = Target { device, stream: RawStream(stream.handle()) };
         let program = self.program(&call.descriptor, &call.counts, means)?;
         let sides = Sides::of(&call.buffers);
-        let scratch = self.enqueue_program(&target, &program, &sides)?;
+        // Made first: without it nothing is under way.
         let event = self.pending.event(device)?;
-        // SAFETY: both are of this device.
-        unsafe { device.record(event, target.stream) }?;
+        let enqueued = self.enqueue_program(&target, &program, &sides).and_then(|scratch| {
+            let scratch = ManuallyDrop::new(scratch);
+            // SAFETY: both are of this device. After an error nobody knows when the scratch memory is free.
+            unsafe { device.record(event, target.stream) }?;
+            Ok(ManuallyDrop::into_inner(scratch))
+        });
+        let scratch = enqueued.inspect_err(|_| self.pending.take_back(event))?;
         let bytes = sides.each().map(|(_, side)| side.bytes() as u64).max().unwrap_or(0);
-        Ok(Enqueued { event, scratch, bytes })
+        Ok(Enqueued { event, scratch, bytes, algorithm: means.named::<V>().0 })
     }
 
     /// Enqueues a program. Returns the memory that it uses besides the call's.
@@ -226,9 +237,9 @@ impl<V: Vendor> OffloadedShared<V> {
     ) -> Result<Outcome> {
         let (enqueued, entered) =
             self.put_on_stream(&mut call, scope, means).map_err(|failed| failed.error)?;
-        let bytes = enqueued.bytes;
+        let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
         let ticket = self.leave(&entered, options, enqueued, None);
-        Ok(Outcome::enqueued(ticket, bytes, means.named::<V>().0))
+        Ok(Outcome::enqueued(ticket, bytes, algorithm))
     }
 
     /// Enqueues a call whose memory moves in until its work is done.
@@ -266,9 +277,9 @@ impl<V: Vendor> OffloadedShared<V> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, means, |thread, call| {
+            self.inline(call, scope, means, |thread, call, number| {
                 is_in_use = true;
-                thread.enqueue(call, means)
+                thread.enqueue(call, number, means)
             })
         });
         put.map_err(|error| NotEnqueued { error, is_in_use })

@@ -210,7 +210,7 @@ impl<V: Vendor> OffloadedShared<V> {
 
     /// On this thread, to its end.
     fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
-        let run = |thread: &VendorShared<V>, call: &mut Call<'_>| {
+        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, _number| {
             thread.run_call(&call.descriptor, &call.counts, &mut call.buffers, means)
         };
         let ((), entered) = self.inline(&mut call, scope, means, run)?;
@@ -218,13 +218,13 @@ impl<V: Vendor> OffloadedShared<V> {
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 
-    /// Makes a call on this thread, when it is its turn.
+    /// Makes a call on this thread, when it is its turn; `body` has its number.
     pub(crate) fn inline<'a, R>(
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
         means: &Means,
-        body: impl FnOnce(&VendorShared<V>, &mut Call<'_>) -> Result<R>,
+        body: impl FnOnce(&VendorShared<V>, &mut Call<'_>, u64) -> Result<R>,
     ) -> Result<(R, Entered<'a>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
         let entered = self.companion.enter(means.named_inline::<V>(), call, scope)?;
@@ -237,7 +237,7 @@ impl<V: Vendor> OffloadedShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        let visit = || body(thread, call);
+        let visit = || body(thread, call, entered.number);
         let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, visit);
         drop(pass);
         let result = result.map_err(|error| self.companion.settle(error))?;

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -67,6 +67,8 @@ pub(crate) struct Pending<V: Vendor> {
     tickets: Arc<Tickets>,
     /// How many are not over, for those who only look.
     open: AtomicUsize,
+    /// Whether the library was told to end its work: what is done from then on may have been cut off.
+    is_aborted: AtomicBool,
     state: Mutex<Underway<V>>,
 }
 
@@ -91,7 +93,8 @@ impl<V: Vendor> Pending<V> {
     pub(crate) fn new(vendor: &Arc<V>) -> Pending<V> {
         let state = Underway { calls: VecDeque::new(), events: Vec::new(), over: Vec::new() };
         let (vendor, tickets) = (vendor.clone(), Tickets::new());
-        Pending { vendor, tickets, open: AtomicUsize::new(0), state: Mutex::new(state) }
+        let (open, is_aborted) = (AtomicUsize::new(0), AtomicBool::new(false));
+        Pending { vendor, tickets, open, is_aborted, state: Mutex::new(state) }
     }
 
     pub(crate) fn tickets(&self) -> &Arc<Tickets> {
@@ -111,6 +114,11 @@ impl<V: Vendor> Pending<V> {
         kept.map_or_else(|| device.create_event(), Ok)
     }
 
+    /// Takes an event back that no work is before.
+    pub(crate) fn take_back(&self, event: RawEvent) {
+        self.lock().events.push(event);
+    }
+
     /// Adds call `number`, the last so far, which may take `timeout`.
     pub(crate) fn push(
         &self,
@@ -125,6 +133,11 @@ impl<V: Vendor> Pending<V> {
         let call = PendingCall { number, since, until, enqueued, handle, ticket: Some(open) };
         self.lock().calls.push_back(call);
         ticket
+    }
+
+    /// The library is about to be told to end its work: what is not known to be done by now has failed.
+    pub(crate) fn note_abort(&self) {
+        self.is_aborted.store(true, Ordering::SeqCst);
     }
 
     /// Whether every call is over.
@@ -151,8 +164,10 @@ impl<V: Vendor> Pending<V> {
         for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
             // SAFETY: the event is of this device, was recorded, and is freed only by this value.
             match unsafe { device.is_done(call.enqueued.event) } {
+                // Asked after the event: it was done before anybody has cut it off.
+                Ok(true) if self.is_aborted.load(Ordering::SeqCst) => {}
                 Ok(true) => {
-                    let outcome = Outcome::done(call.enqueued.bytes, V::BACKEND);
+                    let outcome = Outcome::done(call.enqueued.bytes, call.enqueued.algorithm);
                     self.end(call, &mut state.over, Ok(outcome), false);
                 }
                 Ok(false) => {}

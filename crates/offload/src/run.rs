@@ -174,19 +174,29 @@ pub(crate) fn run_on_host<V: Vendor>(
 }
 
 impl<V: Vendor> Place<'_, V> {
-    /// Runs a program.
+    /// Runs a program. A group that one of its calls leaves open by an error is ended here, and nowhere else.
     ///
     /// # Errors
     /// Those of the library.
     pub(crate) fn run(&self, program: &Program, memory: &Memory) -> Result<()> {
-        program.steps.iter().try_for_each(|step| {
+        let mut is_in_group = false;
+        let ran = program.steps.iter().try_for_each(|step| {
+            // Its end closes a group whatever comes of it; a start that fails has opened none.
+            is_in_group &= !matches!(step, Step::GroupEnd);
             // SAFETY: `Memory::at` finds every span within its region, whose memory the caller of the call has lent for
             // reading and, but for the input of a call that is not in place, for writing, until the call or its work
             // on the stream is done; no step writes that input. Spans that a call reads and writes are equal or apart,
             // as `compose` makes them and the vendor allows. Every rank runs the program of the same call, as the
             // communicator has compared, or the caller has promised.
-            unsafe { self.step(step, memory) }
-        })
+            unsafe { self.step(step, memory) }?;
+            is_in_group |= matches!(step, Step::GroupStart);
+            Ok(())
+        });
+        if is_in_group {
+            // The call's own error says more.
+            let _ = self.vendor.group_end();
+        }
+        ran
     }
 
     /// One step.

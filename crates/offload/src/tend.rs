@@ -78,6 +78,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Ends what is under way in the library, if it can.
     pub(crate) fn abort(&self) -> bool {
+        self.pending.note_abort();
         self.comm().is_ok_and(|comm| self.vendor.abort(comm))
     }
 

@@ -287,7 +287,8 @@ pub trait Vendor: Send + Sync + Sized + 'static {
         Err(lacks::<Self>("groups"))
     }
 
-    /// Makes them, as [`Vendor::call`] does.
+    /// Makes them, as [`Vendor::call`] does, and closes the group, also when that fails. After a call of the group that
+    /// has failed it makes none of them; it is called then too.
     ///
     /// # Errors
     /// [`Error::Vendor`].

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Patience};
-use unisono_communicator::{Error, Result, Severity, log};
+use unisono_communicator::{Error, GroupRank, Result, Severity, log};
 
 use crate::turn::LibraryTurn;
 
@@ -111,6 +111,8 @@ struct Looks {
     number: u64,
     since: Instant,
     asked: Instant,
+    /// How many ranks have been asked, some more than once.
+    asked_ranks: usize,
     has_warned: bool,
 }
 
@@ -131,15 +133,18 @@ impl Stall {
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {
-            *looks = Some(Looks { number, since: now, asked: now, has_warned: false });
+            *looks = Some(Looks { number, since: now, asked: now, asked_ranks: 0, has_warned: false });
             return;
         };
         if now.saturating_duration_since(known.asked) >= patience.probe_after {
             known.asked = now;
             gate.board().begin_round();
             let own = gate.group().own_rank();
-            let others = gate.group().ranks().filter(|&rank| rank != own);
-            others.take(ASKED_AT_ONCE_MAX).for_each(|rank| gate.control().ask(rank, number));
+            let others: Vec<GroupRank> = gate.group().ranks().filter(|&rank| rank != own).collect();
+            let now_asked = others.len().min(ASKED_AT_ONCE_MAX);
+            let next = others.iter().cycle().skip(known.asked_ranks % others.len().max(1));
+            next.take(now_asked).for_each(|&rank| gate.control().ask(rank, number));
+            known.asked_ranks += now_asked;
         }
         let still = now.saturating_duration_since(known.since);
         if still >= patience.warn_after && !known.has_warned {

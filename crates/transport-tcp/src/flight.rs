@@ -199,7 +199,7 @@ impl FlightRecord {
         for number in entered.saturating_sub(CALLS_REMEMBERED as u64)..entered {
             let (call, state) = match board.status(number) {
                 CallStatus::Done { call } => (call, CallState::Completed),
-                CallStatus::Running { call, awaited: _ } => (call, CallState::Started),
+                CallStatus::Running { call, .. } => (call, CallState::Started),
                 // Overwritten meanwhile by a call that came later.
                 CallStatus::Forgotten | CallStatus::NotYet { .. } => continue,
             };
@@ -261,9 +261,7 @@ impl FlightRecord {
 
 /// The name and the description of a communicator.
 fn group_names(key: CommunicatorKey, group: &Group) -> (String, String) {
-    let CommunicatorKey { id, epoch } = key;
-    let name = if id == 0 && epoch == 0 { "world".to_owned() } else { format!("{id:016x}-{epoch}") };
-    (name, format!("{} ranks, epoch {}", group.size(), group.epoch()))
+    (key.to_string(), format!("{} ranks, epoch {}", group.size(), group.epoch()))
 }
 
 fn entry(

@@ -4,6 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod algorithms;
+mod backends;
 mod faults;
+mod job;
 mod on_device;
+mod stream_order;
 mod suite;

@@ -14,6 +14,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/communicator/src/raw_memory.rs",
     "crates/compression-wgpu/src/memory.rs",
     "crates/backend/src/fork.rs",
+    "crates/backend/src/stream_order_tests.rs",
     "crates/compression-cuda/src/launch.rs",
     "crates/compression-cuda/src/memory.rs",
     "crates/compression-cuda/tests/bad_input.rs",
@@ -83,6 +84,7 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/tests/device.rs",
     "tests/tests/nccl_double/faults.rs",
     "tests/tests/nccl_double/on_device.rs",
+    "tests/tests/nccl_double/stream_order.rs",
 ];
 
 /// The one table of settings.

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use unisono_backend::{Agreed, Ask, CallHistory, Companion, Control, Peers, asked_next, judge_answer};
+use unisono_backend::{
+    Agreed, Ask, CallHistory, CallStatus, Companion, Control, Peers, asked_next, judge_answer,
+    order_mismatch, with_call_ahead,
+};
 use unisono_communicator::{Certainty, Error, Group, GroupRank, Result};
 
 use super::links::InProcessLinks;
@@ -60,8 +63,9 @@ impl Control for InProcessControl {
     fn ask(&self, awaited: GroupRank, number: u64) {
         let mut next = Some(awaited);
         while let Some(asked) = next {
-            let answer = self.room.boards[asked.index()].status(number);
-            if let Some(cause) = judge_answer(&self.peers, asked, number, &answer) {
+            let answer = self.answer(asked, number);
+            let cause = judge_answer(&self.peers, asked, number, &answer);
+            if let Some(cause) = cause.or_else(|| self.order_mismatch(asked, &answer)) {
                 self.peers.board().revoke(self.peers.group().own_job_rank(), Arc::new(cause));
             }
             next = asked_next(&self.peers, number, &answer);
@@ -93,6 +97,23 @@ impl Control for InProcessControl {
 }
 
 impl InProcessControl {
+    /// What a rank would answer about its call.
+    fn answer(&self, asked: GroupRank, number: u64) -> CallStatus {
+        let status = self.room.boards[asked.index()].status(number);
+        let rank = self.room.job_ranks[asked.index()];
+        let Some(own) = self.room.membership(rank) else { return status };
+        let rooms = self.world.rooms_of(rank);
+        with_call_ahead(status, own, rooms.iter().filter_map(|room| room.membership(rank)))
+    }
+
+    fn order_mismatch(&self, asked: GroupRank, answer: &CallStatus) -> Option<Error> {
+        let own = self.peers.group().own_job_rank();
+        let rooms = self.world.rooms_of(own);
+        let mut all = rooms.iter().filter_map(|room| room.membership(own));
+        let asked = (self.room.job_ranks[asked.index()], answer);
+        order_mismatch((own, self.room.membership(own)?), asked, |key| all.find(|one| one.key == key))
+    }
+
     /// `None` when this rank is not in the list.
     fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Option<Arc<dyn Companion>> {
         let group = self.peers.group().subgroup(ranks, epoch)?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crossbeam::sync::Unparker;
-use unisono_backend::{Board, Waker};
+use unisono_backend::{Board, CommunicatorKey, Membership, Waker};
 use unisono_communicator::{CallInfo, Certainty, Culprit, Error, Group, GroupRank, JobRank};
 
 use super::pipe::{self, PipeLink};
@@ -120,6 +120,13 @@ impl Room {
     /// The rank here of a rank of the job; `None` when that is not a member.
     pub(super) fn group_rank_of(&self, rank: JobRank) -> Option<GroupRank> {
         self.ranks().zip(&self.job_ranks).find(|(_, of_job)| **of_job == rank).map(|(member, _)| member)
+    }
+
+    /// That of a rank of the job in it.
+    pub(super) fn membership(&self, rank: JobRank) -> Option<Membership<'_>> {
+        let board = &self.boards[self.group_rank_of(rank)?.index()];
+        let key = CommunicatorKey { id: self.number as u64, epoch: 0 };
+        Some(Membership { key, ranks: &self.job_ranks, board })
     }
 
     /// How a rank has left, if it has.

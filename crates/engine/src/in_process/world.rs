@@ -113,6 +113,13 @@ impl World {
         self.news.notify_all();
     }
 
+    /// The communicators of a rank of the job.
+    pub(super) fn rooms_of(&self, rank: JobRank) -> Vec<Arc<Room>> {
+        let rooms = lock(&self.rooms);
+        let open = rooms.open.values().map(|open| open.room.clone());
+        open.filter(|room| room.group_rank_of(rank).is_some()).collect()
+    }
+
     /// The ranks of the job that have panicked, the first one first.
     pub(super) fn deaths(&self) -> Vec<JobRank> {
         lock(&self.rooms).deaths.clone()

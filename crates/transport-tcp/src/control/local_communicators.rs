@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use crossbeam::channel::Sender;
 use unisono_backend::{
-    Ask, Board, CallHistory, CallStatus, Peers, Revocation, Waker, asked_next, closing_error,
-    different_lists, judge_answer, list_text,
+    Ask, Board, CallHistory, CallStatus, Membership, Peers, Revocation, Waker, asked_next, closing_error,
+    different_lists, judge_answer, list_text, order_mismatch, with_call_ahead,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
@@ -89,6 +89,10 @@ impl LocalCommunicator {
     /// Its key.
     pub(crate) fn key(&self) -> CommunicatorKey {
         self.key
+    }
+
+    fn membership(&self) -> Membership<'_> {
+        Membership { key: self.key, ranks: self.group.job_ranks(), board: &self.board }
     }
 
     /// The rank in the job of one of its ranks.
@@ -403,7 +407,8 @@ impl LocalCommunicators {
     /// What this rank answers about its call.
     pub(crate) fn status(&self, key: CommunicatorKey, number: u64) -> CallStatus {
         self.get(key).map_or(CallStatus::NotYet { last: None, awaited: None }, |communicator| {
-            communicator.board.status(number)
+            let all = self.communicators.values().map(LocalCommunicator::membership);
+            with_call_ahead(communicator.board.status(number), communicator.membership(), all)
         })
     }
 
@@ -416,8 +421,11 @@ impl LocalCommunicators {
         status: &CallStatus,
     ) -> Option<Topic> {
         let communicator = self.get(key)?;
-        let cause =
-            judge_answer(&communicator.peers, communicator.group.group_rank_of(from)?, number, status)?;
+        let rank = communicator.group.group_rank_of(from)?;
+        let cause = judge_answer(&communicator.peers, rank, number, status).or_else(|| {
+            let asked = (communicator.group.own_job_rank(), communicator.membership());
+            order_mismatch(asked, (from, status), |key| self.get(key).map(LocalCommunicator::membership))
+        })?;
         communicator.find(cause)
     }
 

@@ -124,6 +124,7 @@ fn config(world_size: u32) -> JoinConfig {
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
         host: [0; 16],
         job_settings: Vec::new(),
+        backend: String::new(),
         timeout: Duration::ZERO,
         handshake_timeout: Duration::ZERO,
         wait: WaitConfig {
@@ -224,8 +225,8 @@ fn arrive(
     let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
     let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
-    let (host, cpus) = ([input.below(3); HOST_ID_BYTES], Cpus::own());
-    let arrival = Arrival { address, host, process, wait_ms, job_settings, cpus };
+    let (host, backend, cpus) = ([input.below(3); HOST_ID_BYTES], "tcp".to_owned(), Cpus::own());
+    let arrival = Arrival { address, host, process, wait_ms, job_settings, backend, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };
     let size = round.present.len() as u32 + u32::from(input.below(8) == 0);

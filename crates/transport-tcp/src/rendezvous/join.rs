@@ -48,6 +48,8 @@ pub struct JoinConfig {
     pub host: HostId,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,
+    /// Who does our collectives, as `UNISONO_BACKEND` has it; it must be the same on all ranks.
+    pub backend: String,
     /// How long to wait for the store and the other ranks.
     pub timeout: Duration,
     /// Deadline of one handshake.
@@ -268,6 +270,7 @@ async fn enter(
         process: own_process(),
         wait_ms: left.as_millis() as u64,
         job_settings: config.job_settings.clone(),
+        backend: config.backend.clone(),
         cpus: Cpus::own(),
     };
     let stays = async {

@@ -24,8 +24,12 @@ pub const HOST_NAME_BYTES_MAX: usize = 64;
 /// The most bytes of a process.
 const PROCESS_BYTES_MAX: usize = 4 + 4 + HOST_NAME_BYTES_MAX + 1 + 8 + 8;
 
+/// The most bytes of the name of a backend in a message.
+const BACKEND_BYTES_MAX: usize = 32;
+
 /// The most bytes of an arrival.
-pub(super) const ARRIVAL_BYTES_MAX: usize = 64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + CPUS_BYTES_MAX;
+pub(super) const ARRIVAL_BYTES_MAX: usize =
+    64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
 pub(super) const ANSWER_BYTES_MAX: usize =
@@ -79,6 +83,8 @@ pub(super) struct Arrival {
     pub(super) wait_ms: u64,
     /// What it would distribute if it were rank 0.
     pub(super) job_settings: Vec<u8>,
+    /// Who does its collectives: what `UNISONO_BACKEND` says, the same on all ranks.
+    pub(super) backend: String,
     /// Which CPUs it may run on.
     pub(super) cpus: Cpus,
 }
@@ -88,7 +94,7 @@ impl Arrival {
         let mut writer = Writer::new();
         writer.address(self.address).array(&self.host);
         write_process(&mut writer, &self.process);
-        writer.u64(self.wait_ms).bytes(&self.job_settings);
+        writer.u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
         self.cpus.write(&mut writer);
         writer.finish()
     }
@@ -101,6 +107,7 @@ impl Arrival {
             process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
             job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
+            backend: reader.text(BACKEND_BYTES_MAX)?.to_owned(),
             cpus: Cpus::read(&mut reader)?,
         };
         reader.finish()?;
@@ -301,6 +308,7 @@ mod tests {
             process: process(),
             wait_ms: 300_000,
             job_settings: vec![1, 2, 3],
+            backend: "tcp".to_owned(),
             cpus: bound_to(9),
         }
     }
@@ -359,7 +367,8 @@ mod tests {
     #[test]
     fn the_largest_messages_fit_their_caps() {
         let job_settings = vec![0; JOB_SETTINGS_BYTES_MAX];
-        let widest = Arrival { job_settings: job_settings.clone(), cpus: largest(), ..arrival() };
+        let (job_settings_of_all, backend) = (job_settings.clone(), "x".repeat(BACKEND_BYTES_MAX));
+        let widest = Arrival { job_settings: job_settings_of_all, backend, cpus: largest(), ..arrival() };
         assert!(widest.encode().len() <= ARRIVAL_BYTES_MAX);
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();

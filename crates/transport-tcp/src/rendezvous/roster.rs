@@ -114,6 +114,10 @@ impl Roster {
         if self.present < self.members.len() {
             return Arrived::Waits(until);
         }
+        if let Some(problem) = self.two_backends() {
+            self.next_round();
+            return Arrived::Ends(Answer::Failed { missing: Vec::new(), problem });
+        }
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
             self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
@@ -144,6 +148,19 @@ impl Roster {
             )),
             Some(_) => None,
         }
+    }
+
+    /// Ranks with two backends would make calls that the others never hear of. Judged when all are there, so that all
+    /// are told: the store may go with the process that hosts it.
+    fn two_backends(&self) -> Option<String> {
+        let mut members = self.members.iter().flatten().map(|member| &member.newcomer);
+        let one = members.next()?;
+        let other = members.find(|other| other.arrival.backend != one.arrival.backend)?;
+        Some(format!(
+            "the backends differ: rank {}, {one}, has UNISONO_BACKEND={}; rank {}, {other}, has UNISONO_BACKEND={}; \
+             set the same on all ranks",
+            one.rank, one.arrival.backend, other.rank, other.arrival.backend
+        ))
     }
 
     /// How far the round is.
@@ -242,7 +259,8 @@ mod tests {
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
-        Arrival { address, host: [host; 16], process: process(), wait_ms, job_settings, cpus }
+        let (host, backend) = ([host; 16], "tcp".to_owned());
+        Arrival { address, host, process: process(), wait_ms, job_settings, backend, cpus }
     }
 
     /// Of a job of 2; from another place for each connection.
@@ -327,6 +345,20 @@ mod tests {
             "has 4; rank 1, pid 9 on here (127.0.0.1:1001), has 2; set the same WORLD_SIZE on all ranks";
         assert!(problem.ends_with(both), "{problem}");
         assert!(problem.len() < 512, "it fits its message");
+    }
+
+    #[test]
+    fn another_backend_ends_the_round_for_all() {
+        let now = Instant::now();
+        let mut roster = Roster::new(3);
+        roster.arrive(of(3, newcomer(1, 1, arrival(7, 0, 1000))), now, JOB);
+        let mut other = of(3, newcomer(2, 2, arrival(8, 0, 1000)));
+        other.arrival.backend = "auto".to_owned();
+        assert!(matches!(roster.arrive(other, now, JOB), Arrived::Waits(_)));
+        let problem = conflict(roster.arrive(of(3, newcomer(0, 3, arrival(6, 0, 1000))), now, JOB));
+        let both = "rank 0, pid 9 on here (127.0.0.1:1003), has UNISONO_BACKEND=tcp; rank 2, pid 9 on here \
+                    (127.0.0.1:1002), has UNISONO_BACKEND=auto; set the same on all ranks";
+        assert!(problem.ends_with(both), "{problem}");
     }
 
     #[test]

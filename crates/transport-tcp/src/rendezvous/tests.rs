@@ -59,6 +59,7 @@ fn config(store: SocketAddr, rank: u32, world_size: u32) -> JoinConfig {
         listen: loopback(1000 + rank as u16),
         host: [rank as u8 / 2; HOST_ID_BYTES],
         job_settings: vec![rank as u8; 3],
+        backend: "tcp".to_owned(),
         timeout: PATIENT,
         handshake_timeout: HANDSHAKE,
         wait: wait(Voice::OneOfMany),
@@ -186,6 +187,19 @@ fn who_counts_differently_ends_the_wait_of_all() {
         let fine = |rank| config(store.address(), rank, 3);
         let all = [fine(0), fine(1), JoinConfig { world_size: 4, ..fine(2) }].map(joining);
         told_of_conflict(all, &["the world sizes differ: ", "set the same WORLD_SIZE on all ranks"]);
+    });
+}
+
+#[test]
+fn who_has_another_backend_ends_the_wait_of_all() {
+    watched(|| {
+        let store = store(3, loopback(0));
+        let fine = |rank| config(store.address(), rank, 3);
+        let all = [fine(0), fine(1), JoinConfig { backend: "auto".to_owned(), ..fine(2) }].map(joining);
+        told_of_conflict(
+            all,
+            &["the backends differ: ", "UNISONO_BACKEND=auto", "=tcp; set the same on all ranks"],
+        );
     });
 }
 

@@ -41,7 +41,8 @@ mod ballot;
 mod call;
 mod error;
 
-use unisono_backend::{CallHistory, CallStatus};
+pub(crate) use unisono_backend::CommunicatorKey;
+use unisono_backend::{CallAhead, CallHistory, CallStatus};
 use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
 use crate::codec::{Malformed, Reader, Writer};
@@ -63,15 +64,6 @@ pub(crate) const ACKNOWLEDGED: u8 = 6;
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 const NOBODY: u32 = u32::MAX;
-
-/// One communicator in one epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct CommunicatorKey {
-    /// Its id: 0 for the world.
-    pub(crate) id: u64,
-    /// Its epoch.
-    pub(crate) epoch: u32,
-}
 
 /// What a connection is for. The number is bound in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -313,9 +305,10 @@ fn write_status(writer: &mut Writer, status: &CallStatus) {
             call::write_optional(writer.u8(0), last.as_ref());
             write_awaited(writer, *awaited);
         }
-        CallStatus::Running { call, awaited } => {
+        CallStatus::Running { call, awaited, ahead } => {
             call::write(writer.u8(1), call);
             write_awaited(writer, *awaited);
+            write_ahead(writer, ahead.as_deref());
         }
         CallStatus::Done { call } => call::write(writer.u8(2), call),
         CallStatus::Forgotten => {
@@ -327,7 +320,11 @@ fn write_status(writer: &mut Writer, status: &CallStatus) {
 fn read_status(reader: &mut Reader<'_>) -> Result<CallStatus, Malformed> {
     Ok(match reader.u8()? {
         0 => CallStatus::NotYet { last: call::read_optional(reader)?, awaited: read_awaited(reader)? },
-        1 => CallStatus::Running { call: call::read(reader)?, awaited: read_awaited(reader)? },
+        1 => CallStatus::Running {
+            call: call::read(reader)?,
+            awaited: read_awaited(reader)?,
+            ahead: read_ahead(reader)?.map(Box::new),
+        },
         2 => CallStatus::Done { call: call::read(reader)? },
         3 => CallStatus::Forgotten,
         _ => return Err(Malformed { what: "an unknown status" }),
@@ -340,6 +337,18 @@ fn write_awaited(writer: &mut Writer, awaited: Option<GroupRank>) {
 
 fn read_awaited(reader: &mut Reader<'_>) -> Result<Option<GroupRank>, Malformed> {
     Ok(Some(reader.u32()?).filter(|&rank| rank != NOBODY).map(GroupRank::new))
+}
+
+fn write_ahead(writer: &mut Writer, ahead: Option<&CallAhead>) {
+    call::write_optional(writer, ahead.map(|ahead| &ahead.call));
+    if let Some(ahead) = ahead {
+        write_key(writer, ahead.communicator);
+    }
+}
+
+fn read_ahead(reader: &mut Reader<'_>) -> Result<Option<CallAhead>, Malformed> {
+    let call = call::read_optional(reader)?;
+    call.map(|call| Ok(CallAhead { call, communicator: read_key(reader)? })).transpose()
 }
 
 fn certainty_code(certainty: Certainty) -> u8 {
@@ -381,6 +390,7 @@ mod tests {
         let key = CommunicatorKey { id: 7, epoch: 2 };
         let descriptor = Descriptor::new(Collective::Barrier, DType::U8, 0);
         let call = CallInfo::new(4, descriptor);
+        let ahead = CallAhead { communicator: CommunicatorKey { id: 8, epoch: 1 }, call: call.clone() };
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
         let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
@@ -395,8 +405,8 @@ mod tests {
         let statuses = [
             CallStatus::NotYet { last: None, awaited: None },
             CallStatus::NotYet { last: Some(call.clone()), awaited: Some(GroupRank::new(1)) },
-            CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)) },
-            CallStatus::Running { call: call.clone(), awaited: None },
+            CallStatus::Running { call: call.clone(), awaited: Some(GroupRank::new(2)), ahead: None },
+            CallStatus::Running { call: call.clone(), awaited: None, ahead: Some(Box::new(ahead)) },
             CallStatus::Done { call },
             CallStatus::Forgotten,
         ];

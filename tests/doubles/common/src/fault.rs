@@ -26,6 +26,11 @@ pub trait VendorError {
     /// The code that the function returns. Notes the text, where the vendor's library has a function for the last
     /// one.
     fn code(&self) -> i32;
+
+    /// A function was made to return `code`, and has done nothing.
+    fn note_injected(call: &str, code: i32) {
+        let _ = (call, code);
+    }
 }
 
 /// What goes wrong.
@@ -98,7 +103,7 @@ pub fn call<E: VendorError>(name: &str, scope: usize, body: impl FnOnce() -> Res
     settings::stay_loaded();
     match due(name) {
         Some(request) if request.is_in_stream => OF_WORK.set(Some(request.fault)),
-        Some(request) => return fail::<E>(request.fault, scope),
+        Some(request) => return fail::<E>(name, request.fault, scope),
         None => {}
     }
     let code = match body() {
@@ -107,19 +112,21 @@ pub fn call<E: VendorError>(name: &str, scope: usize, body: impl FnOnce() -> Res
     };
     // The call has given nothing to a stream.
     match take_of_work() {
-        Some(fault) if code == 0 => fail::<E>(fault, scope),
+        Some(fault) if code == 0 => fail::<E>(name, fault, scope),
         _ => code,
     }
 }
 
-fn fail<E: VendorError>(fault: Fault, scope: usize) -> i32 {
-    match fault {
+fn fail<E: VendorError>(name: &str, fault: Fault, scope: usize) -> i32 {
+    let code = match fault {
         Fault::Code(code) => code,
         Fault::Hang => {
             hang(scope);
             E::ENDED
         }
-    }
+    };
+    E::note_injected(name, code);
+    code
 }
 
 /// The fault of the work that the call on this thread is about to enqueue.

@@ -7,6 +7,8 @@ use unisono_double_common::fault::VendorError;
 use unisono_double_common::root::JoinError;
 use unisono_double_common::{Out, export, lock, settings, text};
 
+use crate::group;
+
 pub(crate) const UNHANDLED_CUDA_ERROR: i32 = 1;
 pub(crate) const SYSTEM_ERROR: i32 = 2;
 pub(crate) const INTERNAL_ERROR: i32 = 3;
@@ -58,6 +60,10 @@ impl VendorError for NcclError {
     fn code(&self) -> i32 {
         self.note();
         self.code
+    }
+
+    fn note_injected(call: &str, code: i32) {
+        group::note_injected(call, NcclError::new(code, "injected"));
     }
 }
 

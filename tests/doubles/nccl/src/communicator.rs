@@ -12,7 +12,7 @@ use unisono_double_common::movement::Factor;
 use unisono_double_common::root::Stop;
 use unisono_double_common::stream::{Stream, await_release};
 use unisono_double_common::work::Launched;
-use unisono_double_common::{Element, Handles, lock, settings};
+use unisono_double_common::{Element, Handles, handles, lock, settings};
 
 use crate::codes::{IN_PROGRESS, NcclError, REMOTE_ERROR};
 use crate::context::CuError;
@@ -210,5 +210,8 @@ impl Communicator {
         fault::end_hangs(self.handle);
         let ended = self.changed.wait_while(lock(&self.under_way), |count| *count > 0);
         drop(ended.unwrap_or_else(PoisonError::into_inner));
+        // What belongs to a communicator goes with it.
+        let operators = std::mem::take(&mut *lock(&self.operators));
+        handles::count("operator", -(operators.len() as i64));
     }
 }

@@ -10,7 +10,7 @@ use unisono_double_common::movement::Movement;
 use unisono_double_common::stream::Stream;
 use unisono_double_common::{Out, export};
 
-use crate::codes::{INVALID_USAGE, NcclError};
+use crate::codes::{IN_PROGRESS, INVALID_USAGE, NcclError};
 use crate::communicator::{COMMUNICATORS, Communicator, StreamWork};
 
 type Make = Box<dyn FnOnce() -> Result<(), NcclError> + Send>;
@@ -69,6 +69,14 @@ pub(crate) fn note(error: NcclError) -> NcclError {
         }
     });
     error
+}
+
+/// A function was made to fail: with it fails the group that is open. An end that fails ends it all the same.
+pub(crate) fn note_injected(call: &str, error: NcclError) {
+    let error = note(error);
+    if call == "ncclGroupEnd" && error.code != IN_PROGRESS {
+        let _ = end();
+    }
 }
 
 /// Makes a communicator, now or at the end of the group.
