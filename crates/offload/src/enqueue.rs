@@ -273,7 +273,12 @@ impl<V: Vendor> OffloadedShared<V> {
                 thread.enqueue(call)
             })
         });
-        put.map_err(|error| NotEnqueued { error, is_in_use })
+        put.map_err(|error| {
+            if is_in_use {
+                self.thread.shared.leave_work();
+            }
+            NotEnqueued { error, is_in_use }
+        })
     }
 
     /// The call that was entered has returned, and is under way.

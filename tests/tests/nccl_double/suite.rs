@@ -1,5 +1,6 @@
 //! The conformance suite on memory of the host that is staged, with ranks that are processes.
 
+use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::{Algorithms, Arithmetic, NanInMinMax, Processes};
 
 /// How the double adds and compares.
@@ -18,6 +19,7 @@ const NCCL_DOUBLE: Processes = Processes {
     large_rank_counts: &[4],
     ranks_max: 4,
     algorithms: Algorithms::None,
+    always_reduces: COMMON_TYPES,
     arithmetic: ARITHMETIC,
     environment: || Some(&[]),
     worlds_max: 2,
