@@ -4,7 +4,7 @@ use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 
-use unisono_communicator::{CallOptions, Communicator, Result};
+use unisono_communicator::{CallOptions, Communicator, DType, Result};
 use unisono_engine::in_process::Groups;
 use unisono_engine::{EngineOptions, FaultPlan, Faulty, in_process};
 use unisono_transport_tcp::World;
@@ -14,7 +14,7 @@ use unisono_transport_tcp::job_settings::{Checksum, JobSettings};
 use unisono_transport_tcp::rendezvous::Membership;
 use unisono_transport_tcp::secret::{SECRET_BYTES, Secret};
 
-use crate::capabilities::{Algorithms, Arithmetic};
+use crate::capabilities::{Algorithms, Arithmetic, COMMON_TYPES};
 use crate::late::{LateLinks, Releases};
 use crate::sample::mix;
 
@@ -55,6 +55,11 @@ pub trait Backend: Sync {
     /// What calls run by.
     fn algorithms(&self) -> Algorithms {
         Algorithms::Open
+    }
+
+    /// The element types that sum, prod, min and max must take. Others may be refused.
+    fn always_reduces(&self) -> &'static [DType] {
+        COMMON_TYPES
     }
 
     /// What it says of its reductions of floats.

@@ -1,7 +1,11 @@
 //! In what backends may differ. What a backend refuses is asked of its communicators; this is the rest, which the suite
 //! measures and compares with what the backend says of itself.
 
+use unisono_communicator::DType;
 pub use unisono_offload::{Arithmetic, NanInMinMax};
+
+/// The element types that most backends reduce by every operator of the commonest: sum, prod, min and max.
+pub const COMMON_TYPES: &[DType] = &[DType::F32, DType::F64, DType::I32, DType::I64];
 
 /// What the calls of a backend run by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The test double of the CUDA driver (`kernels/cuda/host`), built by g++ when a test needs it, and NVRTC from its
 //! wheel.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::DefaultHasher;
 use std::ffi::OsString;
 use std::fs;
@@ -178,4 +179,33 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
         .find(|path| is_it(path))
         .cloned()
         .or_else(|| entries.iter().find_map(|path| find(path, name)))
+}
+
+/// What a kernel uses, by the names of `cuobjdump -res-usage`: `REG`, `STACK`, `LOCAL`, ...
+pub type Usage = BTreeMap<String, u32>;
+
+/// Of each kernel in the code for a card.
+///
+/// # Panics
+/// When `cuobjdump` fails.
+pub fn resource_usage(cuobjdump: &Path, code: &Code) -> BTreeMap<String, Usage> {
+    let folder = tempfile::tempdir().unwrap();
+    let cubin = folder.path().join("kernels.cubin");
+    fs::write(&cubin, code.bytes()).unwrap();
+    let output = Command::new(cuobjdump).arg("-res-usage").arg(&cubin).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let (mut found, mut function) = (BTreeMap::new(), None);
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix("Function ") {
+            function = Some(name.trim_end_matches(':').to_owned());
+        } else if let (Some(name), true) = (function.clone(), line.starts_with("REG:")) {
+            let pair = |word: &str| {
+                word.split_once(':').and_then(|(key, value)| Some((key.to_owned(), value.parse().ok()?)))
+            };
+            found.insert(name, line.split_whitespace().filter_map(pair).collect());
+            function = None;
+        }
+    }
+    found
 }

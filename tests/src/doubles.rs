@@ -2,10 +2,17 @@
 //! depends on theirs. What they are told while they run goes by `unisono_double_common::control`.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
+use unisono_communicator::Result;
 pub use unisono_double_common::control::Control;
 use unisono_double_common::file;
+use unisono_offload_hccl::{Hccl, HcclOptions};
+use unisono_offload_nccl::{Nccl, NcclOptions};
+
+use crate::cuda::double_kernels;
 
 /// The double of NCCL and of the CUDA driver, one file for both. All that open this file share one library.
 ///
@@ -42,6 +49,60 @@ pub fn hccl() -> PathBuf {
 /// When it cannot be written, or lacks one of the functions already.
 pub fn hccl_with(folder: &Path, settings: &str, without: &[&str]) -> PathBuf {
     copy(&hccl(), folder, settings, without)
+}
+
+/// The names by which CANN's libraries are looked for.
+const CANN: [&str; 4] = ["libascendcl.so", "libhccl.so", "libnnopbase.so", "libopapi.so"];
+
+/// A folder in which the double has the names of CANN's libraries.
+///
+/// # Panics
+/// When the double is not beside this program, or the folder cannot be made.
+pub fn hccl_folder() -> PathBuf {
+    let library = hccl();
+    let folder = library.with_extension("cann");
+    fs::create_dir_all(&folder).unwrap();
+    name_as_cann(&library, &folder);
+    folder
+}
+
+/// Gives a double of HCCL the names of CANN's libraries in `folder`, unless it has them. All are one library.
+///
+/// # Panics
+/// When that cannot be written.
+pub fn name_as_cann(library: &Path, folder: &Path) {
+    for name in CANN {
+        match symlink(library, folder.join(name)) {
+            // Processes of ranks begin together.
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            named => named.unwrap(),
+        }
+    }
+}
+
+/// NCCL's double on the device of this number.
+///
+/// # Errors
+/// As [`Nccl::open`].
+///
+/// # Panics
+/// As [`nccl`].
+pub fn open_nccl(device: u32) -> Result<Nccl> {
+    let double = Some(nccl());
+    // The double's file of kernels is named in its environment, if there is one.
+    let kernels = double_kernels(&[90]);
+    Nccl::open(&NcclOptions { library: double.clone(), driver: double, device, kernels, blocking: false })
+}
+
+/// HCCL's double on the device of this number.
+///
+/// # Errors
+/// As [`Hccl::open`].
+///
+/// # Panics
+/// As [`hccl_folder`].
+pub fn open_hccl(device: u32) -> Result<Hccl> {
+    Hccl::open(&HcclOptions { directory: Some(hccl_folder()), device })
 }
 
 fn copy(library: &Path, folder: &Path, settings: &str, without: &[&str]) -> PathBuf {

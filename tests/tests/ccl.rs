@@ -11,6 +11,7 @@ use unisono_communicator::{
 };
 use unisono_engine::EngineOptions;
 use unisono_tests::backend::Job;
+use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::suite::{self, SECONDS_MAX};
 use unisono_tests::world::{options, run_job};
 use unisono_tests::{Algorithms, Arithmetic, Backend, Processes, ccl, watchdog};
@@ -23,6 +24,7 @@ const CCL: Processes = Processes {
     large_rank_counts: &[4],
     ranks_max: 4,
     algorithms: Algorithms::None,
+    always_reduces: COMMON_TYPES,
     arithmetic: unisono_offload_ccl::ARITHMETIC,
     environment: ccl::ccl_environment,
     worlds_max: 4,

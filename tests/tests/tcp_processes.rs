@@ -11,6 +11,7 @@ use std::time::Duration;
 use unisono_communicator::{
     CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, ReduceOp, Result,
 };
+use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::processes::ProcessJob;
 use unisono_tests::suite::SECONDS_MAX;
 use unisono_tests::world::{options, run_job};
@@ -24,6 +25,7 @@ const TCP: Processes = Processes {
     large_rank_counts: &[4],
     ranks_max: 5,
     algorithms: Algorithms::BuiltIn,
+    always_reduces: COMMON_TYPES,
     arithmetic: Arithmetic::ENGINE,
     environment: || Some(&[]),
     worlds_max: 2,

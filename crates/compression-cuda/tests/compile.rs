@@ -2,14 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::Command;
-
 use unisono_communicator::Error;
 use unisono_compression_cuda::cuda::{Capability, Nvrtc, Source};
 use unisono_compression_cuda::{KERNELS, compile, source};
-use unisono_tests::cuda::nvrtc_file;
+use unisono_tests::cuda::{nvrtc_file, resource_usage};
 
 /// What cards are compiled for: A100, H100 and B200.
 const CARDS: [u32; 3] = [80, 90, 100];
@@ -39,36 +35,12 @@ const REGISTERS_MAX: [(&str, u32); 20] = [
     ("sum", 64),
 ];
 
-/// What a kernel uses, by the names of `cuobjdump -res-usage`: `REG`, `STACK`, `LOCAL`, ...
-type Usage = BTreeMap<String, u32>;
-
-/// Of each function in a cubin.
-fn usage(cuobjdump: &Path, cubin: &Path) -> BTreeMap<String, Usage> {
-    let output = Command::new(cuobjdump).arg("-res-usage").arg(cubin).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    let (mut found, mut function) = (BTreeMap::new(), None);
-    for line in text.lines().map(str::trim) {
-        if let Some(name) = line.strip_prefix("Function ") {
-            function = Some(name.trim_end_matches(':').to_owned());
-        } else if let (Some(name), true) = (function.clone(), line.starts_with("REG:")) {
-            let pair = |word: &str| {
-                word.split_once(':').and_then(|(key, value)| Some((key.to_owned(), value.parse().ok()?)))
-            };
-            found.insert(name, line.split_whitespace().filter_map(pair).collect());
-            function = None;
-        }
-    }
-    found
-}
-
 #[test]
 fn kernels_spill_nothing() {
     let (Some(nvrtc), Some(cuobjdump)) = (nvrtc_file("libnvrtc.so.12"), nvrtc_file("cuobjdump")) else {
         return;
     };
     let nvrtc = Nvrtc::open(Some(&nvrtc), 12).unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let cubins: Vec<_> = std::thread::scope(|scope| {
         let threads = CARDS.map(|card| {
             let nvrtc = &nvrtc;
@@ -77,9 +49,7 @@ fn kernels_spill_nothing() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for (card, code) in CARDS.into_iter().zip(cubins) {
-        let path = folder.join(format!("sm_{card}.cubin"));
-        std::fs::write(&path, code.bytes()).unwrap();
-        let used = usage(&cuobjdump, &path);
+        let used = resource_usage(&cuobjdump, &code);
         assert_eq!(used.keys().map(String::as_str).collect::<Vec<_>>(), KERNELS, "sm_{card}");
         for (kernel, registers_max) in REGISTERS_MAX {
             let used = &used[kernel];

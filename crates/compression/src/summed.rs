@@ -54,7 +54,8 @@ pub(crate) fn send_codes<D: KernelDevice>(
     let size = code_size(summable, rank.layout.ranks)?;
     let mut magnitudes = rank.magnitudes(summable, data)?;
     // When it has come, all ranks have ended the call before: what is owed may change in place.
-    wire.scope.all_reduce(&mut magnitudes, ReduceOp::Max)?;
+    // Magnitudes have no sign, and not every library reduces unsigned integers.
+    wire.scope.all_reduce(bytemuck::cast_slice_mut::<u32, i32>(&mut magnitudes), ReduceOp::Max)?;
     if let Some(block) = magnitudes.iter().position(|magnitude| *magnitude >= INFINITE) {
         return Ok(Some(Fault::NonFinite { block: block as u32, rank: 0 }));
     }

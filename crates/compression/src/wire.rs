@@ -144,9 +144,12 @@ impl Wire<'_> {
 
     /// The lowest fault that a rank knows of, the same on all ranks.
     pub(crate) fn agree(&self, fault: Option<Fault>) -> Result<Option<Fault>> {
-        let mut lowest = [fault.map_or(u64::MAX, Fault::code)];
+        /// What not every library reduces unsigned goes with its order as an `i64`.
+        const SHIFT: u64 = 1 << 63;
+        let mut lowest = [(fault.map_or(u64::MAX, Fault::code) ^ SHIFT).cast_signed()];
         self.scope.all_reduce(&mut lowest, ReduceOp::Min)?;
-        Ok((lowest[0] < u64::MAX).then(|| Fault::from_code(lowest[0])))
+        let lowest = lowest[0].cast_unsigned() ^ SHIFT;
+        Ok((lowest < u64::MAX).then(|| Fault::from_code(lowest)))
     }
 
     /// The call, for errors.

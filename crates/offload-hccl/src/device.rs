@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::ptr;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_offload::{Device, RawEvent, RawStream, Scale};
@@ -26,6 +27,9 @@ pub(crate) struct AclDevice {
     pub(crate) library: &'static HcclLibrary,
     ordinal: i32,
     context: Context,
+    /// Whether work is left on it that may never end, for which ACL would wait before it frees anything.
+    has_left_work: Arc<AtomicBool>,
+    workspaces: Mutex<Vec<Workspace>>,
 }
 
 /// An `aclrtContext`.
@@ -43,7 +47,16 @@ unsafe impl Sync for Context {}
 pub(crate) struct Users {
     /// Whether ACL was initialised here, and so is finalised here.
     is_own: bool,
-    devices: BTreeMap<i32, (usize, Context)>,
+    devices: BTreeMap<i32, Used>,
+}
+
+/// A device in use.
+#[derive(Clone)]
+struct Used {
+    /// By how many.
+    count: usize,
+    context: Context,
+    has_left_work: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for AclDevice {
@@ -99,17 +112,18 @@ impl AclDevice {
                 }
             }
         }
-        let found = users.devices.get(&number).copied();
-        let taken = found.map_or_else(|| take(library, number).map(|context| (0, context)), Ok);
-        let (count, context) = match taken {
-            Ok(taken) => taken,
+        let found = users.devices.get(&number).cloned();
+        let taken = found.map_or_else(|| take(library, number), Ok);
+        let used = match taken {
+            Ok(used) => Used { count: used.count + 1, ..used },
             Err(error) => {
                 users.end(library);
                 return Err(error);
             }
         };
-        users.devices.insert(number, (count + 1, context));
-        Ok(AclDevice { library, ordinal: number, context })
+        users.devices.insert(number, used.clone());
+        let Used { context, has_left_work, .. } = used;
+        Ok(AclDevice { library, ordinal: number, context, has_left_work, workspaces: Mutex::default() })
     }
 
     /// Makes its context current on this thread.
@@ -130,8 +144,8 @@ impl AclDevice {
     }
 }
 
-/// Sets the device up; its default context.
-fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Context> {
+/// Sets the device up, for nobody yet.
+fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
     let mut devices = 0;
     // SAFETY: it writes one number.
     library.check_acl("aclrtGetDeviceCount", unsafe { (library.acl.get_device_count)(&mut devices) })?;
@@ -145,7 +159,7 @@ fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Context> {
     // SAFETY: it writes one handle.
     let code = unsafe { (library.acl.get_current_context)(&mut context) };
     library.check_acl("aclrtGetCurrentContext", code)?;
-    Ok(Context(context))
+    Ok(Used { count: 0, context: Context(context), has_left_work: Arc::default() })
 }
 
 impl Users {
@@ -160,10 +174,12 @@ impl Users {
 
 impl Drop for AclDevice {
     fn drop(&mut self) {
+        self.drop_workspaces();
         let mut users = self.library.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((count, _)) = users.devices.get_mut(&self.ordinal) else { return };
-        *count -= 1;
-        if *count > 0 {
+        let Some(used) = users.devices.get_mut(&self.ordinal) else { return };
+        used.count -= 1;
+        // A device with work that may never end stays as it is: ACL would wait for that work.
+        if used.count > 0 || self.leaves_work() {
             return;
         }
         users.devices.remove(&self.ordinal);
@@ -180,7 +196,77 @@ fn event(event: RawEvent) -> Handle {
     ptr::with_exposed_provenance_mut(event.0)
 }
 
+/// Memory that an operator needs while it runs.
+struct Workspace {
+    address: *mut c_void,
+    bytes: usize,
+    /// Behind the operator.
+    event: RawEvent,
+}
+
+// SAFETY: ACL takes addresses of its memory from any thread.
+unsafe impl Send for Workspace {}
+
 impl AclDevice {
+    /// Whether work is left that may never end.
+    fn leaves_work(&self) -> bool {
+        self.has_left_work.load(Ordering::SeqCst)
+    }
+
+    /// Lets `launch` enqueue an operator on the stream, with a workspace of so many bytes, at least one. No wait: the
+    /// workspace serves again when the operator is done.
+    ///
+    /// # Safety
+    /// As [`Device::scale`]; the operator uses no more of the workspace.
+    ///
+    /// # Errors
+    /// Those of `launch`, and [`Error::Vendor`].
+    pub(crate) unsafe fn with_workspace(
+        &self,
+        bytes: usize,
+        stream: RawStream,
+        launch: impl FnOnce(*mut c_void) -> Result<()>,
+    ) -> Result<()> {
+        let workspace = self.workspace(bytes)?;
+        launch(workspace.address)?;
+        // SAFETY: the caller's; the event is of this device. After an error the workspace stays as it is for ever,
+        // since nobody would know when the operator is done.
+        unsafe { self.record(workspace.event, stream) }?;
+        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
+        Ok(())
+    }
+
+    /// One that serves nobody.
+    fn workspace(&self, bytes: usize) -> Result<Workspace> {
+        let mut kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
+        for index in 0..kept.len() {
+            // SAFETY: the event is of this device, and was recorded.
+            if kept[index].bytes >= bytes && unsafe { self.is_done(kept[index].event) }? {
+                return Ok(kept.swap_remove(index));
+            }
+        }
+        drop(kept);
+        let event = self.create_event()?;
+        let address = self.allocate(bytes).inspect_err(|_| {
+            // SAFETY: it was just made.
+            unsafe { self.destroy_event(event) };
+        })?;
+        Ok(Workspace { address, bytes, event })
+    }
+
+    /// Frees the workspaces whose operators are done, as all are but those of work that was left.
+    fn drop_workspaces(&mut self) {
+        for workspace in std::mem::take(self.workspaces.get_mut().unwrap_or_else(PoisonError::into_inner)) {
+            // SAFETY: both are this value's, and the event was recorded.
+            unsafe {
+                if self.is_done(workspace.event).is_ok_and(|is_done| is_done) {
+                    self.free(workspace.address);
+                    self.destroy_event(workspace.event);
+                }
+            }
+        }
+    }
+
     /// Enqueues a copy.
     ///
     /// # Safety
@@ -220,6 +306,9 @@ impl Device for AclDevice {
 
     // SAFETY: see above.
     unsafe fn free(&self, address: *mut c_void) {
+        if self.leaves_work() {
+            return;
+        }
         let Ok(_current) = self.enter() else { return };
         // SAFETY: see above.
         unsafe { (self.library.acl.free)(address) };
@@ -280,6 +369,9 @@ impl Device for AclDevice {
 
     // SAFETY: see above.
     unsafe fn destroy_stream(&self, stream: RawStream) {
+        if self.leaves_work() {
+            return;
+        }
         let Ok(_current) = self.enter() else { return };
         // SAFETY: see above.
         unsafe { (self.library.acl.destroy_stream)(stream.as_pointer()) };
@@ -362,5 +454,9 @@ impl Device for AclDevice {
             _ => format!("{address:#x}, which is no memory of a device: the communicator is on device {own}"),
         };
         Err(Error::invalid(argument, problem))
+    }
+
+    fn leave_work(&self) {
+        self.has_left_work.store(true, Ordering::SeqCst);
     }
 }

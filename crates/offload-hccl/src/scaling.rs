@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use unisono_communicator::{DType, Error, Result};
-use unisono_offload::{Device, RawStream, Scale};
+use unisono_offload::{RawStream, Scale};
 
 use crate::device::AclDevice;
 use crate::discovery::Aclnn;
@@ -41,10 +41,10 @@ fn unsupported(what: String) -> Error {
     Error::Unsupported { what, backend: BACKEND, instead: None }
 }
 
-/// As [`Device::scale`].
+/// As [`unisono_offload::Device::scale`].
 ///
 /// # Safety
-/// As [`Device::scale`].
+/// As [`unisono_offload::Device::scale`].
 pub(crate) unsafe fn scale(
     device: &AclDevice,
     address: *mut c_void,
@@ -119,7 +119,7 @@ impl Operands {
 /// The second phase.
 ///
 /// # Safety
-/// As [`Device::scale`]; the executor is of the first phase of the same operator.
+/// As [`unisono_offload::Device::scale`]; the executor is of the first phase of the same operator.
 unsafe fn run(
     device: &AclDevice,
     name: &'static str,
@@ -134,13 +134,7 @@ unsafe fn run(
     if workspace_bytes == 0 {
         return device.library.check_acl(name, code(ptr::null_mut()));
     }
-    // No operator of these needs one as far as its documentation goes, so it is made and given back at once.
-    let workspace = device.allocate(workspace_bytes as usize)?;
-    let launched = device.library.check_acl(name, code(workspace));
-    // SAFETY: the caller's; the memory is freed when nothing uses it any more.
-    unsafe {
-        let done = device.synchronize(stream);
-        device.free(workspace);
-        launched.and(done)
-    }
+    let launch = |workspace| device.library.check_acl(name, code(workspace));
+    // SAFETY: the caller's; the operator uses as much as it has asked for.
+    unsafe { device.with_workspace(workspace_bytes as usize, stream, launch) }
 }

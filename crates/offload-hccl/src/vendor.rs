@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::path::PathBuf;
 use std::ptr;
@@ -139,12 +139,14 @@ impl Hccl {
                     ("HcclAllGather", code)
                 }
                 NativeCall::AllToAll { input, output, bytes } => {
-                    let bytes = bytes as u64;
+                    let ((input, output), bytes) = (apart((input, bytes), (output, bytes)), bytes as u64);
                     let code =
                         (table.all_to_all)(input, bytes, bytes_of, output, bytes, bytes_of, comm, stream);
                     ("HcclAlltoAll", code)
                 }
                 NativeCall::AllToAllV { input, send, output, receive } => {
+                    let [sent, received] = [send, receive].map(|lengths| lengths.iter().sum());
+                    let (input, output) = apart((input, sent), (output, received));
                     let starts = [starts(send), starts(receive)];
                     let [send_at, receive_at] = [starts[0].as_ptr().cast(), starts[1].as_ptr().cast()];
                     let (send, receive) = (send.as_ptr().cast(), receive.as_ptr().cast());
@@ -168,6 +170,11 @@ impl Hccl {
             }
         })
     }
+}
+
+/// Both sides of an all-to-all, which HCCL refuses when they have one address: memory without bytes has none here.
+fn apart(input: (*const c_void, usize), output: (*mut c_void, usize)) -> (*const c_void, *mut c_void) {
+    (if input.1 == 0 { ptr::null() } else { input.0 }, if output.1 == 0 { ptr::null_mut() } else { output.0 })
 }
 
 /// Where each part begins: parts follow each other.

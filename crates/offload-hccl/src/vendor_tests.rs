@@ -4,7 +4,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::os::unix::fs::symlink;
 
 use tempfile::TempDir;
 use unisono_communicator::{DType, Error, Result};
@@ -41,9 +40,7 @@ impl Double {
         let file = doubles::hccl_with(folder.path(), settings, &[]);
         // The double reads its settings from the name by which it is opened first.
         let control = Control::new(Library::open("test double", &[&file], "").unwrap()).unwrap();
-        for name in ["libhccl.so", "libascendcl.so", "libnnopbase.so", "libopapi.so"] {
-            symlink(&file, folder.path().join(name)).unwrap();
-        }
+        doubles::name_as_cann(&file, folder.path());
         let library = Process::<HcclLibrary>::Fresh.open(&Some(folder.path().to_owned())).unwrap();
         Double { library, control, _folder: folder }
     }

@@ -220,4 +220,8 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`unisono_communicator::Error::InvalidArgument`].
     fn check_address(&self, argument: &'static str, address: usize) -> Result<()>;
+
+    /// Work on it was given up, and may never end: from now on nothing here waits for all of the device's work, as some
+    /// drivers do when they free memory. What such a wait would come before is kept instead.
+    fn leave_work(&self) {}
 }

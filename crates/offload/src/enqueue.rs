@@ -282,7 +282,12 @@ impl<V: Vendor> OffloadedShared<V> {
                 thread.enqueue(call, number, means)
             })
         });
-        put.map_err(|error| NotEnqueued { error, is_in_use })
+        put.map_err(|error| {
+            if is_in_use {
+                self.thread.shared.leave_work();
+            }
+            NotEnqueued { error, is_in_use }
+        })
     }
 
     /// The call that was entered has returned, and is under way.

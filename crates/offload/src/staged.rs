@@ -96,6 +96,9 @@ const SPIN: Duration = Duration::from_micros(100);
 const SLEEP_MIN: Duration = Duration::from_micros(10);
 const SLEEP_MAX: Duration = Duration::from_millis(2);
 
+/// How long a call goes on after `gives_up` has failed first: news of a failure overtake work that is nearly done.
+const GOES_ON_MAX: Duration = Duration::from_millis(20);
+
 impl<V: Vendor> Staging<V> {
     /// None yet.
     pub(crate) fn new(vendor: &Arc<V>) -> Staging<V> {
@@ -162,7 +165,7 @@ impl Way<'_> {
     fn wait(&self, gives_up: &dyn Fn() -> Result<()>) -> Result<()> {
         // SAFETY: both are of this device, and live.
         unsafe { self.device.record(self.event, self.stream) }?;
-        let (started, mut sleep) = (Instant::now(), SLEEP_MIN);
+        let (started, mut sleep, mut failed) = (Instant::now(), SLEEP_MIN, None);
         // SAFETY: as above.
         while !unsafe { self.device.is_done(self.event) }? {
             if started.elapsed() < SPIN {
@@ -171,8 +174,11 @@ impl Way<'_> {
             }
             std::thread::sleep(sleep);
             sleep = (sleep * 2).min(SLEEP_MAX);
-            if sleep == SLEEP_MAX {
-                gives_up()?;
+            if sleep == SLEEP_MAX
+                && let Err(error) = gives_up()
+                && failed.get_or_insert_with(Instant::now).elapsed() >= GOES_ON_MAX
+            {
+                return Err(error);
             }
         }
         Ok(())

@@ -73,7 +73,7 @@ impl<V: Vendor> VendorShared<V> {
     pub(crate) fn fail_pending(&self) {
         let board = self.companion.gate().board();
         let cause = board.revocation_error().unwrap_or(Error::Closed);
-        self.pending.fail(board, &cause, || self.abort());
+        self.pending.fail(board, &cause, || self.abort_or_leave());
     }
 
     /// Ends what is under way in the library, if it can.

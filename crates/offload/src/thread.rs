@@ -3,6 +3,7 @@
 //! in it with the memory of its call, and the process goes on without them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -53,6 +54,8 @@ pub(crate) struct VendorShared<V: Vendor> {
     /// Calls that are on streams.
     pub(crate) pending: Pending<V>,
     pub(crate) enqueued_stall: Stall,
+    /// Whether work was given up on a stream that may never end.
+    has_left_work: AtomicBool,
     commands: Sender<Command>,
 }
 
@@ -97,6 +100,7 @@ impl<V: Vendor> VendorThread<V> {
             inline: InlineWatch::default(),
             inline_stall: Stall::default(),
             enqueued_stall: Stall::default(),
+            has_left_work: AtomicBool::new(false),
             commands,
         });
         let (made, ended) = (Arc::new(Slot::default()), Arc::new(Slot::default()));
@@ -234,7 +238,8 @@ impl<V: Vendor> VendorShared<V> {
         match self.vendor.device() {
             Some(device) => {
                 let comm = self.comm()?;
-                self.staging.run(device, comm, &program, buffers, &|| self.check_progress(comm))
+                let run = self.staging.run(device, comm, &program, buffers, &|| self.check_progress(comm));
+                run.inspect_err(|_| self.leave_work())
             }
             None => run_on_host(&*self.vendor, self.comm()?, &program, buffers),
         }
@@ -293,8 +298,8 @@ impl<V: Vendor> VendorShared<V> {
             return;
         }
         let rank = self.companion.group().own_job_rank().get();
-        let text = "does not return from a call that was given up, and cannot be interrupted: its thread and the \
-                    memory of the call stay until the end of the process";
+        let text = "does not end a call that was given up, and cannot be interrupted: what works on the call and its \
+                    memory stay until the end of the process";
         log(Severity::Warn, Some(rank), format_args!("{} {text}", self.vendor.version()));
     }
 
@@ -306,6 +311,23 @@ impl<V: Vendor> VendorShared<V> {
         let (reported_by, waited) = (gate.group().own_job_rank(), started.elapsed());
         let error = Error::Timeout { call: Box::new(call), reported_by, waited, not_arrived: Vec::new() };
         gate.fail(error)
+    }
+
+    /// Work that was begun on a stream, and failed or was given up, goes on as far as anybody knows.
+    pub(crate) fn leave_work(&self) {
+        self.has_left_work.store(true, Ordering::SeqCst);
+        if let (false, Some(device)) = (self.capabilities.abort, self.vendor.device()) {
+            device.leave_work();
+        }
+    }
+
+    /// Ends what is under way on streams; false when it is left as it is.
+    pub(crate) fn abort_or_leave(&self) -> bool {
+        let is_ended = self.abort();
+        if !is_ended {
+            self.leave_work();
+        }
+        is_ended
     }
 
     /// When the communicator is revoked, calls on streams are ended, and a line says which call hangs that runs on its
@@ -358,9 +380,9 @@ impl<V: Vendor> VendorShared<V> {
             Some(pass) => pass,
             None => None,
         };
-        // After a failure there may be work on streams that would never end, and whose end the library would await.
+        // The library would wait for work that was given up.
         let has_failed = self.companion.gate().board().is_revoked();
-        if has_failed && !self.abort() && self.vendor.device().is_some() {
+        if has_failed && !self.abort() && self.has_left_work.load(Ordering::SeqCst) {
             return;
         }
         if let Some(comm) = self.comm.get()

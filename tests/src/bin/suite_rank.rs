@@ -8,11 +8,9 @@ use std::time::Duration;
 
 use unisono_communicator::{CALL_TIMEOUT_DEFAULT, Result};
 use unisono_engine::EngineOptions;
-use unisono_offload::{HostMemory, OffloadOptions, Vendor};
+use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 use unisono_offload_ccl::{Ccl, CclCommunicator, CclOptions, CclVendor};
-use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::ccl::ccl_directory;
-use unisono_tests::cuda::double_kernels;
 use unisono_tests::doubles;
 use unisono_tests::processes::{Joined, RankProcess, serve};
 use unisono_transport_tcp::World;
@@ -50,39 +48,33 @@ impl RankProcess for CclRank {
     }
 }
 
-/// Collectives by NCCL, on memory of the host that is staged; sends, receives and groups of members over TCP. The
-/// library is a test double.
-struct NcclRank;
+/// A vendor's collectives on memory of the host that is staged; sends, receives and groups of members over TCP. The
+/// library is a test double, and opened on the device of this number.
+struct DoubleRank<V>(fn(u32) -> Result<V>);
 
-impl RankProcess for NcclRank {
+impl<V: Vendor> RankProcess for DoubleRank<V> {
     fn join(&self, world: &World, options: &EngineOptions) -> Result<Joined> {
         let companion = world.companion()?;
-        let double = Some(doubles::nccl());
-        // The double's file of kernels is named in its environment, if there is one.
-        let kernels = double_kernels(&[90]);
-        let device = companion.group().own_job_rank().get() % DEVICES;
-        let options_of_nccl =
-            NcclOptions { library: double.clone(), driver: double, device, kernels, blocking: false };
-        let library = Nccl::open(&options_of_nccl).map(Arc::new);
-        let communicator = NcclCommunicator::open(companion, library, &staged(options))?;
+        let library = (self.0)(companion.group().own_job_rank().get() % DEVICES).map(Arc::new);
+        let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
+        let options = OffloadOptions {
+            host_memory: HostMemory::Staged,
+            ..OffloadOptions::new(INIT_TIMEOUT, deadlines)
+        };
+        let communicator = Offloaded::open(companion, library, &options)?;
         Ok(Joined { communicator, groups: Box::new(world.clone()) })
     }
 }
 
-/// Memory of the host goes to a device and back.
-fn staged(options: &EngineOptions) -> OffloadOptions {
-    let deadlines = options.timeout != CALL_TIMEOUT_DEFAULT;
-    OffloadOptions { host_memory: HostMemory::Staged, ..OffloadOptions::new(INIT_TIMEOUT, deadlines) }
-}
-
-/// What the double has.
+/// What the doubles have.
 const DEVICES: u32 = 8;
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("tcp") => serve(TcpRank),
         Some("ccl") => serve(CclRank),
-        Some("nccl") => serve(NcclRank),
+        Some("nccl") => serve(DoubleRank(doubles::open_nccl)),
+        Some("hccl") => serve(DoubleRank(doubles::open_hccl)),
         other => {
             eprintln!("no such backend: {other:?}");
             ExitCode::FAILURE

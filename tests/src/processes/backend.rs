@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tempfile::TempDir;
-use unisono_communicator::Result;
+use unisono_communicator::{DType, Result};
 use unisono_engine::EngineOptions;
 use unisono_transport_tcp::rendezvous::{StoreConfig, StoreHost, store_job};
 use unisono_transport_tcp::secret::Secret;
@@ -38,6 +38,8 @@ pub struct Processes {
     pub ranks_max: u32,
     /// What calls run by.
     pub algorithms: Algorithms,
+    /// The element types that it must reduce; see [`Backend::always_reduces`].
+    pub always_reduces: &'static [DType],
     /// What it says of its reductions of floats.
     pub arithmetic: Arithmetic,
     /// What they find in their environment besides that of the test; `None` where they cannot run, after
@@ -106,6 +108,10 @@ impl Backend for Processes {
 
     fn algorithms(&self) -> Algorithms {
         self.algorithms
+    }
+
+    fn always_reduces(&self) -> &'static [DType] {
+        self.always_reduces
     }
 
     fn arithmetic(&self) -> Arithmetic {

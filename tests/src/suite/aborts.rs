@@ -62,7 +62,7 @@ pub fn collectives_that_wait(backend: &dyn Backend) {
             // The rank that aborts is inside a receive of its own.
             is_it(comm.recv(&mut [0u8], Peer::Any, 7), by);
         } else {
-            is_it(comm.all_reduce(&mut [1u32; 8], ReduceOp::Sum), by);
+            is_it(comm.all_reduce(&mut [1i32; 8], ReduceOp::Sum), by);
         }
     });
 }
@@ -77,7 +77,7 @@ pub fn handles_that_wait(backend: &dyn Backend) {
     aborted_during(backend, |comm, by| {
         let message = comm.recv_async(vec![0u8; 4], Peer::Any, 3);
         let is_alone = comm.group().size() == 1;
-        let sum = (comm.group().rank() != by).then(|| comm.all_reduce_async(vec![1u32; 8], ReduceOp::Sum));
+        let sum = (comm.group().rank() != by).then(|| comm.all_reduce_async(vec![1i32; 8], ReduceOp::Sum));
         assert!(!is_alone || sum.is_none());
         is_it(message.wait(), by);
         sum.into_iter().for_each(|sum| is_it(sum.wait(), by));

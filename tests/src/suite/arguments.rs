@@ -105,9 +105,9 @@ pub fn bad_arguments_change_nothing(backend: &dyn Backend) {
                     matches!(&error, Error::InvalidArgument { argument: named, .. } if named == argument);
                 assert!(is_named && error.is_before_start(), "{what} must name {argument}: {error}");
             }
-            let mut value = [1u32];
+            let mut value = [1i32];
             comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-            assert_eq!(value, [comm.group().size()], "after {what}");
+            assert_eq!(value, [comm.group().size() as i32], "after {what}");
         }
     });
 }

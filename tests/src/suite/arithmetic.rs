@@ -12,8 +12,8 @@ use crate::world::{options, run, run_each};
 /// Of one call: one, not divisible, more than a vector register.
 const COUNTS: &[usize] = &[1, 13, 130];
 
-/// The floats that `op` of this backend takes. At least f32 and f64 are among them.
-fn floats(comm: &dyn Communicator, op: ReduceOp) -> Vec<(DType, FloatFormat)> {
+/// The floats that `op` of this backend takes; those that it must take are among them.
+fn floats(backend: &dyn Backend, comm: &dyn Communicator, op: ReduceOp) -> Vec<(DType, FloatFormat)> {
     let format = |dtype: DType| match dtype.kind() {
         Kind::Float(format) => Some((dtype, format)),
         _ => None,
@@ -22,7 +22,8 @@ fn floats(comm: &dyn Communicator, op: ReduceOp) -> Vec<(DType, FloatFormat)> {
         |dtype| Case { op: Some(op), ..Case::new(Collective::AllReduce, dtype, 3) }.refusal(comm).is_none();
     let all = DType::ALL.iter().copied().filter_map(format);
     let supported: Vec<_> = all.filter(|(dtype, _)| is_supported(*dtype)).collect();
-    assert!([DType::F32, DType::F64].iter().all(|must| supported.iter().any(|(dtype, _)| dtype == must)));
+    let mut must = backend.always_reduces().iter().filter(|dtype| format(**dtype).is_some());
+    assert!(must.all(|must| supported.iter().any(|(dtype, _)| dtype == must)));
     supported
 }
 
@@ -71,8 +72,9 @@ fn check(
 ) {
     run_each(backend, backend.rank_counts(), |comm| {
         for &op in ops {
-            for (float, &count) in
-                floats(comm, op).into_iter().flat_map(|float| COUNTS.iter().map(move |count| (float, count)))
+            for (float, &count) in floats(backend, comm, op)
+                .into_iter()
+                .flat_map(|float| COUNTS.iter().map(move |count| (float, count)))
             {
                 for (collective, index, result) in reduced(comm, float, op, count, &operand) {
                     let operands: Vec<f64> =
@@ -133,7 +135,7 @@ pub fn zeros_of_either_sign(backend: &dyn Backend) {
 pub fn sums_are_rounded(backend: &dyn Backend) {
     let Arithmetic { truncates, .. } = backend.arithmetic();
     run(backend, 2, &options(), |comm| {
-        for (dtype, format) in floats(comm, ReduceOp::Sum) {
+        for (dtype, format) in floats(backend, comm, ReduceOp::Sum) {
             let unit = f64::exp2(1.0 - f64::from(format.digits));
             // In units behind 1.0: the left operand, the right one, the nearest, the next below.
             let rows =
@@ -161,7 +163,7 @@ pub fn sums_of_any_order(backend: &dyn Backend) {
     for &ranks in backend.rank_counts() {
         let all = run(backend, ranks, &options(), |comm| {
             let mut results = Vec::new();
-            for (dtype, format) in floats(comm, ReduceOp::Sum) {
+            for (dtype, format) in floats(backend, comm, ReduceOp::Sum) {
                 let operand = |rank: u32, index: usize| {
                     with_dtype!(dtype, T => {
                         let rough = T::rough(mix(index as u64 ^ mix(rank.into())));

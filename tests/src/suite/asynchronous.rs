@@ -20,12 +20,12 @@ pub fn every_typed_form(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         for count in [0, 1, 5, 2000] {
-            let sum = ranks * (ranks + 1) / 2;
-            let (own, all) = (vec![rank + 1; count], count * ranks as usize);
-            let everything: Vec<u32> = (0..ranks).flat_map(|rank| vec![rank + 1; count]).collect();
-            let wide = vec![rank + 1; all];
+            let (mine, largest, sum) = (rank as i32 + 1, ranks as i32, (ranks * (ranks + 1) / 2) as i32);
+            let (own, all) = (vec![mine; count], count * ranks as usize);
+            let everything: Vec<i32> = (1..=largest).flat_map(|mine| vec![mine; count]).collect();
+            let wide = vec![mine; all];
             let root = ranks - 1;
-            let only_at_root = |list: Vec<u32>| if rank == root { list } else { Vec::new() };
+            let only_at_root = |list: Vec<i32>| if rank == root { list } else { Vec::new() };
 
             let all_reduce = comm.all_reduce_async(own.clone(), ReduceOp::Sum);
             let reduce_scatter = comm.reduce_scatter_async(wide.clone(), ReduceOp::Sum).unwrap();
@@ -42,8 +42,8 @@ pub fn every_typed_form(backend: &dyn Backend) {
             assert_eq!(reduce_scatter.wait().unwrap(), vec![sum; count]);
             assert_eq!(all_gather.wait().unwrap(), everything);
             assert_eq!(all_to_all.wait().unwrap(), everything);
-            assert_eq!(broadcast.wait().unwrap(), vec![ranks; count]);
-            assert_eq!(reduce.wait().unwrap(), only_at_root(vec![ranks; count]));
+            assert_eq!(broadcast.wait().unwrap(), vec![largest; count]);
+            assert_eq!(reduce.wait().unwrap(), only_at_root(vec![largest; count]));
             assert_eq!(gather.wait().unwrap(), only_at_root(everything));
             assert_eq!(scatter.wait().unwrap(), own);
             message(comm, count);
@@ -70,10 +70,10 @@ fn message(comm: &dyn Communicator, count: usize) {
 /// Asynchronous and blocking calls mixed; the handles are waited for in another order than that of issue.
 pub fn order_of_issue(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let ranks = comm.group().size();
+        let ranks = comm.group().size() as i32;
         for turn in 0..3 {
-            let mut handles: Vec<(u32, TypedWork<Vec<u32>>)> = Vec::new();
-            for round in 1..=20u32 {
+            let mut handles: Vec<(i32, TypedWork<Vec<i32>>)> = Vec::new();
+            for round in 1..=20 {
                 let length = round as usize * 37 % 400;
                 handles.push((round, comm.all_reduce_async(vec![round; length], ReduceOp::Sum)));
                 if round % 6 == 0 {
@@ -98,11 +98,11 @@ pub fn order_of_issue(backend: &dyn Backend) {
 /// A call ends although nobody waits for it.
 pub fn progress_without_waiting(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let handle = comm.all_reduce_async(vec![1u32; 50_000], ReduceOp::Sum);
+        let handle = comm.all_reduce_async(vec![1i32; 50_000], ReduceOp::Sum);
         while !handle.is_done() {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(handle.wait().unwrap()[49_999], comm.group().size());
+        assert_eq!(handle.wait().unwrap()[49_999], comm.group().size() as i32);
     });
 }
 
@@ -129,7 +129,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
 /// Handles are futures.
 pub fn awaited(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
-        let (rank, ranks) = (comm.group().rank(), comm.group().size());
+        let (rank, ranks) = (comm.group().rank() as i32, comm.group().size() as i32);
         block_on(async {
             for count in [0, 1, 40_000] {
                 let sums = comm.all_reduce_async(vec![rank + 1; count], ReduceOp::Sum);
@@ -147,10 +147,10 @@ pub fn dropped_handles_detach(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         for round in 0..5 {
-            let handle = comm.all_reduce_async(vec![rank; 10_000], ReduceOp::Max);
+            let handle = comm.all_reduce_async(vec![rank as i32; 10_000], ReduceOp::Max);
             match rank == round % ranks {
                 true => drop(handle),
-                false => assert_eq!(handle.wait().unwrap()[0], ranks - 1),
+                false => assert_eq!(handle.wait().unwrap()[0], ranks as i32 - 1),
             }
         }
         drop(comm.send_async(vec![rank; 50_000], (rank + 1) % ranks, 1));
@@ -172,7 +172,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
                 handle.cancel();
                 handle.wait().map(|_| ())
             } else {
-                comm.all_reduce(&mut [1u32], ReduceOp::Sum)
+                comm.all_reduce(&mut [1i32], ReduceOp::Sum)
             };
             let error = result.unwrap_err();
             assert!(
@@ -187,7 +187,7 @@ pub fn cancel_revokes(backend: &dyn Backend) {
         });
     }
     run_each(backend, &[2], |comm| {
-        let handle = comm.all_reduce_async(vec![1u32], ReduceOp::Sum);
+        let handle = comm.all_reduce_async(vec![1i32], ReduceOp::Sum);
         while !handle.is_done() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -221,20 +221,20 @@ pub fn buffers_come_back(backend: &dyn Backend) {
 pub fn lists(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        let sum = ranks * (ranks + 1) / 2;
-        let parts: Vec<Vec<u32>> = [3, 0, 70_000, 1].map(|length| vec![rank + 1; length]).into();
+        let (own, sum) = (rank as i32 + 1, (ranks * (ranks + 1) / 2) as i32);
+        let parts: Vec<Vec<i32>> = [3, 0, 70_000, 1].map(|length| vec![own; length]).into();
         let coalesced = comm.all_reduce_coalesced_async(parts, ReduceOp::Sum);
-        let none = comm.all_reduce_coalesced_async(Vec::<Vec<u32>>::new(), ReduceOp::Sum);
+        let none = comm.all_reduce_coalesced_async(Vec::<Vec<i32>>::new(), ReduceOp::Sum);
         let gathered = comm.all_gather_list_async(vec![rank; 11]);
-        let inputs = (0..ranks).map(|to| vec![to + 1; 9]).collect();
+        let inputs = (1..=ranks as i32).map(|to| vec![to; 9]).collect();
         let scattered = comm.reduce_scatter_list_async(inputs, ReduceOp::Sum);
-        assert_eq!(scattered.wait().unwrap(), [ranks * (rank + 1); 9]);
+        assert_eq!(scattered.wait().unwrap(), [ranks as i32 * own; 9]);
         assert_eq!(gathered.wait().unwrap(), (0..ranks).map(|from| vec![from; 11]).collect::<Vec<_>>());
         let reduced = coalesced.wait().unwrap();
         assert_eq!(reduced.iter().map(Vec::len).collect::<Vec<_>>(), [3, 0, 70_000, 1]);
         assert!(reduced.iter().flatten().all(|&value| value == sum));
         assert!(none.wait().unwrap().is_empty());
-        let wrong = comm.reduce_scatter_list_async(vec![vec![1u32]; ranks as usize + 1], ReduceOp::Sum);
+        let wrong = comm.reduce_scatter_list_async(vec![vec![1i32]; ranks as usize + 1], ReduceOp::Sum);
         assert!(matches!(wrong.wait(), Err(Error::InvalidArgument { argument: "input", .. })));
     });
 }

@@ -20,8 +20,8 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Memory that a test looks at after the call, and that its keeper hands over when it is dropped.
 struct Lent {
-    memory: Vec<u32>,
-    back: Sender<Vec<u32>>,
+    memory: Vec<i32>,
+    back: Sender<Vec<i32>>,
     panics: bool,
 }
 
@@ -33,13 +33,13 @@ impl Drop for Lent {
 }
 
 /// Lends a vector to a call; the other end gets it when the call has ended.
-pub fn lend(memory: Vec<u32>, panics: bool) -> (OwnedMemory, Receiver<Vec<u32>>) {
+pub fn lend(memory: Vec<i32>, panics: bool) -> (OwnedMemory, Receiver<Vec<i32>>) {
     let (back, returned) = channel();
     let mut lent = Box::new(Lent { memory, back, panics });
     let (start, bytes) = (lent.memory.as_mut_ptr().cast(), lent.memory.len() * 4);
     let keeper: Box<dyn Any + Send> = lent;
     // SAFETY: the vector is the keeper's, who hands it over when the call has ended.
-    let buffer = unsafe { OwnedBuffer::from_raw(start, bytes, DType::U32, keeper) };
+    let buffer = unsafe { OwnedBuffer::from_raw(start, bytes, DType::I32, keeper) };
     (buffer.unwrap().into(), returned)
 }
 
@@ -48,7 +48,7 @@ pub fn all_reduce(comm: &dyn Communicator, buffer: OwnedMemory, count: u64) -> W
     let descriptor = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,
-        ..Descriptor::new(Collective::AllReduce, DType::U32, count)
+        ..Descriptor::new(Collective::AllReduce, DType::I32, count)
     };
     comm.start(OwnedCall::new(descriptor, OwnedBuffers::InOut(buffer)))
 }
@@ -58,13 +58,13 @@ pub fn calls_on_memory_that_stays(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         for length in [0, 1, 2000, 70_000] {
-            let memory = vec![rank + 1; length];
+            let memory = vec![rank as i32 + 1; length];
             let address = memory.as_ptr();
             let (buffer, returned) = lend(memory, false);
             let work = all_reduce(comm, buffer, length as u64);
             work.wait().unwrap();
             let memory = returned.recv_timeout(LONG).unwrap();
-            assert_eq!(memory, vec![ranks * (ranks + 1) / 2; length]);
+            assert_eq!(memory, vec![(ranks * (ranks + 1) / 2) as i32; length]);
             assert!(length == 0 || memory.as_ptr() == address);
             let Some(OwnedBuffers::InOut(OwnedMemory::One(buffer))) = work.finish().buffers else {
                 panic!("no buffer")
@@ -73,18 +73,21 @@ pub fn calls_on_memory_that_stays(backend: &dyn Backend) {
 
             let message = |operation, peer| Descriptor {
                 peer: Some(Peer::Rank(peer)),
-                ..Descriptor::new(operation, DType::U32, length as u64)
+                ..Descriptor::new(operation, DType::I32, length as u64)
             };
             let (output, received) = lend(vec![0; length], false);
-            let input = OwnedMemory::of(Vec::<u32>::new());
+            let input = OwnedMemory::of(Vec::<i32>::new());
             let receive = message(Operation::Recv, (rank + ranks - 1) % ranks);
             drop(comm.start(OwnedCall::new(receive, OwnedBuffers::Separate { input, output })));
-            let (input, sent) = lend(vec![rank; length], false);
-            let output = OwnedMemory::of(Vec::<u32>::new());
+            let (input, sent) = lend(vec![rank as i32; length], false);
+            let output = OwnedMemory::of(Vec::<i32>::new());
             let send = message(Operation::Send, (rank + 1) % ranks);
             drop(comm.start(OwnedCall::new(send, OwnedBuffers::Separate { input, output })));
-            assert_eq!(received.recv_timeout(LONG).unwrap(), vec![(rank + ranks - 1) % ranks; length]);
-            assert_eq!(sent.recv_timeout(LONG).unwrap(), vec![rank; length]);
+            assert_eq!(
+                received.recv_timeout(LONG).unwrap(),
+                vec![((rank + ranks - 1) % ranks) as i32; length]
+            );
+            assert_eq!(sent.recv_timeout(LONG).unwrap(), vec![rank as i32; length]);
         }
     });
 }
@@ -94,12 +97,12 @@ pub fn keepers_are_dropped_at_the_end(backend: &dyn Backend) {
     run_each(backend, &[2, 3], |comm| {
         let (buffer, returned) = lend(vec![1; 10], false);
         let descriptor =
-            Descriptor { peer: Some(Peer::Any), tag: 8, ..Descriptor::new(Operation::Recv, DType::U32, 10) };
-        let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<u32>::new()), output: buffer };
+            Descriptor { peer: Some(Peer::Any), tag: 8, ..Descriptor::new(Operation::Recv, DType::I32, 10) };
+        let buffers = OwnedBuffers::Separate { input: OwnedMemory::of(Vec::<i32>::new()), output: buffer };
         let work = comm.start(OwnedCall::new(descriptor, buffers));
         assert_eq!(returned.recv_timeout(Duration::from_millis(5)), Err(RecvTimeoutError::Timeout));
         comm.barrier().unwrap();
-        comm.send(&[4u32; 10], (comm.group().rank() + 1) % comm.group().size(), 8).unwrap();
+        comm.send(&[4i32; 10], (comm.group().rank() + 1) % comm.group().size(), 8).unwrap();
         assert_eq!(returned.recv_timeout(LONG).unwrap(), [4; 10]);
         work.wait().unwrap();
         comm.barrier().unwrap();
@@ -113,7 +116,7 @@ pub fn keepers_of_detached_work(backend: &dyn Backend) {
         let (buffer, returned) = lend(vec![1; 50_000], false);
         drop(all_reduce(&*own, buffer, 50_000));
         drop(own);
-        assert_eq!(returned.recv_timeout(LONG).unwrap(), vec![comm.group().size(); 50_000]);
+        assert_eq!(returned.recv_timeout(LONG).unwrap(), vec![comm.group().size() as i32; 50_000]);
         comm.barrier().unwrap();
     });
 }
@@ -168,7 +171,7 @@ pub fn keepers_that_panic(backend: &dyn Backend) {
         let lent: Vec<_> = (0..4).map(|turn| lend(vec![1; 100], turn % 2 == 0)).collect();
         for (buffer, returned) in lent {
             all_reduce(comm, buffer, 100).wait().unwrap();
-            assert_eq!(returned.recv_timeout(LONG).unwrap(), vec![comm.group().size(); 100]);
+            assert_eq!(returned.recv_timeout(LONG).unwrap(), vec![comm.group().size() as i32; 100]);
         }
         comm.barrier().unwrap();
     });
@@ -216,11 +219,11 @@ pub fn device_calls_are_refused(comm: &dyn Communicator) {
     let broadcast = Descriptor {
         place: Place::InPlace,
         root: Some(0),
-        ..Descriptor::new(Collective::Broadcast, DType::U32, 10)
+        ..Descriptor::new(Collective::Broadcast, DType::I32, 10)
     };
-    let receive = Descriptor { peer: Some(Peer::Any), ..Descriptor::new(Operation::Recv, DType::U32, 10) };
+    let receive = Descriptor { peer: Some(Peer::Any), ..Descriptor::new(Operation::Recv, DType::I32, 10) };
     let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
-    let (input, output) = (OwnedMemory::of(Vec::<u32>::new()), buffer().into());
+    let (input, output) = (OwnedMemory::of(Vec::<i32>::new()), buffer().into());
     for (descriptor, buffers) in [
         (broadcast, OwnedBuffers::InOut(buffer().into())),
         (receive, OwnedBuffers::Separate { input, output }),

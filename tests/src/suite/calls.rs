@@ -120,12 +120,12 @@ pub fn lists_and_coalesced(backend: &dyn Backend) {
         for (from, output) in (0..).zip(&outputs) {
             assert_eq!(*output, elements::<u16>(from, 11));
         }
-        let sum = ranks * (ranks + 1) / 2;
-        let mut parts: Vec<Vec<u32>> = [3, 0, 70_000, 1, 0].map(|length| vec![rank + 1; length]).into();
-        let mut list: Vec<&mut [u32]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
+        let (own, sum) = ((rank + 1) as i32, (ranks * (ranks + 1) / 2) as i32);
+        let mut parts: Vec<Vec<i32>> = [3, 0, 70_000, 1, 0].map(|length| vec![own; length]).into();
+        let mut list: Vec<&mut [i32]> = parts.iter_mut().map(Vec::as_mut_slice).collect();
         comm.all_reduce_coalesced(&mut list, ReduceOp::Sum).unwrap();
         assert!(parts.iter().flatten().all(|&value| value == sum));
-        comm.all_reduce_coalesced::<u32>(&mut [], ReduceOp::Sum).unwrap();
+        comm.all_reduce_coalesced::<i32>(&mut [], ReduceOp::Sum).unwrap();
     });
 }
 
@@ -174,7 +174,7 @@ pub fn typed_uneven(backend: &dyn Backend) {
         let counts = uneven_shares(ranks, 1);
         let (own, total) = (counts[rank as usize], counts.iter().sum());
         let before: usize = counts[..rank as usize].iter().sum();
-        let everything: Vec<u32> =
+        let everything: Vec<i32> =
             (0..ranks).flat_map(|rank| elements(rank, counts[rank as usize])).collect();
         let (root, at_root) = (ranks - 1, rank == ranks - 1);
 
@@ -189,10 +189,11 @@ pub fn typed_uneven(backend: &dyn Backend) {
         comm.scatter_v(at_root.then_some(&everything[..]), &mut share, &counts, root).unwrap();
         assert_eq!(share, everything[before..before + own]);
         let mut share = vec![0; own];
-        let input: Vec<u32> = everything.iter().map(|value| value.wrapping_mul(rank + 1)).collect();
+        let factor = rank as i32 + 1;
+        let input: Vec<i32> = everything.iter().map(|value| value.wrapping_mul(factor)).collect();
         comm.reduce_scatter_v(&input, &mut share, &counts, ReduceOp::Sum).unwrap();
-        let factor = ranks * (ranks + 1) / 2;
-        let expected: Vec<u32> =
+        let factor = (ranks * (ranks + 1) / 2) as i32;
+        let expected: Vec<i32> =
             everything[before..before + own].iter().map(|value| value.wrapping_mul(factor)).collect();
         assert_eq!(share, expected);
 

@@ -24,7 +24,7 @@ pub fn timeouts_name_who_is_missing(backend: &dyn Backend) {
             }
             let options = backend.forcing(algorithm);
             let comm = comm.with(if is_missing { options } else { options.timeout(SHORT) });
-            let error = comm.all_reduce(&mut vec![1u32; ranks as usize], ReduceOp::Sum).unwrap_err();
+            let error = comm.all_reduce(&mut vec![1i32; ranks as usize], ReduceOp::Sum).unwrap_err();
             if !is_missing {
                 waited.wait();
             }
@@ -51,7 +51,7 @@ fn timeouts_follow_waits_in_earlier_calls(backend: &dyn Backend) {
     let errors = run(backend, 3, &options(), |comm| match comm.group().rank() {
         0 => {
             let hurried = comm.with(backend.forcing("ring").timeout(SHORT));
-            let error = hurried.all_reduce(&mut [1u32; 3], ReduceOp::Sum).unwrap_err();
+            let error = hurried.all_reduce(&mut [1i32; 3], ReduceOp::Sum).unwrap_err();
             waited.wait();
             error
         }
@@ -103,11 +103,11 @@ pub fn revocation_reaches_everybody(backend: &dyn Backend) {
             let error = match rank % 4 {
                 0 if rank == 0 => {
                     comm.revoke(cause("the loss is not finite")).unwrap();
-                    comm.all_reduce(&mut [1u8], ReduceOp::Sum).unwrap_err()
+                    comm.all_reduce(&mut [1i8], ReduceOp::Sum).unwrap_err()
                 }
-                1 => comm.all_reduce_async(vec![1u8], ReduceOp::Sum).wait().unwrap_err(),
+                1 => comm.all_reduce_async(vec![1i8], ReduceOp::Sum).wait().unwrap_err(),
                 2 => comm.recv(&mut [0u8; 1], Peer::Any, 1).unwrap_err(),
-                _ => comm.all_reduce(&mut [1u8], ReduceOp::Sum).unwrap_err(),
+                _ => comm.all_reduce(&mut [1i8], ReduceOp::Sum).unwrap_err(),
             };
             assert!(is_cause(&error, "the loss is not finite"), "rank {rank} of {ranks}: {error}");
         });
@@ -140,7 +140,7 @@ pub fn panics_in_user_functions(backend: &dyn Backend) {
             }
             let op = UserOp::commutative("fragile");
             let error =
-                comm.all_reduce_user(&mut [1u32; 4], op, |_, _, _| panic!("no such sum")).unwrap_err();
+                comm.all_reduce_user(&mut [1i32; 4], op, |_, _, _| panic!("no such sum")).unwrap_err();
             let is_panic =
                 matches!(error.root_cause(), Error::Panicked { text, .. } if text.contains("no such sum"));
             assert!(is_panic, "rank {rank} of {ranks}: {error}");
@@ -155,7 +155,7 @@ pub fn leaving_without_closing_harms_nobody(backend: &dyn Backend) {
     for round in 0..10 {
         run(backend, ranks, &options(), |comm| {
             comm.barrier().unwrap();
-            comm.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_or_else(|error| {
+            comm.all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_or_else(|error| {
                 panic!("round {round}, rank {}: {error}", comm.group().rank());
             });
         });

@@ -13,9 +13,9 @@ use crate::suite::reductions::has_user_operators;
 use crate::world::{options, run, run_each};
 
 fn sum_of_ones(comm: &dyn Communicator) -> u32 {
-    let mut value = [1u32];
+    let mut value = [1i32];
     comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-    value[0]
+    value[0] as u32
 }
 
 fn job_ranks(comm: &dyn Communicator) -> Vec<u32> {
@@ -127,7 +127,7 @@ pub fn concurrent_use_is_refused(backend: &dyn Backend) {
             assert_eq!(sum_of_ones(comm), 2);
         } else {
             let call = || {
-                let result = comm.all_reduce(&mut [1u32], ReduceOp::Sum);
+                let result = comm.all_reduce(&mut [1i32], ReduceOp::Sum);
                 if let Err(error) = &result {
                     assert!(matches!(error, Error::ConcurrentUse { .. }), "{error}");
                     is_refused.store(true, Ordering::SeqCst);
@@ -175,7 +175,7 @@ pub fn queued_threads_take_turns(backend: &dyn Backend) {
                 if turn % 2 == 0 {
                     assert_eq!(sum_of_ones(&queued), 2);
                 } else {
-                    assert_eq!(queued.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().unwrap(), [2]);
+                    assert_eq!(queued.all_reduce_async(vec![1i32], ReduceOp::Sum).wait().unwrap(), [2]);
                 }
                 turns.fetch_add(1, Ordering::SeqCst);
             }
@@ -200,7 +200,7 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
         let late_turn = || {
             if comm.group().rank() == 0 {
                 let soon = CallOptions::new().queued().timeout(Duration::from_millis(20));
-                is_this(comm.with(soon).all_reduce(&mut [1u32], ReduceOp::Sum).unwrap_err());
+                is_this(comm.with(soon).all_reduce(&mut [1i32], ReduceOp::Sum).unwrap_err());
             } else {
                 is_this(comm.recv(&mut [0u8], Peer::Rank(0), 3).unwrap_err());
             }
@@ -213,7 +213,7 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
         let (entered, has_entered) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();
         let (released, is_slow) = (Mutex::new(released), comm.group().rank() == 0);
-        let function = move |left: &[u32], right: &[u32], out: &mut [u32]| {
+        let function = move |left: &[i32], right: &[i32], out: &mut [i32]| {
             out[0] = left[0] + right[0];
             if is_slow {
                 entered.send(()).unwrap();
@@ -224,7 +224,7 @@ pub fn a_turn_that_does_not_come(backend: &dyn Backend) {
             let first = scope.spawn(|| {
                 let both_reduce = comm.with(backend.forcing("recursive_doubling"));
                 // The failure of the other thread's call may reach it.
-                let _ = both_reduce.all_reduce_user(&mut [1u32], UserOp::commutative("slow"), function);
+                let _ = both_reduce.all_reduce_user(&mut [1i32], UserOp::commutative("slow"), function);
             });
             if comm.group().rank() == 0 {
                 has_entered.recv().unwrap();

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(5);
 
 fn sum_of_ones(comm: &dyn Communicator, length: usize) -> Work {
-    comm.all_reduce_async(vec![1u32; length], ReduceOp::Sum).into_work()
+    comm.all_reduce_async(vec![1i32; length], ReduceOp::Sum).into_work()
 }
 
 /// Every thread that waits gets the same result; the buffers come to one.
@@ -33,7 +33,7 @@ pub fn several_threads_wait(backend: &dyn Backend) {
             assert!(outcomes.iter().all(|outcome| *outcome == outcomes[0]), "{outcomes:?}");
             assert_eq!(outcomes[0].bytes, length as u64 * 4);
             let Some(OwnedBuffers::InOut(buffer)) = work.finish().buffers else { panic!("no buffer") };
-            assert_eq!(buffer.into_vec::<u32>(), Some(vec![comm.group().size(); length]));
+            assert_eq!(buffer.into_vec::<i32>(), Some(vec![comm.group().size() as i32; length]));
         }
     });
 }
@@ -119,7 +119,7 @@ pub fn a_function_that_blocks_delays_no_call(backend: &dyn Backend) {
             blocked.on_done(move |_| sender.send(gone.recv_timeout(LONG)).unwrap());
         }
         blocked.wait().unwrap();
-        comm.all_reduce(&mut [1u32; 5], ReduceOp::Sum).unwrap();
+        comm.all_reduce(&mut [1i32; 5], ReduceOp::Sum).unwrap();
         let unattended = sum_of_ones(comm, 1000);
         while !unattended.is_done() {
             std::thread::sleep(Duration::from_millis(1));
@@ -159,11 +159,11 @@ pub fn functions_may_make_calls(backend: &dyn Backend) {
         let work = sum_of_ones(&*own, 10);
         let inner = own.clone();
         work.on_done(move |_| {
-            let mut value = [1u32];
+            let mut value = [1i32];
             inner.all_reduce(&mut value, ReduceOp::Sum).unwrap();
             sum_of_ones(&*inner, 3).on_done(move |result| sender.send((value[0], result.is_ok())).unwrap());
         });
-        assert_eq!(called.recv_timeout(LONG).unwrap(), (comm.group().size(), true));
+        assert_eq!(called.recv_timeout(LONG).unwrap(), (comm.group().size() as i32, true));
         own.close().unwrap();
     });
 }

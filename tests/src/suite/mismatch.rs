@@ -27,12 +27,12 @@ struct Row {
 }
 
 fn usual(comm: &dyn Communicator) -> Result<()> {
-    comm.all_reduce(&mut [1u32; 8], ReduceOp::Sum)
+    comm.all_reduce(&mut [1i32; 8], ReduceOp::Sum)
 }
 
 fn user(comm: &dyn Communicator, name: &'static str) -> Result<()> {
     let op = UserOp::commutative(name);
-    comm.all_reduce_user(&mut [1u32; 8], op, |left, _, out| out.copy_from_slice(left))
+    comm.all_reduce_user(&mut [1i32; 8], op, |left, _, out| out.copy_from_slice(left))
 }
 
 fn algorithm(comm: &dyn Communicator, name: &str) -> Result<()> {
@@ -57,7 +57,7 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
     let all_reduce = Descriptor {
         op: Some(ReduceOp::Sum),
         place: Place::InPlace,
-        ..Descriptor::new(Collective::AllReduce, DType::U32, 8)
+        ..Descriptor::new(Collective::AllReduce, DType::I32, 8)
     };
     let row = |field, odd: Action, odd_descriptor| Row {
         field,
@@ -72,8 +72,8 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
         row("collective", |c| c.barrier(), Descriptor::new(Collective::Barrier, DType::U8, 0)),
         row(
             "dtype",
-            |c| c.all_reduce(&mut [1i32; 8], ReduceOp::Sum),
-            Descriptor { dtype: DType::I32, ..all_reduce },
+            |c| c.all_reduce(&mut [1f32; 8], ReduceOp::Sum),
+            Descriptor { dtype: DType::F32, ..all_reduce },
         ),
         Row {
             usual: |c| {
@@ -86,16 +86,16 @@ fn rows(backend: &dyn Backend) -> Vec<Row> {
                 Descriptor::new(Collective::AllGather, Other::DTYPE, 1),
             )
         },
-        row("count", |c| c.all_reduce(&mut [1u32; 9], ReduceOp::Sum), Descriptor { count: 9, ..all_reduce }),
-        row("count", |c| c.all_reduce(&mut [1u32; 0], ReduceOp::Sum), Descriptor { count: 0, ..all_reduce }),
+        row("count", |c| c.all_reduce(&mut [1i32; 9], ReduceOp::Sum), Descriptor { count: 9, ..all_reduce }),
+        row("count", |c| c.all_reduce(&mut [1i32; 0], ReduceOp::Sum), Descriptor { count: 0, ..all_reduce }),
         row(
             "op",
-            |c| c.all_reduce(&mut [1u32; 8], ReduceOp::Max),
+            |c| c.all_reduce(&mut [1i32; 8], ReduceOp::Max),
             Descriptor { op: Some(ReduceOp::Max), ..all_reduce },
         ),
         row(
             "place",
-            |c| c.all_reduce_into(&[1u32; 8], &mut [0; 8], ReduceOp::Sum),
+            |c| c.all_reduce_into(&[1i32; 8], &mut [0; 8], ReduceOp::Sum),
             Descriptor { place: Place::Separate, ..all_reduce },
         ),
         row("label", |c| label(c, "odd"), all_reduce),
@@ -199,7 +199,7 @@ pub fn every_compared_field(backend: &dyn Backend) {
 /// Two roots of a reduce may share no message at all.
 pub fn different_roots(backend: &dyn Backend) {
     let calls: [Rooted; 4] = [
-        |c, root| c.reduce_in_place(&mut [1u32; 4], ReduceOp::Sum, root),
+        |c, root| c.reduce_in_place(&mut [1i32; 4], ReduceOp::Sum, root),
         |c, root| c.broadcast(&mut [1u32; 4], root),
         |c, root| {
             let mut output = vec![0u32; 4 * c.group().size() as usize];

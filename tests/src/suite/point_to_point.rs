@@ -131,9 +131,9 @@ pub fn truncation_is_harmless(backend: &dyn Backend) {
             assert_eq!(comm.recv(&mut buffer, Peer::Rank(previous), 6).unwrap().count, 3);
             assert_eq!(buffer, message(previous, 3));
             works.into_iter().for_each(|work| assert!(work.wait().is_ok()));
-            let mut value = [1u32];
+            let mut value = [1i32];
             comm.all_reduce(&mut value, ReduceOp::Sum).unwrap();
-            assert_eq!(value, [ranks]);
+            assert_eq!(value, [ranks as i32]);
         }
     });
 }
@@ -168,7 +168,7 @@ pub fn many_in_flight(backend: &dyn Backend) {
         let (next, previous) = ((rank + 1) % ranks, (rank + ranks - 1) % ranks);
         let works: Vec<Work> =
             (0..300).map(|tag| comm.send_async(message(tag, 1000 + tag as usize), next, tag % 7)).collect();
-        comm.all_reduce(&mut vec![1u8; 100_000], ReduceOp::Max).unwrap();
+        comm.all_reduce(&mut vec![1i8; 100_000], ReduceOp::Max).unwrap();
         for tag in (0..7).rev() {
             for number in (0..300).filter(|number| number % 7 == tag) {
                 let mut buffer = vec![0; 1000 + number as usize];

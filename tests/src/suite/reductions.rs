@@ -23,8 +23,13 @@ pub fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
     all.filter(|(dtype, op)| op.accepts(*dtype))
 }
 
-/// Every accepted pair that the backend supports; the others are refused. The commonest must be among them.
-fn every_pair(comm: &dyn Communicator, collective: Collective, check: impl Fn(DType, ReduceOp, usize)) {
+/// Every accepted pair that the backend supports; the others are refused. Those that it must have are among them.
+fn every_pair(
+    backend: &dyn Backend,
+    comm: &dyn Communicator,
+    collective: Collective,
+    check: impl Fn(DType, ReduceOp, usize),
+) {
     let mut checked = Vec::new();
     for (dtype, op) in pairs() {
         let case = Case { op: Some(op), ..Case::new(collective, dtype, 3) };
@@ -34,7 +39,7 @@ fn every_pair(comm: &dyn Communicator, collective: Collective, check: impl Fn(DT
         }
     }
     for op in [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Min, ReduceOp::Max] {
-        for dtype in [DType::F32, DType::F64, DType::I32, DType::I64] {
+        for &dtype in backend.always_reduces() {
             assert!(checked.contains(&(dtype, op)), "{collective} {op} of {dtype} is refused");
         }
     }
@@ -63,7 +68,7 @@ fn results<T: Sample>(op: ReduceOp, ranks: u32, count: usize) -> Vec<T> {
 pub fn all_reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(comm, Collective::AllReduce, |dtype, op, count| {
+        every_pair(backend, comm, Collective::AllReduce, |dtype, op, count| {
             with_dtype!(dtype, T => {
                 let what = format!("all_reduce {dtype} {op} {count} on rank {rank} of {ranks}");
                 let input: Vec<T> = inputs(op, ranks, rank, count);
@@ -84,7 +89,7 @@ pub fn all_reduce(backend: &dyn Backend) {
 pub fn reduce(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(comm, Collective::Reduce, |dtype, op, count| {
+        every_pair(backend, comm, Collective::Reduce, |dtype, op, count| {
             let root = (mix(count as u64) % u64::from(ranks)) as u32;
             with_dtype!(dtype, T => {
                 let what = format!("reduce {dtype} {op} {count} to {root} on rank {rank} of {ranks}");
@@ -110,7 +115,7 @@ pub fn reduce(backend: &dyn Backend) {
 pub fn reduce_scatter(backend: &dyn Backend) {
     run_each(backend, backend.rank_counts(), |comm| {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
-        every_pair(comm, Collective::ReduceScatter, |dtype, op, count| {
+        every_pair(backend, comm, Collective::ReduceScatter, |dtype, op, count| {
             with_dtype!(dtype, T => {
                 let what = format!("reduce_scatter {dtype} {op} {count} on rank {rank} of {ranks}");
                 let input: Vec<T> = inputs(op, ranks, rank, count * ranks as usize);

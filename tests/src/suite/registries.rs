@@ -245,7 +245,7 @@ pub fn two_of_one_name_that_share_no_message(backend: &dyn Backend) {
                 let Error::Mismatch { difference, .. } = error.root_cause() else { panic!("{error}") };
                 assert!(difference.contains("schedules of relay differ"), "{difference}");
             }
-            comm.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap();
+            comm.all_reduce(&mut [1i32], ReduceOp::Sum).unwrap();
             comm.close().unwrap();
         });
     }

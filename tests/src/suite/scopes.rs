@@ -25,9 +25,9 @@ pub(super) fn open(comm: &dyn Communicator, name: &str) -> Box<dyn Scope> {
 }
 
 fn sum(comm: &dyn Communicator) -> Result<()> {
-    let mut values = [comm.group().rank(); 8];
+    let mut values = [comm.group().rank() as i32; 8];
     comm.all_reduce(&mut values, ReduceOp::Sum)?;
-    let ranks = comm.group().size();
+    let ranks = comm.group().size() as i32;
     assert_eq!(values, [ranks * (ranks - 1) / 2; 8]);
     Ok(())
 }
@@ -48,7 +48,7 @@ pub fn threads_wait_or_are_refused(backend: &dyn Backend) {
             assert!(matches!(refused, Err(Error::ConcurrentUse { .. })), "{refused:?}");
         };
         std::thread::scope(|threads| {
-            let before = comm.all_reduce_async(vec![1u32; 8], ReduceOp::Sum);
+            let before = comm.all_reduce_async(vec![1i32; 8], ReduceOp::Sum);
             let scope = open(comm, "whole");
             assert!(before.is_done(), "what was submitted before has ended");
             let late = threads.spawn(|| labelled.barrier());
@@ -196,11 +196,11 @@ pub fn failures_within(backend: &dyn Backend) {
 pub fn asynchronous_parts(backend: &dyn Backend) {
     run_each(backend, &RANKS, |comm| {
         let scope = open(comm, "begun");
-        let works: Vec<_> = (0..4).map(|_| scope.all_reduce_async(vec![1u32; 1000], ReduceOp::Sum)).collect();
+        let works: Vec<_> = (0..4).map(|_| scope.all_reduce_async(vec![1i32; 1000], ReduceOp::Sum)).collect();
         drop(scope);
         sum(comm).unwrap();
         for work in works {
-            assert_eq!(work.wait().unwrap(), vec![comm.group().size(); 1000]);
+            assert_eq!(work.wait().unwrap(), vec![comm.group().size() as i32; 1000]);
         }
         let forced = CallOptions::new().algorithm("no such");
         let scope = comm.scope(parent("forced", 8), &forced).unwrap();

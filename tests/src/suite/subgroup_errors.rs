@@ -35,7 +35,7 @@ fn in_subgroup<R: Send>(
 
 fn sum(comm: &dyn Communicator, direct: CallOptions, elements: usize) -> Error {
     let direct = comm.with(direct);
-    direct.all_reduce(&mut vec![1u32; elements], ReduceOp::Sum).unwrap_err()
+    direct.all_reduce(&mut vec![1i32; elements], ReduceOp::Sum).unwrap_err()
 }
 
 /// Of a call, and of an agreement.
@@ -97,7 +97,7 @@ pub fn user_panics(backend: &dyn Backend) {
         let op = UserOp::commutative("fragile");
         let is_fragile = comm.group().rank() == 1;
         let direct = comm.with(backend.forcing("direct"));
-        let called = direct.all_reduce_user(&mut [1u32; 6], op, move |_, _, _| assert!(!is_fragile));
+        let called = direct.all_reduce_user(&mut [1i32; 6], op, move |_, _, _| assert!(!is_fragile));
         // Who has all its bytes before the news hears of it in the next call.
         Some(called.and_then(|()| comm.barrier()).unwrap_err())
     });

@@ -155,7 +155,7 @@ pub fn what_is_refused_is_what_the_call_refuses(backend: &dyn Backend) {
             let on_device = comm.supports(&descriptor, &options, MemoryKind::Device);
             let is_refused = on_device.is_err_and(|error| error.is_before_start());
             assert!(is_refused || reaches_a_device(comm), "{descriptor} on a device");
-            let mut all_can = [u8::from(answer.is_ok())];
+            let mut all_can = [i8::from(answer.is_ok())];
             comm.all_reduce(&mut all_can, ReduceOp::Min).unwrap();
             match answer {
                 Err(refusal) => {
@@ -203,7 +203,7 @@ pub fn a_running_call_keeps_nobody_waiting(backend: &dyn Backend) {
                         until_answered();
                     }
                     inside.store(true, Ordering::SeqCst);
-                    return comm.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap();
+                    return comm.all_reduce(&mut [1i32], ReduceOp::Sum).unwrap();
                 }
                 let wait = move |left: &[u32], _: &[u32], out: &mut [u32]| {
                     inside.store(true, Ordering::SeqCst);

@@ -16,7 +16,7 @@ use unisono_tests::{doubles, watchdog};
 use crate::on_device::{Rank, SECONDS_MAX};
 
 /// The kernels in the double that all tests of this file share; false, after a line, without g++.
-fn has_kernels() -> bool {
+pub(crate) fn has_kernels() -> bool {
     let Some(kernels) = kernels_for_host() else { return false };
     // It stays open: a library that is loaded again has none.
     static CONTROL: OnceLock<doubles::Control> = OnceLock::new();

@@ -48,13 +48,17 @@ impl Job {
     /// Waits for all ranks.
     ///
     /// # Panics
-    /// When one has failed, with what it has said.
+    /// When one has failed, with what all that have failed have said.
     pub(crate) fn end(mut self) {
+        let mut failures = String::new();
         for (rank, child) in self.ranks.iter_mut().enumerate() {
             let mut said = String::new();
             child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            assert!(child.wait().unwrap().success(), "rank {rank} has failed: {said}");
+            if !child.wait().unwrap().success() {
+                failures += &format!("rank {rank} has failed: {said}");
+            }
         }
+        assert!(failures.is_empty(), "{failures}");
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod algorithms;
 mod backends;
+mod compressed;
 mod faults;
 mod job;
 mod on_device;

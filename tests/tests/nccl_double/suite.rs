@@ -1,5 +1,6 @@
 //! The conformance suite on memory of the host that is staged, with ranks that are processes.
 
+use unisono_tests::capabilities::COMMON_TYPES;
 use unisono_tests::cuda::kernels_environment;
 use unisono_tests::{Algorithms, Arithmetic, NanInMinMax, Processes};
 
@@ -19,6 +20,7 @@ const NCCL_DOUBLE: Processes = Processes {
     large_rank_counts: &[4],
     ranks_max: 4,
     algorithms: Algorithms::Named,
+    always_reduces: COMMON_TYPES,
     arithmetic: ARITHMETIC,
     environment: kernels_environment,
     worlds_max: 2,

@@ -312,9 +312,10 @@ impl OneBitAdam {
     /// # Errors
     /// Those of [`CompressionState::rebind`] and of one all-reduce; the optimizer is then as before.
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Resumed> {
-        let mut common = [self.adam.steps];
+        // Signed: not every library reduces unsigned integers.
+        let mut common = [self.adam.steps.cast_signed()];
         shrunk.communicator.all_reduce(&mut common, ReduceOp::Min)?;
-        let [steps] = common;
+        let steps = common[0].cast_unsigned();
         let undone = self.adam.steps > steps;
         let residuals = self.state.rebind(shrunk)?;
         if undone {
