@@ -4,6 +4,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_backend::{Entered, ScopeTurn};
 use unisono_communicator::{
@@ -237,7 +238,8 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         options: &CallOptions,
     ) -> Result<Outcome> {
-        let (enqueued, entered) = self.put_on_stream(&mut call, scope).map_err(|failed| failed.error)?;
+        let (enqueued, entered) =
+            self.put_on_stream(&mut call, scope, options).map_err(|failed| failed.error)?;
         let bytes = enqueued.bytes;
         let ticket = self.leave(&entered, options, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, V::BACKEND))
@@ -250,7 +252,7 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         options: &CallOptions,
     ) -> Work {
-        let put = self.put_on_stream(&mut call.borrow(), scope);
+        let put = self.put_on_stream(&mut call.borrow(), scope, options);
         let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
@@ -273,16 +275,21 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
+        options: &CallOptions,
     ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, |thread, call, number| {
+            self.inline(call, scope, Some(self.timeout(options)), |thread, call, number| {
                 is_in_use = true;
                 thread.enqueue(call, number)
             })
         });
         put.map_err(|error| NotEnqueued { error, is_in_use })
+    }
+
+    fn timeout(&self, options: &CallOptions) -> Duration {
+        options.timeout.unwrap_or(self.companion.gate().timeout())
     }
 
     /// The call that was entered has returned, and is under way.
@@ -293,8 +300,7 @@ impl<V: Vendor> OffloadedShared<V> {
         enqueued: Enqueued<V>,
         handle: Option<Handle>,
     ) -> Ticket {
-        let gate = self.companion.gate();
-        let timeout = options.timeout.unwrap_or(gate.timeout());
+        let (gate, timeout) = (self.companion.gate(), self.timeout(options));
         let pending = &self.thread.shared.pending;
         // Before anybody can learn that its work is done.
         gate.board().leave_enqueued(entered.number);

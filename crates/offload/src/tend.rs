@@ -47,24 +47,25 @@ impl<V: Vendor> VendorShared<V> {
         if let Err(error) = self.comm().and_then(|comm| self.vendor.late_error(comm)) {
             self.companion.settle(error);
         } else if Instant::now() >= oldest.until {
-            self.companion.gate().fail(self.timed_out(oldest));
+            self.companion.gate().fail(self.timed_out(oldest.number, oldest.since.elapsed()));
         } else {
             self.enqueued_stall.look(&*self.companion, oldest.number, "on its stream");
         }
     }
 
-    fn timed_out(&self, oldest: Oldest) -> Error {
+    /// The failure of a call of a stream that has taken so long.
+    pub(crate) fn timed_out(&self, number: u64, waited: Duration) -> Error {
         let gate = self.companion.gate();
         let (board, group) = (gate.board(), gate.group());
-        let call = board.call_info(oldest.number);
-        let call = call.unwrap_or_else(|| CallInfo::without_data(oldest.number, "an enqueued call"));
+        let call = board.call_info(number);
+        let call = call.unwrap_or_else(|| CallInfo::without_data(number, "an enqueued call"));
         let others = group.ranks().filter(|&rank| rank != group.own_rank()).take(NAMED_MAX);
-        let awaited = others
-            .map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, oldest.number) });
+        let awaited =
+            others.map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, number) });
         Error::Timeout {
             call: Box::new(call),
             reported_by: group.own_job_rank(),
-            waited: oldest.since.elapsed(),
+            waited,
             not_arrived: awaited.collect(),
         }
     }
