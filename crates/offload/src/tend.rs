@@ -10,6 +10,7 @@ use unisono_communicator::{
 };
 
 use crate::pending::{Oldest, Over};
+use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
@@ -20,6 +21,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How old a call is before anything but its end is looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// How long the library may take to end what is under way.
+const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// Ranks named in the error of a call that is late.
 const NAMED_MAX: usize = 8;
@@ -77,10 +81,22 @@ impl<V: Vendor> VendorShared<V> {
         self.pending.fail(board, &cause, || self.abort());
     }
 
-    /// Ends what is under way in the library, if it can.
+    /// Ends what is under way in the library, if it can. By a thread, since the library may hang in that too: then the
+    /// work has not ended, and nobody waits for it.
     pub(crate) fn abort(&self) -> bool {
         self.pending.note_abort();
-        self.comm().is_ok_and(|comm| self.vendor.abort(comm))
+        let Some(own) = self.own.upgrade().filter(|own| own.comm().is_ok()) else { return false };
+        let ended = Arc::new(Slot::default());
+        let there = ended.clone();
+        let body = move || there.set(own.comm().is_ok_and(|comm| own.vendor.abort(comm)));
+        let name = format!("unisono-{}-abort", V::BACKEND);
+        let Ok(thread) = std::thread::Builder::new().name(name).spawn(body) else { return false };
+        let is_ended = ended.take(Instant::now() + ABORT_MAX, || false);
+        if is_ended.is_some() {
+            // A thread that the library knows must be gone before the process takes the library down.
+            let _ = thread.join();
+        }
+        is_ended.unwrap_or(false)
     }
 
     /// Tells those whose asynchronous calls are over. On a thread that holds nothing.

@@ -4,7 +4,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const IS_STUCK: u8 = 2;
 
 /// What the thread and its users share.
 pub(crate) struct VendorShared<V: Vendor> {
+    /// This value, for threads of its own.
+    pub(crate) own: Weak<VendorShared<V>>,
     pub(crate) vendor: Arc<V>,
     /// The communicator beneath.
     pub(crate) companion: Arc<dyn Companion>,
@@ -86,7 +88,8 @@ impl<V: Vendor> VendorThread<V> {
     ) -> Result<Arc<VendorThread<V>>> {
         let [companion, inner] = companions;
         let (commands, received) = channel();
-        let shared = Arc::new(VendorShared {
+        let shared = Arc::new_cyclic(|own| VendorShared {
+            own: own.clone(),
             pending: Pending::new(&vendor),
             staging: Staging::new(&vendor),
             vendor,

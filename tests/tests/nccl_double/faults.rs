@@ -117,7 +117,13 @@ const OTHERS: &[(&str, &[Fault], &[Way])] = &[
     ("cuEventCreate", &[Fault::Code(2)], &[Way::AllReduce]),
     ("cuEventRecord", &[Fault::Code(400)], &[Way::AllReduce]),
     ("cuEventQuery", &[Fault::Code(719)], &[Way::AllReduce]),
+    // These come to a communicator whose work hangs, and to one that is given back.
+    (ABORT, &[Fault::Code(3), Fault::Hang], &[Way::Met]),
+    (DESTROY, &[Fault::Code(1), Fault::Code(7), Fault::Hang], &[Way::Make]),
 ];
+
+const ABORT: &str = "ncclCommAbort";
+const DESTROY: &str = "ncclCommDestroy";
 
 /// Functions by which arguments are checked.
 const CHECKS: &[&str] = &["cuStreamIsCapturing", "cuStreamGetCtx"];
@@ -201,6 +207,8 @@ fn root(error: &Error) -> &Error {
 }
 
 fn check((injected, fault, way): Row, error: &Error) {
+    // Its error is that of the call that hangs.
+    let fault = if injected == ABORT { Fault::Hang } else { fault };
     let shown = format!("{injected} {fault:?} by {way:?}: {error}");
     match (root(error), fault) {
         (Error::Vendor { call, code, library, remedy, .. }, Fault::Code(of)) => {
@@ -230,8 +238,18 @@ fn run(control: &Control, row: Row) -> String {
         tcp.barrier().unwrap();
         if rank.rank == 0 {
             inject(control, row);
+            if row.0 == ABORT {
+                control.hang_in_stream("ncclAllReduce", 1);
+            }
         }
         tcp.barrier().unwrap();
+        if row.0 == DESTROY {
+            // The communicator that is given back has done its work: what goes wrong is a line in the log.
+            attempt(rank, row.2).unwrap();
+            tcp.barrier().unwrap();
+            attempt(rank, Way::Met).unwrap();
+            return "a line in the log".to_owned();
+        }
         // The rank whose call goes well hears of the other at the latest in one that comes after its deadline.
         let error = (0..ATTEMPTS_MAX).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));
