@@ -1,12 +1,13 @@
 //! Which ranks have come: the store's whole logic, without sockets and clock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cpus::Cpus;
 use super::message::{Answer, Arrival, Progress, ranges};
+use super::waiting::ranges_text;
 use crate::handshake::JobId;
 
 /// How long the ranks that come after a conflict are told of it. Those of a job come within seconds of each other.
@@ -117,7 +118,9 @@ impl Roster {
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
             self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
-        Arrived::Ends(welcome(job, &arrivals))
+        let problem = backends_differ(&arrivals);
+        let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
+        Arrived::Ends(failed.unwrap_or_else(|| welcome(job, &arrivals)))
     }
 
     /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
@@ -142,20 +145,8 @@ impl Roster {
                  if they belong to two jobs, another UNISONO_JOB or MASTER_PORT in one of the jobs",
                 first.newcomer
             )),
-            Some(_) => self.other_backend(newcomer),
+            Some(_) => None,
         }
-    }
-
-    /// Ranks with two backends would make calls that the others never hear of.
-    fn other_backend(&self, newcomer: &Newcomer) -> Option<String> {
-        let backend = &newcomer.arrival.backend;
-        let mut others = self.members.iter().flatten().map(|member| &member.newcomer);
-        let other = others.find(|other| other.arrival.backend != *backend)?;
-        Some(format!(
-            "the backends differ: rank {}, {newcomer}, has UNISONO_BACKEND={backend}; rank {}, {other}, has \
-             UNISONO_BACKEND={}; set the same on all ranks",
-            newcomer.rank, other.rank, other.arrival.backend
-        ))
     }
 
     /// How far the round is.
@@ -216,6 +207,21 @@ impl Roster {
 
 /// The longest that a rank may want to wait: about 30 years, far from every overflow.
 const WAIT_MS_MAX: u64 = 1_000_000_000_000;
+
+/// Which ranks have which backend, if not all have the same: they would make calls of which the others never hear. They
+/// are told when all are there, so that none comes later and waits.
+fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
+    let mut ranks_of = BTreeMap::<&str, Vec<u32>>::new();
+    (0u32..).zip(arrivals).for_each(|(rank, one)| ranks_of.entry(&one.backend).or_default().push(rank));
+    let shown = |(backend, ranks): (&str, Vec<u32>)| {
+        let count = ranks.len() as u32;
+        let ranks = ranges_text(&ranges(ranks), count);
+        format!("{ranks} with UNISONO_BACKEND={backend}")
+    };
+    let differ = ranks_of.len() > 1;
+    let all: Vec<String> = ranks_of.into_iter().map(shown).collect();
+    differ.then(|| format!("the backends differ: {}; set the same on all ranks", all.join(", ")))
+}
 
 fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
     let mut numbers = HashMap::new();
@@ -343,18 +349,26 @@ mod tests {
     }
 
     #[test]
-    fn another_backend_ends_the_round_for_all() {
+    fn two_backends_end_the_round_when_all_are_there() {
         let now = Instant::now();
         let mut roster = Roster::new(3);
-        roster.arrive(of(3, newcomer(1, 1, arrival(7, 0, 1000))), now, JOB);
-        let mut other = of(3, newcomer(2, 2, arrival(8, 0, 1000)));
-        other.arrival.backend = "auto".to_owned();
-        let problem = conflict(roster.arrive(other, now, JOB));
-        let both = "rank 2, pid 9 on here (127.0.0.1:1002), has UNISONO_BACKEND=auto; rank 1, pid 9 on here \
-                    (127.0.0.1:1001), has UNISONO_BACKEND=tcp; set the same on all ranks";
-        assert!(problem.ends_with(both), "{problem}");
-        let late = roster.arrive(of(3, newcomer(0, 3, arrival(6, 0, 1000))), now, JOB);
-        assert_eq!(late, Arrived::Late(Answer::Failed { missing: Vec::new(), problem }));
+        let mut arrive = |rank: u32, backend: &str| {
+            let mut one = of(3, newcomer(rank, rank.into(), arrival(7 + rank as u16, 0, 1000)));
+            one.arrival.backend = backend.to_owned();
+            roster.arrive(one, now, JOB)
+        };
+        assert!(matches!(arrive(1, "tcp"), Arrived::Waits(_)));
+        assert!(matches!(arrive(2, "auto"), Arrived::Waits(_)));
+        let problem = conflict(arrive(0, "tcp"));
+        let words =
+            "the backends differ: rank 2 with UNISONO_BACKEND=auto, ranks 0-1 with UNISONO_BACKEND=tcp; ";
+        assert!(problem.starts_with(words), "{problem}");
+        assert!(
+            (0..3)
+                .filter(|rank| matches!(arrive(*rank, "tcp"), Arrived::Ends(Answer::Welcome { .. })))
+                .count()
+                == 1
+        );
     }
 
     #[test]
