@@ -353,7 +353,8 @@ impl CallGate {
             let lost = error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
             lost.for_each(|peer| self.control.stream_ended(peer));
         }
-        if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. }) {
+        // A library fails where another rank has ended its communicator, for a cause that is on its way.
+        if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. } | Error::Vendor { .. }) {
             self.await_first_cause(backend);
         }
         let seen = self.fail(error);

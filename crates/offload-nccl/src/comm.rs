@@ -38,8 +38,10 @@ struct State {
     inside: usize,
     /// Nobody may enter any more.
     is_ending: bool,
-    /// NCCL has it no more.
+    /// NCCL has it no more, or shall have it no more.
     is_freed: bool,
+    /// NCCL has refused to end it.
+    has_failed: bool,
 }
 
 // SAFETY: NCCL takes a communicator from any thread.
@@ -138,19 +140,22 @@ impl NcclComm {
         Ok(Inside(&self.0))
     }
 
-    /// Ends what is under way, and frees the communicator.
-    pub(crate) fn abort(&self, library: &NcclLibrary) {
+    /// Ends what is under way, and frees the communicator. False when NCCL has not: what is under way may go on.
+    pub(crate) fn abort(&self, library: &NcclLibrary) -> bool {
         let mut state = self.0.state();
         state.is_ending = true;
         let waited = self.0.has_left.wait_timeout_while(state, LEAVE_MAX, |state| state.inside > 0);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if std::mem::replace(&mut state.is_freed, true) {
-            return;
+            return !state.has_failed;
         }
         drop(state);
         // SAFETY: nobody can enter, and it is freed once. A thread that is still inside is in a function of NCCL, which
-        // this makes return, and does not touch the communicator afterwards. What goes wrong now helps nobody.
-        unsafe { (library.table.comm_abort)(self.0.handle) };
+        // this makes return, and does not touch the communicator afterwards.
+        let code = unsafe { (library.table.comm_abort)(self.0.handle) };
+        let has_failed = !matches!(code, 0 | IN_PROGRESS);
+        self.0.state().has_failed = has_failed;
+        !has_failed
     }
 
     /// Frees the communicator when its work is done, unless it was aborted.

@@ -327,11 +327,7 @@ impl Vendor for Nccl {
     }
 
     fn abort(&self, comm: &NcclComm) -> bool {
-        let aborted = self.device.context.with_current(|| {
-            comm.abort(self.library);
-            Ok(())
-        });
-        aborted.is_ok()
+        self.device.context.with_current(|| Ok(comm.abort(self.library))).unwrap_or(false)
     }
 
     fn late_error(&self, comm: &NcclComm) -> Result<()> {

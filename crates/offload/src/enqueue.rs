@@ -4,6 +4,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::Duration;
 
 use unisono_backend::{Entered, ScopeTurn};
 use unisono_communicator::{
@@ -236,7 +237,7 @@ impl<V: Vendor> OffloadedShared<V> {
         (options, means): (&CallOptions, &Means),
     ) -> Result<Outcome> {
         let (enqueued, entered) =
-            self.put_on_stream(&mut call, scope, means).map_err(|failed| failed.error)?;
+            self.put_on_stream(&mut call, scope, (options, means)).map_err(|failed| failed.error)?;
         let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
         let ticket = self.leave(&entered, options, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, algorithm))
@@ -249,7 +250,7 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         (options, means): (&CallOptions, &Means),
     ) -> Work {
-        let put = self.put_on_stream(&mut call.borrow(), scope, means);
+        let put = self.put_on_stream(&mut call.borrow(), scope, (options, means));
         let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
@@ -272,12 +273,12 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
-        means: &Means,
+        (options, means): (&CallOptions, &Means),
     ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, means, |thread, call, number| {
+            self.inline(call, scope, means, Some(self.timeout(options)), |thread, call, number| {
                 is_in_use = true;
                 thread.enqueue(call, number, means)
             })
@@ -290,6 +291,10 @@ impl<V: Vendor> OffloadedShared<V> {
         })
     }
 
+    fn timeout(&self, options: &CallOptions) -> Duration {
+        options.timeout.unwrap_or(self.companion.gate().timeout())
+    }
+
     /// The call that was entered has returned, and is under way.
     fn leave(
         &self,
@@ -298,8 +303,7 @@ impl<V: Vendor> OffloadedShared<V> {
         enqueued: Enqueued<V>,
         handle: Option<Handle>,
     ) -> Ticket {
-        let gate = self.companion.gate();
-        let timeout = options.timeout.unwrap_or(gate.timeout());
+        let (gate, timeout) = (self.companion.gate(), self.timeout(options));
         let pending = &self.thread.shared.pending;
         // Before anybody can learn that its work is done.
         gate.board().leave_enqueued(entered.number);

@@ -16,6 +16,7 @@ use crate::scheduled::Means;
 use crate::scope::OffloadedScope;
 use crate::thread::{ScheduledExecutor, VendorShared, VendorThread, stuck};
 use crate::vendor::Vendor;
+use crate::watch::Inline;
 
 /// How a vendor's communicator is made.
 #[derive(Clone, Copy, Debug)]
@@ -213,17 +214,18 @@ impl<V: Vendor> OffloadedShared<V> {
         let run = |thread: &VendorShared<V>, call: &mut Call<'_>, _number| {
             thread.run_call(&call.descriptor, &call.counts, &mut call.buffers, means)
         };
-        let ((), entered) = self.inline(&mut call, scope, means, run)?;
+        let ((), entered) = self.inline(&mut call, scope, means, None, run)?;
         self.companion.gate().board().leave(entered.number);
         Ok(Outcome::done(call.buffers.bytes_max(), means.named::<V>().0))
     }
 
-    /// Makes a call on this thread, when it is its turn; `body` has its number.
+    /// Makes a call on this thread, when it is its turn; `body` has its number. It may be in the library for `timeout`.
     pub(crate) fn inline<'a, R>(
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
         means: &Means,
+        timeout: Option<Duration>,
         body: impl FnOnce(&VendorShared<V>, &mut Call<'_>, u64) -> Result<R>,
     ) -> Result<(R, Entered<'a>)> {
         let (thread, gate) = (&*self.thread.shared, self.companion.gate());
@@ -238,7 +240,8 @@ impl<V: Vendor> OffloadedShared<V> {
             None => None,
         };
         let visit = || body(thread, call, entered.number);
-        let result = thread.inline.during(entered.number, thread.vendor.turn(), is_revoked, visit);
+        let inline = Inline { number: entered.number, timeout };
+        let result = thread.inline.during(inline, thread.vendor.turn(), is_revoked, visit);
         drop(pass);
         let result = result.map_err(|error| self.companion.settle(error))?;
         Ok((result, entered))

@@ -2,6 +2,7 @@
 //! version, and what all of them can do; one makes the id.
 
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,9 @@ use unisono_backend::Companion;
 use unisono_communicator::{CallOptions, Collectives, Communicator, Error, ReduceOp, Result, deadline_after};
 
 use crate::capabilities::{CAPABILITY_WORDS, Capabilities};
-use crate::thread::{VendorThread, stuck};
+use crate::signal::Slot;
+use crate::thread::{VendorThread, panicked, stuck};
+use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
 
 /// Bytes of a version's text that ranks compare.
@@ -103,7 +106,7 @@ fn meet<V: Vendor>(
     // The rank that makes it fails alone: the others are told by the communicator beneath.
     let gives_up = || inner.gate().board().is_revoked();
     let is_first = companion.group().rank() == 0;
-    let made = if is_first { make_id(&*vendor, &mut id, until, gives_up) } else { Ok(()) };
+    let made = if is_first { make_id(&vendor, &mut id, until, gives_up) } else { Ok(()) };
     made.map_err(|error| inner.gate().fail(error))?;
     asked.broadcast(&mut id, 0)?;
     let thread = VendorThread::start(vendor, [companion.clone(), inner.clone()], capabilities, id, until)?;
@@ -112,8 +115,13 @@ fn meet<V: Vendor>(
     Ok(thread)
 }
 
-fn make_id<V: Vendor>(vendor: &V, id: &mut [u8], until: Instant, gives_up: impl Fn() -> bool) -> Result<()> {
-    let pass = match vendor.turn().map(|turn| (turn, turn.take(Some(until), gives_up))) {
+fn make_id<V: Vendor>(
+    vendor: &Arc<V>,
+    id: &mut [u8],
+    until: Instant,
+    gives_up: impl Fn() -> bool,
+) -> Result<()> {
+    let pass = match vendor.turn().map(|turn| (turn, turn.take(Some(until), &gives_up))) {
         Some((turn, None)) if turn.is_stuck() => return Err(stuck::<V>()),
         Some((_, None)) => {
             let text = "another thread's call has been in it all the time".to_owned();
@@ -122,14 +130,44 @@ fn make_id<V: Vendor>(vendor: &V, id: &mut [u8], until: Instant, gives_up: impl 
         Some((_, Some(pass))) => Some(pass),
         None => None,
     };
-    let made = vendor.unique_id()?;
-    drop(pass);
+    let made = unique_id(vendor, pass, until, gives_up)?;
     if made.len() != id.len() {
         let text = format!("{} bytes, not {}", made.len(), id.len());
         return Err(Error::System { what: format!("the id of {}", vendor.version()), text });
     }
     id.copy_from_slice(&made);
     Ok(())
+}
+
+/// An id, by a thread that may hang in the library without this one.
+fn unique_id<V: Vendor>(
+    vendor: &Arc<V>,
+    pass: Option<LibraryPass>,
+    until: Instant,
+    gives_up: impl Fn() -> bool,
+) -> Result<Vec<u8>> {
+    let started = Instant::now();
+    let (made, own) = (Arc::new(Slot::default()), vendor.clone());
+    let there = made.clone();
+    let body = move || {
+        let id = catch_unwind(AssertUnwindSafe(|| own.unique_id()));
+        drop(pass);
+        there.set(id.unwrap_or_else(|_| Err(panicked())));
+    };
+    let spawned = std::thread::Builder::new().name(format!("unisono-{}", V::BACKEND)).spawn(body);
+    let thread = spawned.map_err(|error| Error::system("cannot start the thread of a library", &error))?;
+    match made.take(until, gives_up) {
+        Some(id) => {
+            // A thread that the library knows must be gone before the process takes the library down.
+            let _ = thread.join();
+            id
+        }
+        None => {
+            let what = format!("an id of {}", vendor.version());
+            let text = format!("its library has not returned after {:.1?}", started.elapsed());
+            Err(Error::System { what, text })
+        }
+    }
 }
 
 /// Refuses versions that differ, on every rank alike.

@@ -10,6 +10,7 @@ use unisono_communicator::{
 };
 
 use crate::pending::{Oldest, Over};
+use crate::signal::Slot;
 use crate::thread::VendorShared;
 use crate::vendor::Vendor;
 
@@ -20,6 +21,9 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// How old a call is before anything but its end is looked at.
 const LOOK_AFTER: Duration = Duration::from_millis(20);
+
+/// How long the library may take to end what is under way.
+const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// Ranks named in the error of a call that is late.
 const NAMED_MAX: usize = 8;
@@ -47,24 +51,25 @@ impl<V: Vendor> VendorShared<V> {
         if let Err(error) = self.comm().and_then(|comm| self.vendor.late_error(comm)) {
             self.companion.settle(error);
         } else if Instant::now() >= oldest.until {
-            self.companion.gate().fail(self.timed_out(oldest));
+            self.companion.gate().fail(self.timed_out(oldest.number, oldest.since.elapsed()));
         } else {
             self.enqueued_stall.look(&*self.companion, oldest.number, "on its stream");
         }
     }
 
-    fn timed_out(&self, oldest: Oldest) -> Error {
+    /// The failure of a call of a stream that has taken so long.
+    pub(crate) fn timed_out(&self, number: u64, waited: Duration) -> Error {
         let gate = self.companion.gate();
         let (board, group) = (gate.board(), gate.group());
-        let call = board.call_info(oldest.number);
-        let call = call.unwrap_or_else(|| CallInfo::without_data(oldest.number, "an enqueued call"));
+        let call = board.call_info(number);
+        let call = call.unwrap_or_else(|| CallInfo::without_data(number, "an enqueued call"));
         let others = group.ranks().filter(|&rank| rank != group.own_rank()).take(NAMED_MAX);
-        let awaited = others
-            .map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, oldest.number) });
+        let awaited =
+            others.map(|rank| Awaited { rank: group.job_rank(rank), status: board.note_of(rank, number) });
         Error::Timeout {
             call: Box::new(call),
             reported_by: group.own_job_rank(),
-            waited: oldest.since.elapsed(),
+            waited,
             not_arrived: awaited.collect(),
         }
     }
@@ -76,10 +81,22 @@ impl<V: Vendor> VendorShared<V> {
         self.pending.fail(board, &cause, || self.abort_or_leave());
     }
 
-    /// Ends what is under way in the library, if it can.
+    /// Ends what is under way in the library, if it can. By a thread, since the library may hang in that too: then the
+    /// work has not ended, and nobody waits for it.
     pub(crate) fn abort(&self) -> bool {
         self.pending.note_abort();
-        self.comm().is_ok_and(|comm| self.vendor.abort(comm))
+        let Some(own) = self.own.upgrade().filter(|own| own.comm().is_ok()) else { return false };
+        let ended = Arc::new(Slot::default());
+        let there = ended.clone();
+        let body = move || there.set(own.comm().is_ok_and(|comm| own.vendor.abort(comm)));
+        let name = format!("unisono-{}-abort", V::BACKEND);
+        let Ok(thread) = std::thread::Builder::new().name(name).spawn(body) else { return false };
+        let is_ended = ended.take(Instant::now() + ABORT_MAX, || false);
+        if is_ended.is_some() {
+            // A thread that the library knows must be gone before the process takes the library down.
+            let _ = thread.join();
+        }
+        is_ended.unwrap_or(false)
     }
 
     /// Tells those whose asynchronous calls are over. On a thread that holds nothing.

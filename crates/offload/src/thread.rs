@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ use crate::signal::Slot;
 use crate::staged::Staging;
 use crate::turn::LibraryPass;
 use crate::vendor::Vendor;
-use crate::watch::{InlineWatch, Stall, Visit};
+use crate::watch::{Inline, InlineWatch, Stall, Visit};
 
 /// How long a rank waits for its turn in the library before it asks the others how they fare.
 const TURN_WAIT_MIN: Duration = Duration::from_millis(1);
@@ -38,6 +38,8 @@ const IS_STUCK: u8 = 2;
 
 /// What the thread and its users share.
 pub(crate) struct VendorShared<V: Vendor> {
+    /// This value, for threads of its own.
+    pub(crate) own: Weak<VendorShared<V>>,
     pub(crate) vendor: Arc<V>,
     /// The communicator beneath.
     pub(crate) companion: Arc<dyn Companion>,
@@ -88,7 +90,8 @@ impl<V: Vendor> VendorThread<V> {
     ) -> Result<Arc<VendorThread<V>>> {
         let [companion, inner] = companions;
         let (commands, received) = channel();
-        let shared = Arc::new(VendorShared {
+        let shared = Arc::new_cyclic(|own| VendorShared {
+            own: own.clone(),
             pending: Pending::new(&vendor),
             staging: Staging::new(&vendor),
             vendor,
@@ -192,11 +195,13 @@ impl<V: Vendor> VendorShared<V> {
         }
     }
 
-    /// The call that another thread is in, if it makes no progress. It cannot be ended.
+    /// The call that another thread is in, if it makes no progress. One without a deadline cannot be ended.
     fn look_at_inline(&self) {
-        if let Some(number) = self.inline.number() {
-            let place = format!("in {}, and has no deadline,", V::BACKEND);
-            self.inline_stall.look(&*self.companion, number, &place);
+        let Some(Inline { number, timeout }) = self.inline.now() else { return };
+        let deadline = if timeout.is_some() { "" } else { ", and has no deadline," };
+        let still = self.inline_stall.look(&*self.companion, number, &format!("in {}{deadline}", V::BACKEND));
+        if timeout.is_some_and(|timeout| still >= timeout) && !self.companion.gate().board().is_revoked() {
+            self.companion.gate().fail(self.timed_out(number, still));
         }
     }
 
@@ -354,7 +359,7 @@ impl<V: Vendor> VendorShared<V> {
 
     /// Ends the call that runs on its caller's thread, or says that it hangs and why.
     fn end_inline(&self) {
-        let Some(number) = self.inline.number() else { return };
+        let Some(Inline { number, .. }) = self.inline.now() else { return };
         if self.abort() || !self.inline.visit.give_up(self.vendor.turn()) {
             return;
         }
@@ -404,7 +409,7 @@ impl Drop for AtEnd {
 }
 
 /// Of a library, or of what calls it.
-fn panicked() -> Error {
+pub(crate) fn panicked() -> Error {
     let (what, text) = ("the executor of a call".to_owned(), "its thread has panicked".to_owned());
     Error::System { what, text }
 }

@@ -81,27 +81,44 @@ pub(crate) struct InlineWatch {
     pub(crate) visit: Visit,
     /// The number of the one that is inside, or was last.
     number: AtomicU64,
+    /// Its deadline, in milliseconds from when somebody first looks; 0 for none.
+    timeout_ms: AtomicU64,
+}
+
+/// A call that is inside.
+#[derive(Clone, Copy)]
+pub(crate) struct Inline {
+    pub(crate) number: u64,
+    /// How long it may be.
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl InlineWatch {
-    /// Calls the library in call `number`.
+    /// Makes a call of the library.
     ///
     /// # Errors
     /// As [`Visit::during`].
     pub(crate) fn during<R>(
         &self,
-        number: u64,
+        inline: Inline,
         turn: Option<&LibraryTurn>,
         gave_up: impl Fn() -> bool,
         call: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        self.number.store(number, Ordering::SeqCst);
+        let timeout_ms = inline.timeout.map_or(0, |timeout| (timeout.as_millis() as u64).max(1));
+        self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
+        self.number.store(inline.number, Ordering::SeqCst);
         self.visit.during(turn, gave_up, call)
     }
 
-    /// The number of the call that is inside.
-    pub(crate) fn number(&self) -> Option<u64> {
-        self.visit.is_inside().then(|| self.number.load(Ordering::SeqCst))
+    /// The call that is inside.
+    pub(crate) fn now(&self) -> Option<Inline> {
+        self.visit.is_inside().then(|| {
+            let number = self.number.load(Ordering::SeqCst);
+            let timeout_ms =
+                Some(self.timeout_ms.load(Ordering::Relaxed)).filter(|timeout_ms| *timeout_ms > 0);
+            Inline { number, timeout: timeout_ms.map(Duration::from_millis) }
+        })
     }
 }
 
@@ -127,14 +144,14 @@ impl Stall {
     }
 
     /// Looks whether call `number`, which is at `place`, makes no progress: the other ranks are asked what they do, so
-    /// that a mismatch is noticed, and a line in the log names the call.
-    pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) {
+    /// that a mismatch is noticed, and a line in the log names the call. Returns since when it is looked at.
+    pub(crate) fn look(&self, companion: &dyn Companion, number: u64, place: &str) -> Duration {
         let (now, patience, gate) = (Instant::now(), companion.patience(), companion.gate());
         let mut looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let known = looks.filter(|looks| looks.number == number);
         let Some(mut known) = known else {
             *looks = Some(Looks { number, since: now, asked: now, asked_ranks: 0, has_warned: false });
-            return;
+            return Duration::ZERO;
         };
         if now.saturating_duration_since(known.asked) >= patience.probe_after {
             known.asked = now;
@@ -154,5 +171,6 @@ impl Stall {
             log(Severity::Warn, Some(gate.group().own_job_rank().get()), text);
         }
         *looks = Some(known);
+        still
     }
 }

@@ -1,6 +1,7 @@
 //! Algorithms by name, also a test's own, over the double's sends and receives, with our kernels on its streams.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
@@ -8,7 +9,7 @@ use unisono_communicator::{
 };
 use unisono_cuda::KernelCode;
 use unisono_engine::in_process;
-use unisono_offload::HostMemory;
+use unisono_offload::{HostMemory, OffloadOptions};
 use unisono_schedule::Algorithm;
 use unisono_tests::cuda::{double_kernels, kernels_for_host};
 use unisono_tests::{doubles, watchdog};
@@ -107,7 +108,9 @@ fn without_kernels_on_one_rank_all_refuse() {
         _ => double_kernels(&[90]),
     };
     watchdog(SECONDS_MAX, "refused", || {
-        Rank::run_with(3, HostMemory::Staged, kernels, |rank| {
+        let options = OffloadOptions::new(Duration::from_secs(60), false);
+        let options = OffloadOptions { host_memory: HostMemory::Staged, ..options };
+        Rank::run_with(3, &options, kernels, |rank| {
             let fixed = CallOptions::new().determinism(Determinism::Fixed);
             for options in [named("ring"), fixed] {
                 let refused = rank.comm.with(options).all_reduce(&mut [1u32], ReduceOp::Sum);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use unisono_communicator::{Communicator, ReduceOp};
 use unisono_compression::{
-    Bf16, Codec, CompressedCollectives, CompressionState, DeviceMemory, HostKernels, Int4, Int8, KernelDevice,
-    SignL1, SignRms,
+    Bf16, Codec, CompressedCollectives, CompressionState, DeviceMemory, HostKernels, Int4, Int8,
+    KernelDevice, SignL1, SignRms,
 };
 use unisono_compression_cuda::{CudaKernels, CudaOptions};
 use unisono_engine::in_process;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, DType, Descriptor,
-    DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division, Error, OnStream, Place, ReduceOp,
-    Result,
+    Buffer, BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Counts,
+    DType, Descriptor, DeviceBuffer, DeviceBufferMut, DeviceSlice, DeviceSliceMut, DeviceStream, Division,
+    Error, OnStream, Outcome, Place, ReduceOp, Result,
 };
 use unisono_cuda::{Context, Driver, KernelCode, Memory, Stream};
 use unisono_offload::{HostMemory, OffloadOptions};
@@ -39,30 +39,30 @@ impl Rank {
         host_memory: HostMemory,
         body: impl Fn(&Rank) -> R + Send + Sync,
     ) -> Vec<R> {
-        Rank::run_with(ranks, host_memory, |_| double_kernels(&[90]), body)
+        let options = OffloadOptions::new(Duration::from_secs(60), false);
+        let kernels = |_| double_kernels(&[90]);
+        Rank::run_with(ranks, &OffloadOptions { host_memory, ..options }, kernels, body)
     }
 
-    /// The same with these kernels on each rank.
+    /// The same with these options, and these kernels on each rank.
     pub(crate) fn run_with<R: Send>(
         ranks: u32,
-        host_memory: HostMemory,
+        options: &OffloadOptions,
         kernels: impl Fn(u32) -> KernelCode + Sync,
         body: impl Fn(&Rank) -> R + Send + Sync,
     ) -> Vec<R> {
         companions(ranks, |companion| {
             let rank = companion.group().rank();
             let double = Some(doubles::nccl());
-            let options = NcclOptions {
+            let of_nccl = NcclOptions {
                 library: double.clone(),
                 driver: double.clone(),
                 device: rank,
                 kernels: kernels(rank),
                 blocking: false,
             };
-            let library = Nccl::open(&options).map(Arc::new);
-            let options =
-                OffloadOptions { host_memory, ..OffloadOptions::new(Duration::from_secs(60), false) };
-            let comm = NcclCommunicator::open(companion, library, &options).unwrap();
+            let library = Nccl::open(&of_nccl).map(Arc::new);
+            let comm = NcclCommunicator::open(companion, library, options).unwrap();
             let context = Driver::open(double.as_deref()).unwrap().context(rank).unwrap();
             let stream = context.stream().unwrap();
             body(&Rank { comm, context, stream, rank })
@@ -89,6 +89,30 @@ impl Rank {
     pub(crate) fn device_stream(&self) -> DeviceStream {
         // SAFETY: the stream is of this rank's device, and lives as long as the rank.
         unsafe { DeviceStream::from_raw(self.stream.raw(), self.rank) }
+    }
+
+    /// Sends 1 of 4 elements to rank 0 and 3 to rank 1, of two, which are sends and receives of the library.
+    pub(crate) fn all_to_all_v(
+        &self,
+        input: &Array,
+        output: &mut Array,
+        timeout: Duration,
+    ) -> Result<Outcome> {
+        let received = if self.rank == 0 { [1; 2] } else { [3; 2] };
+        let descriptor = Descriptor { uneven: true, ..Descriptor::new(Collective::AllToAll, DType::F32, 4) };
+        let [from, to] = [&input.memory, &output.memory].map(|memory| memory.address() as usize);
+        // SAFETY: tests keep both until their calls are done.
+        let (from, mut to) = unsafe {
+            let bytes = 4 * received.iter().sum::<u64>() as usize;
+            (DeviceBuffer::from_raw(from, 16, self.rank)?, DeviceBufferMut::from_raw(to, bytes, self.rank)?)
+        };
+        let buffers = Buffers::Separate { input: Buffer::Device(&from), output: BufferMut::Device(&mut to) };
+        self.comm.issue(Call {
+            stream: Some(self.device_stream()),
+            counts: Counts::PerPair { send: vec![1, 3], receive: received.into() },
+            options: CallOptions::new().timeout(timeout),
+            ..Call::new(descriptor, buffers)
+        })
     }
 
     pub(crate) fn on_stream(&self) -> OnStream<'_, NcclCommunicator> {

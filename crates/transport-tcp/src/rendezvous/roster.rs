@@ -1,12 +1,13 @@
 //! Which ranks have come: the store's whole logic, without sockets and clock.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cpus::Cpus;
 use super::message::{Answer, Arrival, Progress, ranges};
+use super::waiting::ranges_text;
 use crate::handshake::JobId;
 
 /// How long the ranks that come after a conflict are told of it. Those of a job come within seconds of each other.
@@ -114,14 +115,12 @@ impl Roster {
         if self.present < self.members.len() {
             return Arrived::Waits(until);
         }
-        if let Some(problem) = self.two_backends() {
-            self.next_round();
-            return Arrived::Ends(Answer::Failed { missing: Vec::new(), problem });
-        }
         self.meetings = self.meetings.saturating_add(1);
         let arrivals: Vec<Arrival> =
             self.next_round().into_iter().map(|member| member.newcomer.arrival).collect();
-        Arrived::Ends(welcome(job, &arrivals))
+        let problem = backends_differ(&arrivals);
+        let failed = problem.map(|problem| Answer::Failed { missing: Vec::new(), problem });
+        Arrived::Ends(failed.unwrap_or_else(|| welcome(job, &arrivals)))
     }
 
     /// Why a process cannot be of one job with those that are there. All must be told: nobody knows which of the two is
@@ -148,19 +147,6 @@ impl Roster {
             )),
             Some(_) => None,
         }
-    }
-
-    /// Ranks with two backends would make calls that the others never hear of. Judged when all are there, so that all
-    /// are told: the store may go with the process that hosts it.
-    fn two_backends(&self) -> Option<String> {
-        let mut members = self.members.iter().flatten().map(|member| &member.newcomer);
-        let one = members.next()?;
-        let other = members.find(|other| other.arrival.backend != one.arrival.backend)?;
-        Some(format!(
-            "the backends differ: rank {}, {one}, has UNISONO_BACKEND={}; rank {}, {other}, has UNISONO_BACKEND={}; \
-             set the same on all ranks",
-            one.rank, one.arrival.backend, other.rank, other.arrival.backend
-        ))
     }
 
     /// How far the round is.
@@ -221,6 +207,21 @@ impl Roster {
 
 /// The longest that a rank may want to wait: about 30 years, far from every overflow.
 const WAIT_MS_MAX: u64 = 1_000_000_000_000;
+
+/// Which ranks have which backend, if not all have the same: they would make calls of which the others never hear. They
+/// are told when all are there, so that none comes later and waits.
+fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
+    let mut ranks_of = BTreeMap::<&str, Vec<u32>>::new();
+    (0u32..).zip(arrivals).for_each(|(rank, one)| ranks_of.entry(&one.backend).or_default().push(rank));
+    let shown = |(backend, ranks): (&str, Vec<u32>)| {
+        let count = ranks.len() as u32;
+        let ranks = ranges_text(&ranges(ranks), count);
+        format!("{ranks} with UNISONO_BACKEND={backend}")
+    };
+    let differ = ranks_of.len() > 1;
+    let all: Vec<String> = ranks_of.into_iter().map(shown).collect();
+    differ.then(|| format!("the backends differ: {}; set the same on all ranks", all.join(", ")))
+}
 
 fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
     let mut numbers = HashMap::new();
@@ -348,17 +349,26 @@ mod tests {
     }
 
     #[test]
-    fn another_backend_ends_the_round_for_all() {
+    fn two_backends_end_the_round_when_all_are_there() {
         let now = Instant::now();
         let mut roster = Roster::new(3);
-        roster.arrive(of(3, newcomer(1, 1, arrival(7, 0, 1000))), now, JOB);
-        let mut other = of(3, newcomer(2, 2, arrival(8, 0, 1000)));
-        other.arrival.backend = "auto".to_owned();
-        assert!(matches!(roster.arrive(other, now, JOB), Arrived::Waits(_)));
-        let problem = conflict(roster.arrive(of(3, newcomer(0, 3, arrival(6, 0, 1000))), now, JOB));
-        let both = "rank 0, pid 9 on here (127.0.0.1:1003), has UNISONO_BACKEND=tcp; rank 2, pid 9 on here \
-                    (127.0.0.1:1002), has UNISONO_BACKEND=auto; set the same on all ranks";
-        assert!(problem.ends_with(both), "{problem}");
+        let mut arrive = |rank: u32, backend: &str| {
+            let mut one = of(3, newcomer(rank, rank.into(), arrival(7 + rank as u16, 0, 1000)));
+            one.arrival.backend = backend.to_owned();
+            roster.arrive(one, now, JOB)
+        };
+        assert!(matches!(arrive(1, "tcp"), Arrived::Waits(_)));
+        assert!(matches!(arrive(2, "auto"), Arrived::Waits(_)));
+        let problem = conflict(arrive(0, "tcp"));
+        let words =
+            "the backends differ: rank 2 with UNISONO_BACKEND=auto, ranks 0-1 with UNISONO_BACKEND=tcp; ";
+        assert!(problem.starts_with(words), "{problem}");
+        assert!(
+            (0..3)
+                .filter(|rank| matches!(arrive(*rank, "tcp"), Arrived::Ends(Answer::Welcome { .. })))
+                .count()
+                == 1
+        );
     }
 
     #[test]

@@ -213,7 +213,7 @@ fn progress_text(progress: &Progress, world_size: u32) -> String {
 }
 
 /// `rank 3`, or `ranks 1, 4-6, ...` if these are not all of `count`.
-fn ranges_text(ranges: &RankRanges, count: u32) -> String {
+pub(super) fn ranges_text(ranges: &RankRanges, count: u32) -> String {
     let list = ranges.iter().map(|(first, last)| match last - first {
         0 => first.to_string(),
         _ => format!("{first}-{last}"),
