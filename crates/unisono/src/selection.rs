@@ -47,20 +47,18 @@ fn tcp(config: &Config) -> Result<Arc<dyn Communicator>> {
     World::join(config)?.communicator()
 }
 
-/// NCCL where every rank has it and a device, and the program has not asked for what it lacks; else TCP.
+/// NCCL where every rank has it and a device; else TCP.
 fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let world = World::join(config)?;
     let library = vendors::nccl(config);
     let companion = world.companion()?;
-    let takes_algorithms = config.algorithm.is_some() || !config.algorithms.is_empty();
     // Every rank learns whether all have it before any of them begins.
-    if companion.agree(library.is_ok() && !takes_algorithms)? {
+    if companion.agree(library.is_ok())? {
         return opened(config, companion, library);
     }
     let why = match library {
         Err(error) => format!("; no NCCL here: {error}"),
-        Ok(_) if takes_algorithms => "; NCCL has algorithms of its own, and others are asked for".to_owned(),
-        Ok(_) => "; not every rank has NCCL and a device, or one asks for an algorithm".to_owned(),
+        Ok(_) => "; not every rank has NCCL and a device".to_owned(),
     };
     Ok((world.communicator()?, why))
 }

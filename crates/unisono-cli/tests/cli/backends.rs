@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 use unisono::{Collectives, Peer, ReduceOp};
 use unisono_tests::ccl::ccl_directory;
+use unisono_tests::cuda::{kernels_for_host, nvrtc_file};
 
 use crate::support::{Finished, sorted_lines, start_by, unisono};
 
@@ -259,6 +260,28 @@ fn an_operation_is_measured_over_the_test_double_of_nccl() {
     // Without a word, memory of the host is refused on every rank.
     let done = with(&variables[..2], &options);
     assert!(!done.status.success() && done.err.contains("memory of the host"), "{}", done.err);
+}
+
+/// NVRTC's own compiler makes the kernels; the double of the driver runs the same text, compiled for the host.
+#[test]
+fn algorithms_by_name_are_measured_over_the_test_double_of_nccl() {
+    let (Some(nvrtc), Some(kernels)) = (nvrtc_file("libnvrtc.so.12"), kernels_for_host()) else { return };
+    let (nvrtc, kernels) = (
+        format!("UNISONO_NVRTC_LIB={}", nvrtc.display()),
+        format!("UNISONO_DOUBLE_KERNELS={}", kernels.display()),
+    );
+    let double = nccl_double();
+    let variables = [&double[0], &double[1], &double[2], &nvrtc, &kernels].map(String::as_str);
+    let options = ["bench", "all_reduce", "-n", "3", "--backend", "nccl", "--sizes", "4K", "--json"];
+    let done = with(&variables, &[&options[..], &["--algorithm", "ring,recursive_doubling"]].concat());
+    let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
+    let ran: Vec<_> = rows.iter().map(|row| (row["wrong"].as_u64(), row["algorithm"].as_str())).collect();
+    let expected = ["ring over nccl", "recursive_doubling over nccl"].map(|name| (Some(0), Some(name)));
+    assert_eq!(ran, expected);
+    let forced = [&variables[..], &["UNISONO_ALGORITHM=ring"]].concat();
+    let done = with(&forced, &options);
+    let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
+    assert_eq!(rows[0]["algorithm"], "ring over nccl", "{rows:?}");
 }
 
 #[test]
