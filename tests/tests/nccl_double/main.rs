@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod backends;
+mod cudarc_slices;
 mod faults;
 mod job;
 mod on_device;

@@ -61,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
+            OFFLOAD_HCCL,
             OFFLOAD_NCCL,
             CUDA,
             "unisono",
