@@ -28,7 +28,7 @@ use crate::raw_memory::Keeper;
 /// ```
 ///
 /// With candle it is implemented for a new type around a `CudaStorageSlice`'s `CudaSlice<f32>` and its layout, if that
-/// is contiguous; with cudarc for a new type around a `CudaSlice` and what its `device_ptr` gives.
+/// is contiguous. With the feature `cudarc` it is implemented for cudarc's `CudaSlice`, `CudaView` and `CudaViewMut`.
 ///
 /// # Safety
 /// The memory from the address on must hold so many elements on that device, as long as the value lives and until what

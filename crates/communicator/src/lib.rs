@@ -31,6 +31,8 @@ mod collectives_async;
 mod collectives_device;
 mod collectives_uneven;
 mod communicator;
+#[cfg(feature = "cudarc")]
+mod cudarc_elements;
 mod descriptor;
 mod device;
 mod device_slice;

@@ -13,9 +13,6 @@ pub(crate) type CommHandle = *mut c_void;
 /// `cudaStream_t`, which is the driver's `CUstream`.
 pub(crate) type StreamHandle = *mut c_void;
 
-/// `ncclWindow_t`, an opaque pointer.
-pub(crate) type WindowHandle = *mut c_void;
-
 /// The bytes of an id, `NCCL_UNIQUE_ID_BYTES`.
 pub(crate) const UNIQUE_ID_BYTES: usize = 128;
 
@@ -119,14 +116,9 @@ functions! {
             get_last_error: "ncclGetLastError" (CommHandle) -> *const c_char;
             get_unique_id: "ncclGetUniqueId" (*mut UniqueId);
             comm_init_rank_config: "ncclCommInitRankConfig" (*mut CommHandle, c_int, UniqueId, c_int, *mut Config);
-            comm_split: "ncclCommSplit" (CommHandle, c_int, c_int, *mut CommHandle, *mut Config);
-            comm_finalize: "ncclCommFinalize" (CommHandle);
             comm_destroy: "ncclCommDestroy" (CommHandle);
             comm_abort: "ncclCommAbort" (CommHandle);
             comm_get_async_error: "ncclCommGetAsyncError" (CommHandle, *mut c_int);
-            comm_count: "ncclCommCount" (CommHandle, *mut c_int);
-            comm_cu_device: "ncclCommCuDevice" (CommHandle, *mut c_int);
-            comm_user_rank: "ncclCommUserRank" (CommHandle, *mut c_int);
             red_op_create_pre_mul_sum: "ncclRedOpCreatePreMulSum" (
                 *mut ReductionOp, *mut c_void, DataType, c_uint, CommHandle,
             );
@@ -152,20 +144,6 @@ functions! {
             group_end: "ncclGroupEnd" ();
         }
         optional {
-            since "2.19": comm_register: "ncclCommRegister" (CommHandle, *mut c_void, usize, *mut *mut c_void);
-            since "2.19": comm_deregister: "ncclCommDeregister" (CommHandle, *mut c_void);
-            since "2.19": mem_alloc: "ncclMemAlloc" (*mut *mut c_void, usize);
-            since "2.19": mem_free: "ncclMemFree" (*mut c_void);
-            since "2.23": comm_init_rank_scalable: "ncclCommInitRankScalable" (
-                *mut CommHandle, c_int, c_int, c_int, *mut UniqueId, *mut Config,
-            );
-            since "2.27": comm_shrink: "ncclCommShrink" (
-                CommHandle, *mut c_int, c_int, *mut CommHandle, *mut Config, c_int,
-            );
-            since "2.27": comm_window_register: "ncclCommWindowRegister" (
-                CommHandle, *mut c_void, usize, *mut WindowHandle, c_int,
-            );
-            since "2.27": comm_window_deregister: "ncclCommWindowDeregister" (CommHandle, WindowHandle);
             since "2.28": all_to_all: "ncclAlltoAll" (
                 *const c_void, *mut c_void, usize, DataType, CommHandle, StreamHandle,
             );
@@ -174,11 +152,6 @@ functions! {
             );
             since "2.28": scatter: "ncclScatter" (
                 *const c_void, *mut c_void, usize, DataType, c_int, CommHandle, StreamHandle,
-            );
-            since "2.28.9": comm_revoke: "ncclCommRevoke" (CommHandle, c_int);
-            since "2.29": comm_get_unique_id: "ncclCommGetUniqueId" (CommHandle, *mut UniqueId);
-            since "2.29": comm_grow: "ncclCommGrow" (
-                CommHandle, c_int, *const UniqueId, c_int, *mut CommHandle, *mut Config,
             );
         }
     }

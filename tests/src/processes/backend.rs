@@ -1,6 +1,6 @@
 //! A backend of the suite whose ranks are processes.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -62,11 +62,7 @@ impl Processes {
         let directory = tempfile::tempdir().unwrap();
         let (secret, secret_file) = (Secret::random().unwrap(), directory.path().join("secret"));
         secret.create_file(&secret_file).unwrap();
-        // The job is named after the store's address, so its port is chosen before the store starts.
-        let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-        let job = store_job(&listen.to_string());
-        let handshake_timeout = HANDSHAKE_TIMEOUT;
-        let store = StoreConfig { listen, world_size: ranks, secret, job, handshake_timeout };
+        let (store, listen) = start_store(ranks, &secret);
         let world = WorldMessage {
             rank: 0,
             ranks,
@@ -77,8 +73,25 @@ impl Processes {
             piece_bytes: options.piece_bytes,
             algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
         };
-        ProcessJob { world, _store: StoreHost::start(store).unwrap(), _directory: directory, lease }
+        ProcessJob { world, _store: store, _directory: directory, lease }
     }
+}
+
+/// The store of a job, and where it listens. The job is named after that, so the port is chosen before the store starts;
+/// when another process has taken it meanwhile, another one is.
+fn start_store(world_size: u32, secret: &Secret) -> (StoreHost, SocketAddr) {
+    const TRIES_MAX: u32 = 16;
+    let mut failures = Vec::new();
+    for _ in 0..TRIES_MAX {
+        let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let (job, handshake_timeout) = (store_job(&listen.to_string()), HANDSHAKE_TIMEOUT);
+        let secret = secret.clone();
+        match StoreHost::start(StoreConfig { listen, world_size, secret, job, handshake_timeout }) {
+            Ok(store) => return (store, listen),
+            Err(error) => failures.push(error),
+        }
+    }
+    panic!("no store starts: {failures:?}");
 }
 
 impl Backend for Processes {

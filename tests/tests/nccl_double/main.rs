@@ -6,6 +6,7 @@
 mod algorithms;
 mod backends;
 mod compressed;
+mod cudarc_slices;
 mod faults;
 mod job;
 mod on_device;

@@ -49,6 +49,31 @@ fn error(error: libloading::Error) -> io::Error {
     io::Error::other(error.to_string())
 }
 
+type Read = unsafe extern "C" fn() -> u64;
+
+/// The clock of a thread: how long it takes to come to a collective.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Read,
+    entered_ns: Read,
+    inside_ns: Read,
+}
+
+impl Clock {
+    /// Starts it.
+    pub fn start(&self) {
+        // SAFETY: it has no arguments.
+        unsafe { (self.start)() };
+    }
+
+    /// How long after the start a collective was entered, and how much of that time was spent in the double: in
+    /// nanoseconds. The first is 0 when none was.
+    pub fn entered_ns(&self) -> (u64, u64) {
+        // SAFETY: they have no arguments.
+        unsafe { ((self.entered_ns)(), (self.inside_ns)()) }
+    }
+}
+
 impl Control {
     /// Opens the library, or finds it open.
     ///
@@ -159,6 +184,21 @@ impl Control {
     /// How many threads hang now, on request or after such a misuse.
     pub fn hangs(&self) -> u64 {
         self.read("unisono_double_hangs")
+    }
+
+    /// The clock of a thread; see [`crate::clock`].
+    ///
+    /// # Errors
+    /// When the library has none.
+    pub fn clock(&self) -> io::Result<Clock> {
+        // SAFETY: they have no arguments and give a number; a double stays open until the process ends.
+        let function =
+            |name: &str| unsafe { self.library.get::<Read>(name) }.map(|found| *found).map_err(error);
+        Ok(Clock {
+            start: function("unisono_double_start_clock")?,
+            entered_ns: function("unisono_double_entered_ns")?,
+            inside_ns: function("unisono_double_inside_ns")?,
+        })
     }
 
     /// Lets no stream begin work, and no call that does not block its operation, or all go on.

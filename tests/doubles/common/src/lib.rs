@@ -13,6 +13,7 @@
 //! Settings come from the environment, `UNISONO_DOUBLE_DEVICES=2`, or from the name of the library's file,
 //! `libnccl-double.devices=2.so` ([`settings`]): a process can open copies that differ.
 
+mod clock;
 pub mod control;
 pub mod element;
 mod export;

@@ -181,6 +181,8 @@ export! {
             // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
             75 => put(value, 9),
             76 => put(value, 0),
+            // CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED.
+            115 => put(value, 0),
             _ => Err(CuError::INVALID_VALUE),
         }
     }
