@@ -17,7 +17,7 @@ use unisono_offload::{Device, RawEvent, RawStream, Scale};
 use unisono_vendor_library::text_at;
 
 use crate::discovery::HcclLibrary;
-use crate::error::{CONTEXT_NULL, REPEAT_INITIALIZE};
+use crate::error::{CONTEXT_NULL, HIDDEN, REPEAT_INITIALIZE};
 use crate::scaling;
 use crate::sys::{CopyKind, Handle, LOCATION_DEVICE, MALLOC_HUGE_FIRST, PointerAttributes};
 use crate::vendor::BACKEND;
@@ -45,7 +45,9 @@ unsafe impl Sync for Context {}
 /// The devices of a library that are in use here.
 #[derive(Default)]
 pub(crate) struct Users {
-    /// Whether ACL was initialised here, and so is finalised here.
+    /// Whether ACL is initialised, as far as this library knows.
+    is_initialised: bool,
+    /// Whether it was initialised here, and so is finalised here.
     is_own: bool,
     devices: BTreeMap<i32, Used>,
 }
@@ -102,16 +104,7 @@ impl AclDevice {
     pub(crate) fn open(library: &'static HcclLibrary, ordinal: u32) -> Result<AclDevice> {
         let number = i32::try_from(ordinal).map_err(|_| Error::invalid("device", ordinal.to_string()))?;
         let mut users = library.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.devices.is_empty() {
-            // SAFETY: null stands for no configuration.
-            match unsafe { (library.acl.init)(ptr::null()) } {
-                REPEAT_INITIALIZE => users.is_own = false,
-                code => {
-                    library.check_acl("aclInit", code)?;
-                    users.is_own = true;
-                }
-            }
-        }
+        users.begin(library)?;
         let found = users.devices.get(&number).cloned();
         let taken = found.map_or_else(|| take(library, number), Ok);
         let used = match taken {
@@ -146,11 +139,10 @@ impl AclDevice {
 
 /// Sets the device up, for nobody yet.
 fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
-    let mut devices = 0;
-    // SAFETY: it writes one number.
-    library.check_acl("aclrtGetDeviceCount", unsafe { (library.acl.get_device_count)(&mut devices) })?;
+    let devices = library.count_devices()?;
     if ordinal.unsigned_abs() >= devices {
-        return Err(Error::invalid("device", format!("{ordinal}, and ACL has {devices}")));
+        let problem = format!("{ordinal}, and ACL has {devices}: {HIDDEN}");
+        return Err(Error::invalid("device", problem));
     }
     let _current = Current::remember(library)?;
     // SAFETY: it takes a number.
@@ -162,10 +154,47 @@ fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
     Ok(Used { count: 0, context: Context(context), has_left_work: Arc::default() })
 }
 
+impl HcclLibrary {
+    /// How many devices this process sees.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], with `ACL_ERROR_RT_NO_DEVICE` or a count of none where there is none.
+    pub fn devices(&self) -> Result<u32> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.begin(self)?;
+        self.count_devices()
+    }
+
+    fn count_devices(&self) -> Result<u32> {
+        let mut devices = 0;
+        // SAFETY: it writes one number.
+        self.check_acl("aclrtGetDeviceCount", unsafe { (self.acl.get_device_count)(&mut devices) })?;
+        Ok(devices)
+    }
+}
+
 impl Users {
+    /// Initialises ACL, once before the first use of it.
+    fn begin(&mut self, library: &HcclLibrary) -> Result<()> {
+        if self.is_initialised {
+            return Ok(());
+        }
+        // SAFETY: null stands for no configuration.
+        let code = unsafe { (library.acl.init)(ptr::null()) };
+        if code != REPEAT_INITIALIZE {
+            library.check_acl("aclInit", code)?;
+        }
+        (self.is_initialised, self.is_own) = (true, code != REPEAT_INITIALIZE);
+        Ok(())
+    }
+
     /// Finalises ACL when nobody uses it.
     fn end(&mut self, library: &HcclLibrary) {
-        if self.devices.is_empty() && std::mem::take(&mut self.is_own) {
+        if !self.devices.is_empty() {
+            return;
+        }
+        self.is_initialised = false;
+        if std::mem::take(&mut self.is_own) {
             // SAFETY: ACL was initialised here, and nothing of it is in use here. An error helps nobody.
             unsafe { (library.acl.finalize)() };
         }

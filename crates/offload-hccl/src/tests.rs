@@ -48,7 +48,7 @@ fn open(folder: &Path) -> Result<&'static HcclLibrary> {
 fn missing(folder: &Path) -> Vec<String> {
     let error = open(folder).unwrap_err();
     let Error::LibraryMissing { tried, .. } = &error else { panic!("{error}") };
-    assert!(error.to_string().contains("HcclOptions::directory"), "{error}");
+    assert!(error.to_string().contains("UNISONO_HCCL_DIR"), "{error}");
     tried.clone()
 }
 

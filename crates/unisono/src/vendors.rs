@@ -4,6 +4,7 @@
 use unisono_communicator::Result;
 use unisono_cuda::Driver;
 use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
+use unisono_offload_hccl::{Hccl, HcclLibrary, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
 
@@ -23,4 +24,14 @@ pub fn nccl(config: &Config) -> Result<Nccl> {
     let (library, driver) = (config.devices.nccl_library.clone(), config.devices.cuda_library.clone());
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
     Nccl::open(&NcclOptions { library, driver, device, blocking: false })
+}
+
+/// HCCL on the device of this rank.
+///
+/// # Errors
+/// As [`Hccl::open`].
+pub fn hccl(config: &Config) -> Result<Hccl> {
+    let directory = config.devices.hccl_directory.clone();
+    let device = config.device(HcclLibrary::open(&directory)?.devices()?);
+    Hccl::open(&HcclOptions { directory, device })
 }

@@ -30,6 +30,8 @@ pub struct DeviceSettings {
     pub nccl_library: Option<PathBuf>,
     /// NVIDIA's driver, by an absolute path.
     pub cuda_library: Option<PathBuf>,
+    /// The folder with the libraries of CANN, HCCL's among them, by an absolute path.
+    pub hccl_directory: Option<PathBuf>,
     /// What is done with memory of the host.
     pub host_memory: HostMemorySetting,
 }
@@ -41,6 +43,7 @@ impl DeviceSettings {
             number: source.number("UNISONO_DEVICE", 0, u64::from(u32::MAX))?.map(|number| number as u32),
             nccl_library: path("UNISONO_NCCL_LIB"),
             cuda_library: path("UNISONO_CUDA_LIB"),
+            hccl_directory: path("UNISONO_HCCL_DIR"),
             host_memory: match source
                 .choice("UNISONO_HOST_MEMORY", &["auto", "refused", "staged", "tcp"])?
                 .as_str()
@@ -69,6 +72,7 @@ impl Config {
             ("UNISONO_CCL_DIR", &self.ccl_directory),
             ("UNISONO_NCCL_LIB", &self.devices.nccl_library),
             ("UNISONO_CUDA_LIB", &self.devices.cuda_library),
+            ("UNISONO_HCCL_DIR", &self.devices.hccl_directory),
         ];
         let relative = files.into_iter().find_map(|(name, path)| {
             path.as_ref().filter(|path| !path.is_absolute()).map(|path| (name, path))
@@ -81,6 +85,7 @@ impl Config {
         let library = match self.backend.as_str() {
             "ccl" => "oneCCL",
             "nccl" => "NCCL",
+            "hccl" => "HCCL",
             _ => return Ok(()),
         };
         let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
