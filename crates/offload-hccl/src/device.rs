@@ -17,10 +17,11 @@ use unisono_offload::{Device, RawEvent, RawStream, Scale};
 use unisono_vendor_library::text_at;
 
 use crate::discovery::HcclLibrary;
-use crate::error::{CONTEXT_NULL, HIDDEN, REPEAT_INITIALIZE};
+use crate::error::{CONTEXT_NULL, HIDDEN, REPEAT_INITIALIZE, STREAM_CONTEXT};
 use crate::scaling;
 use crate::sys::{CopyKind, Handle, LOCATION_DEVICE, MALLOC_HUGE_FIRST, PointerAttributes};
 use crate::vendor::BACKEND;
+use crate::workspace::Workspace;
 
 /// A device with its default context. The last value of a device gives it back.
 pub(crate) struct AclDevice {
@@ -29,7 +30,7 @@ pub(crate) struct AclDevice {
     context: Context,
     /// Whether work is left on it that may never end, for which ACL would wait before it frees anything.
     has_left_work: Arc<AtomicBool>,
-    workspaces: Mutex<Vec<Workspace>>,
+    pub(crate) workspaces: Mutex<Vec<Workspace>>,
 }
 
 /// An `aclrtContext`.
@@ -225,75 +226,10 @@ fn event(event: RawEvent) -> Handle {
     ptr::with_exposed_provenance_mut(event.0)
 }
 
-/// Memory that an operator needs while it runs.
-struct Workspace {
-    address: *mut c_void,
-    bytes: usize,
-    /// Behind the operator.
-    event: RawEvent,
-}
-
-// SAFETY: ACL takes addresses of its memory from any thread.
-unsafe impl Send for Workspace {}
-
 impl AclDevice {
     /// Whether work is left that may never end.
-    fn leaves_work(&self) -> bool {
+    pub(crate) fn leaves_work(&self) -> bool {
         self.has_left_work.load(Ordering::SeqCst)
-    }
-
-    /// Lets `launch` enqueue an operator on the stream, with a workspace of so many bytes, at least one. No wait: the
-    /// workspace serves again when the operator is done.
-    ///
-    /// # Safety
-    /// As [`Device::scale`]; the operator uses no more of the workspace.
-    ///
-    /// # Errors
-    /// Those of `launch`, and [`Error::Vendor`].
-    pub(crate) unsafe fn with_workspace(
-        &self,
-        bytes: usize,
-        stream: RawStream,
-        launch: impl FnOnce(*mut c_void) -> Result<()>,
-    ) -> Result<()> {
-        let workspace = self.workspace(bytes)?;
-        launch(workspace.address)?;
-        // SAFETY: the caller's; the event is of this device. After an error the workspace stays as it is for ever,
-        // since nobody would know when the operator is done.
-        unsafe { self.record(workspace.event, stream) }?;
-        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
-        Ok(())
-    }
-
-    /// One that serves nobody.
-    fn workspace(&self, bytes: usize) -> Result<Workspace> {
-        let mut kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        for index in 0..kept.len() {
-            // SAFETY: the event is of this device, and was recorded.
-            if kept[index].bytes >= bytes && unsafe { self.is_done(kept[index].event) }? {
-                return Ok(kept.swap_remove(index));
-            }
-        }
-        drop(kept);
-        let event = self.create_event()?;
-        let address = self.allocate(bytes).inspect_err(|_| {
-            // SAFETY: it was just made.
-            unsafe { self.destroy_event(event) };
-        })?;
-        Ok(Workspace { address, bytes, event })
-    }
-
-    /// Frees the workspaces whose operators are done, as all are but those of work that was left.
-    fn drop_workspaces(&mut self) {
-        for workspace in std::mem::take(self.workspaces.get_mut().unwrap_or_else(PoisonError::into_inner)) {
-            // SAFETY: both are this value's, and the event was recorded.
-            unsafe {
-                if self.is_done(workspace.event).is_ok_and(|is_done| is_done) {
-                    self.free(workspace.address);
-                    self.destroy_event(workspace.event);
-                }
-            }
-        }
     }
 
     /// Enqueues a copy.
@@ -445,12 +381,29 @@ impl Device for AclDevice {
         let code = unsafe { (self.library.acl.query_event_status)(event(of), &mut status) };
         self.library.check_acl("aclrtQueryEventStatus", code)?;
         // ACL_EVENT_RECORDED_STATUS_COMPLETE.
-        Ok(status == 1)
+        if status != 1 {
+            return Ok(false);
+        }
+        // The status does not tell whether the work has failed. This does, and has nothing left to wait for.
+        // SAFETY: see above.
+        let code = unsafe { (self.library.acl.synchronize_event)(event(of)) };
+        self.library.check_acl("aclrtSynchronizeEvent", code).map(|()| true)
     }
 
-    /// ACL does not tell of which device a stream is: the first call on it does, with `ACL_ERROR_RT_STREAM_CONTEXT`.
+    /// ACL does not tell of which device a stream is, but which question about it fails where it is of another.
     // SAFETY: see above.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
+        if let Some(query) = self.library.acl.stream_query.function {
+            let (_current, mut status) = (self.enter()?, 0);
+            // SAFETY: see above; it writes a number.
+            match unsafe { query(stream.as_pointer(), &mut status) } {
+                STREAM_CONTEXT => {
+                    let problem = format!("of another context than that of device {}", self.ordinal);
+                    return Err(Error::invalid("stream", problem));
+                }
+                code => self.library.check_acl("aclrtStreamQuery", code)?,
+            }
+        }
         // Versions without it cannot capture.
         let Some(get_info) = self.library.acl.capture_get_info.function else { return Ok(()) };
         let (_current, mut status, mut model) = (self.enter()?, 0, ptr::null_mut());

@@ -25,7 +25,7 @@ NOTHING(aclInit) NOTHING(aclFinalize) NOTHING(aclrtGetVersion) NOTHING(aclrtGetS
 NOTHING(aclrtSetDevice) NOTHING(aclrtResetDevice) NOTHING(aclrtGetCurrentContext) NOTHING(aclrtSetCurrentContext)
 NOTHING(aclrtMalloc) NOTHING(aclrtFree) NOTHING(aclrtMemcpyAsync) NOTHING(aclrtCreateStream)
 NOTHING(aclrtDestroyStream) NOTHING(aclrtSynchronizeStream) NOTHING(aclrtCreateEvent) NOTHING(aclrtDestroyEvent)
-NOTHING(aclrtRecordEvent) NOTHING(aclrtQueryEventStatus)
+NOTHING(aclrtRecordEvent) NOTHING(aclrtQueryEventStatus) NOTHING(aclrtSynchronizeEvent)
 const char *aclGetRecentErrMsg(void) { return "EI0006: rank 1 did not come"; }
 "#;
 
