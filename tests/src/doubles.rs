@@ -13,6 +13,7 @@ use unisono_offload_hccl::{Hccl, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 
 use crate::cuda::double_kernels;
+use crate::on_device::VendorDouble;
 
 /// The double of NCCL and of the CUDA driver, one file for both. All that open this file share one library.
 ///
@@ -103,6 +104,36 @@ pub fn open_nccl(device: u32) -> Result<Nccl> {
 /// As [`hccl_folder`].
 pub fn open_hccl(device: u32) -> Result<Hccl> {
     Hccl::open(&HcclOptions { directory: Some(hccl_folder()), device })
+}
+
+/// NCCL's.
+pub struct NcclDouble;
+
+impl VendorDouble for NcclDouble {
+    type Vendor = Nccl;
+
+    fn open(device: u32) -> Result<Nccl> {
+        open_nccl(device)
+    }
+
+    fn control() -> Control {
+        Control::open(&nccl()).unwrap()
+    }
+}
+
+/// HCCL's.
+pub struct HcclDouble;
+
+impl VendorDouble for HcclDouble {
+    type Vendor = Hccl;
+
+    fn open(device: u32) -> Result<Hccl> {
+        open_hccl(device)
+    }
+
+    fn control() -> Control {
+        Control::open(&hccl()).unwrap()
+    }
 }
 
 fn copy(library: &Path, folder: &Path, settings: &str, without: &[&str]) -> PathBuf {

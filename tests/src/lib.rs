@@ -22,6 +22,7 @@ pub mod doubles;
 pub mod kernels_suite;
 mod late;
 mod offloaded;
+pub mod on_device;
 pub mod processes;
 pub mod sample;
 mod skip;

@@ -17,10 +17,11 @@ use unisono_offload::{Device, RawEvent, RawStream, Scale};
 use unisono_vendor_library::text_at;
 
 use crate::discovery::HcclLibrary;
-use crate::error::{CONTEXT_NULL, REPEAT_INITIALIZE};
+use crate::error::{CONTEXT_NULL, HIDDEN, REPEAT_INITIALIZE, STREAM_CONTEXT};
 use crate::scaling;
 use crate::sys::{CopyKind, Handle, LOCATION_DEVICE, MALLOC_HUGE_FIRST, PointerAttributes};
 use crate::vendor::BACKEND;
+use crate::workspace::Workspace;
 
 /// A device with its default context. The last value of a device gives it back.
 pub(crate) struct AclDevice {
@@ -29,7 +30,7 @@ pub(crate) struct AclDevice {
     context: Context,
     /// Whether work is left on it that may never end, for which ACL would wait before it frees anything.
     has_left_work: Arc<AtomicBool>,
-    workspaces: Mutex<Vec<Workspace>>,
+    pub(crate) workspaces: Mutex<Vec<Workspace>>,
 }
 
 /// An `aclrtContext`.
@@ -45,7 +46,9 @@ unsafe impl Sync for Context {}
 /// The devices of a library that are in use here.
 #[derive(Default)]
 pub(crate) struct Users {
-    /// Whether ACL was initialised here, and so is finalised here.
+    /// Whether ACL is initialised, as far as this library knows.
+    is_initialised: bool,
+    /// Whether it was initialised here, and so is finalised here.
     is_own: bool,
     devices: BTreeMap<i32, Used>,
 }
@@ -102,16 +105,7 @@ impl AclDevice {
     pub(crate) fn open(library: &'static HcclLibrary, ordinal: u32) -> Result<AclDevice> {
         let number = i32::try_from(ordinal).map_err(|_| Error::invalid("device", ordinal.to_string()))?;
         let mut users = library.users.lock().unwrap_or_else(PoisonError::into_inner);
-        if users.devices.is_empty() {
-            // SAFETY: null stands for no configuration.
-            match unsafe { (library.acl.init)(ptr::null()) } {
-                REPEAT_INITIALIZE => users.is_own = false,
-                code => {
-                    library.check_acl("aclInit", code)?;
-                    users.is_own = true;
-                }
-            }
-        }
+        users.begin(library)?;
         let found = users.devices.get(&number).cloned();
         let taken = found.map_or_else(|| take(library, number), Ok);
         let used = match taken {
@@ -146,11 +140,10 @@ impl AclDevice {
 
 /// Sets the device up, for nobody yet.
 fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
-    let mut devices = 0;
-    // SAFETY: it writes one number.
-    library.check_acl("aclrtGetDeviceCount", unsafe { (library.acl.get_device_count)(&mut devices) })?;
+    let devices = library.count_devices()?;
     if ordinal.unsigned_abs() >= devices {
-        return Err(Error::invalid("device", format!("{ordinal}, and ACL has {devices}")));
+        let problem = format!("{ordinal}, and ACL has {devices}: {HIDDEN}");
+        return Err(Error::invalid("device", problem));
     }
     let _current = Current::remember(library)?;
     // SAFETY: it takes a number.
@@ -162,10 +155,47 @@ fn take(library: &'static HcclLibrary, ordinal: i32) -> Result<Used> {
     Ok(Used { count: 0, context: Context(context), has_left_work: Arc::default() })
 }
 
+impl HcclLibrary {
+    /// How many devices this process sees.
+    ///
+    /// # Errors
+    /// [`Error::Vendor`], with `ACL_ERROR_RT_NO_DEVICE` or a count of none where there is none.
+    pub fn devices(&self) -> Result<u32> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        users.begin(self)?;
+        self.count_devices()
+    }
+
+    fn count_devices(&self) -> Result<u32> {
+        let mut devices = 0;
+        // SAFETY: it writes one number.
+        self.check_acl("aclrtGetDeviceCount", unsafe { (self.acl.get_device_count)(&mut devices) })?;
+        Ok(devices)
+    }
+}
+
 impl Users {
+    /// Initialises ACL, once before the first use of it.
+    fn begin(&mut self, library: &HcclLibrary) -> Result<()> {
+        if self.is_initialised {
+            return Ok(());
+        }
+        // SAFETY: null stands for no configuration.
+        let code = unsafe { (library.acl.init)(ptr::null()) };
+        if code != REPEAT_INITIALIZE {
+            library.check_acl("aclInit", code)?;
+        }
+        (self.is_initialised, self.is_own) = (true, code != REPEAT_INITIALIZE);
+        Ok(())
+    }
+
     /// Finalises ACL when nobody uses it.
     fn end(&mut self, library: &HcclLibrary) {
-        if self.devices.is_empty() && std::mem::take(&mut self.is_own) {
+        if !self.devices.is_empty() {
+            return;
+        }
+        self.is_initialised = false;
+        if std::mem::take(&mut self.is_own) {
             // SAFETY: ACL was initialised here, and nothing of it is in use here. An error helps nobody.
             unsafe { (library.acl.finalize)() };
         }
@@ -196,75 +226,10 @@ fn event(event: RawEvent) -> Handle {
     ptr::with_exposed_provenance_mut(event.0)
 }
 
-/// Memory that an operator needs while it runs.
-struct Workspace {
-    address: *mut c_void,
-    bytes: usize,
-    /// Behind the operator.
-    event: RawEvent,
-}
-
-// SAFETY: ACL takes addresses of its memory from any thread.
-unsafe impl Send for Workspace {}
-
 impl AclDevice {
     /// Whether work is left that may never end.
-    fn leaves_work(&self) -> bool {
+    pub(crate) fn leaves_work(&self) -> bool {
         self.has_left_work.load(Ordering::SeqCst)
-    }
-
-    /// Lets `launch` enqueue an operator on the stream, with a workspace of so many bytes, at least one. No wait: the
-    /// workspace serves again when the operator is done.
-    ///
-    /// # Safety
-    /// As [`Device::scale`]; the operator uses no more of the workspace.
-    ///
-    /// # Errors
-    /// Those of `launch`, and [`Error::Vendor`].
-    pub(crate) unsafe fn with_workspace(
-        &self,
-        bytes: usize,
-        stream: RawStream,
-        launch: impl FnOnce(*mut c_void) -> Result<()>,
-    ) -> Result<()> {
-        let workspace = self.workspace(bytes)?;
-        launch(workspace.address)?;
-        // SAFETY: the caller's; the event is of this device. After an error the workspace stays as it is for ever,
-        // since nobody would know when the operator is done.
-        unsafe { self.record(workspace.event, stream) }?;
-        self.workspaces.lock().unwrap_or_else(PoisonError::into_inner).push(workspace);
-        Ok(())
-    }
-
-    /// One that serves nobody.
-    fn workspace(&self, bytes: usize) -> Result<Workspace> {
-        let mut kept = self.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        for index in 0..kept.len() {
-            // SAFETY: the event is of this device, and was recorded.
-            if kept[index].bytes >= bytes && unsafe { self.is_done(kept[index].event) }? {
-                return Ok(kept.swap_remove(index));
-            }
-        }
-        drop(kept);
-        let event = self.create_event()?;
-        let address = self.allocate(bytes).inspect_err(|_| {
-            // SAFETY: it was just made.
-            unsafe { self.destroy_event(event) };
-        })?;
-        Ok(Workspace { address, bytes, event })
-    }
-
-    /// Frees the workspaces whose operators are done, as all are but those of work that was left.
-    fn drop_workspaces(&mut self) {
-        for workspace in std::mem::take(self.workspaces.get_mut().unwrap_or_else(PoisonError::into_inner)) {
-            // SAFETY: both are this value's, and the event was recorded.
-            unsafe {
-                if self.is_done(workspace.event).is_ok_and(|is_done| is_done) {
-                    self.free(workspace.address);
-                    self.destroy_event(workspace.event);
-                }
-            }
-        }
     }
 
     /// Enqueues a copy.
@@ -416,12 +381,29 @@ impl Device for AclDevice {
         let code = unsafe { (self.library.acl.query_event_status)(event(of), &mut status) };
         self.library.check_acl("aclrtQueryEventStatus", code)?;
         // ACL_EVENT_RECORDED_STATUS_COMPLETE.
-        Ok(status == 1)
+        if status != 1 {
+            return Ok(false);
+        }
+        // The status does not tell whether the work has failed. This does, and has nothing left to wait for.
+        // SAFETY: see above.
+        let code = unsafe { (self.library.acl.synchronize_event)(event(of)) };
+        self.library.check_acl("aclrtSynchronizeEvent", code).map(|()| true)
     }
 
-    /// ACL does not tell of which device a stream is: the first call on it does, with `ACL_ERROR_RT_STREAM_CONTEXT`.
+    /// ACL does not tell of which device a stream is, but which question about it fails where it is of another.
     // SAFETY: see above.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
+        if let Some(query) = self.library.acl.stream_query.function {
+            let (_current, mut status) = (self.enter()?, 0);
+            // SAFETY: see above; it writes a number.
+            match unsafe { query(stream.as_pointer(), &mut status) } {
+                STREAM_CONTEXT => {
+                    let problem = format!("of another context than that of device {}", self.ordinal);
+                    return Err(Error::invalid("stream", problem));
+                }
+                code => self.library.check_acl("aclrtStreamQuery", code)?,
+            }
+        }
         // Versions without it cannot capture.
         let Some(get_info) = self.library.acl.capture_get_info.function else { return Ok(()) };
         let (_current, mut status, mut model) = (self.enter()?, 0, ptr::null_mut());

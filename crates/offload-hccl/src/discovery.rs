@@ -12,7 +12,7 @@ use crate::device::Users;
 use crate::sys::{Acl, Collectives, Management, Operators, Tensors};
 
 const NAME: &str = "HCCL";
-const REMEDY: &str = "let HcclOptions::directory be the folder with libhccl.so and libascendcl.so of CANN, such as \
+const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
                       /usr/local/Ascend/ascend-toolkit/latest/lib64, or source its set_env.sh";
 
 const HCCL: &str = "libhccl.so";
@@ -84,6 +84,16 @@ impl HcclLibrary {
     /// Its first file, as it was asked for.
     pub fn file(&self) -> &str {
         self.collectives.library.file()
+    }
+
+    /// Its files, as they were asked for, each once.
+    pub fn files(&self) -> Vec<String> {
+        let aclnn = self.aclnn.iter().flat_map(|aclnn| [&aclnn.tensors.library, &aclnn.operators.library]);
+        let own = [&self.collectives.library, &self.management.library, &self.acl.library];
+        let mut files: Vec<_> =
+            own.into_iter().chain(aclnn).map(|library| library.file().to_owned()).collect();
+        files.dedup();
+        files
     }
 
     fn load(directory: Option<PathBuf>) -> Result<HcclLibrary> {

@@ -15,6 +15,9 @@ pub(crate) const REPEAT_INITIALIZE: c_int = 100_002;
 /// `ACL_ERROR_RT_CONTEXT_NULL`: no context is current on this thread.
 pub(crate) const CONTEXT_NULL: c_int = 107_002;
 
+/// `ACL_ERROR_RT_STREAM_CONTEXT`: the stream is not of the current context.
+pub(crate) const STREAM_CONTEXT: c_int = 107_003;
+
 impl HcclLibrary {
     /// Makes an error of the `HcclResult` that `call` has just returned, unless it is that of success.
     ///
@@ -60,7 +63,8 @@ const DEVICE: &str = "check the device with npu-smi info, and restart the proces
 const LATE: &str =
     "a rank was too late, or is stuck: see the other ranks' errors, or raise HCCL_CONNECT_TIMEOUT";
 const NO_DEVICE: &str = "this machine has no Ascend device: see npu-smi info, or take UNISONO_BACKEND=tcp";
-const HIDDEN: &str = "npu-smi info lists the devices; ASCEND_RT_VISIBLE_DEVICES hides some";
+/// Where a device may be that is not there.
+pub(crate) const HIDDEN: &str = "npu-smi info lists the devices; ASCEND_RT_VISIBLE_DEVICES hides some";
 const FINALISED: &str = "ACL was finalised by somebody else in this process: close communicators first";
 const OF_ANOTHER: &str = "the stream is of another device: give one of the communicator's device";
 const NOT_HERE: &str = "this device or driver does not have it: UNISONO_BACKEND=tcp has";
@@ -119,7 +123,7 @@ fn acl(code: c_int) -> (&'static str, &'static str) {
         107_000 => ("ACL_ERROR_RT_PARAM_INVALID", WRONG_CALL),
         107_001 => ("ACL_ERROR_RT_INVALID_DEVICEID", HIDDEN),
         CONTEXT_NULL => ("ACL_ERROR_RT_CONTEXT_NULL", WRONG_CALL),
-        107_003 => ("ACL_ERROR_RT_STREAM_CONTEXT", OF_ANOTHER),
+        STREAM_CONTEXT => ("ACL_ERROR_RT_STREAM_CONTEXT", OF_ANOTHER),
         107_004 => ("ACL_ERROR_RT_MODEL_CONTEXT", WRONG_CALL),
         107_005 => ("ACL_ERROR_RT_STREAM_MODEL", "end the capture of the stream's work first"),
         161_001 => ("ACLNN_ERR_PARAM_NULLPTR", WRONG_CALL),

@@ -8,6 +8,7 @@
 //! | `product` | which devices reduce what, and which calls they have |
 //! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
 //! | `scaling` | multiplication and division on the device, by aclnn |
+//! | `workspace` | memory that operators need while they run |
 //! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
 //! | `error` | what its codes mean, and what to do |
 //!
@@ -27,6 +28,7 @@ mod tests;
 mod vendor;
 #[cfg(test)]
 mod vendor_tests;
+mod workspace;
 
 pub use discovery::HcclLibrary;
 pub use product::Product;

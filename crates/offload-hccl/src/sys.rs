@@ -179,9 +179,11 @@ functions! {
             create_event: "aclrtCreateEvent" (*mut Handle);
             destroy_event: "aclrtDestroyEvent" (Handle);
             record_event: "aclrtRecordEvent" (Handle, Handle);
+            synchronize_event: "aclrtSynchronizeEvent" (Handle);
             query_event_status: "aclrtQueryEventStatus" (Handle, *mut c_int);
         }
         optional {
+            since "CANN 6": stream_query: "aclrtStreamQuery" (Handle, *mut u32);
             since "CANN 8": pointer_get_attributes: "aclrtPointerGetAttributes" (
                 *const c_void, *mut PointerAttributes,
             );

@@ -257,6 +257,7 @@ impl Vendor for Hccl {
     const BACKEND: &'static str = BACKEND;
     const BACKEND_INLINE: &'static str = "hccl without meeting";
     const ID_BYTES: usize = ROOT_INFO_BYTES;
+    const EVENTS_TELL_ERRORS: bool = false;
 
     type Comm = HcclComm;
 

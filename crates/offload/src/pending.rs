@@ -150,11 +150,11 @@ impl<V: Vendor> Pending<V> {
         state.calls.front().map(|call| Oldest { number: call.number, since: call.since, until: call.until })
     }
 
-    /// Ends the calls whose work is done.
+    /// Ends the calls whose work is done. `late_error` is asked where events do not tell of failures.
     ///
     /// # Errors
     /// That of the first whose work has failed, which has not ended yet.
-    pub(crate) fn reap(&self, board: &Board) -> Result<()> {
+    pub(crate) fn reap(&self, board: &Board, late_error: &dyn Fn() -> Result<()>) -> Result<()> {
         let Some(device) = self.vendor.device() else { return Ok(()) };
         if self.is_empty() {
             return Ok(());
@@ -163,7 +163,12 @@ impl<V: Vendor> Pending<V> {
         let mut failed = Ok(());
         for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {
             // SAFETY: the event is of this device, was recorded, and is freed only by this value.
-            match unsafe { device.is_done(call.enqueued.event) } {
+            let told = unsafe { device.is_done(call.enqueued.event) };
+            let is_done = match told {
+                Ok(true) | Err(_) if !V::EVENTS_TELL_ERRORS => late_error().and(told),
+                told => told,
+            };
+            match is_done {
                 // Asked after the event: it was done before anybody has cut it off.
                 Ok(true) if self.is_aborted.load(Ordering::SeqCst) => {}
                 Ok(true) => {
@@ -180,12 +185,18 @@ impl<V: Vendor> Pending<V> {
 
     /// Ends all calls with `cause`, but those whose work is done. Then `abort` says whether what is left of their work
     /// has ended.
-    pub(crate) fn fail(&self, board: &Board, cause: &Error, abort: impl FnOnce() -> bool) {
+    pub(crate) fn fail(
+        &self,
+        board: &Board,
+        cause: &Error,
+        late_error: &dyn Fn() -> Result<()>,
+        abort: impl FnOnce() -> bool,
+    ) {
         if self.is_empty() {
             return;
         }
         // What has failed fails with the cause.
-        let _ = self.reap(board);
+        let _ = self.reap(board, late_error);
         let state = &mut *self.lock();
         let is_in_use = !state.calls.is_empty() && !abort();
         for call in state.calls.iter_mut().filter(|call| call.ticket.is_some()) {

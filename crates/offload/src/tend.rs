@@ -35,7 +35,7 @@ impl<V: Vendor> VendorShared<V> {
             return;
         }
         let board = self.companion.gate().board();
-        if let Err(error) = self.pending.reap(board) {
+        if let Err(error) = self.pending.reap(board, &|| self.late_error()) {
             self.companion.settle(error);
         }
         match self.pending.oldest() {
@@ -48,13 +48,18 @@ impl<V: Vendor> VendorShared<V> {
     }
 
     fn look(&self, oldest: Oldest) {
-        if let Err(error) = self.comm().and_then(|comm| self.vendor.late_error(comm)) {
+        if let Err(error) = self.late_error() {
             self.companion.settle(error);
         } else if Instant::now() >= oldest.until {
             self.companion.gate().fail(self.timed_out(oldest.number, oldest.since.elapsed()));
         } else {
             self.enqueued_stall.look(&*self.companion, oldest.number, "on its stream");
         }
+    }
+
+    /// What has gone wrong in the library's work.
+    fn late_error(&self) -> Result<()> {
+        self.comm().and_then(|comm| self.vendor.late_error(comm))
     }
 
     /// The failure of a call of a stream that has taken so long.
@@ -78,7 +83,7 @@ impl<V: Vendor> VendorShared<V> {
     pub(crate) fn fail_pending(&self) {
         let board = self.companion.gate().board();
         let cause = board.revocation_error().unwrap_or(Error::Closed);
-        self.pending.fail(board, &cause, || self.abort_or_leave());
+        self.pending.fail(board, &cause, &|| self.late_error(), || self.abort_or_leave());
     }
 
     /// Ends what is under way in the library, if it can. By a thread, since the library may hang in that too: then the

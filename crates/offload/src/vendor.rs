@@ -212,6 +212,10 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     /// Bytes of the id with which the ranks of a communicator find each other.
     const ID_BYTES: usize;
 
+    /// Whether the event behind work that has failed says so, in the library's words. Else [`Vendor::late_error`] is
+    /// asked too when an event is done.
+    const EVENTS_TELL_ERRORS: bool = true;
+
     /// A communicator of the library.
     type Comm: Send + Sync;
 

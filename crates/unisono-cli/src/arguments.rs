@@ -180,7 +180,7 @@ pub(crate) struct BenchArguments {
     /// one with the lowest predicted cost; all: every one that fits, in turns.
     #[arg(long, default_value = AUTO, value_delimiter = ',', value_name = "NAME")]
     pub(crate) algorithm: Vec<String>,
-    /// Who does the calls: auto, tcp, ccl or nccl [default: UNISONO_BACKEND].
+    /// Who does the calls: auto, tcp, ccl, nccl or hccl [default: UNISONO_BACKEND].
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
     pub(crate) backend: Option<String>,
     #[command(flatten)]

@@ -6,6 +6,7 @@
 mod arguments;
 mod bench;
 mod calibrate;
+mod combine;
 mod demo;
 mod doctor;
 mod print;

@@ -6,6 +6,7 @@ use unisono_backend::Companion;
 use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
 use unisono_offload::{HostMemory, OffloadOptions, Offloaded, Vendor};
 use unisono_offload_ccl::BACKEND as CCL;
+use unisono_offload_hccl::BACKEND as HCCL;
 use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::config::{AUTO, Config, HostMemorySetting};
 use unisono_transport_tcp::{BACKEND as TCP, World};
@@ -13,7 +14,7 @@ use unisono_transport_tcp::{BACKEND as TCP, World};
 use crate::vendors;
 
 /// The backends of this build, as `UNISONO_BACKEND` names them.
-pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL];
+pub const BACKENDS: &[&str] = &[AUTO, TCP, CCL, NCCL, HCCL];
 
 /// The communicator of all ranks of the job that the settings describe. A backend that is named is that which does the
 /// work, for any number of ranks, or an error.
@@ -27,6 +28,7 @@ pub(crate) fn open(config: &Config) -> Result<Arc<dyn Communicator>> {
         TCP => (tcp(config)?, String::new()),
         CCL => ccl(config)?,
         NCCL => on_vendor(config, vendors::nccl(config))?,
+        HCCL => on_vendor(config, vendors::hccl(config))?,
         unknown => {
             let problem = format!("this build has {}", BACKENDS.join(", "));
             let (name, value) = ("UNISONO_BACKEND".to_owned(), unknown.to_owned());

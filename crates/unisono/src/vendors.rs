@@ -4,6 +4,7 @@
 use unisono_communicator::Result;
 use unisono_cuda::{Driver, KernelCode};
 use unisono_offload_ccl::{Ccl, CclOptions, CclVendor};
+use unisono_offload_hccl::{Hccl, HcclLibrary, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_transport_tcp::config::Config;
 
@@ -24,4 +25,14 @@ pub fn nccl(config: &Config) -> Result<Nccl> {
     let device = config.device(Driver::open(driver.as_deref())?.devices()?);
     let kernels = KernelCode::Nvrtc(config.devices.nvrtc_library.clone());
     Nccl::open(&NcclOptions { library, driver, device, kernels, blocking: false })
+}
+
+/// HCCL on the device of this rank.
+///
+/// # Errors
+/// As [`Hccl::open`].
+pub fn hccl(config: &Config) -> Result<Hccl> {
+    let directory = config.devices.hccl_directory.clone();
+    let device = config.device(HcclLibrary::open(&directory)?.devices()?);
+    Hccl::open(&HcclOptions { directory, device })
 }

@@ -28,7 +28,7 @@ fn a_backend_that_is_not_there_is_refused_by_name() {
     let named = Config { backend: "ncl".into(), ..config(&[]) };
     let error = unisono::init_with(&named).err().unwrap();
     assert!(matches!(&error, Error::Configuration { .. }), "{error}");
-    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: this build has auto, tcp, ccl, nccl");
+    assert_eq!(error.to_string(), "UNISONO_BACKEND=ncl: this build has auto, tcp, ccl, nccl, hccl");
     let missing =
         [("UNISONO_BACKEND", "nccl".to_owned()), ("UNISONO_CUDA_LIB", "/no/libcuda.so.1".to_owned())];
     let error = unisono::init_with(&config(&missing)).err().unwrap();

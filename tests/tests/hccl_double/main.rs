@@ -3,4 +3,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod faults;
+mod on_device;
 mod suite;

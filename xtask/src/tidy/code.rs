@@ -45,6 +45,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-hccl/src/sys.rs",
     "crates/offload-hccl/src/vendor.rs",
     "crates/offload-hccl/src/vendor_tests.rs",
+    "crates/offload-hccl/src/workspace.rs",
     "crates/offload-nccl/src/comm.rs",
     "crates/offload-nccl/src/device.rs",
     "crates/offload-nccl/src/discovery.rs",
@@ -84,8 +85,9 @@ const UNSAFE_FILES: &[&str] = &[
     "tests/doubles/nccl/tests/double/api.rs",
     "tests/tests/device.rs",
     "tests/src/bin/device_overhead.rs",
+    "tests/src/on_device/calls.rs",
+    "tests/src/on_device/mod.rs",
     "tests/tests/nccl_double/cudarc_slices.rs",
-    "tests/tests/nccl_double/on_device.rs",
     "tests/tests/nccl_double/stream_order.rs",
 ];
 

@@ -32,6 +32,8 @@ pub struct DeviceSettings {
     pub cuda_library: Option<PathBuf>,
     /// NVIDIA's run-time compiler, by an absolute path.
     pub nvrtc_library: Option<PathBuf>,
+    /// The folder with the libraries of CANN, HCCL's among them, by an absolute path.
+    pub hccl_directory: Option<PathBuf>,
     /// What is done with memory of the host.
     pub host_memory: HostMemorySetting,
 }
@@ -44,6 +46,7 @@ impl DeviceSettings {
             nccl_library: path("UNISONO_NCCL_LIB"),
             cuda_library: path("UNISONO_CUDA_LIB"),
             nvrtc_library: path("UNISONO_NVRTC_LIB"),
+            hccl_directory: path("UNISONO_HCCL_DIR"),
             host_memory: match source
                 .choice("UNISONO_HOST_MEMORY", &["auto", "refused", "staged", "tcp"])?
                 .as_str()
@@ -73,6 +76,7 @@ impl Config {
             ("UNISONO_NCCL_LIB", &self.devices.nccl_library),
             ("UNISONO_CUDA_LIB", &self.devices.cuda_library),
             ("UNISONO_NVRTC_LIB", &self.devices.nvrtc_library),
+            ("UNISONO_HCCL_DIR", &self.devices.hccl_directory),
         ];
         let relative = files.into_iter().find_map(|(name, path)| {
             path.as_ref().filter(|path| !path.is_absolute()).map(|path| (name, path))
@@ -82,12 +86,16 @@ impl Config {
                 "an absolute path is needed: what it means must not depend on the working directory";
             return Err(self.refused(name, &path.display().to_string(), problem));
         }
-        if self.backend != "ccl" {
-            return Ok(());
-        }
+        let library = match self.backend.as_str() {
+            "ccl" => "oneCCL",
+            "hccl" => "HCCL",
+            _ => return Ok(()),
+        };
         let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
         self.algorithm.as_deref().or(from_outside).map_or(Ok(()), |algorithm| {
-            let problem = "oneCCL chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp";
+            let problem = format!(
+                "{library} chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp"
+            );
             Err(self.refused("UNISONO_ALGORITHM", algorithm, problem))
         })
     }

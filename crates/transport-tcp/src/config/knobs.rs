@@ -90,10 +90,10 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_ADDRESS", "IP address", "", &[], "address to listen on, instead of an interface"),
     ] },
     KnobGroup { title: "How calls are done", knobs: &[
-        knob("UNISONO_BACKEND", "auto, tcp, ccl or nccl", "auto", &[],
-            "who does the collectives; tcp: unisono itself, ccl: Intel's oneCCL, nccl: NVIDIA's NCCL, auto: nccl \
-             where every rank has it and a device, else tcp, without any network in a process that is alone; see \
-             docs/backends.md"),
+        knob("UNISONO_BACKEND", "auto, tcp, ccl, nccl or hccl", "auto", &[],
+            "who does the collectives; tcp: unisono itself, ccl: Intel's oneCCL, nccl: NVIDIA's NCCL, hccl: Huawei's \
+             HCCL, auto: nccl where every rank has it and a device, else tcp, without any network in a process that is \
+             alone; see docs/backends.md"),
         knob("UNISONO_CCL_DIR", "path", "", &[],
             "folder with the libraries of Intel's oneCCL, an absolute path; else the system's loader finds them"),
         knob("UNISONO_NCCL_LIB", "path", "", &[],
@@ -103,6 +103,9 @@ pub const GROUPS: &[KnobGroup] = &[
         knob("UNISONO_NVRTC_LIB", "path", "", &[],
             "the file of NVIDIA's run-time compiler, an absolute path; else the system's loader finds libnvrtc.so; \
              NCCL needs it for algorithms by name"),
+        knob("UNISONO_HCCL_DIR", "path", "", &[],
+            "folder with libhccl.so and libascendcl.so of Huawei's CANN, an absolute path; else the system's loader \
+             finds them"),
         knob("UNISONO_DEVICE", "number", "", &[],
             "the device of this rank; else its place on the host, from the start again when there are fewer devices"),
         knob("UNISONO_HOST_MEMORY", "auto, refused, staged or tcp", "auto", &[],
@@ -144,6 +147,10 @@ pub const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers of uni
         "with colons, files of rows of the bench, for the test that compares them with predictions"),
     knob("UNISONO_DOUBLE_DEVICES", "number", "8", &[],
         "how many devices the test doubles of vendors' libraries have; tests/doubles/common/src/settings.rs has more"),
+    knob("UNISONO_DOUBLE_PRODUCT", "910b, 950, 910 or 310p", "910b", &[],
+        "which of Huawei's products the test double of HCCL is"),
+    knob("UNISONO_DOUBLE_VERSION", "number", "", &[],
+        "what the test doubles of vendors' libraries call their version; the newest unless it is set"),
     knob("UNISONO_DOUBLE_INJECT", "list", "", &[],
         "what goes wrong in the test doubles of vendors' libraries; see tests/doubles/common/src/fault.rs"),
 ] };

@@ -219,8 +219,9 @@ fn refusal(config: &Config) -> String {
 fn what_only_this_machine_can_tell_is_refused_before_anybody_is_met() {
     let file = tests_file();
     let below_a_file = file.join("records").display().to_string();
-    let cases: [(&str, &str, &str); 14] = [
+    let cases: [(&str, &str, &str); 15] = [
         ("UNISONO_CCL_DIR", "vendor", "UNISONO_CCL_DIR=vendor: an absolute path is needed"),
+        ("UNISONO_HCCL_DIR", "lib64", "UNISONO_HCCL_DIR=lib64: an absolute path is needed"),
         ("UNISONO_ALGORITHM", "rign", "UNISONO_ALGORITHM=rign: \"rign\" is none; the nearest are ring"),
         (
             "UNISONO_COST_MODEL",

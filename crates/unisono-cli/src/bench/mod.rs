@@ -23,6 +23,7 @@ use unisono::backend::AlgorithmName;
 use unisono::compression::{Codec, Route};
 use unisono::{Collectives, Communicator, DType, ReduceOp};
 
+use crate::combine::combine;
 use crate::forecast::Forecast;
 use crate::problem::{Problem, Result};
 use case::{Case, Memory};
@@ -270,11 +271,11 @@ impl Checked {
     /// All ranks' wrong elements, and the largest of their memories beyond `own_bytes` of the bench itself. Collective.
     fn over_ranks(self, comm: &dyn Communicator, own_bytes: u64) -> Result<Checked> {
         let mut wrong = [self.wrong];
-        comm.all_reduce(&mut wrong, ReduceOp::Sum)?;
+        combine(comm, &mut wrong, ReduceOp::Sum)?;
         let extra = self.peak_bytes.map(|peak| peak.saturating_sub(own_bytes));
         // If one rank does not know, the maximum is not known.
         let mut most = [extra.unwrap_or(u64::MAX)];
-        comm.all_reduce(&mut most, ReduceOp::Max)?;
+        combine(comm, &mut most, ReduceOp::Max)?;
         let peak_bytes = Some(most[0]).filter(|&most| most != u64::MAX);
         Ok(Checked { wrong: wrong[0], peak_bytes, ..self })
     }
@@ -331,7 +332,7 @@ fn left_early(comm: &dyn Communicator) -> Result<u64> {
     let mut last_entry = [now()];
     comm.barrier()?;
     let exit = now();
-    comm.all_reduce(&mut last_entry, ReduceOp::Max)?;
+    combine(comm, &mut last_entry, ReduceOp::Max)?;
     Ok(u64::from(comm.group().host_count() == 1 && exit < last_entry[0]))
 }
 

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use unisono::{Collectives, Communicator, ReduceOp, Result};
 
+use crate::combine::combine;
+
 /// Long enough that the clock and the barrier before a block do not count.
 const BLOCK_SECONDS: f64 = 5e-3;
 /// Bounds the calibration of a call that takes no time.
@@ -86,7 +88,7 @@ pub(crate) fn time(
         }
     }
     let timing = |(mut seconds, calls): (Vec<f64>, u64)| {
-        comm.all_reduce(&mut seconds, ReduceOp::Max)?;
+        combine(comm, &mut seconds, ReduceOp::Max)?;
         Ok(Timing::new(seconds.into_iter().map(|seconds| seconds / calls as f64).collect()))
     };
     seconds.into_iter().zip(calls).map(timing).collect()
@@ -101,7 +103,7 @@ fn calibrate(comm: &dyn Communicator, mut call: impl FnMut(u64) -> Result<()>) -
             seconds.push(block(comm, calls, &mut call)?);
         }
         // All ranks have the same numbers, so all decide the same.
-        comm.all_reduce(&mut seconds, ReduceOp::Max)?;
+        combine(comm, &mut seconds, ReduceOp::Max)?;
         let shortest = seconds.into_iter().fold(f64::INFINITY, f64::min);
         let next = calls_for_block(calls, shortest);
         if next <= calls {

@@ -10,6 +10,7 @@ use unisono::{Collective, Collectives, Communicator, DType, Group, ReduceOp, Res
 use unisono_schedule::{Action, Admit, Choice};
 
 use super::method::Method;
+use crate::combine::combine;
 use crate::forecast::Forecast;
 
 const MOMENTUM: f32 = 0.9;
@@ -110,7 +111,7 @@ impl Optimiser {
             return Ok(adam.rebind(shrunk)?.undone);
         }
         let mut common = [steps_done];
-        comm.all_reduce(&mut common, ReduceOp::Min)?;
+        combine(comm, &mut common, ReduceOp::Min)?;
         let is_ahead = common[0] < steps_done;
         match self {
             Optimiser::Momentum(momentum) if is_ahead => momentum.undo(),

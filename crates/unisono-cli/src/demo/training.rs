@@ -14,6 +14,7 @@ use super::network::{Activations, Layers, Network};
 use super::optimiser::{Optimiser, Traffic};
 use super::recipe::{Recipe, Task};
 use super::{Kill, Note};
+use crate::combine::combine;
 use crate::problem::Result;
 use crate::random::Random;
 
@@ -288,7 +289,7 @@ fn curve(comm: &dyn Communicator, records: &[StepRecord]) -> Result<Vec<CurvePoi
     let end = |point: u64| (steps * point / points) as usize;
     let part = |point: u64| &records[end(point)..end(point + 1)];
     let mut totals: Vec<f64> = (0..points).map(part).flat_map(|part| <[f64; 2]>::from(total(part))).collect();
-    comm.all_reduce(&mut totals, ReduceOp::Sum)?;
+    combine(comm, &mut totals, ReduceOp::Sum)?;
     let mut bytes = 0;
     let point = |(point, total): (u64, &[f64; 2])| {
         bytes += part(point).iter().map(|record| record.bytes).sum::<u64>();
@@ -321,7 +322,7 @@ fn accuracy(comm: &dyn Communicator, network: &Network, images: &Images) -> Resu
         network.classify(&pixels, &mut activations) == images.label(*image)
     };
     let mut right = [own.filter(is_right).count() as u64];
-    comm.all_reduce(&mut right, ReduceOp::Sum)?;
+    combine(comm, &mut right, ReduceOp::Sum)?;
     Ok(right[0] as f64 / images.len() as f64)
 }
 

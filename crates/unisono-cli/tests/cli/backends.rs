@@ -246,19 +246,24 @@ fn nccl_double() -> [String; 3] {
     [format!("UNISONO_NCCL_LIB={double}"), format!("UNISONO_CUDA_LIB={double}"), memory]
 }
 
-#[test]
-fn an_operation_is_measured_over_the_test_double_of_nccl() {
-    let double = nccl_double();
-    let variables = double.each_ref().map(String::as_str);
-    let options = ["bench", "all_reduce", "-n", "2", "--backend", "nccl", "--sizes", "64,4K", "--json"];
+/// The same for the double of HCCL, ACL and aclnn.
+fn hccl_double() -> [String; 2] {
+    let folder = unisono_tests::doubles::hccl_folder().display().to_string();
+    [format!("UNISONO_HCCL_DIR={folder}"), "UNISONO_HOST_MEMORY=staged".to_owned()]
+}
+
+/// `variables` end with that of memory of the host.
+fn is_measured(backend: &str, variables: &[String]) {
+    let variables: Vec<&str> = variables.iter().map(String::as_str).collect();
+    let options = ["bench", "all_reduce", "-n", "2", "--backend", backend, "--sizes", "64,4K", "--json"];
     let done = with(&variables, &options);
     let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
     assert_eq!(rows.len(), 2, "{rows:?}");
     for row in rows {
-        assert_eq!((&row["wrong"], &row["algorithm"]), (&0.into(), &"nccl".into()), "{row}");
+        assert_eq!((&row["wrong"], &row["algorithm"]), (&0.into(), &backend.into()), "{row}");
     }
     // Without a word, memory of the host is refused on every rank.
-    let done = with(&variables[..2], &options);
+    let done = with(&variables[..variables.len() - 1], &options);
     assert!(!done.status.success() && done.err.contains("memory of the host"), "{}", done.err);
 }
 
@@ -282,6 +287,39 @@ fn algorithms_by_name_are_measured_over_the_test_double_of_nccl() {
     let done = with(&forced, &options);
     let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
     assert_eq!(rows[0]["algorithm"], "ring over nccl", "{rows:?}");
+}
+
+#[test]
+fn an_operation_is_measured_over_the_test_double_of_nccl() {
+    is_measured("nccl", &nccl_double());
+}
+
+#[test]
+fn an_operation_is_measured_over_the_test_double_of_hccl() {
+    is_measured("hccl", &hccl_double());
+}
+
+/// Whatever is wrong with a library or a device is said with its name, and what to do.
+#[test]
+fn what_hccl_cannot_work_with_is_said() {
+    let [folder, memory] = hccl_double();
+    let bench = ["bench", "barrier", "-n", "2", "--backend", "hccl"];
+    let said = |variables: &[&str], texts: &[&str]| {
+        let done = with(&[variables, &[memory.as_str()]].concat(), &bench);
+        let is_said = texts.iter().all(|text| done.err.contains(text));
+        assert!(!done.status.success() && is_said, "{texts:?} in {}", done.err);
+    };
+    said(&["UNISONO_HCCL_DIR=/no/lib64"], &["/no/lib64/libascendcl.so: ", "UNISONO_HCCL_DIR"]);
+    said(&[&folder, "UNISONO_DEVICE=8"], &["invalid device: 8, and ACL has 8"]);
+    said(&[&folder, "UNISONO_DOUBLE_DEVICES=0"], &["ACL has 0", "npu-smi info"]);
+    // Each rank has another version.
+    let program = env!("CARGO_BIN_EXE_unisono");
+    let rank = format!("export UNISONO_DOUBLE_VERSION=$((RANK + 1)); exec {program} bench barrier");
+    let done =
+        with(&[&folder, &memory, "UNISONO_BACKEND=hccl"], &["run", "-n", "2", "--", "sh", "-c", &rank]);
+    let texts = ["HCCL with ACL 1.0.0 on rank 0", "HCCL with ACL 2.0.0 on rank 1"];
+    let is_said = texts.iter().all(|text| done.err.contains(text));
+    assert!(!done.status.success() && is_said, "{}{}", done.out, done.err);
 }
 
 #[test]
@@ -311,13 +349,19 @@ fn the_doctor_knows_every_backend() {
         machine
     };
     let cuda_library = format!("UNISONO_CUDA_LIB={}", folder.path().join("libcuda.so.1").display());
-    let machine = examined(&[&directory, &cuda_library, "UNISONO_BACKEND=ccl"]);
+    let [hccl_folder, _] = hccl_double();
+    let machine = examined(&[&directory, &cuda_library, &hccl_folder, "UNISONO_BACKEND=ccl"]);
     let [tcp, ccl, nccl, hccl] = &machine["backends"].as_array().unwrap()[..] else { panic!("{machine:?}") };
     assert!(tcp["problem"].is_null() && !tcp["capabilities"].as_array().unwrap().is_empty(), "{tcp}");
     assert!(ccl["problem"].as_str().unwrap().contains("libccl.so.2: "), "{ccl}");
     assert!(ccl["remedy"].as_str().unwrap().contains("UNISONO_CCL_DIR"), "{ccl}");
     assert!(nccl["problem"].as_str().unwrap().contains("libcuda.so.1: "), "{nccl}");
-    assert_eq!(hccl["problem"], "not in this build");
+    assert!(
+        hccl["problem"].is_null() && hccl["files"][0].as_str().unwrap().ends_with("/libhccl.so"),
+        "{hccl}"
+    );
+    let products = hccl["capabilities"].as_array().unwrap();
+    assert!(products.iter().any(|one| one[0] == "sum" && one[1] == "i8 i16 i32 i64 f16 bf16 f32"), "{hccl}");
     let finding = &machine["findings"].as_array().unwrap()[0];
     assert!(finding["what"].as_str().unwrap().starts_with("the backend ccl cannot be used: "), "{finding}");
 

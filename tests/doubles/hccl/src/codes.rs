@@ -30,6 +30,7 @@ pub(crate) struct AclError(pub(crate) i32);
 
 impl AclError {
     pub(crate) const INVALID_PARAM: AclError = AclError(100_000);
+    pub(crate) const STREAM_CONTEXT: AclError = AclError(107_003);
     pub(crate) const UNINITIALIZED: AclError = AclError(100_001);
     pub(crate) const REPEATED_INITIALIZE: AclError = AclError(100_002);
     pub(crate) const INVALID_DEVICE: AclError = AclError(107_001);

@@ -99,7 +99,7 @@ export! {
     }
 
     fn aclrtGetVersion(major: Out<i32>, minor: Out<i32>, patch: Out<i32>) -> AclError {
-        put_acl(major, 1)?;
+        put_acl(major, settings::number("version", 1) as i32)?;
         put_acl(minor, 0)?;
         put_acl(patch, 0)
     }

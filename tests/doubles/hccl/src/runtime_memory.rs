@@ -27,6 +27,25 @@ fn free(address: usize, is_host: bool) -> Result<(), AclError> {
     }
 }
 
+/// `aclrtPtrAttributes`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PointerAttributes {
+    location_id: u32,
+    location_type: u32,
+    page_size: u32,
+    reserved: [u32; 4],
+}
+
+/// Where an address is: ACL_MEM_LOCATION_TYPE_HOST is 0, _DEVICE 1, _UNREGISTERED 2.
+fn location(address: usize) -> (u32, u32) {
+    match memory::find(Part::new(address, 1)) {
+        Some((_, Place::Device(device))) => (device, 1),
+        Some((_, Place::Host)) => (0, 0),
+        None => (0, 2),
+    }
+}
+
 /// Checks a copy: `kind` says where both sides are.
 fn check_copy(to: usize, room: usize, from: usize, bytes: usize, kind: i32) -> Result<(), AclError> {
     // ACL_MEMCPY_HOST_TO_HOST, _HOST_TO_DEVICE, _DEVICE_TO_HOST and _DEVICE_TO_DEVICE.
@@ -62,6 +81,13 @@ export! {
 
     fn aclrtFree(address: usize) -> AclError {
         free(address, false)
+    }
+
+    fn aclrtPointerGetAttributes(address: usize, attributes: Out<PointerAttributes>) -> AclError {
+        current()?;
+        let (location_id, location_type) = location(address);
+        let (page_size, reserved) = (4096, [0; 4]);
+        put_acl(attributes, PointerAttributes { location_id, location_type, page_size, reserved })
     }
 
     fn aclrtMallocHost(address: Out<usize>, bytes: usize) -> AclError {

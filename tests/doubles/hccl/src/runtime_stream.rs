@@ -25,6 +25,12 @@ pub(crate) fn stream(handle: usize) -> Result<Arc<Stream>, AclError> {
     STREAMS.get(handle).ok_or(AclError::INVALID_PARAM)
 }
 
+/// The same, if it is of the current context.
+fn stream_of_context(handle: usize) -> Result<Arc<Stream>, AclError> {
+    let stream = stream(handle)?;
+    if stream.device() == current()? { Ok(stream) } else { Err(AclError::STREAM_CONTEXT) }
+}
+
 /// Gives work to a stream of the current device.
 pub(crate) fn enqueue(handle: usize, work: impl FnOnce() -> i32 + Send + 'static) -> Result<(), AclError> {
     enqueue_output(handle, [Vec::new(), Vec::new()], work)
@@ -97,7 +103,15 @@ export! {
     }
 
     fn aclrtStreamQuery(handle: usize, status: Out<u32>) -> AclError {
-        put_acl(status, if stream(handle)?.is_idle() { 0 } else { STREAM_STATUS_NOT_READY })
+        let stream = stream_of_context(handle)?;
+        put_acl(status, if stream.is_idle() { 0 } else { STREAM_STATUS_NOT_READY })
+    }
+
+    // Nothing is captured here.
+    fn aclmdlRICaptureGetInfo(handle: usize, status: Out<i32>, model: Out<usize>) -> AclError {
+        stream_of_context(handle)?;
+        put_acl(status, 0)?;
+        put_acl(model, 0)
     }
 
     fn aclrtStreamWaitEvent(handle: usize, event_handle: usize) -> AclError {

@@ -15,6 +15,7 @@ use crate::bench::resident::Watch;
 use crate::bench::timing::time;
 use crate::bench::values::Values;
 use crate::bench::{Checked, Place, Plan};
+use crate::combine::combine;
 use crate::problem::Result;
 
 /// As errors of f32 sums and means may be: of a few roundings of numbers of this size.
@@ -83,7 +84,7 @@ impl Found {
     /// Of all ranks. Collective.
     fn relative_error(&self, comm: &dyn Communicator) -> Result<f64> {
         let mut squares = self.squares;
-        comm.all_reduce(&mut squares, ReduceOp::Sum)?;
+        combine(comm, &mut squares, ReduceOp::Sum)?;
         Ok(if squares[1] > 0.0 { (squares[0] / squares[1]).sqrt() } else { 0.0 })
     }
 }

@@ -8,6 +8,7 @@ use unisono::{Collectives, Communicator, ReduceOp};
 
 use super::expected::{Definition, Sum, own_debts};
 use crate::bench::values::Values;
+use crate::combine::combine;
 use crate::problem::Result;
 use crate::random::mix;
 
@@ -40,7 +41,7 @@ impl Judgement {
     /// Of all elements. Collective.
     pub(super) fn relative_error(&self, comm: &dyn Communicator) -> Result<f64> {
         let mut squares = [self.error, self.exact];
-        comm.all_reduce(&mut squares, ReduceOp::Sum)?;
+        combine(comm, &mut squares, ReduceOp::Sum)?;
         let [error, exact] = squares;
         Ok(if exact > 0.0 { (error / exact).sqrt() } else { 0.0 })
     }
@@ -94,8 +95,8 @@ impl Verification<'_> {
         };
         let digests: Vec<u64> = self.vector.chunks(DIGEST_ELEMENTS).map(digest).collect();
         let (mut least, mut most) = (digests.clone(), digests);
-        self.comm.all_reduce(&mut least, ReduceOp::Min)?;
-        self.comm.all_reduce(&mut most, ReduceOp::Max)?;
+        combine(self.comm, &mut least, ReduceOp::Min)?;
+        combine(self.comm, &mut most, ReduceOp::Max)?;
         let blocks = self.vector.chunks(DIGEST_ELEMENTS).zip(least.iter().zip(&most));
         let differing = blocks.filter(|(_, (least, most))| least != most);
         let elements: usize = differing.map(|(block, _)| block.len()).sum();

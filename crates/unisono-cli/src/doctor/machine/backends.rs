@@ -8,6 +8,7 @@ use serde::Serialize;
 use unisono::{Error, World, vendors};
 use unisono_offload::Vendor;
 use unisono_offload_ccl::BACKEND as CCL;
+use unisono_offload_hccl::{BACKEND as HCCL, HcclLibrary};
 use unisono_offload_nccl::BACKEND as NCCL;
 use unisono_transport_tcp::BACKEND as TCP;
 use unisono_transport_tcp::config::{AUTO, BACKEND_NAMES, Config};
@@ -44,6 +45,7 @@ impl Backend {
             TCP => tcp(network, config),
             CCL => ccl(config),
             NCCL => nccl(config),
+            HCCL => hccl(config),
             _ => Backend::unusable(name, "not in this build".to_owned(), None),
         }
     }
@@ -56,6 +58,7 @@ impl Backend {
 }
 
 const HOST_MEMORY: &str = "memory of the host";
+const MEMORY_OF_DEVICES: &str = "memory of a device; of the host by UNISONO_HOST_MEMORY";
 
 fn tcp(network: &HostNetwork, config: &Config) -> Backend {
     let listens = network.listens_on.clone().and_then(|address| {
@@ -93,12 +96,15 @@ fn nccl(config: &Config) -> Backend {
         let library = config.devices.nccl_library.as_ref().map(|file| file.display().to_string());
         vec![library.unwrap_or_else(|| "libnccl.so.2, by the system's loader".to_owned())]
     };
-    of_vendor(
-        NCCL,
-        print::aside(|| vendors::nccl(config)),
-        files,
-        "memory of a device; of the host by UNISONO_HOST_MEMORY",
-    )
+    of_vendor(NCCL, print::aside(|| vendors::nccl(config)), files, MEMORY_OF_DEVICES)
+}
+
+fn hccl(config: &Config) -> Backend {
+    let files = || {
+        let library = HcclLibrary::open(&config.devices.hccl_directory);
+        library.map(HcclLibrary::files).unwrap_or_default()
+    };
+    of_vendor(HCCL, print::aside(|| vendors::hccl(config)), files, MEMORY_OF_DEVICES)
 }
 
 /// What a vendor's library says of itself.
