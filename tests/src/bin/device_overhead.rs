@@ -38,7 +38,13 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 fn entries(control: &Control) -> Vec<(u64, u64)> {
     let mut of_ranks = companions(1, |companion| {
         let (rank, double) = (companion.group().rank(), Some(nccl()));
-        let options = NcclOptions { library: double.clone(), driver: double, device: rank, blocking: true };
+        let options = NcclOptions {
+            library: double.clone(),
+            driver: double,
+            device: rank,
+            blocking: true,
+            ..NcclOptions::default()
+        };
         let library = Nccl::open(&options).unwrap();
         let (memory, stream) = {
             let device = library.device().unwrap();

@@ -1,17 +1,18 @@
 //! Algorithms by name, also a test's own, over the double's sends and receives, with our kernels on its streams.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use unisono_communicator::{
     BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
-    Descriptor, Determinism, Error, Kind, Place, ReduceOp, Trust,
+    Descriptor, Determinism, Error, Kind, Place, ReduceOp, Result, Trust,
 };
 use unisono_cuda::KernelCode;
 use unisono_engine::in_process;
-use unisono_offload::{HostMemory, OffloadOptions};
+use unisono_offload::HostMemory;
+use unisono_offload_nccl::{Nccl, NcclOptions};
 use unisono_schedule::Algorithm;
 use unisono_tests::cuda::{double_kernels, kernels_for_host};
+use unisono_tests::on_device::{DeviceRank, VendorDouble};
 use unisono_tests::{doubles, watchdog};
 
 use crate::on_device::{Rank, SECONDS_MAX};
@@ -101,16 +102,30 @@ fn two_algorithms_are_a_mismatch() {
     });
 }
 
+/// The double, with no kernels on device 1.
+struct KernelsMissing;
+
+impl VendorDouble for KernelsMissing {
+    type Vendor = Nccl;
+
+    fn open(device: u32) -> Result<Nccl> {
+        let kernels = match device {
+            1 => KernelCode::Nvrtc(Some("/no/libnvrtc.so".into())),
+            _ => double_kernels(&[90]),
+        };
+        let (library, driver) = (Some(doubles::nccl()), Some(doubles::nccl()));
+        Nccl::open(&NcclOptions { library, driver, device, kernels, blocking: false })
+    }
+
+    fn control() -> doubles::Control {
+        doubles::NcclDouble::control()
+    }
+}
+
 #[test]
 fn without_kernels_on_one_rank_all_refuse() {
-    let kernels = |rank| match rank {
-        1 => KernelCode::Nvrtc(Some("/no/libnvrtc.so".into())),
-        _ => double_kernels(&[90]),
-    };
     watchdog(SECONDS_MAX, "refused", || {
-        let options = OffloadOptions::new(Duration::from_secs(60), false);
-        let options = OffloadOptions { host_memory: HostMemory::Staged, ..options };
-        Rank::run_with(3, &options, kernels, |rank| {
+        DeviceRank::<KernelsMissing>::run(3, HostMemory::Staged, |rank| {
             let fixed = CallOptions::new().determinism(Determinism::Fixed);
             for options in [named("ring"), fixed] {
                 let refused = rank.comm.with(options).all_reduce(&mut [1u32], ReduceOp::Sum);

@@ -13,7 +13,6 @@ use unisono_communicator::{
 };
 use unisono_offload::{HostMemory, OffloadOptions};
 use unisono_offload_nccl::NcclCommunicator;
-use unisono_tests::cuda::double_kernels;
 use unisono_tests::doubles::{Control, nccl};
 use unisono_tests::watchdog;
 
@@ -230,42 +229,37 @@ fn check((injected, fault, way): Row, error: &Error) {
 fn run(control: &Control, row: Row) -> String {
     let options = OffloadOptions::new(INIT_TIMEOUT, false);
     let options = OffloadOptions { host_memory: HostMemory::Staged, ..options };
-    let errors = Rank::run_with(
-        2,
-        &options,
-        |_| double_kernels(&[90]),
-        |rank| {
-            let tcp = rank.comm.companion().unwrap();
-            // Staging is made by the first call on memory of the host.
-            if !["cuStreamCreate", "cuMemAlloc_v2", "cuEventCreate"].contains(&row.0) {
-                attempt(rank, row.2).unwrap();
+    let errors = Rank::run_with(2, &options, |rank| {
+        let tcp = rank.comm.companion().unwrap();
+        // Staging is made by the first call on memory of the host.
+        if !["cuStreamCreate", "cuMemAlloc_v2", "cuEventCreate"].contains(&row.0) {
+            attempt(rank, row.2).unwrap();
+        }
+        tcp.barrier().unwrap();
+        if rank.rank == 0 {
+            inject(control, row);
+            if row.0 == ABORT {
+                control.hang_in_stream("ncclAllReduce", 1);
             }
+        }
+        tcp.barrier().unwrap();
+        if row.0 == DESTROY {
+            // The communicator that is given back has done its work: what goes wrong is a line in the log.
+            attempt(rank, row.2).unwrap();
             tcp.barrier().unwrap();
-            if rank.rank == 0 {
-                inject(control, row);
-                if row.0 == ABORT {
-                    control.hang_in_stream("ncclAllReduce", 1);
-                }
-            }
-            tcp.barrier().unwrap();
-            if row.0 == DESTROY {
-                // The communicator that is given back has done its work: what goes wrong is a line in the log.
-                attempt(rank, row.2).unwrap();
-                tcp.barrier().unwrap();
-                attempt(rank, Way::Met).unwrap();
-                return "a line in the log".to_owned();
-            }
-            // The rank whose call goes well hears of the other at the latest in one that comes after its deadline.
-            let error = (0..ATTEMPTS_MAX).find_map(|_| {
-                std::thread::sleep(Duration::from_millis(1));
-                attempt(rank, row.2).err()
-            });
-            let error = error.unwrap();
-            check(row, &error);
-            go_on(&rank.comm);
-            error.to_string()
-        },
-    );
+            attempt(rank, Way::Met).unwrap();
+            return "a line in the log".to_owned();
+        }
+        // The rank whose call goes well hears of the other at the latest in one that comes after its deadline.
+        let error = (0..ATTEMPTS_MAX).find_map(|_| {
+            std::thread::sleep(Duration::from_millis(1));
+            attempt(rank, row.2).err()
+        });
+        let error = error.unwrap();
+        check(row, &error);
+        go_on(&rank.comm);
+        error.to_string()
+    });
     control.reset();
     errors[0].clone()
 }
