@@ -77,8 +77,8 @@ impl Processes {
     }
 }
 
-/// The store of a job, and where it listens. The job is named after that, so the port is chosen before the store starts;
-/// when another process has taken it meanwhile, another one is.
+/// The store of a job, and where it listens. The job is named after that, so the port is chosen before the store
+/// starts; when another process has taken it meanwhile, another one is.
 fn start_store(world_size: u32, secret: &Secret) -> (StoreHost, SocketAddr) {
     const TRIES_MAX: u32 = 16;
     let mut failures = Vec::new();

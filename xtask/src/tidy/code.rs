@@ -46,6 +46,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-hccl/src/vendor.rs",
     "crates/offload-hccl/src/vendor_tests.rs",
     "crates/offload-hccl/src/workspace.rs",
+    "crates/offload-nccl/src/arithmetic.rs",
     "crates/offload-nccl/src/comm.rs",
     "crates/offload-nccl/src/device.rs",
     "crates/offload-nccl/src/discovery.rs",
