@@ -25,6 +25,10 @@ use crate::turnstile::{Pass, Turnstile};
 /// machine, and may take more than 200 where ten processes share two cores.
 const FIRST_CAUSE_WINDOW: Duration = Duration::from_secs(1);
 
+/// The same for the error of a library, which fails where another rank has ended its communicator for a cause. That is
+/// on its way before the end is; the others' deadlines run meanwhile.
+const LIBRARY_WINDOW: Duration = Duration::from_millis(100);
+
 /// How long a call goes on without a byte after another rank's failure; see [`CallGate::must_end`].
 pub const IDLE_AFTER_CAUSE_MAX: Duration = Duration::from_millis(20);
 
@@ -353,9 +357,12 @@ impl CallGate {
             let lost = error.lost_ranks().into_iter().filter_map(|lost| self.group.group_rank_of(lost));
             lost.for_each(|peer| self.control.stream_ended(peer));
         }
-        // A library fails where another rank has ended its communicator, for a cause that is on its way.
-        if matches!(error, Error::Mismatch { .. } | Error::PeerLost { .. } | Error::Vendor { .. }) {
-            self.await_first_cause(backend);
+        match &error {
+            Error::Mismatch { .. } | Error::PeerLost { .. } => {
+                self.await_first_cause(backend, FIRST_CAUSE_WINDOW);
+            }
+            Error::Vendor { .. } => self.await_first_cause(backend, LIBRARY_WINDOW),
+            _ => {}
         }
         let seen = self.fail(error);
         backend.fail_pending(&seen);
@@ -363,8 +370,8 @@ impl CallGate {
     }
 
     /// Waits a short time for the cause that another rank may already be spreading.
-    fn await_first_cause(&self, backend: &mut impl Failing) {
-        let until = backend.now() + FIRST_CAUSE_WINDOW;
+    fn await_first_cause(&self, backend: &mut impl Failing, window: Duration) {
+        let until = backend.now() + window;
         while !self.board.is_revoked() && backend.now() < until {
             backend.wait_for_news(until);
         }

@@ -205,12 +205,23 @@ impl Capabilities {
         descriptor: &Descriptor,
         options: &CallOptions,
     ) -> Result<()> {
-        let wish = match (options.algorithm, options.determinism) {
-            _ if self.runs_schedules() => return Ok(()),
-            (Some(_), _) => "algorithms by name",
-            (None, Determinism::Fixed) if descriptor.op.is_some() => "a fixed order of reduction",
-            (None, Determinism::Fixed | Determinism::AnyOrder) => return Ok(()),
-        };
+        match (options.algorithm, options.determinism) {
+            (Some(_), _) => self.check_schedules(backend, "algorithms by name"),
+            (None, Determinism::Fixed) if descriptor.op.is_some() => {
+                self.check_schedules(backend, "a fixed order of reduction")
+            }
+            (None, Determinism::Fixed | Determinism::AnyOrder) => Ok(()),
+        }
+    }
+
+    /// Refuses `wish` where no schedule can run.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with what to do instead.
+    pub(crate) fn check_schedules(&self, backend: &'static str, wish: &str) -> Result<()> {
+        if self.runs_schedules() {
+            return Ok(());
+        }
         let what =
             format!("{wish} without grouped messages and kernels that add on the device, on every rank");
         Err(Error::Unsupported { what, backend, instead: over_tcp() })
@@ -226,11 +237,7 @@ impl Capabilities {
     /// [`Error::Unsupported`] with what to do instead.
     pub(crate) fn check_scheduled(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
         let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: over_tcp() });
-        if !self.runs_schedules() {
-            return unsupported(
-                "UNISONO_ALGORITHM without kernels that add on the device, on every rank".to_owned(),
-            );
-        }
+        self.check_schedules(backend, "UNISONO_ALGORITHM")?;
         let (Some(op), dtype) = (descriptor.op, descriptor.dtype) else { return Ok(()) };
         let has = |types: u64| bit_of(dtype).is_some_and(|bit| types & bit != 0);
         let is_there = match op {

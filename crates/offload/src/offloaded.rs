@@ -304,6 +304,7 @@ impl<V: Vendor> Communicator for Offloaded<V> {
     }
 
     fn register(&self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<()> {
+        self.capabilities().check_schedules(V::BACKEND, "algorithms from outside")?;
         self.shared.companion.register(algorithm, trust)
     }
 
