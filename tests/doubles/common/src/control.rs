@@ -186,7 +186,7 @@ impl Control {
         self.read("unisono_double_hangs")
     }
 
-    /// The clock of a thread; see [`crate::clock`].
+    /// The clock of a thread; see the module `clock`.
     ///
     /// # Errors
     /// When the library has none.
