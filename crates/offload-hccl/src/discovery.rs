@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Result};
 use unisono_vendor_library::{Failure, Library, Process, Resident};
 
 use crate::device::Users;
-use crate::sys::{Acl, Collectives, Management, Operators, Tensors};
+use crate::sys::{Acl, Collectives, Management, Operators, Signs, Tensors};
 
 const NAME: &str = "HCCL";
 const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
@@ -22,6 +22,8 @@ const ACL: &str = "libascendcl.so";
 const TENSORS: &str = "libnnopbase.so";
 /// Since CANN 8.5, and before.
 const OPERATORS: [&str; 2] = ["libopapi_math.so", "libopapi.so"];
+/// Those of signs may be in another one of them.
+const SIGNS: [&str; 3] = ["libopapi_nn.so", "libopapi_math.so", "libopapi.so"];
 
 /// HCCL and ACL, open as long as the process: they have threads, and memory of devices.
 pub struct HcclLibrary {
@@ -38,6 +40,7 @@ pub struct HcclLibrary {
 pub(crate) struct Aclnn {
     pub(crate) tensors: Tensors,
     pub(crate) operators: Operators,
+    pub(crate) signs: Option<Signs>,
 }
 
 impl fmt::Debug for HcclLibrary {
@@ -112,7 +115,8 @@ impl HcclLibrary {
         let aclnn =
             Library::open("aclnn", &operators, REMEDY).and_then(Operators::new).and_then(|operators| {
                 let tensors = Tensors::new(open(TENSORS)?)?;
-                Ok(Aclnn { tensors, operators })
+                let signs = SIGNS.iter().find_map(|file| open(file).and_then(Signs::new).ok());
+                Ok(Aclnn { tensors, operators, signs })
             });
         Ok(HcclLibrary {
             collectives,

@@ -7,6 +7,8 @@
 //! | `discovery` | [`HcclLibrary`]: where its files come from |
 //! | `product` | which devices reduce what, and which calls they have |
 //! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
+//! | `operator` | aclnn's operators: tensors and the two phases |
+//! | `signs` | signs of floats as bits, by aclnn |
 //! | `scaling` | multiplication and division on the device, by aclnn |
 //! | `workspace` | memory that operators need while they run |
 //! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
@@ -20,8 +22,12 @@
 mod device;
 mod discovery;
 mod error;
+mod operator;
 mod product;
 mod scaling;
+mod signs;
+#[cfg(test)]
+mod signs_tests;
 mod sys;
 #[cfg(test)]
 mod tests;

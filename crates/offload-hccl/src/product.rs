@@ -43,6 +43,14 @@ impl Product {
         }
     }
 
+    /// Whether aclnn packs signs on it.
+    pub fn packs_signs(self) -> bool {
+        match self {
+            Product::AtlasA3A2 | Product::Atlas310P => true,
+            Product::Ascend950 | Product::Atlas910 => false,
+        }
+    }
+
     /// What it reduces.
     fn reductions(self) -> Reductions {
         use DType::{BF16, F16, F32, F64, I8, I16, I32, I64, U64};

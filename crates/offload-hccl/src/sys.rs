@@ -85,6 +85,7 @@ pub(crate) enum CopyKind {
 pub(crate) enum AclDataType {
     Float32 = 0,
     Float16 = 1,
+    Uint8 = 4,
     Bfloat16 = 27,
 }
 
@@ -217,6 +218,20 @@ functions! {
             muls: "aclnnMuls" (*mut c_void, u64, Handle, Handle);
             divs_workspace: "aclnnDivsGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
             divs: "aclnnDivs" (*mut c_void, u64, Handle, Handle);
+        }
+    }
+}
+
+functions! {
+    /// aclnn's operators that make bits of signs and signs of bits: elements, rows, the result.
+    Signs {
+        required {
+            pack_workspace: "aclnnSignBitsPackGetWorkspaceSize" (Handle, i64, Handle, *mut u64, *mut Handle);
+            pack: "aclnnSignBitsPack" (*mut c_void, u64, Handle, Handle);
+            unpack_workspace: "aclnnSignBitsUnpackGetWorkspaceSize" (
+                Handle, i64, AclDataType, Handle, *mut u64, *mut Handle,
+            );
+            unpack: "aclnnSignBitsUnpack" (*mut c_void, u64, Handle, Handle);
         }
     }
 }

@@ -39,8 +39,8 @@ pub struct HcclOptions {
 /// HCCL on one device.
 pub struct Hccl {
     library: &'static HcclLibrary,
-    device: AclDevice,
-    product: Product,
+    pub(crate) device: AclDevice,
+    pub(crate) product: Product,
 }
 
 impl fmt::Debug for Hccl {

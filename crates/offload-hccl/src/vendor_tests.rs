@@ -28,14 +28,14 @@ functions! {
 }
 
 /// A copy of the double that no other test has.
-struct Double {
+pub(crate) struct Double {
     library: &'static HcclLibrary,
     control: Control,
     _folder: TempDir,
 }
 
 impl Double {
-    fn new(settings: &str) -> Double {
+    pub(crate) fn new(settings: &str) -> Double {
         let folder = TempDir::new().unwrap();
         let file = doubles::hccl_with(folder.path(), settings, &[]);
         // The double reads its settings from the name by which it is opened first.
@@ -45,8 +45,13 @@ impl Double {
         Double { library, control, _folder: folder }
     }
 
-    fn open(&self, device: u32) -> Result<Hccl> {
+    pub(crate) fn open(&self, device: u32) -> Result<Hccl> {
         Hccl::on(self.library, &HcclOptions { directory: None, device })
+    }
+
+    pub(crate) fn live_handles(&self) -> u64 {
+        // SAFETY: it takes nothing.
+        unsafe { (self.control.live_handles)() }
     }
 
     fn inject(&self, call: &str, code: c_int) {

@@ -1,0 +1,158 @@
+//! Signs of floats as bits, and back, by aclnn: the counterparts of `npu_sign_bits_pack` and `npu_sign_bits_unpack`.
+//!
+//! Element i is bit i % 8 of byte i / 8, lowest first, set unless the element is negative. That is the order of
+//! unisono's one-bit codecs (`BitOrder::LsbFirst`), whose words are little-endian, so bits of one are bits of the
+//! other, but for negative subnormal numbers, which those codecs take for zero. NumPy and DeepSpeed's other backends
+//! have the highest bit first; [`u8::reverse_bits`] converts.
+
+#![allow(unsafe_code)]
+
+use std::ffi::c_void;
+
+use unisono_communicator::{DType, DeviceBuffer, DeviceBufferMut, DeviceStream, Error, Result};
+use unisono_offload::{Device, RawStream};
+
+use crate::device::AclDevice;
+use crate::discovery::Aclnn;
+use crate::operator::unsupported;
+use crate::sys::{AclDataType, Handle, Signs};
+use crate::vendor::Hccl;
+
+/// Elements in a byte.
+const PER_BYTE: usize = 8;
+
+impl Hccl {
+    /// Enqueues the packing of the signs of all elements of `input` into `output`, of a byte for each 8. Bits behind
+    /// the last element are of any value. A NaN makes the work fail, or packs as anything, as the operator likes.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] for other lengths, lists, and memory or a stream of another device;
+    /// [`Error::Unsupported`] for other elements than f16 and f32, on products whose aclnn has no such operator (950
+    /// and 910), and without aclnn; [`Error::Vendor`].
+    pub fn pack_signs(
+        &self,
+        input: &DeviceBuffer,
+        dtype: DType,
+        output: &mut DeviceBufferMut,
+        stream: DeviceStream,
+    ) -> Result<()> {
+        let elements = input.bytes() / dtype.bytes();
+        let call = self.sign_call(dtype, [input, output], [elements.div_ceil(PER_BYTE), elements], stream)?;
+        let Some(SignCall { floats, bytes, element, stream }) = call else { return Ok(()) };
+        let (aclnn, signs) = self.device.sign_operators()?;
+        let _current = self.device.enter()?;
+        // SAFETY: the spans are of this device, and as long; who lends them for the call leaves them alone until its
+        // work is done.
+        let (floats, bytes) = unsafe {
+            let rows = [1, elements.div_ceil(PER_BYTE) as i64];
+            (
+                aclnn.tensor(floats, &[elements as i64], element)?,
+                aclnn.tensor(bytes, &rows, AclDataType::Uint8)?,
+            )
+        };
+        // SAFETY: it reads the operands, and writes a number and a handle.
+        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
+            (signs.pack_workspace)(floats.0, 1, bytes.0, workspace, executor)
+        };
+        let names = ["aclnnSignBitsPackGetWorkspaceSize", "aclnnSignBitsPack"];
+        // SAFETY: as above.
+        unsafe { self.device.enqueue(names, first, signs.pack, stream) }
+    }
+
+    /// Enqueues the reverse: 1.0 for each bit of `input` that is set, -1.0 for each that is not, 8 elements for a byte.
+    ///
+    /// # Errors
+    /// As [`Hccl::pack_signs`].
+    pub fn unpack_signs(
+        &self,
+        input: &DeviceBuffer,
+        output: &mut DeviceBufferMut,
+        dtype: DType,
+        stream: DeviceStream,
+    ) -> Result<()> {
+        let (packed, elements) = (input.bytes(), input.bytes() * PER_BYTE);
+        let call = self.sign_call(dtype, [output, input], [packed, elements], stream)?;
+        let Some(SignCall { floats, bytes, element, stream }) = call else { return Ok(()) };
+        let (aclnn, signs) = self.device.sign_operators()?;
+        let _current = self.device.enter()?;
+        // SAFETY: as in `pack_signs`.
+        let (floats, bytes) = unsafe {
+            let rows = [1, elements as i64];
+            (
+                aclnn.tensor(floats, &rows, element)?,
+                aclnn.tensor(bytes, &[packed as i64], AclDataType::Uint8)?,
+            )
+        };
+        // SAFETY: it reads the operands, and writes a number and a handle.
+        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
+            (signs.unpack_workspace)(bytes.0, 1, element, floats.0, workspace, executor)
+        };
+        let names = ["aclnnSignBitsUnpackGetWorkspaceSize", "aclnnSignBitsUnpack"];
+        // SAFETY: as above.
+        unsafe { self.device.enqueue(names, first, signs.unpack, stream) }
+    }
+
+    /// Checks a call on floats and bytes, of `[bytes, floats]` elements; `None` when there are none.
+    fn sign_call(
+        &self,
+        dtype: DType,
+        [floats, bytes]: [&DeviceBuffer; 2],
+        [packed, elements]: [usize; 2],
+        stream: DeviceStream,
+    ) -> Result<Option<SignCall>> {
+        let element = match dtype {
+            DType::F16 => AclDataType::Float16,
+            DType::F32 => AclDataType::Float32,
+            other => return Err(unsupported(format!("signs of {other}"))),
+        };
+        if !self.product.packs_signs() {
+            return Err(unsupported(format!("signs as bits on {:?}", self.product)));
+        }
+        for (argument, buffer, expected) in
+            [("floats", floats, elements * dtype.bytes()), ("signs", bytes, packed)]
+        {
+            if buffer.bytes() != expected {
+                let problem = format!("{} bytes, where {expected} belong", buffer.bytes());
+                return Err(Error::invalid(argument, problem));
+            }
+        }
+        let ordinal = self.device.ordinal();
+        if stream.device() != ordinal {
+            let problem = format!("of device {}, and this is device {ordinal}", stream.device());
+            return Err(Error::invalid("stream", problem));
+        }
+        if elements == 0 {
+            return Ok(None);
+        }
+        let ([floats], [bytes]) = (floats.spans(), bytes.spans()) else {
+            return Err(Error::invalid("floats", "a list: signs are packed in one piece"));
+        };
+        for (argument, span) in [("floats", floats), ("signs", bytes)] {
+            self.device.check_address(argument, span.address())?;
+            self.device.check_address(argument, span.address() + span.bytes() - 1)?;
+        }
+        let stream = RawStream(stream.handle());
+        // SAFETY: whoever made the `DeviceStream` has promised that it lives.
+        unsafe { self.device.check_stream(stream) }?;
+        let [floats, bytes] =
+            [floats, bytes].map(|span| std::ptr::with_exposed_provenance_mut(span.address()));
+        Ok(Some(SignCall { floats, bytes, element, stream }))
+    }
+}
+
+impl AclDevice {
+    fn sign_operators(&self) -> Result<(&'static Aclnn, &'static Signs)> {
+        let aclnn = self.aclnn()?;
+        let signs =
+            aclnn.signs.as_ref().ok_or_else(|| unsupported("aclnn's operators of signs".to_owned()))?;
+        Ok((aclnn, signs))
+    }
+}
+
+/// What a call works on.
+struct SignCall {
+    floats: *mut c_void,
+    bytes: *mut c_void,
+    element: AclDataType,
+    stream: RawStream,
+}
