@@ -83,8 +83,10 @@ fn report(name: &str, seconds: u64) {
     say(&text);
     // Where there is a debugger, the stacks of all threads too.
     for pid in std::iter::once(std::process::id()).chain(lock(&PROCESSES).clone()) {
-        let arguments = ["-p", &pid.to_string(), "-batch", "-ex", "thread apply all backtrace 16"];
-        if let Ok(output) = Command::new("gdb").args(arguments).output() {
+        // On a busy machine it may take minutes to read the symbols, and everything stands still meanwhile.
+        let pid_text = pid.to_string();
+        let arguments = ["60", "gdb", "-p", &pid_text, "-batch", "-ex", "thread apply all backtrace 16"];
+        if let Ok(output) = Command::new("timeout").args(arguments).output() {
             say(&format!("\nprocess {pid}:\n{}", String::from_utf8_lossy(&output.stdout)));
         }
     }

@@ -76,7 +76,7 @@ pub fn rounds(
     })
 }
 
-/// How far the messages and steps of all ranks are.
+/// How far the messages and steps of all ranks are, and the moves of one of them.
 struct Play<'a> {
     case: &'a Case<'a>,
     matching: &'a Matching,
@@ -96,7 +96,7 @@ struct Play<'a> {
     empty: Vec<u32>,
 }
 
-/// What a step still waits for.
+/// How many steps a step still waits for.
 #[derive(Clone, Copy, Default)]
 struct Waiting {
     sends: u32,
@@ -106,7 +106,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn is_over(&self) -> bool {
+    fn is_free(&self) -> bool {
         self.sends == 0 && self.others == 0
     }
 }
@@ -155,7 +155,7 @@ impl<'a> Play<'a> {
         }
         Play {
             followers: Followers::new(case),
-            free: case.steps().filter(|step| steps[step.as_usize()].is_over()).collect(),
+            free: case.steps().filter(|step| steps[step.as_usize()].is_free()).collect(),
             open: BTreeSet::new(),
             case,
             matching,
@@ -174,7 +174,7 @@ impl<'a> Play<'a> {
             let going: Vec<StepNumber> =
                 self.open.iter().copied().filter(|send| self.may_go(*send)).collect();
             if going.is_empty() {
-                let stuck = self.case.steps().filter(|step| !self.steps[step.as_usize()].is_over());
+                let stuck = self.case.steps().filter(|step| !self.steps[step.as_usize()].is_free());
                 let cycle = stuck.take(STUCK_NAMED_MAX).map(|step| self.case.place(step)).collect();
                 return Err(Fault::Deadlock { cycle });
             }
@@ -219,7 +219,7 @@ impl<'a> Play<'a> {
             }
             let waiting = &mut self.steps[receive.as_usize()];
             waiting.has_received = true;
-            if waiting.is_over() {
+            if waiting.is_free() {
                 self.free.push_back(receive);
             }
         }
@@ -279,7 +279,7 @@ impl<'a> Play<'a> {
             let follower = self.followers.steps[at];
             let waiting = &mut self.steps[follower.as_usize()];
             *(if is_send { &mut waiting.sends } else { &mut waiting.others }) -= 1;
-            if waiting.is_over() {
+            if waiting.is_free() {
                 self.free.push_back(follower);
             }
         }

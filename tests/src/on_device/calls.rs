@@ -171,7 +171,7 @@ pub fn host_memory_goes_where_the_program_has_said<D: VendorDouble>() {
 pub fn what_the_other_ranks_do_not_call_ends_by_its_deadline<D: VendorDouble>() {
     let given_up = Barrier::new(2);
     watchdog(SECONDS_MAX, "late", || {
-        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
+        DeviceRank::<D>::run_alone(2, |rank| {
             if rank.rank == 1 {
                 given_up.wait();
                 return;
@@ -198,7 +198,7 @@ pub fn what_the_other_ranks_do_not_call_ends_by_its_deadline<D: VendorDouble>() 
 /// When the backend is wrong.
 pub fn calls_that_differ_are_a_mismatch_although_nobody_has_met<D: VendorDouble>() {
     watchdog(SECONDS_MAX, "mismatch", || {
-        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
+        DeviceRank::<D>::run_alone(2, |rank| {
             let mut array = rank.array(&[1.0; 4]);
             let on = rank.on_stream();
             let enqueued = if rank.rank == 0 {

@@ -13,7 +13,7 @@ pub mod calls;
 pub mod faults;
 
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use unisono_communicator::{
@@ -28,6 +28,9 @@ use crate::companions;
 
 /// Of one test, on a machine that is busy with others.
 pub const SECONDS_MAX: u64 = 120;
+
+/// Held alone by a test that leaves work on devices which its process shares with other tests.
+static LEAVES_WORK: RwLock<()> = RwLock::new(());
 
 /// The test double of a vendor's library.
 pub trait VendorDouble: 'static {
@@ -168,8 +171,19 @@ impl<D: VendorDouble> DeviceRank<D> {
         host_memory: HostMemory,
         body: impl Fn(&DeviceRank<D>) -> R + Send + Sync,
     ) -> Vec<R> {
+        let _others = LEAVES_WORK.read().unwrap_or_else(PoisonError::into_inner);
         let options = OffloadOptions::new(Duration::from_secs(60), false);
         DeviceRank::run_with(ranks, &OffloadOptions { host_memory, ..options }, body)
+    }
+
+    /// The same on memory of the device while no other test of this process runs: `body` leaves work on the device that
+    /// never ends, for which others would wait when they free memory, until the backend has told the device of it.
+    ///
+    /// # Panics
+    /// As [`companions`].
+    pub fn run_alone<R: Send>(ranks: u32, body: impl Fn(&DeviceRank<D>) -> R + Send + Sync) -> Vec<R> {
+        let _alone = LEAVES_WORK.write().unwrap_or_else(PoisonError::into_inner);
+        DeviceRank::run_with(ranks, &OffloadOptions::new(Duration::from_secs(60), false), body)
     }
 
     /// [`DeviceRank::run`] with these options.

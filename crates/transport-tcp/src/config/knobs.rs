@@ -151,6 +151,8 @@ pub const DEVELOPER_KNOBS: KnobGroup = KnobGroup { title: "For developers of uni
         "which of Huawei's products the test double of HCCL is"),
     knob("UNISONO_DOUBLE_VERSION", "number", "", &[],
         "what the test doubles of vendors' libraries call their version; the newest unless it is set"),
+    knob("UNISONO_DOUBLE_KERNELS", "path", "", &[],
+        "a test double of a driver: the library of kernels for the host that it runs"),
     knob("UNISONO_DOUBLE_INJECT", "list", "", &[],
         "what goes wrong in the test doubles of vendors' libraries; see tests/doubles/common/src/fault.rs"),
 ] };
