@@ -6,8 +6,8 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, DType, Descriptor,
-    DeviceBufferMut, DeviceSliceMut, DeviceStream, Division, Error, Place, ReduceOp, Result,
+    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
+    Descriptor, DeviceBufferMut, DeviceSliceMut, DeviceStream, Division, Error, Place, ReduceOp, Result,
 };
 use unisono_offload::{HostMemory, Vendor};
 
@@ -135,6 +135,8 @@ pub fn what_is_not_of_the_device_is_refused_before_the_call_has_a_number<D: Vend
             }
             let bits = on.all_reduce(&mut array.write(rank), ReduceOp::BitAnd);
             assert!(bits.is_err(), "{bits:?}");
+            // What was freed on the other rank's device would have waited for a call of that rank.
+            rank.comm.companion().unwrap().barrier().unwrap();
             on.wait(on.all_reduce(&mut array.write(rank), ReduceOp::Sum).unwrap()).unwrap();
             assert_eq!(rank.copied(&array), [3.0; 4]);
         })
@@ -171,7 +173,7 @@ pub fn host_memory_goes_where_the_program_has_said<D: VendorDouble>() {
 pub fn what_the_other_ranks_do_not_call_ends_by_its_deadline<D: VendorDouble>() {
     let given_up = Barrier::new(2);
     watchdog(SECONDS_MAX, "late", || {
-        DeviceRank::<D>::run_alone(2, |rank| {
+        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
             if rank.rank == 1 {
                 given_up.wait();
                 return;
@@ -198,7 +200,7 @@ pub fn what_the_other_ranks_do_not_call_ends_by_its_deadline<D: VendorDouble>() 
 /// When the backend is wrong.
 pub fn calls_that_differ_are_a_mismatch_although_nobody_has_met<D: VendorDouble>() {
     watchdog(SECONDS_MAX, "mismatch", || {
-        DeviceRank::<D>::run_alone(2, |rank| {
+        DeviceRank::<D>::run(2, HostMemory::Refused, |rank| {
             let mut array = rank.array(&[1.0; 4]);
             let on = rank.on_stream();
             let enqueued = if rank.rank == 0 {

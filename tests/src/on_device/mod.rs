@@ -13,7 +13,7 @@ pub mod calls;
 pub mod faults;
 
 use std::marker::PhantomData;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use unisono_communicator::{
@@ -29,8 +29,9 @@ use crate::companions;
 /// Of one test, on a machine that is busy with others.
 pub const SECONDS_MAX: u64 = 120;
 
-/// Held alone by a test that leaves work on devices which its process shares with other tests.
-static LEAVES_WORK: RwLock<()> = RwLock::new(());
+/// Held by the test that uses the devices of this process. To free memory, drivers wait for all work on its device: a
+/// rank of one test would wait for a call of another's, whose other rank waits in the same way for the first.
+static DEVICES: Mutex<()> = Mutex::new(());
 
 /// The test double of a vendor's library.
 pub trait VendorDouble: 'static {
@@ -171,25 +172,11 @@ impl<D: VendorDouble> DeviceRank<D> {
         host_memory: HostMemory,
         body: impl Fn(&DeviceRank<D>) -> R + Send + Sync,
     ) -> Vec<R> {
-        let leaves_work = !D::Vendor::EVENTS_TELL_ERRORS;
-        let _others = leaves_work.then(|| LEAVES_WORK.read().unwrap_or_else(PoisonError::into_inner));
         let options = OffloadOptions::new(Duration::from_secs(60), false);
         DeviceRank::run_with(ranks, &OffloadOptions { host_memory, ..options }, body)
     }
 
-    /// The same on memory of the device while no other test of this process runs: `body` leaves work on the device that
-    /// never ends, for which others would wait when they free memory, until the backend has told the device of it.
-    ///
-    /// # Panics
-    /// As [`companions`].
-    pub fn run_alone<R: Send>(ranks: u32, body: impl Fn(&DeviceRank<D>) -> R + Send + Sync) -> Vec<R> {
-        // A library that aborts leaves none.
-        let leaves_work = !D::Vendor::EVENTS_TELL_ERRORS;
-        let _alone = leaves_work.then(|| LEAVES_WORK.write().unwrap_or_else(PoisonError::into_inner));
-        DeviceRank::run_with(ranks, &OffloadOptions::new(Duration::from_secs(60), false), body)
-    }
-
-    /// [`DeviceRank::run`] with these options.
+    /// [`DeviceRank::run`] with these options. One at a time in a process.
     ///
     /// # Panics
     /// As [`companions`].
@@ -198,6 +185,7 @@ impl<D: VendorDouble> DeviceRank<D> {
         options: &OffloadOptions,
         body: impl Fn(&DeviceRank<D>) -> R + Send + Sync,
     ) -> Vec<R> {
+        let _devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         companions(ranks, |companion| {
             let rank = companion.group().rank();
             let vendor = Arc::new(D::open(rank).unwrap());
