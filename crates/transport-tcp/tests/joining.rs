@@ -7,10 +7,11 @@
 mod child;
 mod support;
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -122,10 +123,10 @@ impl User {
     }
 }
 
-/// What the launcher does: a store at `address`, and the variables that name it.
-fn launcher(user: &User, ranks: u32, address: SocketAddr) -> (StoreHost, [(&'static str, String); 2]) {
+/// What the launcher does: a store at an address of this host, and the variables that name it.
+fn launcher(user: &User, ranks: u32, ip: IpAddr) -> (StoreHost, [(&'static str, String); 2]) {
     let (secret, file) = user.secret_file();
-    let listen = TcpListener::bind(address).unwrap().local_addr().unwrap();
+    let listen = SocketAddr::new(ip, free_port());
     let handshake_timeout = Duration::from_secs(60);
     let job = store_job(&listen.to_string());
     let store =
@@ -138,12 +139,28 @@ fn by_launcher<'a>(variables: &'a [(&'static str, String); 2], local: &'a str) -
     [(store.0, &store.1), (secret.0, &secret.1), ("LOCAL_RANK", local)]
 }
 
-const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// A port above which another one is free too.
+/// A port that is free on every loopback address. It lies below those which systems give to sockets that ask for none:
+/// no rank of another test gets it before it is listened on.
+fn free_port() -> u16 {
+    static TAKEN: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 10_000) as u16 * 2;
+    let in_use = |port: u16, ip: IpAddr| {
+        let bound = TcpListener::bind((ip, port));
+        bound.is_err_and(|error| error.kind() == ErrorKind::AddrInUse)
+    };
+    loop {
+        let port = first + TAKEN.fetch_add(1, Ordering::Relaxed);
+        if !in_use(port, Ipv4Addr::LOCALHOST.into()) && !in_use(port, Ipv6Addr::LOCALHOST.into()) {
+            return port;
+        }
+    }
+}
+
+/// A port above which another one is free.
 fn master_port() -> String {
-    let free = TcpListener::bind(LOOPBACK).unwrap().local_addr().unwrap().port();
-    (free - 1).to_string()
+    (free_port() - 1).to_string()
 }
 
 fn contains(line: &str, parts: &[&str]) {
@@ -265,13 +282,13 @@ fn a_store_that_is_nowhere_is_named_with_what_is_wrong() {
 #[test]
 fn addresses_of_ipv6_are_taken_with_and_without_brackets() {
     let user = User::new();
-    let loopback = SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0));
-    if TcpListener::bind(loopback).is_err() {
+    let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
+    if TcpListener::bind((loopback, 0)).is_err() {
         return eprintln!("this host has no IPv6");
     }
     let (_store, variables) = launcher(&user, 2, loopback);
     let ranks = [0, 1].map(|rank| user.start(rank, 2, &by_launcher(&variables, "0")));
-    assert!(ranks.iter().all(|rank| rank.end().0 == "joined"));
+    assert_eq!(ranks.map(|rank| rank.end().0), ["joined"; 2]);
     for elsewhere in [None, Some(("LOCAL_WORLD_SIZE", "1"))] {
         let port = master_port();
         let ranks = [(0, "::1"), (1, "[::1]")].map(|(rank, address)| {
@@ -283,7 +300,7 @@ fn addresses_of_ipv6_are_taken_with_and_without_brackets() {
             named.extend(elsewhere);
             user.start(rank, 2, &named)
         });
-        assert!(ranks.iter().all(|rank| rank.end().0 == "joined"));
+        assert_eq!(ranks.map(|rank| rank.end().0), ["joined"; 2]);
     }
 }
 

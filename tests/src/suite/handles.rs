@@ -114,10 +114,16 @@ pub fn a_function_that_blocks_delays_no_call(backend: &dyn Backend) {
         let (rank, ranks) = (comm.group().rank(), comm.group().size());
         let (go, gone) = mpsc::channel::<()>();
         let (sender, called) = mpsc::channel();
-        let blocked = sum_of_ones(comm, 10);
-        if rank == 0 {
+        // Given after the end of the call, the function would block this thread: the others call behind it.
+        let blocked = if rank == 0 {
+            let blocked = sum_of_ones(comm, 10);
             blocked.on_done(move |_| sender.send(gone.recv_timeout(LONG)).unwrap());
-        }
+            (1..ranks).for_each(|other| comm.send(&[1u8], other, 2).unwrap());
+            blocked
+        } else {
+            comm.recv(&mut [0u8], Peer::Rank(0), 2).unwrap();
+            sum_of_ones(comm, 10)
+        };
         blocked.wait().unwrap();
         comm.all_reduce(&mut [1i32; 5], ReduceOp::Sum).unwrap();
         let unattended = sum_of_ones(comm, 1000);
