@@ -148,6 +148,14 @@ impl Codec for WatchedCodec {
         self.inner.seal(part);
     }
 
+    fn is_reordered(&self) -> bool {
+        self.inner.is_reordered()
+    }
+
+    fn head_words(&self, elements: usize) -> usize {
+        self.inner.head_words(elements)
+    }
+
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         (self.watch)(CodecStep::Accept);
         self.inner.accept(part, elements)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use unisono_communicator::Result;
+use unisono_communicator::{DeviceStream, Result};
 use unisono_compression::KernelDevice;
 use unisono_cuda::{Context, Driver, Event, Function, KernelCode, Memory, Stream};
 
@@ -153,6 +153,14 @@ impl KernelDevice for CudaKernels {
         // It may be used by kernels of another stream.
         self.0.stream.synchronize()?;
         Ok(CudaMemory::new(self.0.clone(), memory, words))
+    }
+
+    fn allocate_unwritten(&self, words: usize) -> Result<CudaMemory> {
+        CudaMemory::pooled(self.0.clone(), words)
+    }
+
+    fn stream(&self) -> Option<DeviceStream> {
+        Some(self.0.device_stream())
     }
 
     fn read(&self, from: &CudaMemory, at: usize, to: &mut [u32]) -> Result<()> {

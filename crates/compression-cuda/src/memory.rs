@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use unisono_communicator::{DeviceBuffer, DeviceBufferMut, Error, Result};
+use unisono_communicator::{DeviceBuffer, DeviceBufferMut, DeviceStream, Error, Result};
 use unisono_compression::{DeviceMemory, View, ViewMut};
 use unisono_cuda::Memory;
 
@@ -46,11 +46,18 @@ impl CudaMemory {
         CudaMemory { card, memory: Some(memory), words, message: Vec::new(), is_pooled: false }
     }
 
+    /// Of any content, and used again in the order of the stream.
+    pub(crate) fn pooled(card: Arc<Card>, words: usize) -> Result<CudaMemory> {
+        let bytes = words * WORD_BYTES;
+        let memory = card.pool.take(bytes).map_or_else(|| card.allocate(bytes), Ok)?;
+        Ok(CudaMemory { words, card, memory: Some(memory), message: Vec::new(), is_pooled: true })
+    }
+
     /// As long as a message, of any content; keeps the vector.
     pub(crate) fn of_message(card: Arc<Card>, message: Vec<u32>) -> Result<CudaMemory> {
-        let bytes = message.len() * WORD_BYTES;
-        let memory = card.pool.take(bytes).map_or_else(|| card.allocate(bytes), Ok)?;
-        Ok(CudaMemory { words: message.len(), card, memory: Some(memory), message, is_pooled: true })
+        let mut memory = CudaMemory::pooled(card, message.len())?;
+        memory.put_message(message);
+        Ok(memory)
     }
 
     pub(crate) fn take_message(&mut self) -> Vec<u32> {
@@ -115,6 +122,14 @@ impl CudaKernels {
         // SAFETY: the buffer is borrowed for a call, and its words were checked; the copy is done when this returns.
         let memory = unsafe { Memory::from_raw(&self.0.context, from.address, from.words * WORD_BYTES) }?;
         memory.read(0, bytemuck::cast_slice_mut(to), &self.0.stream)
+    }
+}
+
+impl Card {
+    /// The stream that the kernels run on, for calls of a communicator.
+    pub(crate) fn device_stream(&self) -> DeviceStream {
+        // SAFETY: it is a stream of this device, and lives as long as the card.
+        unsafe { DeviceStream::from_raw(self.stream.raw(), self.context.ordinal()) }
     }
 }
 

@@ -1,9 +1,12 @@
 //! What can be chosen of a state before its first call: how elements travel, and how residuals are kept.
 
-use unisono_communicator::{CallOptions, Communicator, Error, MemoryKind, Result};
+use unisono_communicator::{
+    CallOptions, Collective, Communicator, DType, Descriptor, Error, MemoryKind, Result,
+};
 use unisono_kernels::SHIFT_MAX;
 
 use crate::device::KernelDevice;
+use crate::message_memory::MessageMemory;
 use crate::residuals::{Kept, LoCo};
 use crate::route::{Route, Teams};
 use crate::state::{CompressionState, Members, Shape, owed};
@@ -20,6 +23,15 @@ impl<D: KernelDevice> CompressionState<D> {
     pub fn by(self, route: Route, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
         let group = comm.group();
         self.check_is_new()?;
+        if let (MessageMemory::Device(_), Route::TwoLevels | Route::SummedCodes) =
+            (self.message_memory, route)
+        {
+            return Err(Error::Unsupported {
+                what: format!("{route} with messages on a device"),
+                backend: "compression",
+                instead: Some("Route::Direct, or messages that go through the host".to_owned()),
+            });
+        }
         if route == Route::SummedCodes {
             self.check_summable(comm)?;
         }
@@ -67,6 +79,42 @@ impl<D: KernelDevice> CompressionState<D> {
         let (kept, own) = (Kept::Averaged(loco), self.members.own);
         let [worker, owner] = owed(&self.device, &*self.codec, kept, &self.shape, &self.layout, own)?;
         Ok(CompressionState { worker, owner, ..self })
+    }
+
+    /// The same state before its first call, whose messages stay in the memory of the device: calls of `comm` are
+    /// enqueued behind the kernels that write them, on their stream, and the host reads statuses and scales. They go
+    /// straight to their owners ([`Route::Direct`]), by a communicator that reaches the device, such as one over NCCL.
+    ///
+    /// The host waits for the stream once for each message that it closes, and once for each that it judges; kernels
+    /// and calls of one rank do not overlap. What a part has besides its scales is not judged. All ranks must choose
+    /// alike.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for a device whose kernels have no stream, for a codec whose bits the host reorders
+    /// ([`Codec::is_reordered`](crate::Codec::is_reordered)), and for a communicator that reaches no such memory; those
+    /// of [`CompressionState::by`].
+    pub fn with_messages_on_device(self, comm: &(impl Communicator + ?Sized)) -> Result<CompressionState<D>> {
+        let refuse = |what: String, instead: &str| {
+            let instead = Some(instead.to_owned());
+            Err(Error::Unsupported { what, backend: "compression", instead })
+        };
+        let Some(stream) = self.device.stream() else {
+            let what = format!("messages on {:?}", self.device);
+            return refuse(what, "messages that go through the host");
+        };
+        if self.codec.is_reordered() {
+            let what = format!("messages of {:?} on a device", self.codec);
+            return refuse(
+                what,
+                "the order of bits that kernels write, or messages that go through the host",
+            );
+        }
+        for collective in [Collective::AllToAll, Collective::AllGather] {
+            let call = Descriptor { uneven: true, ..Descriptor::new(collective, DType::U32, 1) };
+            comm.supports(&call, &CallOptions::new(), MemoryKind::Device)?;
+        }
+        let state = self.by(Route::Direct, comm)?;
+        Ok(CompressionState { message_memory: MessageMemory::Device(stream), ..state })
     }
 
     fn check_summable(&self, comm: &(impl Communicator + ?Sized)) -> Result<()> {

@@ -144,8 +144,15 @@ pub trait Codec: Send + Sync + fmt::Debug {
     /// Brings a part from the order that kernels write into that of the wire.
     fn seal(&self, part: &mut [u32]);
 
+    /// Whether the orders of kernels and of the wire differ: then parts cannot be sent from the memory of a device.
+    fn is_reordered(&self) -> bool;
+
+    /// The words at the front of a part by which [`Codec::accept`] judges a part that stays on a device: its scales.
+    fn head_words(&self, elements: usize) -> usize;
+
     /// Takes a part of `elements` elements off the wire: checks what a kernel relies on, and brings the part into the
-    /// order that kernels read.
+    /// order that kernels read. Of a part that stays on a device it sees the front, [`Codec::head_words`] and maybe
+    /// more.
     ///
     /// # Errors
     /// What is wrong with it.

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, DeviceBufferMut, Result};
+use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, DeviceBufferMut, DeviceStream, Result};
 
 use crate::kernels::CodecKernels;
 
@@ -12,7 +12,8 @@ use crate::kernels::CodecKernels;
 ///
 /// [`crate::HostKernels`] are one; an accelerator's crate brings another. The calls of
 /// [`crate::CompressedCollectives`] are the same for all: f32 and residuals are in [`KernelDevice::Memory`], and what
-/// ranks send each other goes through four functions that are the identity on the host.
+/// ranks send each other goes through four functions that are the identity on the host, or stays on the device where
+/// kernels run on a stream that the communicator knows ([`crate::CompressionState::with_messages_on_device`]).
 ///
 /// # Errors
 /// Every function returns [`unisono_communicator::Error::System`] when there is no memory, and errors of the device.
@@ -22,6 +23,17 @@ pub trait KernelDevice: CodecKernels + Clone + fmt::Debug + 'static {
 
     /// `words` words of zeros.
     fn allocate(&self, words: usize) -> Result<Self::Memory>;
+
+    /// Memory of any content, for what stays on the device.
+    fn allocate_unwritten(&self, words: usize) -> Result<Self::Memory> {
+        self.allocate(words)
+    }
+
+    /// The stream in whose order kernels run and memory is used again, for calls while a clone of the device lives;
+    /// `None` where calls of a communicator cannot be enqueued behind kernels.
+    fn stream(&self) -> Option<DeviceStream> {
+        None
+    }
 
     /// Copies words of `from`, the first being number `at`, to the host. Returns when they are there.
     fn read(&self, from: &Self::Memory, at: usize, to: &mut [u32]) -> Result<()>;

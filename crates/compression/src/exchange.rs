@@ -9,11 +9,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use unisono_communicator::{Collectives, Error, Result, Scope, Site};
+use unisono_communicator::{Error, Result, Scope, Site};
 
 use crate::data::Data;
 use crate::device::KernelDevice;
 use crate::message::Fault;
+use crate::message_memory::Message;
 use crate::rank::{Rank, Stage};
 use crate::route::Route;
 use crate::state::{CompressionState, LastCall, Shape};
@@ -82,7 +83,7 @@ fn exchange<D: KernelDevice>(
             };
             match fault {
                 Some(fault) => Some(fault),
-                None => finish(&mut rank, data, weight, gathering)?,
+                None => finish(wire, &mut rank, data, weight, gathering)?,
             }
         }
         Shape::Vectors(_) => {
@@ -92,7 +93,7 @@ fn exchange<D: KernelDevice>(
         }
         Shape::Shares(_) => {
             let gathering = send_own(wire, &mut rank, data)?;
-            finish(&mut rank, data, weight, gathering)?
+            finish(wire, &mut rank, data, weight, gathering)?
         }
     };
     if let Some(fault) = fault {
@@ -105,9 +106,9 @@ fn exchange<D: KernelDevice>(
 }
 
 /// What an owner does with a piece of its share.
-enum Then<'a> {
+enum Then<'a, M> {
     /// It sends the sum to all.
-    Gather(&'a mut Vec<Words>),
+    Gather(&'a mut Vec<Words<M>>),
     /// It keeps it.
     Decode { weight: f32, lowest: &'a mut Option<Fault> },
 }
@@ -117,28 +118,28 @@ fn send_shares<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     data: &mut dyn Data<D>,
-    then: &mut Then<'_>,
+    then: &mut Then<'_, D::Memory>,
 ) -> Result<()> {
     let pieces = rank.layout.pieces;
     if rank.layout.has_idle_owner() && rank.codec.has_feedback() {
         // Who owns nothing hears nothing from the others, and must not write what it owes before they have come.
-        wire.scope.barrier()?;
+        wire.barrier(rank.message_memory)?;
     }
     // In two levels, two pieces are on their way within hosts before the first one goes between hosts.
     let of_team = [0, 1].map(|raw| Turn { encoded: None, raw });
-    let first = to_team(wire, rank, data, of_team[0], Issue::Blocking)?.wait(rank.pool)?;
+    let first = to_team(wire, rank, data, of_team[0], Issue::Blocking)?.wait(wire, rank.pool)?;
     let (_, first) = rank.divide(of_team[0], first)?;
     let second = to_team(wire, rank, data, of_team[1], Issue::Asynchronous)?;
     let summed = rank.sum_team(0, data, first)?;
     if rank.codec.measures() {
         // What this rank owes is written before anything comes from the others; see `Rank::keep_first_pieces`.
-        wire.scope.barrier()?;
+        wire.barrier(rank.message_memory)?;
         rank.measure(Stage::Worker, data, summed.as_ref())?;
     }
     let messages = rank.encode(0, data, summed, &|| ())?;
     let turn = |piece| Turn { encoded: Some(piece), raw: piece + 2 };
     let mut arriving = to_others(wire, rank, data, turn(0), messages, Issue::Blocking)?;
-    let second = second.wait(rank.pool)?;
+    let second = second.wait(wire, rank.pool)?;
     let (_, mut team) = rank.divide(of_team[1], second)?;
     for piece in 0..pieces {
         let next = if piece + 1 == pieces {
@@ -154,7 +155,7 @@ fn send_shares<D: KernelDevice>(
             let messages = rank.encode(piece + 1, data, summed, &advance)?;
             to_others(wire, rank, data, turn(piece + 1), messages, Issue::Asynchronous)?
         };
-        let words = std::mem::replace(&mut arriving, next).wait(rank.pool)?;
+        let words = std::mem::replace(&mut arriving, next).wait(wire, rank.pool)?;
         let messages;
         (messages, team) = rank.divide(turn(piece), words)?;
         match then {
@@ -176,10 +177,10 @@ fn send_own<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     data: &mut dyn Data<D>,
-) -> Result<Vec<Words>> {
+) -> Result<Vec<Words<D::Memory>>> {
     if rank.codec.has_feedback() {
         // What this rank owes is written before anything comes from the others; see `Rank::keep_first_pieces`.
-        wire.scope.barrier()?;
+        wire.barrier(rank.message_memory)?;
     }
     if rank.codec.measures() {
         rank.measure(Stage::Owner, data, None)?;
@@ -194,13 +195,15 @@ fn send_own<D: KernelDevice>(
 
 /// Writes what all owners have sent, unless there is a fault.
 fn finish<D: KernelDevice>(
+    wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     data: &mut dyn Data<D>,
     weight: f32,
-    gathering: Vec<Words>,
+    gathering: Vec<Words<D::Memory>>,
 ) -> Result<Option<Fault>> {
-    let mut sums = gathering.into_iter().map(|work| work.wait(rank.pool)).collect::<Result<Vec<_>>>()?;
-    let fault = rank.accept(&mut sums);
+    let mut sums =
+        gathering.into_iter().map(|work| work.wait(wire, rank.pool)).collect::<Result<Vec<_>>>()?;
+    let fault = rank.accept_sums(&mut sums)?;
     if fault.is_none() {
         rank.decode(sums, weight, data)?;
     }
@@ -230,11 +233,11 @@ fn to_team<D: KernelDevice>(
     data: &mut dyn Data<D>,
     turn: Turn,
     issue: Issue,
-) -> Result<Words> {
+) -> Result<Words<D::Memory>> {
     if !rank.layout.teams.has_members() || turn.raw >= rank.layout.pieces {
         return Ok(Words::NONE);
     }
-    to_others(wire, rank, data, turn, Vec::new(), issue)
+    to_others(wire, rank, data, turn, Message::NONE, issue)
 }
 
 /// Sends all that others get in a turn; gives what came, in rank order. `codes` are those for owners, in their order.
@@ -243,15 +246,16 @@ fn to_others<D: KernelDevice>(
     rank: &mut Rank<'_, D>,
     data: &mut dyn Data<D>,
     turn: Turn,
-    codes: Vec<u32>,
+    codes: Message<D::Memory>,
     issue: Issue,
-) -> Result<Words> {
+) -> Result<Words<D::Memory>> {
     let (own, ranks) = (rank.own, 0..rank.layout.ranks);
     let words = |from, to| rank.words_between(turn, from, to).iter().sum::<usize>() as u64;
     let send = ranks.clone().map(|to| words(own, to)).collect();
-    let receive = ranks.map(|from| words(from, own)).collect();
-    let words = rank.assemble(turn, codes, data)?;
-    wire.all_to_all(words, send, receive, issue, rank.pool)
+    let receive: Vec<u64> = ranks.map(|from| words(from, own)).collect();
+    let arriving = receive.iter().sum::<u64>() as usize;
+    let words = rank.assemble(turn, codes, data)?.with_arriving(arriving, rank.device, rank.pool)?;
+    wire.all_to_all([send, receive], words, issue, rank.pool)
 }
 
 /// Sends this rank's sum of a piece to all; gives all sums in rank order. Of the last piece this thread moves it.
@@ -259,10 +263,12 @@ pub(crate) fn to_all<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
     piece: usize,
-    message: Vec<u32>,
-) -> Result<Words> {
+    message: Message<D::Memory>,
+) -> Result<Words<D::Memory>> {
     let is_last = piece + 1 == rank.layout.pieces;
     let issue = if is_last { Issue::Blocking } else { Issue::Asynchronous };
-    let words = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
-    wire.all_gather(message, words, issue, rank.pool)
+    let of_ranks: Vec<u64> = (0..rank.layout.ranks).map(|owner| rank.words(piece, owner) as u64).collect();
+    let arriving = of_ranks.iter().sum::<u64>() as usize;
+    let words = message.with_arriving(arriving, rank.device, rank.pool)?;
+    wire.all_gather(of_ranks, words, issue, rank.pool)
 }

@@ -43,6 +43,7 @@ mod inspect;
 mod kernels;
 mod layout;
 mod message;
+mod message_memory;
 pub mod one_bit_adam;
 mod pool;
 mod rank;

@@ -66,7 +66,12 @@ pub(crate) fn message_words(codec: &dyn Codec, elements: usize) -> usize {
     if elements == 0 { 0 } else { (1 + codec.encoded_words(elements)).max(WORDS_MIN) }
 }
 
-/// Makes the message say why it has no part.
+/// The words at the front of a message by which it can be judged: its status, and the scales of its part.
+pub(crate) fn head_words(codec: &dyn Codec, elements: usize) -> usize {
+    (1 + codec.head_words(elements)).max(WORDS_MIN)
+}
+
+/// Makes the message, or its front, say why it has no part.
 pub(crate) fn write_fault(message: &mut [u32], fault: Fault) {
     let words = match fault {
         Fault::NonFinite { block, rank } => [NON_FINITE, rank, block],
@@ -92,7 +97,8 @@ pub(crate) fn close(codec: &dyn Codec, message: &mut [u32], elements: usize, fau
     padding.fill(0);
 }
 
-/// Takes a message of `from` with a part of `elements` off the wire, for rank `to` among `ranks`.
+/// Takes a message of `from` with a part of `elements` off the wire, for rank `to` among `ranks`: the whole message, or
+/// its front of [`head_words`] where the rest is on a device.
 pub(crate) fn accept(
     codec: &dyn Codec,
     message: &mut [u32],
@@ -102,7 +108,8 @@ pub(crate) fn accept(
 ) -> Result<(), Fault> {
     let damaged = Fault::Damaged { from, to };
     if message[0] == USABLE {
-        let part = &mut message[1..1 + codec.encoded_words(elements)];
+        let end = message.len().min(1 + codec.encoded_words(elements));
+        let part = &mut message[1..end];
         return codec.accept(part, elements).map_err(|_| damaged);
     }
     let (words, rest) = message.split_at(WORDS_MIN);

@@ -10,6 +10,7 @@ use crate::device::{DeviceMemory, KernelDevice, View, ViewMut};
 use crate::kernels::Feedback;
 use crate::layout::Layout;
 use crate::message::{self, Fault, message_words};
+use crate::message_memory::{Message, MessageMemory};
 use crate::pool::Pool;
 use crate::residuals::{Residuals, feed};
 use crate::state::CompressionState;
@@ -41,6 +42,7 @@ pub(crate) struct Rank<'s, D: KernelDevice> {
     /// The block because of which there is no such scale.
     unmeasured: Option<usize>,
     pub(crate) pool: &'s mut Pool,
+    pub(crate) message_memory: MessageMemory,
 }
 
 impl<'s, D: KernelDevice> Rank<'s, D> {
@@ -58,6 +60,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
             scale: 0.0,
             unmeasured: None,
             pool: &mut state.pool,
+            message_memory: state.message_memory,
         }
     }
 
@@ -100,16 +103,16 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         data: &mut dyn Data<D>,
         summed: Option<D::Memory>,
         advance: &dyn Fn(),
-    ) -> Result<Vec<u32>> {
-        let (layout, codec, device) = (self.layout, self.codec, self.device);
-        let owners = || layout.teams.owners(self.own);
+    ) -> Result<Message<D::Memory>> {
+        let (layout, codec, device, own) = (self.layout, self.codec, self.device, self.own);
+        let owners = || layout.teams.owners(own);
         let total = owners().map(|owner| self.words(piece, owner)).sum();
-        let mut messages = device.to_write(self.pool.take(total)?)?;
+        let mut messages = self.memory(total)?;
         let owed = self.worker_parts(piece);
         let is_kept_apart = piece == 0 && codec.has_feedback() && !codec.measures();
         let mut apart = if is_kept_apart {
             let words = owed.iter().flatten().map(ExactSizeIterator::len).sum();
-            Some(device.to_write(self.pool.take(words)?)?)
+            Some(self.memory(words)?)
         } else {
             None
         };
@@ -151,11 +154,11 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
             advance();
         }
         if let Some(summed) = summed {
-            self.pool.put(device.was_read(summed));
+            self.give_up(summed);
         }
         self.first_pieces = self.first_pieces.take().or(apart);
-        let mut messages = device.written(messages)?;
-        self.close(piece, &mut messages, faults);
+        let mut messages = self.written(messages)?;
+        self.close_piece(piece, &mut messages, faults)?;
         Ok(messages)
     }
 
@@ -167,13 +170,20 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// Ends the messages of a piece, of which those without elements do not exist.
-    fn close(&self, piece: usize, mut messages: &mut [u32], faults: Vec<Option<Fault>>) {
+    fn close_piece(
+        &self,
+        piece: usize,
+        messages: &mut Message<D::Memory>,
+        faults: Vec<Option<Fault>>,
+    ) -> Result<()> {
         let lengths = self.layout.teams.owners(self.own).map(|owner| self.layout.piece(piece, owner).len());
+        let mut at = 0;
         for (length, fault) in lengths.filter(|length| *length > 0).zip(faults) {
-            let words = message_words(self.codec, length);
-            let message = messages.split_off_mut(..words).unwrap_or_default();
-            message::close(self.codec, message, length, fault);
+            let words = at..at + message_words(self.codec, length);
+            at = words.end;
+            self.close(messages, words, length, fault)?;
         }
+        Ok(())
     }
 
     /// What was left by the call before the last is overwritten at the very end: a rank that sums nothing knows only
@@ -187,19 +197,21 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
             self.device.copy(&first, at, self.worker.both().1, to)?;
             at += words;
         }
-        self.pool.put(self.device.was_read(first));
+        self.give_up(first);
         Ok(())
     }
 
     /// Takes the messages of a piece of this rank's share off the wire. The lowest fault, if there is one.
-    fn accept_pieces(&self, piece: usize, messages: &mut [u32]) -> Option<Fault> {
-        let (codec, elements) = (self.codec, self.layout.piece(piece, self.own).len());
-        let (words, ranks) = (message_words(codec, elements), self.layout.ranks as u32);
-        let senders = self.layout.teams.senders(self.own);
-        let faults = senders.zip(messages.chunks_mut(words)).filter_map(|(from, message)| {
-            message::accept(codec, message, elements, [from as u32, self.own as u32], ranks).err()
-        });
-        faults.min()
+    fn accept_pieces(&self, piece: usize, messages: &mut Message<D::Memory>) -> Result<Option<Fault>> {
+        let elements = self.layout.piece(piece, self.own).len();
+        let words = message_words(self.codec, elements);
+        let mut lowest = None;
+        for (number, from) in self.layout.teams.senders(self.own).enumerate() {
+            let at = number * words..(number + 1) * words;
+            let fault = self.accept(messages, at, elements, from)?;
+            lowest = [lowest, fault].into_iter().flatten().min();
+        }
+        Ok(lowest)
     }
 
     /// The parts of a piece of this rank's share in what came.
@@ -211,18 +223,19 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// The message with the sum of this rank's share of a piece.
-    pub(crate) fn reduce(&mut self, piece: usize, mut messages: Vec<u32>) -> Result<Vec<u32>> {
+    pub(crate) fn reduce(
+        &mut self,
+        piece: usize,
+        mut messages: Message<D::Memory>,
+    ) -> Result<Message<D::Memory>> {
         let range = self.layout.piece(piece, self.own);
-        let words = self.words(piece, self.own);
         if range.is_empty() {
-            return Ok(Vec::new());
+            return self.nothing();
         }
-        if let Some(fault) = self.accept_pieces(piece, &mut messages) {
-            let mut message = self.pool.take(words)?;
-            message::write_fault(&mut message, fault);
-            return Ok(message);
+        if let Some(fault) = self.accept_pieces(piece, &mut messages)? {
+            return self.fault(range.len(), fault);
         }
-        let came = self.device.to_read(messages)?;
+        let came = self.to_read(messages)?;
         let views = self.parts(piece, &came);
         let parts: Vec<Buffer<'_>> = views.iter().map(View::buffer).collect();
         // The owner's random bits are not those with which it has encoded its own vector.
@@ -232,20 +245,19 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
             codec.reduce_encode(device, &parts, range.len(), feedback, context, out.buffer())
         };
         let message = self.encode_share(piece, &mut encode)?;
-        self.pool.put(self.device.was_read(came));
+        self.give_up(came);
         Ok(message)
     }
 
     /// The message with this rank's own share of a piece.
-    pub(crate) fn encode_own(&mut self, piece: usize, data: &mut dyn Data<D>) -> Result<Vec<u32>> {
+    pub(crate) fn encode_own(&mut self, piece: usize, data: &mut dyn Data<D>) -> Result<Message<D::Memory>> {
         let range = self.layout.piece(piece, self.own);
         if range.is_empty() {
-            return Ok(Vec::new());
+            return self.nothing();
         }
         if let Some(block) = self.unmeasured {
-            let mut message = self.pool.take(self.words(piece, self.own))?;
-            message::write_fault(&mut message, non_finite(self.codec, self.own, 0, block));
-            return Ok(message);
+            let fault = non_finite(self.codec, self.own, 0, block);
+            return self.fault(range.len(), fault);
         }
         let context = EncodeContext { key: !self.key, first: range.start, scale: self.scale };
         let (codec, device, input) = (self.codec, self.device, data.read(range)?);
@@ -256,19 +268,23 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     }
 
     /// The message that `encode` writes with what is owed to this rank's share of a piece.
-    pub(crate) fn encode_share(&mut self, piece: usize, encode: &mut EncodeInto<'_>) -> Result<Vec<u32>> {
+    pub(crate) fn encode_share(
+        &mut self,
+        piece: usize,
+        encode: &mut EncodeInto<'_>,
+    ) -> Result<Message<D::Memory>> {
         let range = self.layout.piece(piece, self.own);
         let words = self.words(piece, self.own);
-        let mut message = self.device.to_write(self.pool.take(words)?)?;
+        let mut message = self.memory(words)?;
         let mut part = message.view_mut(message::part_words(self.codec, 0..words, range.len()));
         let (owed, kept) = (self.codec.has_feedback().then(|| self.owner.part(piece)), self.owner.kept);
         let (old, new) = self.owner.both();
         let owed = owed.map(|owed| (old.view(owed.clone()), new.view_mut(owed)));
         let mut encode = |feedback: Option<Feedback<'_>>| encode(feedback, &mut part);
         let bad = feed(self.device, self.pool, kept, range.len(), owed, &mut encode)?;
-        let mut message = self.device.written(message)?;
+        let mut message = self.written(message)?;
         let fault = bad.map(|bad| non_finite(self.codec, self.own, range.start, bad));
-        message::close(self.codec, &mut message, range.len(), fault);
+        self.close(&mut message, 0..words, range.len(), fault)?;
         Ok(message)
     }
 
@@ -276,7 +292,7 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
     pub(crate) fn decode_sum(
         &mut self,
         piece: usize,
-        mut messages: Vec<u32>,
+        mut messages: Message<D::Memory>,
         weight: f32,
         data: &mut dyn Data<D>,
     ) -> Result<Option<Fault>> {
@@ -284,15 +300,15 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
         if range.is_empty() {
             return Ok(None);
         }
-        let fault = self.accept_pieces(piece, &mut messages);
+        let fault = self.accept_pieces(piece, &mut messages)?;
         if fault.is_some() {
             return Ok(fault);
         }
-        let came = self.device.to_read(messages)?;
+        let came = self.to_read(messages)?;
         let views = self.parts(piece, &came);
         let parts: Vec<Buffer<'_>> = views.iter().map(View::buffer).collect();
         data.write(range, &mut |out| self.codec.decode_sum(self.device, &parts, weight, out))?;
-        self.pool.put(self.device.was_read(came));
+        self.give_up(came);
         Ok(None)
     }
 
@@ -312,29 +328,31 @@ impl<'s, D: KernelDevice> Rank<'s, D> {
 
     /// Whether all sums can be used; else the lowest fault, which is the same on all ranks unless a part was damaged on
     /// its way to this one.
-    pub(crate) fn accept(&self, sums: &mut [Vec<u32>]) -> Option<Fault> {
-        let ranks = self.layout.ranks as u32;
+    pub(crate) fn accept_sums(&self, sums: &mut [Message<D::Memory>]) -> Result<Option<Fault>> {
         let mut lowest = None;
         for (piece, sums) in sums.iter_mut().enumerate() {
             for (owner, words, elements) in self.sums(piece) {
-                let way = [owner as u32, self.own as u32];
-                let accepted = message::accept(self.codec, &mut sums[words], elements.len(), way, ranks);
-                lowest = [lowest, accepted.err()].into_iter().flatten().min();
+                let fault = self.accept(sums, words, elements.len(), owner)?;
+                lowest = [lowest, fault].into_iter().flatten().min();
             }
         }
-        lowest
+        Ok(lowest)
     }
 
     /// Writes the sums times `weight`.
-    pub(crate) fn decode(&mut self, sums: Vec<Vec<u32>>, weight: f32, data: &mut dyn Data<D>) -> Result<()> {
+    pub(crate) fn decode(
+        &mut self,
+        sums: Vec<Message<D::Memory>>,
+        weight: f32,
+        data: &mut dyn Data<D>,
+    ) -> Result<()> {
         for (piece, sums) in sums.into_iter().enumerate() {
-            let sums = self.device.to_read(sums)?;
+            let sums = self.to_read(sums)?;
             for (_, words, elements) in self.sums(piece) {
                 let part = sums.view(message::part_words(self.codec, words, elements.len()));
                 data.write(elements, &mut |out| self.codec.decode(self.device, part.buffer(), weight, out))?;
             }
-            let words = self.device.was_read(sums);
-            self.pool.put(words);
+            self.give_up(sums);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use crate::device::KernelDevice;
 use crate::elements::FloatType;
 use crate::host::HostKernels;
 use crate::layout::{Layout, Part};
+use crate::message_memory::MessageMemory;
 use crate::pool::Pool;
 use crate::residuals::{Kept, Residuals};
 use crate::route::{Route, Teams};
@@ -144,6 +145,7 @@ pub struct CompressionState<D: KernelDevice = HostKernels> {
     pub(crate) failed_rebind: Option<Members>,
     pub(crate) auto: Option<Auto>,
     pub(crate) pool: Pool,
+    pub(crate) message_memory: MessageMemory,
 }
 
 /// How the last call that succeeded was made.
@@ -312,6 +314,7 @@ impl<D: KernelDevice> CompressionState<D> {
             failed_rebind,
             auto,
             pool,
+            message_memory: MessageMemory::Host,
         })
     }
 

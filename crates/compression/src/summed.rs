@@ -17,6 +17,7 @@ use crate::device::{DeviceMemory, KernelDevice, View};
 use crate::exchange::to_all;
 use crate::kernels::{Feedback, Shared};
 use crate::message::Fault;
+use crate::message_memory::{Message, SendReceive};
 use crate::rank::{MEASURED_ELEMENTS, Rank};
 use crate::residuals::feed;
 use crate::wire::{Issue, Wire, Words};
@@ -49,7 +50,7 @@ pub(crate) fn send_codes<D: KernelDevice>(
     rank: &mut Rank<'_, D>,
     summable: Summable,
     data: &mut dyn Data<D>,
-    gathering: &mut Vec<Words>,
+    gathering: &mut Vec<Words<D::Memory>>,
 ) -> Result<Option<Fault>> {
     let size = code_size(summable, rank.layout.ranks)?;
     let mut magnitudes = rank.magnitudes(summable, data)?;
@@ -70,7 +71,7 @@ pub(crate) fn send_codes<D: KernelDevice>(
             let codes = rank.encode_shared(piece + 1, &shared, data)?;
             reduce(wire, rank, &shared, piece + 1, codes, Issue::Asynchronous)?
         };
-        let sums = std::mem::replace(&mut arriving, next).wait(rank.pool)?;
+        let sums = std::mem::replace(&mut arriving, next).wait(wire, rank.pool)?;
         let message = rank.encode_summed(piece, &shared, sums)?;
         gathering.push(to_all(wire, rank, piece, message)?);
     }
@@ -87,12 +88,12 @@ fn reduce<D: KernelDevice>(
     piece: usize,
     codes: Vec<u32>,
     issue: Issue,
-) -> Result<Words> {
+) -> Result<Words<D::Memory>> {
     let in_word = size_of::<u32>() / shared.size.bytes();
     let ranks = 0..rank.layout.ranks;
     let counts = ranks.map(|owner| (rank.code_words(piece, owner, shared.size) * in_word) as u64).collect();
     let arriving = rank.pool.take(rank.code_words(piece, rank.own, shared.size))?;
-    wire.reduce_scatter(shared.size, counts, [codes, arriving], issue, rank.pool)
+    wire.reduce_scatter(shared.size, counts, SendReceive::Host([codes, arriving]), issue, rank.pool)
 }
 
 /// What all ranks know of a call's codes.
@@ -175,14 +176,14 @@ impl<D: KernelDevice> Rank<'_, D> {
         &mut self,
         piece: usize,
         shared: &SharedCodes<'_, D::Memory>,
-        sums: Vec<u32>,
-    ) -> Result<Vec<u32>> {
+        sums: Message<D::Memory>,
+    ) -> Result<Message<D::Memory>> {
         let range = self.layout.piece(piece, self.own);
         if range.is_empty() {
-            return Ok(Vec::new());
+            return self.nothing();
         }
         let (codec, device) = (self.codec, self.device);
-        let sums = device.to_read(sums)?;
+        let sums = self.to_read(sums)?;
         let mut values = device.to_write(self.pool.take(range.len())?)?;
         let magnitudes = shared.magnitudes(&range);
         let codes = sums.view(0..self.code_words(piece, self.own, shared.size));

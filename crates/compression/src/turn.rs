@@ -8,6 +8,7 @@ use unisono_communicator::{Buffer, Result};
 use crate::data::Data;
 use crate::device::{DeviceMemory, KernelDevice, View};
 use crate::message::message_words;
+use crate::message_memory::Message;
 use crate::rank::Rank;
 
 /// An all-to-all.
@@ -49,12 +50,14 @@ impl<D: KernelDevice> Rank<'_, D> {
     pub(crate) fn assemble(
         &mut self,
         turn: Turn,
-        codes: Vec<u32>,
+        codes: Message<D::Memory>,
         data: &mut dyn Data<D>,
-    ) -> Result<Vec<u32>> {
-        if !self.layout.teams.has_members() {
-            return Ok(codes);
-        }
+    ) -> Result<Message<D::Memory>> {
+        // Those in the memory of a device have no teams.
+        let codes = match codes {
+            Message::Host(codes) if self.layout.teams.has_members() => codes,
+            alone => return Ok(alone),
+        };
         let lengths: Vec<[usize; 2]> =
             (0..self.layout.ranks).map(|to| self.words_between(turn, self.own, to)).collect();
         let mut words = self.pool.take(lengths.iter().flatten().sum())?;
@@ -71,14 +74,19 @@ impl<D: KernelDevice> Rank<'_, D> {
             }
         }
         self.pool.put(codes);
-        Ok(words)
+        Ok(Message::Host(words))
     }
 
     /// The codes for this rank in rank order, and what came from its team.
-    pub(crate) fn divide(&mut self, turn: Turn, words: Vec<u32>) -> Result<(Vec<u32>, FromTeam)> {
-        if !self.layout.teams.has_members() {
-            return Ok((words, FromTeam::default()));
-        }
+    pub(crate) fn divide(
+        &mut self,
+        turn: Turn,
+        words: Message<D::Memory>,
+    ) -> Result<(Message<D::Memory>, FromTeam)> {
+        let words = match words {
+            Message::Host(words) if self.layout.teams.has_members() => words,
+            alone => return Ok((alone, FromTeam::default())),
+        };
         let lengths: Vec<[usize; 2]> =
             (0..self.layout.ranks).map(|from| self.words_between(turn, from, self.own)).collect();
         let mut codes = self.pool.take(lengths.iter().map(|[coded, _]| coded).sum())?;
@@ -92,7 +100,7 @@ impl<D: KernelDevice> Rank<'_, D> {
             }
             at += raw;
         }
-        Ok((codes, FromTeam { words, starts }))
+        Ok((Message::Host(codes), FromTeam { words, starts }))
     }
 
     /// What the team has of a piece of this rank's part, when it is not alone: its own f32 and those that came.

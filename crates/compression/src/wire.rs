@@ -2,14 +2,16 @@
 
 use unisono_communicator::{
     Buffer, BufferMut, Buffers, Call, CallAlgorithm, CallInfo, Collective, Collectives, CollectivesAsync,
-    Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, ReduceOp,
-    Result, Scope, Site, Work,
+    CollectivesOnDevice, Counts, DType, Descriptor, Error, Finished, OwnedBuffer, OwnedBuffers, OwnedCall,
+    OwnedMemory, ReduceOp, Result, Scope, Site, Work,
 };
 
 use unisono_kernels::CodeSize;
 
 use crate::codec::Codec;
+use crate::device::DeviceMemory;
 use crate::message::Fault;
+use crate::message_memory::{Enqueued, Message, MessageMemory, SendReceive};
 use crate::pool::Pool;
 
 /// How a call of the transport is made.
@@ -22,32 +24,38 @@ pub(crate) enum Issue {
 }
 
 /// The words of one piece.
-pub(crate) enum Words {
-    Arrived(Vec<u32>),
+pub(crate) enum Words<M> {
+    Arrived(Message<M>),
     OnTheirWay(Work),
+    Enqueued(Enqueued<M>),
 }
 
-impl Words {
+impl<M> Words<M> {
     /// No call.
-    pub(crate) const NONE: Words = Words::Arrived(Vec::new());
+    pub(crate) const NONE: Words<M> = Words::Arrived(Message::NONE);
 
-    /// What came; what was sent goes back to the pool.
-    pub(crate) fn wait(self, pool: &mut Pool) -> Result<Vec<u32>> {
+    /// What came by a call of `wire`; what was sent goes back to the pool.
+    pub(crate) fn wait(self, wire: &Wire<'_>, pool: &mut Pool) -> Result<Message<M>> {
         let work = match self {
             Words::Arrived(words) => return Ok(words),
+            Words::Enqueued(Enqueued { ticket, words: [_, words], stream }) => {
+                ticket.map(|ticket| wire.scope.resolve(ticket)).transpose()?;
+                return Ok(Message::Device { words, stream });
+            }
             Words::OnTheirWay(work) => work,
         };
         let Finished { result, buffers } = work.finish();
         result?;
-        let Some(OwnedBuffers::Separate { input, output }) = buffers else { return Ok(Vec::new()) };
+        let Some(OwnedBuffers::Separate { input, output }) = buffers else { return Ok(Message::NONE) };
         pool.put(input.into_vec().unwrap_or_default());
-        Ok(output.into_vec().unwrap_or_default())
+        Ok(Message::Host(output.into_vec().unwrap_or_default()))
     }
 
     /// Moves what is on its way, as far as it goes without waiting.
     pub(crate) fn advance(&self) {
         match self {
-            Words::Arrived(_) => {}
+            // A stream needs nobody.
+            Words::Arrived(_) | Words::Enqueued(_) => {}
             Words::OnTheirWay(work) => {
                 let _ = work.is_done();
             }
@@ -72,72 +80,90 @@ pub(crate) fn sum_of_codes(size: CodeSize, count: u64) -> Descriptor {
 }
 
 impl Wire<'_> {
+    /// Returns when all ranks have come.
+    pub(crate) fn barrier(&self, memory: MessageMemory) -> Result<()> {
+        match memory {
+            MessageMemory::Host => self.scope.barrier(),
+            MessageMemory::Device(stream) => {
+                let on = self.scope.on(stream);
+                on.wait(on.barrier()?).map(drop)
+            }
+        }
+    }
+
     /// Sends words to each rank; gives those that came, in rank order.
-    pub(crate) fn all_to_all(
+    pub(crate) fn all_to_all<M: DeviceMemory>(
         &self,
-        words: Vec<u32>,
-        send: Vec<u64>,
-        receive: Vec<u64>,
+        [send, receive]: [Vec<u64>; 2],
+        words: SendReceive<M>,
         issue: Issue,
         pool: &mut Pool,
-    ) -> Result<Words> {
-        let arriving = pool.take(receive.iter().sum::<u64>() as usize)?;
-        let counts = Counts::PerPair { send, receive };
-        let descriptor = Descriptor::new(Collective::AllToAll, DType::U32, words.len() as u64);
-        self.call(descriptor, counts, [words, arriving], issue, pool)
+    ) -> Result<Words<M>> {
+        let descriptor = Descriptor::new(Collective::AllToAll, DType::U32, send.iter().sum());
+        self.call(descriptor, Counts::PerPair { send, receive }, words, issue, pool)
     }
 
     /// Sends words to all; gives those of all, in rank order.
-    pub(crate) fn all_gather(
+    pub(crate) fn all_gather<M: DeviceMemory>(
         &self,
-        words: Vec<u32>,
         of_ranks: Vec<u64>,
+        words: SendReceive<M>,
         issue: Issue,
         pool: &mut Pool,
-    ) -> Result<Words> {
-        let arriving = pool.take(of_ranks.iter().sum::<u64>() as usize)?;
-        let descriptor = Descriptor::new(Collective::AllGather, DType::U32, words.len() as u64);
-        self.call(descriptor, Counts::PerRank(of_ranks), [words, arriving], issue, pool)
+    ) -> Result<Words<M>> {
+        let own = of_ranks[self.scope.group().rank() as usize];
+        let descriptor = Descriptor::new(Collective::AllGather, DType::U32, own);
+        self.call(descriptor, Counts::PerRank(of_ranks), words, issue, pool)
     }
 
     /// Adds codes of `size` bytes, of which each rank gets so many; gives those of this rank.
-    pub(crate) fn reduce_scatter(
+    pub(crate) fn reduce_scatter<M: DeviceMemory>(
         &self,
         size: CodeSize,
         of_ranks: Vec<u64>,
-        words: [Vec<u32>; 2],
+        words: SendReceive<M>,
         issue: Issue,
         pool: &mut Pool,
-    ) -> Result<Words> {
+    ) -> Result<Words<M>> {
         let count = of_ranks[self.scope.group().rank() as usize];
         self.call(sum_of_codes(size, count), Counts::PerRank(of_ranks), words, issue, pool)
     }
 
-    fn call(
+    fn call<M: DeviceMemory>(
         &self,
         descriptor: Descriptor,
         counts: Counts,
-        [input, mut output]: [Vec<u32>; 2],
+        words: SendReceive<M>,
         issue: Issue,
         pool: &mut Pool,
-    ) -> Result<Words> {
+    ) -> Result<Words<M>> {
         let descriptor = Descriptor { uneven: true, ..descriptor };
         let site = self.site;
-        match issue {
-            Issue::Blocking => {
+        match (words, issue) {
+            (SendReceive::Host([input, mut output]), Issue::Blocking) => {
                 let (read, written) = (Buffer::of(&input), BufferMut::of(&mut output));
                 let buffers = Buffers::Separate { input: read, output: written };
                 self.scope.issue(Call { counts, site, ..Call::new(descriptor, buffers) })?;
                 pool.put(input);
-                Ok(Words::Arrived(output))
+                Ok(Words::Arrived(Message::Host(output)))
             }
-            Issue::Asynchronous => {
+            (SendReceive::Host([input, output]), Issue::Asynchronous) => {
                 let dtype = descriptor.dtype;
                 let memory = |words| OwnedBuffer::new(words).as_elements(dtype).map(OwnedMemory::One);
                 let (input, output) = (memory(input)?, memory(output)?);
                 let buffers = OwnedBuffers::Separate { input, output };
                 let call = OwnedCall { counts, site, ..OwnedCall::new(descriptor, buffers) };
                 Ok(Words::OnTheirWay(self.scope.start(call)))
+            }
+            // A call on a stream never waits for the host.
+            (SendReceive::Device { words: [input, mut output], stream }, _) => {
+                let (length, arriving) = (input.words(), output.words());
+                let (read, mut written) = (input.view(0..length), output.view_mut(0..arriving));
+                let buffers = Buffers::Separate { input: read.buffer(), output: written.buffer() };
+                let call = Call { counts, site, stream: Some(stream), ..Call::new(descriptor, buffers) };
+                let ticket = self.scope.issue(call)?.ticket();
+                drop((read, written));
+                Ok(Words::Enqueued(Enqueued { ticket, words: [input, output], stream }))
             }
         }
     }

@@ -94,6 +94,12 @@ impl Codec for Slow {
     fn seal(&self, part: &mut [u32]) {
         self.codec.seal(part);
     }
+    fn is_reordered(&self) -> bool {
+        self.codec.is_reordered()
+    }
+    fn head_words(&self, elements: usize) -> usize {
+        self.codec.head_words(elements)
+    }
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         self.codec.accept(part, elements)
     }

@@ -236,10 +236,11 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         (options, means): (&CallOptions, &Means),
     ) -> Result<Outcome> {
+        let timeout = self.timeout(options, scope);
         let (enqueued, entered) =
-            self.put_on_stream(&mut call, scope, (options, means)).map_err(|failed| failed.error)?;
+            self.put_on_stream(&mut call, scope, means, timeout).map_err(|failed| failed.error)?;
         let (bytes, algorithm) = (enqueued.bytes, enqueued.algorithm);
-        let ticket = self.leave(&entered, options, enqueued, None);
+        let ticket = self.leave(&entered, timeout, enqueued, None);
         Ok(Outcome::enqueued(ticket, bytes, algorithm))
     }
 
@@ -250,7 +251,8 @@ impl<V: Vendor> OffloadedShared<V> {
         scope: Option<&ScopeTurn>,
         (options, means): (&CallOptions, &Means),
     ) -> Work {
-        let put = self.put_on_stream(&mut call.borrow(), scope, (options, means));
+        let timeout = self.timeout(options, scope);
+        let put = self.put_on_stream(&mut call.borrow(), scope, means, timeout);
         let OwnedCall { buffers, descriptor, site, .. } = call;
         let (enqueued, entered) = match put {
             Ok(put) => put,
@@ -264,7 +266,7 @@ impl<V: Vendor> OffloadedShared<V> {
         };
         let (shared, ending, number) = (self.thread.shared.clone(), Arc::<Ending>::default(), entered.number);
         let handle = Handle { ending: ending.clone(), buffers };
-        let ticket = self.leave(&entered, options, enqueued, Some(handle));
+        let ticket = self.leave(&entered, timeout, enqueued, Some(handle));
         shared.ask_to_tend();
         Work::new(EnqueuedWork { shared, ticket, ending, number, descriptor, site })
     }
@@ -273,12 +275,13 @@ impl<V: Vendor> OffloadedShared<V> {
         &'a self,
         call: &mut Call<'_>,
         scope: Option<&'a ScopeTurn>,
-        (options, means): (&CallOptions, &Means),
+        means: &Means,
+        timeout: Duration,
     ) -> Result<(Enqueued<V>, Entered<'a>), NotEnqueued> {
         let mut is_in_use = false;
         let checked = self.thread.shared.check_device_call(call.stream, &call.buffers);
         let put = checked.and_then(|()| {
-            self.inline(call, scope, means, Some(self.timeout(options)), |thread, call, number| {
+            self.inline(call, scope, means, Some(timeout), |thread, call, number| {
                 is_in_use = true;
                 thread.enqueue(call, number, means)
             })
@@ -291,22 +294,23 @@ impl<V: Vendor> OffloadedShared<V> {
         })
     }
 
-    fn timeout(&self, options: &CallOptions) -> Duration {
-        options.timeout.unwrap_or(self.companion.gate().timeout())
+    /// The time of a call with these options, which is part of a longer one within a scope.
+    fn timeout(&self, options: &CallOptions, scope: Option<&ScopeTurn>) -> Duration {
+        let own = options.timeout.unwrap_or(self.companion.gate().timeout());
+        scope.map_or(own, |turn| turn.enclosing().timeout(own))
     }
 
     /// The call that was entered has returned, and is under way.
     fn leave(
         &self,
         entered: &Entered<'_>,
-        options: &CallOptions,
+        timeout: Duration,
         enqueued: Enqueued<V>,
         handle: Option<Handle>,
     ) -> Ticket {
-        let (gate, timeout) = (self.companion.gate(), self.timeout(options));
         let pending = &self.thread.shared.pending;
         // Before anybody can learn that its work is done.
-        gate.board().leave_enqueued(entered.number);
+        self.companion.gate().board().leave_enqueued(entered.number);
         pending.push(entered.number, timeout, enqueued, handle)
     }
 }

@@ -80,6 +80,16 @@ impl Codec for Bf16 {
 
     fn seal(&self, _part: &mut [u32]) {}
 
+    fn is_reordered(&self) -> bool {
+        false
+    }
+
+    /// There are no scales: what damages an element on its way between devices is found as little as in a call that is
+    /// not compressed.
+    fn head_words(&self, _elements: usize) -> usize {
+        0
+    }
+
     fn accept(&self, part: &mut [u32], _elements: usize) -> std::result::Result<(), &'static str> {
         // All words are looked at, so that several are at a time.
         let is_bad = |word: u32| (word & EXPONENT == EXPONENT) | (word >> 16 & EXPONENT == EXPONENT);

@@ -129,8 +129,16 @@ macro_rules! int_codec {
 
             fn seal(&self, _part: &mut [u32]) {}
 
+            fn is_reordered(&self) -> bool {
+                false
+            }
+
+            fn head_words(&self, elements: usize) -> usize {
+                self.format().scales(elements)
+            }
+
             fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
-                check_numbers(&part[..self.format().scales(elements)], self.format())
+                check_numbers(&part[..self.head_words(elements)], self.format())
             }
         }
     };

@@ -118,7 +118,15 @@ impl Codec for SignL1 {
 
     fn seal(&self, _part: &mut [u32]) {}
 
+    fn is_reordered(&self) -> bool {
+        false
+    }
+
+    fn head_words(&self, elements: usize) -> usize {
+        elements.div_ceil(self.block)
+    }
+
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
-        check_scales(&part[..elements.div_ceil(self.block)])
+        check_scales(&part[..self.head_words(elements)])
     }
 }

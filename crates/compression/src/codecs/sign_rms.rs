@@ -168,14 +168,22 @@ impl Codec for SignRms {
     }
 
     fn seal(&self, part: &mut [u32]) {
-        if self.bits == BitOrder::MsbFirst {
+        if self.is_reordered() {
             reverse_bytes(part.get_mut(1..).unwrap_or_default());
         }
     }
 
+    fn is_reordered(&self) -> bool {
+        self.bits == BitOrder::MsbFirst
+    }
+
+    fn head_words(&self, elements: usize) -> usize {
+        usize::from(elements > 0)
+    }
+
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
-        let (scale, bits) = part.split_at_mut(usize::from(elements > 0));
-        if self.bits == BitOrder::MsbFirst {
+        let (scale, bits) = part.split_at_mut(self.head_words(elements));
+        if self.is_reordered() {
             reverse_bytes(bits);
         }
         check_scales(scale)
