@@ -5,6 +5,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use unisono_communicator::Result;
 pub use unisono_double_common::control::Control;
@@ -12,7 +13,7 @@ use unisono_double_common::file;
 use unisono_offload_hccl::{Hccl, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclOptions};
 
-use crate::cuda::double_kernels;
+use crate::cuda::{double_kernels, kernels_for_host};
 use crate::on_device::VendorDouble;
 
 /// The double of NCCL and of the CUDA driver, one file for both. All that open this file share one library.
@@ -81,6 +82,17 @@ pub fn name_as_cann(library: &Path, folder: &Path) {
     }
 }
 
+/// Whether NCCL's double has our kernels, in the library that all share; false, after a line, without g++.
+///
+/// # Panics
+/// As [`nccl`].
+pub fn nccl_has_kernels() -> bool {
+    let Some(kernels) = kernels_for_host() else { return false };
+    // It stays open: a library that is loaded again has none.
+    static CONTROL: OnceLock<Control> = OnceLock::new();
+    CONTROL.get_or_init(NcclDouble::control).load_kernels(kernels)
+}
+
 /// NCCL's double on the device of this number.
 ///
 /// # Errors
@@ -118,6 +130,10 @@ impl VendorDouble for NcclDouble {
 
     fn control() -> Control {
         Control::open(&nccl()).unwrap()
+    }
+
+    fn computes() -> bool {
+        nccl_has_kernels()
     }
 }
 

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
-use unisono_offload::{Device, RawEvent, RawStream, Scale};
+use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
 use unisono_vendor_library::text_at;
 
+use crate::combining;
 use crate::discovery::HcclLibrary;
 use crate::error::{CONTEXT_NULL, HIDDEN, REPEAT_INITIALIZE, STREAM_CONTEXT};
 use crate::scaling;
@@ -322,6 +323,20 @@ impl Device for AclDevice {
     ) -> Result<()> {
         // SAFETY: see above.
         unsafe { scaling::scale(self, address, count, dtype, by, stream) }
+    }
+
+    // SAFETY: see above.
+    unsafe fn combine(
+        &self,
+        to: *mut c_void,
+        operands: [*const c_void; 2],
+        count: usize,
+        dtype: DType,
+        by: Combination,
+        stream: RawStream,
+    ) -> Result<()> {
+        // SAFETY: see above.
+        unsafe { combining::combine(self, to, operands, (count, dtype), by, stream) }
     }
 
     fn create_stream(&self) -> Result<RawStream> {

@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Result};
 use unisono_vendor_library::{Failure, Library, Process, Resident};
 
 use crate::device::Users;
-use crate::sys::{Acl, Collectives, Management, Operators, Signs, Tensors};
+use crate::sys::{Acl, Collectives, Management, Operators, Pairs, Signs, Tensors};
 
 const NAME: &str = "HCCL";
 const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
@@ -40,6 +40,8 @@ pub struct HcclLibrary {
 pub(crate) struct Aclnn {
     pub(crate) tensors: Tensors,
     pub(crate) operators: Operators,
+    /// Without them no schedule runs.
+    pub(crate) pairs: Option<Pairs>,
     pub(crate) signs: Option<Signs>,
 }
 
@@ -115,8 +117,9 @@ impl HcclLibrary {
         let aclnn =
             Library::open("aclnn", &operators, REMEDY).and_then(Operators::new).and_then(|operators| {
                 let tensors = Tensors::new(open(TENSORS)?)?;
+                let pairs = OPERATORS.iter().find_map(|file| open(file).and_then(Pairs::new).ok());
                 let signs = SIGNS.iter().find_map(|file| open(file).and_then(Signs::new).ok());
-                Ok(Aclnn { tensors, operators, signs })
+                Ok(Aclnn { tensors, operators, pairs, signs })
             });
         Ok(HcclLibrary {
             collectives,

@@ -9,6 +9,7 @@
 //! | `device` | the device with its memory and streams, through ACL: bring-up and tear-down |
 //! | `operator` | aclnn's operators: tensors and the two phases |
 //! | `signs` | signs of floats as bits, by aclnn |
+//! | `combining` | two vectors become one on the device, by aclnn |
 //! | `scaling` | multiplication and division on the device, by aclnn |
 //! | `workspace` | memory that operators need while they run |
 //! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
@@ -19,6 +20,7 @@
 
 #![deny(unsafe_code)]
 
+mod combining;
 mod device;
 mod discovery;
 mod error;

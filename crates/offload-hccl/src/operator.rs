@@ -86,6 +86,14 @@ impl Aclnn {
         made("aclCreateTensor", tensor, self.tensors.destroy_tensor)
     }
 
+    /// The number 1 of an integer type.
+    pub(crate) fn one(&self) -> Result<Operand> {
+        let mut one = 1i64;
+        // SAFETY: it copies the number.
+        let scalar = unsafe { (self.tensors.create_scalar)((&raw mut one).cast(), AclDataType::Int64) };
+        made("aclCreateScalar", scalar, self.tensors.destroy_scalar)
+    }
+
     /// A factor.
     pub(crate) fn scalar(&self, mut factor: f32) -> Result<Operand> {
         // SAFETY: it copies the number.

@@ -1,7 +1,7 @@
 //! What HCCL does on which devices, by its documentation (hicann/hccl, `docs/zh/api_ref/comm_op_interface` and
 //! `docs/zh/user_guide/constraints.md`). What cannot be reduced can be moved, as bytes.
 
-use unisono_communicator::DType;
+use unisono_communicator::{DType, ReduceOp};
 use unisono_offload::{Arithmetic, Capabilities, Native, NativeOp};
 
 /// A family of devices.
@@ -73,6 +73,40 @@ impl Product {
         }
     }
 
+    /// What aclnn's operators do for schedules with the bits that the engine defines, as far as their documentation
+    /// and source say so (hicann/ops-math); the rest is not claimed:
+    ///
+    /// * floats on 910: its overflow gives the largest finite number, not an infinity;
+    /// * sums and products of 8- and 16-bit integers: they may end at the largest number, or go through f16;
+    /// * the least and largest of floats: what becomes of a NaN and of -0.0 is not said;
+    /// * means: the quotient of `aclnnDivs` may not be the nearest;
+    /// * pre-multiplied sums of narrow floats: the factor may be rounded to their type;
+    /// * anything on 310P, which has neither messages nor `aclnnAdd`.
+    ///
+    /// Wider integers are claimed, although nobody has seen what their overflow gives, as for HCCL's own sums.
+    fn combinations(self) -> &'static [(&'static [ReduceOp], &'static [DType])] {
+        use DType::{BF16, F16, F32, F64, I8, I16, I32, I64, U8};
+        const SUM_PROD: &[ReduceOp] = &[ReduceOp::Sum, ReduceOp::Prod];
+        const INTEGERS: [(&[ReduceOp], &[DType]); 2] =
+            [(SUM_PROD, &[I32, I64]), (&[ReduceOp::Min, ReduceOp::Max], &[I8, U8, I16, I32, I64])];
+        const ALSO_FLOATS: &[(&[ReduceOp], &[DType])] = &[
+            INTEGERS[0],
+            INTEGERS[1],
+            (SUM_PROD, &[F16, BF16, F32, F64]),
+            (&[ReduceOp::PreMulSum(1.0)], &[F32]),
+        ];
+        match self {
+            Product::Ascend950 | Product::AtlasA3A2 => ALSO_FLOATS,
+            Product::Atlas910 => &INTEGERS,
+            Product::Atlas310P => &[],
+        }
+    }
+
+    /// With what its operators combine for schedules.
+    pub(crate) fn combining(self, known: Capabilities) -> Capabilities {
+        self.combinations().iter().fold(known, |known, (ops, dtypes)| known.combining(ops, dtypes))
+    }
+
     /// What HCCL does on it.
     pub fn capabilities(self, arithmetic: Arithmetic) -> Capabilities {
         let known = self.natives().iter().copied().fold(Capabilities::new(arithmetic), Capabilities::with);
@@ -85,6 +119,7 @@ impl Product {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scaling::SCALABLE;
     use crate::vendor::ARITHMETIC;
 
     #[test]
@@ -125,5 +160,25 @@ mod tests {
             !of(Product::Atlas310P).has(Native::Broadcast) && !of(Product::Atlas310P).has(Native::Groups)
         );
         assert!(!of(Product::Atlas310P).reduces(NativeOp::Max, DType::I16));
+    }
+
+    #[test]
+    fn what_may_have_other_bits_is_not_combined() {
+        let of = |product: Product| product.combining(product.capabilities(ARITHMETIC).scaling(&SCALABLE));
+        for product in [Product::Ascend950, Product::AtlasA3A2] {
+            let known = of(product);
+            for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64, DType::I32, DType::I64] {
+                assert!(known.combines(ReduceOp::Sum, dtype) && known.combines(ReduceOp::Prod, dtype));
+                assert!(!known.combines(ReduceOp::Avg, dtype), "{product:?} {dtype}");
+            }
+            assert!(known.combines(ReduceOp::PreMulSum(0.5), DType::F32));
+            assert!(!known.combines(ReduceOp::PreMulSum(0.5), DType::BF16));
+            assert!(!known.combines(ReduceOp::Max, DType::F32) && !known.combines(ReduceOp::Sum, DType::I8));
+        }
+        let older = of(Product::Atlas910);
+        assert!(older.combines(ReduceOp::Sum, DType::I32) && older.combines(ReduceOp::Max, DType::U8));
+        assert!(!older.combines(ReduceOp::Sum, DType::F32));
+        let none = of(Product::Atlas310P);
+        assert!(DType::ALL.iter().all(|dtype| !none.combines(ReduceOp::Sum, *dtype)));
     }
 }

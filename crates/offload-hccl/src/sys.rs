@@ -85,7 +85,12 @@ pub(crate) enum CopyKind {
 pub(crate) enum AclDataType {
     Float32 = 0,
     Float16 = 1,
+    Int8 = 2,
+    Int32 = 3,
     Uint8 = 4,
+    Int16 = 6,
+    Int64 = 9,
+    Float64 = 11,
     Bfloat16 = 27,
 }
 
@@ -218,6 +223,26 @@ functions! {
             muls: "aclnnMuls" (*mut c_void, u64, Handle, Handle);
             divs_workspace: "aclnnDivsGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
             divs: "aclnnDivs" (*mut c_void, u64, Handle, Handle);
+        }
+    }
+}
+
+/// The first phase of an operator on two tensors: both, the result, which may be one of them, and what it gives.
+pub(crate) type PreparePair = unsafe extern "C" fn(Handle, Handle, Handle, *mut u64, *mut Handle) -> i32;
+
+functions! {
+    /// aclnn's operators that make one tensor of two. The sum takes the second one times a scalar, which is of an
+    /// integer type for tensors of integers.
+    Pairs {
+        required {
+            add_workspace: "aclnnAddGetWorkspaceSize" (Handle, Handle, Handle, Handle, *mut u64, *mut Handle);
+            add: "aclnnAdd" (*mut c_void, u64, Handle, Handle);
+            mul_workspace: "aclnnMulGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
+            mul: "aclnnMul" (*mut c_void, u64, Handle, Handle);
+            maximum_workspace: "aclnnMaximumGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
+            maximum: "aclnnMaximum" (*mut c_void, u64, Handle, Handle);
+            minimum_workspace: "aclnnMinimumGetWorkspaceSize" (Handle, Handle, Handle, *mut u64, *mut Handle);
+            minimum: "aclnnMinimum" (*mut c_void, u64, Handle, Handle);
         }
     }
 }

@@ -270,7 +270,9 @@ impl Vendor for Hccl {
 
     fn capabilities(&self) -> Capabilities {
         let known = self.product.capabilities(ARITHMETIC);
-        if self.library.aclnn.is_some() { known.scaling(&SCALABLE) } else { known }
+        let Some(aclnn) = &self.library.aclnn else { return known };
+        let known = known.scaling(&SCALABLE);
+        if aclnn.pairs.is_some() { self.product.combining(known) } else { known }
     }
 
     /// Each with a device of its own.

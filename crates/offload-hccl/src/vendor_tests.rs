@@ -6,8 +6,8 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use tempfile::TempDir;
-use unisono_communicator::{DType, Error, Result};
-use unisono_offload::{Elements, Native, NativeCall, NativeOp, Scale, Vendor};
+use unisono_communicator::{DType, Error, ReduceOp, Result};
+use unisono_offload::{Combination, Elements, Native, NativeCall, NativeOp, RawStream, Scale, Vendor};
 use unisono_tests::vendor_rank::{VendorRank, vendor_world};
 use unisono_tests::{doubles, watchdog};
 use unisono_vendor_library::{Library, Process, functions};
@@ -36,8 +36,13 @@ pub(crate) struct Double {
 
 impl Double {
     pub(crate) fn new(settings: &str) -> Double {
+        Double::without(settings, &[])
+    }
+
+    /// One that lacks these functions.
+    pub(crate) fn without(settings: &str, functions: &[&str]) -> Double {
         let folder = TempDir::new().unwrap();
-        let file = doubles::hccl_with(folder.path(), settings, &[]);
+        let file = doubles::hccl_with(folder.path(), settings, functions);
         // The double reads its settings from the name by which it is opened first.
         let control = Control::new(Library::open("test double", &[&file], "").unwrap()).unwrap();
         doubles::name_as_cann(&file, folder.path());
@@ -221,6 +226,66 @@ fn sums_are_scaled_on_the_device() {
             assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
         });
     });
+}
+
+/// The first two of six numbers with the next two, into those from number `to`.
+fn combine(rank: &Rank<'_>, memory: *mut c_void, to: usize, by: Combination) -> Result<()> {
+    let operands = [memory.cast_const(), at(memory, 2).cast_const()];
+    // SAFETY: two numbers each, of six.
+    unsafe { rank.device().combine(at(memory, to), operands, 2, DType::F32, by, rank.stream) }
+}
+
+#[test]
+fn two_vectors_become_one_on_the_device() {
+    watchdog(60, "two_vectors_become_one_on_the_device", || {
+        let double = &Double::new("combining");
+        double.world(1, |rank| {
+            let numbers = [6.0, -2.0, 3.0, 0.5, -1.0, -1.0];
+            for (by, expected) in [
+                (Combination::Sum, [9.0, -1.5]),
+                (Combination::Prod, [18.0, -1.0]),
+                (Combination::Max, [6.0, 0.5]),
+                (Combination::Min, [3.0, -2.0]),
+            ] {
+                // Apart, and where an operand is.
+                for to in [4, 0, 2] {
+                    let found = rank.result(&numbers, |memory| combine(rank, memory, to, by));
+                    assert_eq!(found[to..][..2], expected, "{by:?}");
+                }
+            }
+            for by in [Combination::Mean { ranks: 2 }, Combination::BitXor] {
+                let (refused, _) = rank.with(&numbers, |memory| combine(rank, memory, 4, by));
+                assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
+            }
+        });
+        // No world of the double's: of an operator that fails to begin nobody knows whether it uses its workspace.
+        vendor_world(
+            1,
+            |rank| double.open(rank).unwrap(),
+            |rank: &Rank<'_>| {
+                for function in ["aclnnAddGetWorkspaceSize", "aclnnAdd"] {
+                    double.inject(function, 161_002);
+                    let (failed, _) =
+                        rank.with(&[1.0; 6], |memory| combine(rank, memory, 4, Combination::Sum));
+                    let error = failed.unwrap_err();
+                    assert!(matches!(&error, Error::Vendor { call, .. } if **call == *function), "{error}");
+                }
+            },
+        );
+    });
+}
+
+#[test]
+fn without_an_operator_nothing_is_combined() {
+    let double = Double::without("no-maximum", &["aclnnMaximum"]);
+    let vendor = double.open(0).unwrap();
+    let known = vendor.capabilities();
+    assert!(!known.combines(ReduceOp::Sum, DType::F32) && known.reduces(NativeOp::Sum, DType::F32));
+    let (null, by) = (std::ptr::null_mut(), Combination::Sum);
+    let device = vendor.device().unwrap();
+    // SAFETY: it is refused.
+    let refused = unsafe { device.combine(null, [null, null], 1, DType::F32, by, RawStream::HOST) };
+    assert!(matches!(refused, Err(Error::Unsupported { .. })), "{refused:?}");
 }
 
 /// Every code of every function becomes the error of that function, with its name and what to do.

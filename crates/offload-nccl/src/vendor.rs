@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::ptr;
 
-use unisono_communicator::{DType, Error, Kind, Result};
+use unisono_communicator::{DType, Error, Kind, ReduceOp, Result};
 use unisono_cuda::{Driver, KernelCode};
 use unisono_offload::{
     Arithmetic, Capabilities, Device, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp,
@@ -271,7 +271,9 @@ impl Vendor for Nccl {
         let always = [Native::Groups, Native::Broadcast, Native::Reduce];
         known = always.into_iter().chain(there).fold(known, Capabilities::with);
         let arithmetic = &self.device.arithmetic;
-        known = known.combining(arithmetic.combining()).scaling(arithmetic.multiplying());
+        known = known.combining(ReduceOp::PLAIN, arithmetic.combining());
+        known = known.combining(&[ReduceOp::PreMulSum(1.0)], arithmetic.multiplying());
+        known = known.scaling(arithmetic.multiplying());
         known.abort = true;
         known
     }

@@ -102,22 +102,25 @@ pub struct Capabilities {
     reductions: [u64; NativeOp::KINDS.len()],
     /// The element types that can be multiplied and divided around a reduction.
     scaling: u64,
-    /// The element types of which the device combines two values.
-    combining: u64,
+    /// For each operator of a call, the element types of which the device combines two values for schedules.
+    combining: [u64; SCHEDULED_OPS],
     /// How it adds and compares.
     pub arithmetic: Arithmetic,
     /// Whether a call that hangs in the library can be ended.
     pub abort: bool,
 }
 
+/// The operators of calls that schedules may combine by.
+const SCHEDULED_OPS: usize = ReduceOp::PLAIN.len() + 1;
+
 /// The words of [`Capabilities::words`].
-pub(crate) const CAPABILITY_WORDS: usize = 3 + NativeOp::KINDS.len();
+pub(crate) const CAPABILITY_WORDS: usize = 2 + SCHEDULED_OPS + NativeOp::KINDS.len();
 
 impl Capabilities {
     /// Of a library that cannot reduce anything.
     pub fn new(arithmetic: Arithmetic) -> Capabilities {
-        let reductions = [0; NativeOp::KINDS.len()];
-        Capabilities { natives: 0, reductions, scaling: 0, combining: 0, arithmetic, abort: false }
+        let (reductions, combining) = ([0; NativeOp::KINDS.len()], [0; SCHEDULED_OPS]);
+        Capabilities { natives: 0, reductions, scaling: 0, combining, arithmetic, abort: false }
     }
 
     /// With another call.
@@ -141,10 +144,14 @@ impl Capabilities {
         self
     }
 
-    /// With a device that combines two values of these types, in every way that the type has, for schedules.
+    /// With a device that does for schedules what reductions of these types by these operators need
+    /// ([`crate::Device::combine`]), with the bits of the engine. [`ReduceOp::PreMulSum`] also needs
+    /// [`Capabilities::scaling`], with any factor. A function of the user's is left out.
     #[must_use]
-    pub fn combining(mut self, dtypes: &[DType]) -> Capabilities {
-        self.combining |= bits_of(dtypes);
+    pub fn combining(mut self, ops: &[ReduceOp], dtypes: &[DType]) -> Capabilities {
+        for row in ops.iter().filter_map(|op| scheduled_row(*op)) {
+            self.combining[row] |= bits_of(dtypes);
+        }
         self
     }
 
@@ -158,19 +165,27 @@ impl Capabilities {
         bit_of(dtype).is_some_and(|bit| self.reductions[op.kind()] & bit != 0)
     }
 
+    /// Whether a schedule reduces elements of `dtype` by `op`.
+    pub fn combines(&self, op: ReduceOp, dtype: DType) -> bool {
+        let can_scale = || bit_of(dtype).is_some_and(|bit| self.scaling & bit != 0);
+        let has = |row: usize| bit_of(dtype).is_some_and(|bit| self.combining[row] & bit != 0);
+        scheduled_row(op).is_some_and(has) && (!matches!(op, ReduceOp::PreMulSum(_)) || can_scale())
+    }
+
     /// As bits of which every rank must have those that are used.
     pub(crate) fn words(&self) -> [u64; CAPABILITY_WORDS] {
         let mut words = [self.natives; CAPABILITY_WORDS];
         words[1] = self.scaling;
-        words[2] = self.combining;
-        words[3..].copy_from_slice(&self.reductions);
+        words[2..][..SCHEDULED_OPS].copy_from_slice(&self.combining);
+        words[2 + SCHEDULED_OPS..].copy_from_slice(&self.reductions);
         words
     }
 
     /// With the bits that all ranks have.
     pub(crate) fn agreed(self, words: [u64; CAPABILITY_WORDS]) -> Capabilities {
-        let mut agreed = Capabilities { natives: words[0], scaling: words[1], combining: words[2], ..self };
-        agreed.reductions.copy_from_slice(&words[3..]);
+        let mut agreed = Capabilities { natives: words[0], scaling: words[1], ..self };
+        agreed.combining.copy_from_slice(&words[2..][..SCHEDULED_OPS]);
+        agreed.reductions.copy_from_slice(&words[2 + SCHEDULED_OPS..]);
         agreed
     }
 
@@ -222,13 +237,12 @@ impl Capabilities {
         if self.runs_schedules() {
             return Ok(());
         }
-        let what =
-            format!("{wish} without grouped messages and kernels that add on the device, on every rank");
+        let what = format!("{wish} without grouped messages and arithmetic on the device, on every rank");
         Err(Error::Unsupported { what, backend, instead: over_tcp() })
     }
 
     fn runs_schedules(&self) -> bool {
-        self.has(Native::Groups) && self.combining != 0
+        self.has(Native::Groups) && self.combining != [0; SCHEDULED_OPS]
     }
 
     /// Refuses what a schedule cannot do.
@@ -236,27 +250,23 @@ impl Capabilities {
     /// # Errors
     /// [`Error::Unsupported`] with what to do instead.
     pub(crate) fn check_scheduled(&self, backend: &'static str, descriptor: &Descriptor) -> Result<()> {
-        let unsupported = |what: String| Err(Error::Unsupported { what, backend, instead: over_tcp() });
         self.check_schedules(backend, "UNISONO_ALGORITHM")?;
         let (Some(op), dtype) = (descriptor.op, descriptor.dtype) else { return Ok(()) };
-        let has = |types: u64| bit_of(dtype).is_some_and(|bit| types & bit != 0);
-        let is_there = match op {
-            ReduceOp::User(_) => false,
-            ReduceOp::PreMulSum(_) => has(self.combining) && has(self.scaling),
-            ReduceOp::Sum
-            | ReduceOp::Prod
-            | ReduceOp::Min
-            | ReduceOp::Max
-            | ReduceOp::Avg
-            | ReduceOp::BitAnd
-            | ReduceOp::BitOr
-            | ReduceOp::BitXor => has(self.combining),
-        };
-        if is_there {
-            Ok(())
-        } else {
-            unsupported(format!("{op} of {dtype} by an algorithm of this library's"))
+        if self.combines(op, dtype) {
+            return Ok(());
         }
+        let what =
+            format!("{op} of {dtype} by an algorithm: this device has no arithmetic for it with equal bits");
+        let of_the_library = match self.reduction(op, dtype) {
+            Some(_) => "a call without an algorithm or a fixed order, or ",
+            None => "",
+        };
+        let sum = match op {
+            ReduceOp::Avg if self.combines(ReduceOp::Sum, dtype) => "sum, and a division of the result, or ",
+            _ => "",
+        };
+        let instead = Some(format!("{sum}{of_the_library}UNISONO_BACKEND=tcp"));
+        Err(Error::Unsupported { what, backend, instead })
     }
 
     /// Refuses what neither the library nor a composition of its calls can do.
@@ -296,6 +306,22 @@ pub(crate) enum Around {
     MultiplyFirst(f64),
     /// The result is divided by the number of ranks.
     DivideByRanks,
+}
+
+/// The place of an operator among those that schedules combine by.
+fn scheduled_row(op: ReduceOp) -> Option<usize> {
+    Some(match op {
+        ReduceOp::Sum => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Min => 2,
+        ReduceOp::Max => 3,
+        ReduceOp::Avg => 4,
+        ReduceOp::BitAnd => 5,
+        ReduceOp::BitOr => 6,
+        ReduceOp::BitXor => 7,
+        ReduceOp::PreMulSum(_) => 8,
+        ReduceOp::User(_) => return None,
+    })
 }
 
 fn bits_of(dtypes: &[DType]) -> u64 {

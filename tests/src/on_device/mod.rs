@@ -4,11 +4,13 @@
 //!
 //! | file | what it holds |
 //! | --- | --- |
+//! | `algorithms.rs` | algorithms by name, over the double's messages |
 //! | `calls.rs` | typed calls, lists, handles, refusals, deadlines |
 //! | `faults.rs` | what is injected, and the error in which it ends |
 
 #![allow(unsafe_code)]
 
+pub mod algorithms;
 pub mod calls;
 pub mod faults;
 
@@ -46,6 +48,11 @@ pub trait VendorDouble: 'static {
 
     /// What the double is told.
     fn control() -> Control;
+
+    /// Whether its devices compute here. A line has said why not.
+    fn computes() -> bool {
+        true
+    }
 }
 
 /// A rank.

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
+mod algorithms;
 mod faults;
 mod on_device;
 mod suite;

@@ -18,7 +18,7 @@ const HCCL_DOUBLE: Processes = Processes {
     rank_counts: &[2],
     large_rank_counts: &[4],
     ranks_max: 4,
-    algorithms: Algorithms::None,
+    algorithms: Algorithms::Named,
     always_reduces: &[DType::F32, DType::I32, DType::I64],
     arithmetic: ARITHMETIC,
     environment: || Some(&[]),

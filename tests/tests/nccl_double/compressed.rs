@@ -17,7 +17,6 @@ use unisono_tests::compressed::gradients;
 use unisono_tests::cuda::double_kernels;
 use unisono_tests::{doubles, watchdog};
 
-use crate::algorithms::has_kernels;
 use crate::on_device::{Rank, SECONDS_MAX};
 
 const CALLS: u64 = 3;
@@ -79,7 +78,7 @@ fn state_on_device(
 
 #[test]
 fn vectors_on_devices_have_the_bits_of_the_processor() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     watchdog(SECONDS_MAX, "compressed", || {

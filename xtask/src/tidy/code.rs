@@ -39,6 +39,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/offload-ccl/src/queue.rs",
     "crates/offload-ccl/src/sys.rs",
     "crates/offload-ccl/src/vendor.rs",
+    "crates/offload-hccl/src/combining.rs",
     "crates/offload-hccl/src/device.rs",
     "crates/offload-hccl/src/error.rs",
     "crates/offload-hccl/src/operator.rs",

@@ -86,16 +86,12 @@ impl Config {
                 "an absolute path is needed: what it means must not depend on the working directory";
             return Err(self.refused(name, &path.display().to_string(), problem));
         }
-        let library = match self.backend.as_str() {
-            "ccl" => "oneCCL",
-            "hccl" => "HCCL",
-            _ => return Ok(()),
-        };
+        if self.backend != "ccl" {
+            return Ok(());
+        }
         let from_outside = self.algorithms.first().map(|algorithm| algorithm.name);
         self.algorithm.as_deref().or(from_outside).map_or(Ok(()), |algorithm| {
-            let problem = format!(
-                "{library} chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp"
-            );
+            let problem = "oneCCL chooses among algorithms of its own; unset it, or set UNISONO_BACKEND=tcp";
             Err(self.refused("UNISONO_ALGORITHM", algorithm, problem))
         })
     }

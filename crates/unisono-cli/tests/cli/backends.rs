@@ -277,16 +277,26 @@ fn algorithms_by_name_are_measured_over_the_test_double_of_nccl() {
     );
     let double = nccl_double();
     let variables = [&double[0], &double[1], &double[2], &nvrtc, &kernels].map(String::as_str);
-    let options = ["bench", "all_reduce", "-n", "3", "--backend", "nccl", "--sizes", "4K", "--json"];
-    let done = with(&variables, &[&options[..], &["--algorithm", "ring,recursive_doubling"]].concat());
+    algorithms_are_measured("nccl", &variables);
+}
+
+#[test]
+fn algorithms_by_name_are_measured_over_the_test_double_of_hccl() {
+    let double = hccl_double();
+    algorithms_are_measured("hccl", &double.each_ref().map(String::as_str));
+}
+
+fn algorithms_are_measured(backend: &str, variables: &[&str]) {
+    let options = ["bench", "all_reduce", "-n", "3", "--backend", backend, "--sizes", "4K", "--json"];
+    let done = with(variables, &[&options[..], &["--algorithm", "ring,recursive_doubling"]].concat());
     let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
     let ran: Vec<_> = rows.iter().map(|row| (row["wrong"].as_u64(), row["algorithm"].as_str())).collect();
-    let expected = ["ring over nccl", "recursive_doubling over nccl"].map(|name| (Some(0), Some(name)));
-    assert_eq!(ran, expected);
-    let forced = [&variables[..], &["UNISONO_ALGORITHM=ring"]].concat();
+    let names = ["ring", "recursive_doubling"].map(|name| format!("{name} over {backend}"));
+    assert_eq!(ran, names.each_ref().map(|name| (Some(0), Some(&**name))));
+    let forced = [variables, &["UNISONO_ALGORITHM=ring"]].concat();
     let done = with(&forced, &options);
     let Ok(Value::Array(rows)) = serde_json::from_str(&done.out) else { panic!("{}{}", done.out, done.err) };
-    assert_eq!(rows[0]["algorithm"], "ring over nccl", "{rows:?}");
+    assert_eq!(rows[0]["algorithm"], format!("ring over {backend}"), "{rows:?}");
 }
 
 #[test]

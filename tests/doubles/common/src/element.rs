@@ -54,6 +54,16 @@ impl Element {
             Element::I64 | Element::U64 | Element::F64 => 8,
         }
     }
+
+    /// Whether it is a float.
+    pub const fn is_float(self) -> bool {
+        match self {
+            Element::F16 | Element::BF16 | Element::F32 | Element::F64 => true,
+            Element::F8E4M3 | Element::F8E5M2 => true,
+            Element::I8 | Element::U8 | Element::I16 | Element::U16 => false,
+            Element::I32 | Element::U32 | Element::I64 | Element::U64 => false,
+        }
+    }
 }
 
 /// Calls a function that is generic over the type.

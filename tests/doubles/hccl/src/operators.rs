@@ -1,21 +1,23 @@
 //! Operators. A first call checks the arguments, and says how much memory the second needs, which gives the work to a
-//! stream. Arithmetic is done in 64-bit floats and rounded once, to nearest even.
+//! stream. Those on two tensors work in the type of their elements; integers wrap around. Other arithmetic is done in
+//! 64-bit floats and rounded once, to nearest even.
 
 use std::sync::Mutex;
 
+use unisono_double_common::element::{reduce, scale};
 use unisono_double_common::memory::{self, Part};
-use unisono_double_common::{Element, Handles, Out, export, lock};
+use unisono_double_common::{Element, Handles, Out, Reduction, export, lock};
 
 use crate::codes::{AclError, OperatorError};
 use crate::product::Product;
 use crate::runtime_stream::enqueue_output;
-use crate::tensors::{Tensor, element, list, scalar, tensor};
+use crate::tensors::{Tensor, element, list, scalar, scalar_as, tensor};
 
 /// So that whoever gives none is found out.
 const WORKSPACE_BYTES: u64 = 512;
 
-/// The elements of the output, or why there are none.
-type Compute = Box<dyn FnOnce(Vec<Vec<f64>>) -> Option<Vec<f64>> + Send>;
+/// The bytes of the output, or why there are none, of those of the inputs.
+type Compute = Box<dyn FnOnce(Vec<Vec<u8>>) -> Option<Vec<u8>> + Send>;
 
 /// What the second call does.
 struct Executor {
@@ -34,12 +36,34 @@ struct Results {
     executor: Out<usize>,
 }
 
+/// What works on numbers instead of bytes.
+fn on_numbers(
+    inputs: &[Tensor],
+    output: &Tensor,
+    compute: impl FnOnce(Vec<Vec<f64>>) -> Option<Vec<f64>> + Send + 'static,
+) -> Compute {
+    let (elements, output): (Vec<Element>, _) =
+        (inputs.iter().map(|one| one.element).collect(), output.element);
+    Box::new(move |inputs| {
+        let numbers =
+            elements.iter().zip(&inputs).map(|(element, bytes)| element.to_numbers(bytes)).collect();
+        Some(output.from_numbers(&compute(numbers)?))
+    })
+}
+
 impl Results {
-    fn put(self, executor: Executor) -> Result<(), OperatorError> {
+    fn put(
+        self,
+        call: &'static str,
+        inputs: Vec<Tensor>,
+        output: Tensor,
+        compute: Compute,
+    ) -> Result<(), OperatorError> {
         if self.executor.is_null() || !self.workspace.put(WORKSPACE_BYTES) {
             return Err(OperatorError::NULL);
         }
-        let _ = self.executor.put(EXECUTORS.insert(executor));
+        let compute = Mutex::new(Some(compute));
+        let _ = self.executor.put(EXECUTORS.insert(Executor { call, inputs, output, compute }));
         Ok(())
     }
 }
@@ -52,16 +76,42 @@ fn each(
     results: Results,
     compute: impl Fn(&[f64]) -> f64 + Send + 'static,
 ) -> Result<(), OperatorError> {
-    let is_same = |one: &Tensor| one.shape == output.shape && one.element == output.element;
-    if !inputs.iter().all(is_same) {
-        return Err(OperatorError::INVALID);
-    }
-    let compute = move |inputs: Vec<Vec<f64>>| {
+    check_same(&inputs, &output)?;
+    let compute = on_numbers(&inputs, &output, move |inputs: Vec<Vec<f64>>| {
         let count = inputs.first().map_or(0, Vec::len);
         let at = |index: usize| inputs.iter().map(|input| input[index]).collect::<Vec<_>>();
         Some((0..count).map(|index| compute(&at(index))).collect())
+    });
+    results.put(call, inputs, output, compute)
+}
+
+fn check_same(inputs: &[Tensor], output: &Tensor) -> Result<(), OperatorError> {
+    let is_same = |one: &Tensor| one.shape == output.shape && one.element == output.element;
+    if inputs.iter().all(is_same) { Ok(()) } else { Err(OperatorError::INVALID) }
+}
+
+/// The first call of an operator that makes one tensor of two, of which the second is multiplied by `alpha` first.
+fn pair(
+    call: &'static str,
+    reduction: Reduction,
+    inputs: [Tensor; 2],
+    alpha: f64,
+    output: Tensor,
+    results: Results,
+) -> Result<(), OperatorError> {
+    let inputs = Vec::from(inputs);
+    check_same(&inputs, &output)?;
+    let element = output.element;
+    if !Product::chosen().computes(element) {
+        return Err(OperatorError::INVALID);
+    }
+    let compute = move |mut inputs: Vec<Vec<u8>>| {
+        if alpha != 1.0 {
+            scale(element, inputs.last_mut()?, &element.from_numbers(&[alpha]));
+        }
+        Some(reduce(element, &reduction, &inputs))
     };
-    results.put(Executor { call, inputs, output, compute: Mutex::new(Some(Box::new(compute))) })
+    results.put(call, inputs, output, Box::new(compute))
 }
 
 /// The second call.
@@ -90,12 +140,9 @@ fn run(
 }
 
 fn execute(executor: &Executor) -> Option<()> {
-    let read = |tensor: &Tensor| Some(tensor.element.to_numbers(&memory::read(tensor.part)?));
-    let inputs = executor.inputs.iter().map(read).collect::<Option<_>>()?;
+    let inputs = executor.inputs.iter().map(|tensor| memory::read(tensor.part)).collect::<Option<_>>()?;
     let compute = lock(&executor.compute).take()?;
-    let numbers = compute(inputs)?;
-    let output = &executor.output;
-    memory::write(output.part.address, &output.element.from_numbers(&numbers)).then_some(())
+    memory::write(executor.output.part.address, &compute(inputs)?).then_some(())
 }
 
 /// A tensor of its own, as the second call finds it.
@@ -173,15 +220,50 @@ export! {
     fn aclnnAddGetWorkspaceSize(
         left: usize, right: usize, alpha: usize, output: usize, workspace: Out<u64>, executor: Out<usize>,
     ) -> OperatorError {
-        let (output, alpha) = (own(output)?, scalar(alpha)?);
-        let element = output.element;
-        let results = Results { workspace, executor };
-        let add = move |values: &[f64]| values[0] + rounded(element, values[1] * alpha);
-        each("Add", vec![own(left)?, own(right)?], output, results, add)
+        let (inputs, output) = ([own(left)?, own(right)?], own(output)?);
+        // The products of 310P have no such operator.
+        if Product::chosen() == Product::Ascend310P {
+            return Err(OperatorError::INVALID);
+        }
+        let alpha = scalar_as(alpha, output.element)?;
+        pair("Add", Reduction::Sum, inputs, alpha, output, Results { workspace, executor })
     }
 
     fn aclnnAdd(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
         run("Add", workspace, bytes, executor, stream)
+    }
+
+    fn aclnnMulGetWorkspaceSize(
+        left: usize, right: usize, output: usize, workspace: Out<u64>, executor: Out<usize>,
+    ) -> OperatorError {
+        let (inputs, results) = ([own(left)?, own(right)?], Results { workspace, executor });
+        pair("Mul", Reduction::Prod, inputs, 1.0, own(output)?, results)
+    }
+
+    fn aclnnMul(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
+        run("Mul", workspace, bytes, executor, stream)
+    }
+
+    fn aclnnMaximumGetWorkspaceSize(
+        left: usize, right: usize, output: usize, workspace: Out<u64>, executor: Out<usize>,
+    ) -> OperatorError {
+        let (inputs, results) = ([own(left)?, own(right)?], Results { workspace, executor });
+        pair("Maximum", Reduction::Max, inputs, 1.0, own(output)?, results)
+    }
+
+    fn aclnnMaximum(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
+        run("Maximum", workspace, bytes, executor, stream)
+    }
+
+    fn aclnnMinimumGetWorkspaceSize(
+        left: usize, right: usize, output: usize, workspace: Out<u64>, executor: Out<usize>,
+    ) -> OperatorError {
+        let (inputs, results) = ([own(left)?, own(right)?], Results { workspace, executor });
+        pair("Minimum", Reduction::Min, inputs, 1.0, own(output)?, results)
+    }
+
+    fn aclnnMinimum(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
+        run("Minimum", workspace, bytes, executor, stream)
     }
 
     fn aclnnNormGetWorkspaceSize(
@@ -194,9 +276,10 @@ export! {
         if !is_whole || output.shape != kept || !FLOATS.contains(&input.element) || output.count() != 1 {
             return Err(OperatorError::INVALID);
         }
-        let compute = Box::new(move |inputs: Vec<Vec<f64>>| inputs.first().map(|input| vec![norm(input, p)]));
-        let compute = Mutex::new(Some(compute as Compute));
-        Results { workspace, executor }.put(Executor { call: "Norm", inputs: vec![input], output, compute })
+        let inputs = vec![input];
+        let compute =
+            on_numbers(&inputs, &output, move |inputs| inputs.first().map(|input| vec![norm(input, p)]));
+        Results { workspace, executor }.put("Norm", inputs, output, compute)
     }
 
     fn aclnnNorm(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
@@ -212,12 +295,12 @@ export! {
             return Err(OperatorError::INVALID);
         }
         // The operator's page allows no NaN, so the work fails.
-        let compute = |inputs: Vec<Vec<f64>>| {
+        let inputs = vec![input];
+        let compute = on_numbers(&inputs, &output, |inputs| {
             let numbers = inputs.first().filter(|numbers| !numbers.iter().any(|value| value.is_nan()))?;
             Some(numbers.chunks(8).map(pack).collect())
-        };
-        let compute = Mutex::new(Some(Box::new(compute) as Compute));
-        Results { workspace, executor }.put(Executor { call: "SignBitsPack", inputs: vec![input], output, compute })
+        });
+        Results { workspace, executor }.put("SignBitsPack", inputs, output, compute)
     }
 
     fn aclnnSignBitsPack(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {
@@ -233,11 +316,11 @@ export! {
         if !is_named || input.shape.len() != 1 || !has_rows(&output, size, 8 * input.count()) {
             return Err(OperatorError::INVALID);
         }
-        let compute = |inputs: Vec<Vec<f64>>| {
+        let inputs = vec![input];
+        let compute = on_numbers(&inputs, &output, |inputs| {
             inputs.first().map(|bytes| bytes.iter().flat_map(|byte| unpack(*byte)).collect())
-        };
-        let compute = Mutex::new(Some(Box::new(compute) as Compute));
-        Results { workspace, executor }.put(Executor { call: "SignBitsUnpack", inputs: vec![input], output, compute })
+        });
+        Results { workspace, executor }.put("SignBitsUnpack", inputs, output, compute)
     }
 
     fn aclnnSignBitsUnpack(workspace: usize, bytes: u64, executor: usize, stream: usize) -> OperatorError {

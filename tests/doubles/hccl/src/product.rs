@@ -136,6 +136,13 @@ impl Product {
         }
     }
 
+    /// Whether operators on two tensors take this type: hicann/ops-math, `math/add/docs` and its neighbours.
+    pub fn computes(self, element: Element) -> bool {
+        use Element::{BF16, F16, F32, F64, I8, I16, I32, I64, U8};
+        let has_bf16 = matches!(self, Product::Ascend950 | Product::Ascend910B);
+        matches!(element, F32 | F16 | F64 | I8 | U8 | I16 | I32 | I64) || element == BF16 && has_bf16
+    }
+
     /// Whether it packs signs.
     pub fn packs_signs(self) -> bool {
         matches!(self, Product::Ascend910B | Product::Ascend310P)

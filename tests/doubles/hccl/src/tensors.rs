@@ -18,9 +18,12 @@ pub(crate) struct Tensor {
     pub(crate) part: Part,
 }
 
-/// A number.
+/// A number, and the type in which it was given.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Scalar(pub(crate) f64);
+pub(crate) struct Scalar {
+    pub(crate) value: f64,
+    pub(crate) element: Element,
+}
 
 static TENSORS: Handles<Tensor> = Handles::new("tensor");
 static SCALARS: Handles<Scalar> = Handles::new("scalar");
@@ -61,7 +64,14 @@ pub(crate) fn tensor(handle: usize) -> Result<Arc<Tensor>, OperatorError> {
 }
 
 pub(crate) fn scalar(handle: usize) -> Result<f64, OperatorError> {
-    get(&SCALARS, handle).map(|scalar| scalar.0)
+    get(&SCALARS, handle).map(|scalar| scalar.value)
+}
+
+/// A number that becomes one of this type: a float becomes no integer.
+pub(crate) fn scalar_as(handle: usize, element: Element) -> Result<f64, OperatorError> {
+    let scalar = get(&SCALARS, handle)?;
+    let is_taken = element.is_float() || !scalar.element.is_float();
+    if is_taken { Ok(scalar.value) } else { Err(OperatorError::INVALID) }
 }
 
 /// A list; null is empty.
@@ -127,7 +137,7 @@ export! {
         let read = || {
             let element = element(dtype)?;
             let bytes = memory::read_any(Part::new(value, element.bytes()))?;
-            element.to_numbers(&bytes).first().map(|number| Scalar(*number))
+            element.to_numbers(&bytes).first().map(|value| Scalar { value: *value, element })
         };
         read().map_or(0, |scalar| SCALARS.insert(scalar))
     }

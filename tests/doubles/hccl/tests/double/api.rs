@@ -148,6 +148,18 @@ functions! {
         left: usize, right: usize, alpha: usize, output: usize, workspace: &mut u64, executor: &mut usize
     ) -> i32;
     add: "aclnnAdd"(workspace: usize, bytes: u64, executor: usize, stream: usize) -> i32;
+    plan_mul: "aclnnMulGetWorkspaceSize"(
+        left: usize, right: usize, output: usize, workspace: &mut u64, executor: &mut usize
+    ) -> i32;
+    mul: "aclnnMul"(workspace: usize, bytes: u64, executor: usize, stream: usize) -> i32;
+    plan_maximum: "aclnnMaximumGetWorkspaceSize"(
+        left: usize, right: usize, output: usize, workspace: &mut u64, executor: &mut usize
+    ) -> i32;
+    maximum: "aclnnMaximum"(workspace: usize, bytes: u64, executor: usize, stream: usize) -> i32;
+    plan_minimum: "aclnnMinimumGetWorkspaceSize"(
+        left: usize, right: usize, output: usize, workspace: &mut u64, executor: &mut usize
+    ) -> i32;
+    minimum: "aclnnMinimum"(workspace: usize, bytes: u64, executor: usize, stream: usize) -> i32;
     plan_norm: "aclnnNormGetWorkspaceSize"(
         input: usize, p: usize, dims: usize, keep_dims: bool, output: usize, workspace: &mut u64,
         executor: &mut usize

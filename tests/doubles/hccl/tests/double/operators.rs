@@ -77,6 +77,75 @@ fn arithmetic_rounds_once() {
     });
 }
 
+/// aclDataType: INT64, BFLOAT16.
+const INT64: i32 = 9;
+const BFLOAT16: i32 = 27;
+
+#[test]
+fn two_tensors_become_one_in_their_own_type() {
+    on_device("pairs", |rank| {
+        let api = rank.api;
+        // Sums and products that a 64-bit float does not hold.
+        let values = [(1i64 << 60) + 1, i64::MAX];
+        let bytes = |values: &[i64]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<_>>();
+        let (left, right, output) = (rank.put(&bytes(&values)), rank.put(&bytes(&[3, 1])), rank.room(16));
+        let [a, b, out] = [left, right, output].map(|address| tensor(api, &[2], INT64, address));
+        let result = || {
+            let mut bytes = [0u8; 16];
+            assert_eq!(api.copy(bytes.as_mut_ptr() as usize, 16, output, 16, 2), 0);
+            bytes.as_chunks().0.iter().map(|word| i64::from_le_bytes(*word)).collect::<Vec<_>>()
+        };
+        let one = api.create_scalar(&f32::from_bits(1), 3);
+        let code =
+            both(rank, &|ws, ex| api.plan_add(a, b, one, out, ws, ex), &|w, n, e, s| api.add(w, n, e, s));
+        assert_eq!((code, result()), (0, vec![(1 << 60) + 4, i64::MIN]));
+        let code = both(rank, &|ws, ex| api.plan_mul(a, b, out, ws, ex), &|w, n, e, s| api.mul(w, n, e, s));
+        assert_eq!((code, result()), (0, vec![(3 << 60) + 3, i64::MAX]));
+        let code =
+            both(rank, &|ws, ex| api.plan_maximum(a, b, out, ws, ex), &|w, n, e, s| api.maximum(w, n, e, s));
+        assert_eq!((code, result()), (0, values.to_vec()));
+        let code =
+            both(rank, &|ws, ex| api.plan_minimum(a, b, out, ws, ex), &|w, n, e, s| api.minimum(w, n, e, s));
+        assert_eq!((code, result()), (0, vec![3, 1]));
+        let (float, mut ignored) = (api.create_scalar(&1.0, FLOAT), (0, 0));
+        let code = api.plan_add(a, b, float, out, &mut ignored.0, &mut ignored.1);
+        assert_eq!(code, INVALID, "a float is no factor of integers");
+        let shorter = tensor(api, &[1], INT64, right);
+        assert_eq!(api.plan_mul(a, shorter, out, &mut ignored.0, &mut ignored.1), INVALID);
+        [a, b, out, shorter].into_iter().for_each(|each| assert_eq!(api.destroy_tensor(each), 0));
+        [one, float].into_iter().for_each(|each| assert_eq!(api.destroy_scalar(each), 0));
+        [left, right, output].into_iter().for_each(|each| assert_eq!(api.free(each), 0));
+    });
+}
+
+#[test]
+fn products_without_an_operator_or_a_type_refuse_it() {
+    for (settings, codes) in
+        [("product=910b", [0, 0, 0]), ("product=910", [0, INVALID, INVALID]), ("product=310p", [INVALID; 3])]
+    {
+        on_device(settings, |rank| {
+            let (api, mut ignored) = (rank.api, (0, 0));
+            let (memory, one) = (rank.put(&floats(&[1.0])), rank.api.create_scalar(&1.0, FLOAT));
+            let [float, short] = [FLOAT, BFLOAT16].map(|dtype| tensor(api, &[1], dtype, memory));
+            let mut add = |one_of: usize| {
+                let code = api.plan_add(one_of, one_of, one, one_of, &mut ignored.0, &mut ignored.1);
+                if code == 0 {
+                    assert_eq!(api.add(0, 0, ignored.1, rank.stream), INVALID, "it is used up");
+                }
+                code
+            };
+            let [of_float, of_short] = [add(float), add(short)];
+            let product = api.plan_mul(short, short, short, &mut ignored.0, &mut ignored.1);
+            if product == 0 {
+                assert_eq!(api.mul(0, 0, ignored.1, rank.stream), INVALID, "it is used up");
+            }
+            assert_eq!([of_float, of_short, product], codes, "{settings}");
+            [float, short].into_iter().for_each(|each| assert_eq!(api.destroy_tensor(each), 0));
+            assert_eq!((api.destroy_scalar(one), api.free(memory)), (0, 0));
+        });
+    }
+}
+
 #[test]
 fn a_norm_is_one_number() {
     on_device("norm", |rank| {
