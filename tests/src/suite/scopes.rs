@@ -110,9 +110,10 @@ pub fn one_deadline_for_all_calls(backend: &dyn Backend) {
         error
     });
     for error in errors {
-        let Error::Timeout { waited, call, not_arrived, .. } = &error else { panic!("{error}") };
+        let Error::Timeout { waited, call, not_arrived, reported_by } = &error else { panic!("{error}") };
         assert!(*waited < between, "{error}");
-        assert_eq!((call.number, not_arrived[0].rank.get()), (1, 1), "{error}");
+        // Rank 1, whose time is over too, may call before it has heard of rank 0's failure.
+        assert_eq!((call.number, not_arrived[0].rank.get()), (1, 1 - reported_by.get()), "{error}");
         assert!(error.to_string().contains("of late(8 x f32, sum)"), "{error}");
     }
 }

@@ -97,7 +97,7 @@ fn vectors_on_devices_have_the_bits_of_the_processor() {
 /// Also where some ranks own nothing, and parts are shorter than a status.
 #[test]
 fn messages_that_stay_on_devices_give_the_same_bits() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     watchdog(SECONDS_MAX, "on_device", || {
@@ -116,7 +116,7 @@ fn messages_that_stay_on_devices_give_the_same_bits() {
 
 #[test]
 fn residuals_of_one_byte_stay_on_devices_too() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     let codec: Arc<dyn Codec> = Arc::new(SignL1::default());
@@ -138,7 +138,7 @@ fn residuals_of_one_byte_stay_on_devices_too() {
 /// The call of the others ends by its deadline, and their memory is free.
 #[test]
 fn a_rank_that_does_not_call_is_named() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     let given_up = Barrier::new(3);
@@ -166,7 +166,7 @@ fn a_rank_that_does_not_call_is_named() {
 
 #[test]
 fn an_element_that_is_not_finite_is_named_and_the_next_call_is_right() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     watchdog(SECONDS_MAX, "not_finite", || {
@@ -192,7 +192,7 @@ fn an_element_that_is_not_finite_is_named_and_the_next_call_is_right() {
 
 #[test]
 fn what_cannot_stay_on_a_device_is_refused() {
-    if !has_kernels() {
+    if !doubles::nccl_has_kernels() {
         return;
     }
     let refused = |state: Result<CompressionState<_>>, part: &str| {
