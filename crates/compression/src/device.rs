@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use unisono_communicator::{Buffer, BufferMut, DeviceBuffer, DeviceBufferMut, DeviceStream, Result};
 
+use crate::codec::Codec;
 use crate::kernels::CodecKernels;
 
 /// A device that kernels run on, with its memory.
@@ -20,6 +21,14 @@ use crate::kernels::CodecKernels;
 pub trait KernelDevice: CodecKernels + Clone + fmt::Debug + 'static {
     /// Memory that the kernels reach, in words of 4 bytes.
     type Memory: DeviceMemory;
+
+    /// Refuses a codec for which there are no kernels here, before a state is made.
+    ///
+    /// # Errors
+    /// [`unisono_communicator::Error::Unsupported`] with the codecs that there are.
+    fn check_codec(&self, _codec: &dyn Codec) -> Result<()> {
+        Ok(())
+    }
 
     /// `words` words of zeros.
     fn allocate(&self, words: usize) -> Result<Self::Memory>;

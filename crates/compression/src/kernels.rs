@@ -30,8 +30,12 @@ pub struct Shared<'a> {
 /// Encoders return the first block that cannot be encoded because an element is not finite, if there is one; what they
 /// have written is worthless then.
 ///
+/// What is written are the bytes of the function that is named, unless a device's crate says where they may differ.
+/// Ranks agree then too: all decode the bytes that one rank has encoded.
+///
 /// # Errors
-/// Each function returns [`Error::Unsupported`] for memory that these kernels do not reach.
+/// Each function returns [`Error::Unsupported`] for memory that these kernels do not reach, and for a kernel that the
+/// device does not have ([`crate::KernelDevice::check_codec`]).
 pub trait CodecKernels: Send + Sync {
     /// [`Kernels::sign_encode`].
     fn sign_encode(

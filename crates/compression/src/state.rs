@@ -251,7 +251,8 @@ impl<D: KernelDevice> CompressionState<D> {
     /// communication.
     ///
     /// # Errors
-    /// As [`CompressionState::new`], [`Error::Unsupported`] for a codec that fills vectors up, and those of the device.
+    /// As [`CompressionState::new`], [`Error::Unsupported`] for a codec that fills vectors up or has no kernels on the
+    /// device, and those of the device.
     pub fn on(
         comm: &(impl Communicator + ?Sized),
         device: D,
@@ -265,6 +266,7 @@ impl<D: KernelDevice> CompressionState<D> {
                 instead: Some("a codec that does not".to_owned()),
             });
         }
+        device.check_codec(&*codec)?;
         let shape = Shape::Whole(elements);
         CompressionState::build(comm.group(), &comm.cost_model(), device, codec, DType::F32, shape)
     }

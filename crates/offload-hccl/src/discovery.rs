@@ -9,7 +9,7 @@ use unisono_communicator::{Error, Result};
 use unisono_vendor_library::{Failure, Library, Process, Resident};
 
 use crate::device::Users;
-use crate::sys::{Acl, Collectives, Management, Operators, Pairs, Signs, Tensors};
+use crate::sys::{Acl, Collectives, Management, Norms, Operators, Pairs, Signs, Tensors};
 
 const NAME: &str = "HCCL";
 const REMEDY: &str = "let UNISONO_HCCL_DIR be the folder with libhccl.so and libascendcl.so of CANN, such as \
@@ -22,8 +22,8 @@ const ACL: &str = "libascendcl.so";
 const TENSORS: &str = "libnnopbase.so";
 /// Since CANN 8.5, and before.
 const OPERATORS: [&str; 2] = ["libopapi_math.so", "libopapi.so"];
-/// Those of signs may be in another one of them.
-const SIGNS: [&str; 3] = ["libopapi_nn.so", "libopapi_math.so", "libopapi.so"];
+/// Those of signs, and the norm, may be in another one of them.
+const OTHERS: [&str; 3] = ["libopapi_nn.so", "libopapi_math.so", "libopapi.so"];
 
 /// HCCL and ACL, open as long as the process: they have threads, and memory of devices.
 pub struct HcclLibrary {
@@ -43,6 +43,7 @@ pub(crate) struct Aclnn {
     /// Without them no schedule runs.
     pub(crate) pairs: Option<Pairs>,
     pub(crate) signs: Option<Signs>,
+    pub(crate) norms: Option<Norms>,
 }
 
 impl fmt::Debug for HcclLibrary {
@@ -118,8 +119,9 @@ impl HcclLibrary {
             Library::open("aclnn", &operators, REMEDY).and_then(Operators::new).and_then(|operators| {
                 let tensors = Tensors::new(open(TENSORS)?)?;
                 let pairs = OPERATORS.iter().find_map(|file| open(file).and_then(Pairs::new).ok());
-                let signs = SIGNS.iter().find_map(|file| open(file).and_then(Signs::new).ok());
-                Ok(Aclnn { tensors, operators, pairs, signs })
+                let signs = OTHERS.iter().find_map(|file| open(file).and_then(Signs::new).ok());
+                let norms = OTHERS.iter().find_map(|file| open(file).and_then(Norms::new).ok());
+                Ok(Aclnn { tensors, operators, pairs, signs, norms })
             });
         Ok(HcclLibrary {
             collectives,

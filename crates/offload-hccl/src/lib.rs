@@ -11,6 +11,7 @@
 //! | `signs` | signs of floats as bits, by aclnn |
 //! | `combining` | two vectors become one on the device, by aclnn |
 //! | `scaling` | multiplication and division on the device, by aclnn |
+//! | `vectors` | [`Vectors`]: arithmetic on f32 and their signs, of which kernels of compression are made |
 //! | `workspace` | memory that operators need while they run |
 //! | `vendor` | what it does: its calls on a stream, [`HcclCommunicator`] |
 //! | `error` | what its codes mean, and what to do |
@@ -33,6 +34,9 @@ mod signs_tests;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod vectors;
+#[cfg(test)]
+mod vectors_tests;
 mod vendor;
 #[cfg(test)]
 mod vendor_tests;
@@ -40,4 +44,5 @@ mod workspace;
 
 pub use discovery::HcclLibrary;
 pub use product::Product;
+pub use vectors::Vectors;
 pub use vendor::{ARITHMETIC, BACKEND, Hccl, HcclComm, HcclCommunicator, HcclOptions};

@@ -14,7 +14,7 @@ use crate::discovery::Aclnn;
 use crate::sys::{AclDataType, FORMAT_ND, Handle, Launch};
 use crate::vendor::BACKEND;
 
-/// A tensor or a scalar of aclnn's, which the executor of the first phase does not need after the second.
+/// A tensor, a scalar or a list of aclnn's, which the executor of the first phase does not need after the second.
 pub(crate) struct Operand(pub(crate) Handle, unsafe extern "C" fn(Handle) -> i32);
 
 impl Drop for Operand {
@@ -84,6 +84,13 @@ impl Aclnn {
             )
         };
         made("aclCreateTensor", tensor, self.tensors.destroy_tensor)
+    }
+
+    /// A list of numbers.
+    pub(crate) fn list(&self, numbers: &[i64]) -> Result<Operand> {
+        // SAFETY: it copies the numbers.
+        let list = unsafe { (self.tensors.create_int_array)(numbers.as_ptr(), numbers.len() as u64) };
+        made("aclCreateIntArray", list, self.tensors.destroy_int_array)
     }
 
     /// The number 1 of an integer type.

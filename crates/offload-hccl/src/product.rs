@@ -73,6 +73,11 @@ impl Product {
         }
     }
 
+    /// Whether aclnn packs signs on it and also adds vectors: `aclnnAdd` is not for 310P.
+    pub(crate) fn packs_and_adds(self) -> bool {
+        self.packs_signs() && self != Product::Atlas310P
+    }
+
     /// What aclnn's operators do for schedules with the bits that the engine defines, as far as their documentation
     /// and source say so (hicann/ops-math); the rest is not claimed:
     ///

@@ -8,6 +8,7 @@ use unisono_communicator::{DType, Result};
 use unisono_offload::{RawStream, Scale};
 
 use crate::device::AclDevice;
+use crate::discovery::Aclnn;
 use crate::operator::unsupported;
 use crate::sys::{AclDataType, Handle, Launch};
 
@@ -35,6 +36,23 @@ pub(crate) unsafe fn scale(
         DType::F32 => AclDataType::Float32,
         other => return Err(unsupported(format!("scaling of {other}"))),
     };
+    // SAFETY: the caller's.
+    unsafe { scaled(device, aclnn, address, address, (count, element), by, stream) }
+}
+
+/// Enqueues the scaling of `count` elements at `from` into `to`, which is the same place or apart.
+///
+/// # Safety
+/// As [`unisono_offload::Device::scale`], at both places.
+pub(crate) unsafe fn scaled(
+    device: &AclDevice,
+    aclnn: &Aclnn,
+    to: *mut c_void,
+    from: *const c_void,
+    (count, element): (usize, AclDataType),
+    by: Scale,
+    stream: RawStream,
+) -> Result<()> {
     if count == 0 {
         return Ok(());
     }
@@ -50,12 +68,12 @@ pub(crate) unsafe fn scale(
         }
     };
     let _current = device.enter()?;
-    // SAFETY: the caller's: the elements are at the address.
-    let (tensor, scalar) =
-        (unsafe { aclnn.tensor(address, &[count as i64], element) }?, aclnn.scalar(factor)?);
+    // SAFETY: the caller's: the elements are at the addresses. Those at `from` are only read.
+    let tensor = |address: *mut c_void| unsafe { aclnn.tensor(address, &[count as i64], element) };
+    let [input, output, scalar] = [tensor(from.cast_mut())?, tensor(to)?, aclnn.scalar(factor)?];
     // SAFETY: the caller's; it reads the operands, and writes a number and a handle.
     let first = |bytes: &mut u64, executor: &mut Handle| unsafe {
-        prepare(tensor.0, scalar.0, tensor.0, bytes, executor)
+        prepare(input.0, scalar.0, output.0, bytes, executor)
     };
     // SAFETY: the caller's.
     unsafe { device.enqueue(names, first, launch, stream) }

@@ -39,24 +39,9 @@ impl Hccl {
         let elements = input.bytes() / dtype.bytes();
         let call = self.sign_call(dtype, [input, output], [elements.div_ceil(PER_BYTE), elements], stream)?;
         let Some(SignCall { floats, bytes, element, stream }) = call else { return Ok(()) };
-        let (aclnn, signs) = self.device.sign_operators()?;
-        let _current = self.device.enter()?;
         // SAFETY: the spans are of this device, and as long; who lends them for the call leaves them alone until its
         // work is done.
-        let (floats, bytes) = unsafe {
-            let rows = [1, elements.div_ceil(PER_BYTE) as i64];
-            (
-                aclnn.tensor(floats, &[elements as i64], element)?,
-                aclnn.tensor(bytes, &rows, AclDataType::Uint8)?,
-            )
-        };
-        // SAFETY: it reads the operands, and writes a number and a handle.
-        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
-            (signs.pack_workspace)(floats.0, 1, bytes.0, workspace, executor)
-        };
-        let names = ["aclnnSignBitsPackGetWorkspaceSize", "aclnnSignBitsPack"];
-        // SAFETY: as above.
-        unsafe { self.device.enqueue(names, first, signs.pack, stream) }
+        unsafe { self.device.pack(floats, (elements, element), bytes, stream) }
     }
 
     /// Enqueues the reverse: 1.0 for each bit of `input` that is set, -1.0 for each that is not, 8 elements for a byte.
@@ -73,23 +58,8 @@ impl Hccl {
         let (packed, elements) = (input.bytes(), input.bytes() * PER_BYTE);
         let call = self.sign_call(dtype, [output, input], [packed, elements], stream)?;
         let Some(SignCall { floats, bytes, element, stream }) = call else { return Ok(()) };
-        let (aclnn, signs) = self.device.sign_operators()?;
-        let _current = self.device.enter()?;
         // SAFETY: as in `pack_signs`.
-        let (floats, bytes) = unsafe {
-            let rows = [1, elements as i64];
-            (
-                aclnn.tensor(floats, &rows, element)?,
-                aclnn.tensor(bytes, &[packed as i64], AclDataType::Uint8)?,
-            )
-        };
-        // SAFETY: it reads the operands, and writes a number and a handle.
-        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
-            (signs.unpack_workspace)(bytes.0, 1, element, floats.0, workspace, executor)
-        };
-        let names = ["aclnnSignBitsUnpackGetWorkspaceSize", "aclnnSignBitsUnpack"];
-        // SAFETY: as above.
-        unsafe { self.device.enqueue(names, first, signs.unpack, stream) }
+        unsafe { self.device.unpack(bytes, packed, (floats, element), stream) }
     }
 
     /// Checks a call on floats and bytes, of `[bytes, floats]` elements; `None` when there are none.
@@ -141,7 +111,67 @@ impl Hccl {
 }
 
 impl AclDevice {
-    fn sign_operators(&self) -> Result<(&'static Aclnn, &'static Signs)> {
+    /// Enqueues the packing of the signs of `elements` floats into a byte for each 8.
+    ///
+    /// # Safety
+    /// The memory is of this device and as long, and nobody else uses it until the work is done.
+    pub(crate) unsafe fn pack(
+        &self,
+        floats: *const c_void,
+        (elements, element): (usize, AclDataType),
+        bytes: *mut c_void,
+        stream: RawStream,
+    ) -> Result<()> {
+        let (aclnn, signs) = self.sign_operators()?;
+        let _current = self.enter()?;
+        let rows = [1, elements.div_ceil(PER_BYTE) as i64];
+        // SAFETY: the caller's. The floats are only read.
+        let (floats, bytes) = unsafe {
+            (
+                aclnn.tensor(floats.cast_mut(), &[elements as i64], element)?,
+                aclnn.tensor(bytes, &rows, AclDataType::Uint8)?,
+            )
+        };
+        // SAFETY: it reads the operands, and writes a number and a handle.
+        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
+            (signs.pack_workspace)(floats.0, 1, bytes.0, workspace, executor)
+        };
+        let names = ["aclnnSignBitsPackGetWorkspaceSize", "aclnnSignBitsPack"];
+        // SAFETY: the caller's.
+        unsafe { self.enqueue(names, first, signs.pack, stream) }
+    }
+
+    /// Enqueues the unpacking of `packed` bytes into 8 floats for each.
+    ///
+    /// # Safety
+    /// As [`AclDevice::pack`].
+    pub(crate) unsafe fn unpack(
+        &self,
+        bytes: *const c_void,
+        packed: usize,
+        (floats, element): (*mut c_void, AclDataType),
+        stream: RawStream,
+    ) -> Result<()> {
+        let (aclnn, signs) = self.sign_operators()?;
+        let _current = self.enter()?;
+        let rows = [1, (PER_BYTE * packed) as i64];
+        // SAFETY: the caller's. The bytes are only read.
+        let (floats, bytes) = unsafe {
+            (
+                aclnn.tensor(floats, &rows, element)?,
+                aclnn.tensor(bytes.cast_mut(), &[packed as i64], AclDataType::Uint8)?,
+            )
+        };
+        // SAFETY: it reads the operands, and writes a number and a handle.
+        let first = |workspace: &mut u64, executor: &mut Handle| unsafe {
+            (signs.unpack_workspace)(bytes.0, 1, element, floats.0, workspace, executor)
+        };
+        let names = ["aclnnSignBitsUnpackGetWorkspaceSize", "aclnnSignBitsUnpack"];
+        // SAFETY: the caller's.
+        unsafe { self.enqueue(names, first, signs.unpack, stream) }
+    }
+
+    pub(crate) fn sign_operators(&self) -> Result<(&'static Aclnn, &'static Signs)> {
         let aclnn = self.aclnn()?;
         let signs =
             aclnn.signs.as_ref().ok_or_else(|| unsupported("aclnn's operators of signs".to_owned()))?;

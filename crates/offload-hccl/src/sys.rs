@@ -208,6 +208,8 @@ functions! {
             destroy_tensor: "aclDestroyTensor" (Handle);
             create_scalar: "aclCreateScalar" (*mut c_void, AclDataType) -> Handle;
             destroy_scalar: "aclDestroyScalar" (Handle);
+            create_int_array: "aclCreateIntArray" (*const i64, u64) -> Handle;
+            destroy_int_array: "aclDestroyIntArray" (Handle);
         }
     }
 }
@@ -257,6 +259,19 @@ functions! {
                 Handle, i64, AclDataType, Handle, *mut u64, *mut Handle,
             );
             unpack: "aclnnSignBitsUnpack" (*mut c_void, u64, Handle, Handle);
+        }
+    }
+}
+
+functions! {
+    /// aclnn's norm: the tensor, p, the dimensions that become one number, whether they stay with a length of 1, the
+    /// result.
+    Norms {
+        required {
+            norm_workspace: "aclnnNormGetWorkspaceSize" (
+                Handle, Handle, Handle, bool, Handle, *mut u64, *mut Handle,
+            );
+            norm: "aclnnNorm" (*mut c_void, u64, Handle, Handle);
         }
     }
 }

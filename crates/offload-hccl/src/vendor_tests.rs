@@ -54,6 +54,10 @@ impl Double {
         Hccl::on(self.library, &HcclOptions { directory: None, device })
     }
 
+    pub(crate) fn library(&self) -> &'static HcclLibrary {
+        self.library
+    }
+
     pub(crate) fn live_handles(&self) -> u64 {
         // SAFETY: it takes nothing.
         unsafe { (self.control.live_handles)() }

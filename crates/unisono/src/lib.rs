@@ -141,6 +141,25 @@ pub mod compression {
     #[cfg(feature = "cuda")]
     pub use unisono_compression_cuda as cuda;
 
+    /// Compressed collectives of vectors in the memory of Huawei's Ascend devices, with the codec [`SignRms`] (feature
+    /// `npu`). Proven on a test double only.
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use unisono::ReduceOp;
+    /// use unisono::compression::npu::{HcclOptions, NpuKernels};
+    /// use unisono::compression::{CompressedCollectives, CompressionState, KernelDevice, SignRms};
+    ///
+    /// let world = unisono::init()?;
+    /// let npu = NpuKernels::open(&HcclOptions::default())?;
+    /// let mut gradients = npu.allocate(1 << 20)?;
+    /// let mut state = CompressionState::on(&*world, npu, Arc::new(SignRms::default()), 1 << 20)?;
+    /// world.compressed_all_reduce_on(&mut gradients, ReduceOp::Avg, &mut state)?;
+    /// # Ok::<(), unisono::Error>(())
+    /// ```
+    #[cfg(feature = "npu")]
+    pub use unisono_compression_npu as npu;
+
     /// Compressed calls on devices that wgpu reaches: vectors and residuals stay there, and only messages travel
     /// (feature `wgpu`).
     ///

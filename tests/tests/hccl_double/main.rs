@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 mod algorithms;
+mod compressed;
 mod faults;
 mod on_device;
 mod suite;

@@ -27,6 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (OFFLOAD_HCCL, &[COMMUNICATOR, OFFLOAD, VENDOR_LIBRARY, TESTS]),
     ("unisono-cuda", &[COMMUNICATOR, VENDOR_LIBRARY, TESTS]),
     ("unisono-compression-cuda", &[COMMUNICATOR, COMPRESSION, CUDA, ENGINE, KERNELS, TESTS]),
+    (COMPRESSION_NPU, &[COMMUNICATOR, COMPRESSION, ENGINE, KERNELS, OFFLOAD, OFFLOAD_HCCL, TESTS]),
     ("unisono-transport-tcp", &[COMMUNICATOR, SCHEDULE, BACKEND, ENGINE]),
     (
         "unisono",
@@ -38,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             TCP,
             COMPRESSION,
             COMPRESSION_CUDA,
+            COMPRESSION_NPU,
             COMPRESSION_WGPU,
             CUDA,
             OFFLOAD,
@@ -71,6 +73,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             KERNELS,
             COMPRESSION,
             COMPRESSION_CUDA,
+            COMPRESSION_NPU,
             TCP,
             OFFLOAD,
             OFFLOAD_CCL,
@@ -102,6 +105,7 @@ const ENGINE: &str = "unisono-engine";
 const KERNELS: &str = "unisono-kernels";
 const COMPRESSION: &str = "unisono-compression";
 const COMPRESSION_CUDA: &str = "unisono-compression-cuda";
+const COMPRESSION_NPU: &str = "unisono-compression-npu";
 const COMPRESSION_WGPU: &str = "unisono-compression-wgpu";
 const DOUBLE_COMMON: &str = "unisono-double-common";
 const DOUBLE_HCCL: &str = "unisono-double-hccl";
