@@ -133,6 +133,14 @@ impl Codec for CoarseScale {
         self.0.seal(part);
     }
 
+    fn is_reordered(&self) -> bool {
+        self.0.is_reordered()
+    }
+
+    fn head_words(&self, elements: usize) -> usize {
+        self.0.head_words(elements)
+    }
+
     fn accept(&self, part: &mut [u32], elements: usize) -> std::result::Result<(), &'static str> {
         self.0.accept(part, elements)
     }
