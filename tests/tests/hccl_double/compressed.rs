@@ -251,3 +251,20 @@ fn an_element_that_is_not_finite_is_named_and_nothing_changes() {
         });
     });
 }
+
+/// HCCL cannot end work on a stream: a lost rank would keep the memory of messages for ever.
+#[test]
+fn messages_go_through_the_host() {
+    watchdog(SECONDS_MAX, "messages", || {
+        Rank::run(2, HostMemory::Staged, |rank| {
+            let codec = Arc::new(SignRms::default());
+            let state = CompressionState::on(&*rank.comm, npu(rank.rank), codec, 9).unwrap();
+            let Err(Error::Unsupported { what, instead: Some(instead), .. }) =
+                state.with_messages_on_device(&*rank.comm)
+            else {
+                panic!("not refused")
+            };
+            assert!(what.contains("NpuKernels") && instead == "messages that go through the host", "{what}");
+        });
+    });
+}
