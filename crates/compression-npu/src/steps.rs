@@ -129,18 +129,27 @@ impl NpuKernels {
         let fours = self.scratch(if parts.len() > 4 { to.words.min(TILE) } else { 0 })?;
         for tile in tiles(to.words) {
             let sum = to.part(tile.start, tile.len());
-            for (four, (parts, scales)) in parts.chunks(4).zip(scales.chunks(4)).enumerate() {
-                let into = if four == 0 { sum } else { span_of(&fours, tile.len()) };
-                for (index, (part, scale)) in parts.iter().zip(scales).enumerate() {
+            // A part whose scale is zero adds nothing, and would leave a zero's sign.
+            let mut is_begun = false;
+            for (parts, scales) in parts.chunks(4).zip(scales.chunks(4)) {
+                let into = if is_begun { span_of(&fours, tile.len()) } else { sum };
+                let mut is_empty = true;
+                for (part, scale) in parts.iter().zip(scales).filter(|(_, scale)| **scale != 0.0) {
                     let signs = signs.of(npu, part.part(1, part.words - 1), &tile)?;
-                    match index {
-                        0 => npu.multiply(into, signs, *scale)?,
-                        _ => npu.add(into, [into, signs], *scale)?,
+                    if is_empty {
+                        npu.multiply(into, signs, *scale)?;
+                    } else {
+                        npu.add(into, [into, signs], *scale)?;
                     }
+                    is_empty = false;
                 }
-                if four > 0 {
+                if is_begun && !is_empty {
                     npu.add(sum, [sum, into], 1.0)?;
                 }
+                is_begun |= !is_empty;
+            }
+            if !is_begun {
+                npu.upload(sum.address, &vec![0; tile.len()])?;
             }
         }
         Ok(())
