@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod backend;
+pub mod bits;
 pub mod capabilities;
 pub mod case;
 pub mod ccl;
@@ -23,6 +24,7 @@ pub mod kernels_suite;
 mod late;
 mod offloaded;
 pub mod on_device;
+pub mod overhead;
 pub mod processes;
 pub mod sample;
 mod skip;

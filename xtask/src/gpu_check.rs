@@ -1,5 +1,6 @@
-//! `cargo xtask gpu-check`: builds one program that checks and measures the CUDA kernels on a machine with a card, with
-//! code for three generations of cards inside, and says how to run it. With options it runs it at once.
+//! `cargo xtask gpu-check`: builds one program that checks and measures the CUDA kernels, and NCCL's backend, on a
+//! machine with a card, with code for three generations of cards inside, and says how to run it. With options it runs
+//! it at once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,7 +20,8 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
             println!("{}", usage(&program));
             return Ok(());
         }
-        succeed(Command::new(&program).args(words))
+        // Beside the test doubles, which Cargo has built too.
+        succeed(Command::new(built_program()).args(words))
     });
     match outcome {
         Ok(()) => true,
@@ -33,11 +35,17 @@ pub(crate) fn run(repository: &Path, words: &[&str]) -> bool {
 fn usage(program: &Path) -> String {
     format!(
         "{} runs on x86-64 Linux with glibc 2.34 or later and NVIDIA's driver R525 or later:
-    ./{PACKAGE}           checks, measures beside a copy and beside PyTorch, writes gpu-check.json
+    ./{PACKAGE}           checks and measures the kernels, and NCCL if the system finds it; writes gpu-check.json
+    ./{PACKAGE} --nccl /path/of/libnccl.so.2    such as that of the wheel nvidia-nccl-cu12
     ./{PACKAGE} --help    options
-Here, without a card, the checks run on a test double: cargo xtask gpu-check --double",
+Here, without a card, the checks run on test doubles: cargo xtask gpu-check --double",
         program.display()
     )
+}
+
+/// Where Cargo puts it.
+fn built_program() -> PathBuf {
+    test::target_folder().join("release").join(PACKAGE)
 }
 
 /// Builds the program twice: the first one compiles the kernels, the second one holds them.
@@ -47,7 +55,7 @@ fn build(repository: &Path) -> Result<PathBuf, String> {
     }
     let nvrtc = repository.join("target/vendor/nvrtc/nvidia/cuda_nvrtc/lib/libnvrtc.so.12");
     let folder = test::target_folder().join("gpu-check");
-    let (built, program) = (test::target_folder().join("release").join(PACKAGE), folder.join(PACKAGE));
+    let (built, program) = (built_program(), folder.join(PACKAGE));
     let cargo = || {
         let mut command = Command::new(env!("CARGO"));
         command.args(["build", "--release", "--quiet", "-p", PACKAGE]).current_dir(repository);

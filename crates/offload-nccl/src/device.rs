@@ -3,10 +3,11 @@
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
+use std::path::Path;
 use std::ptr;
 
 use unisono_communicator::{DType, Error, Result};
-use unisono_cuda::{Context, EventHandle, EventKind, StreamKind};
+use unisono_cuda::{Context, Driver, EventHandle, EventKind, KernelCode, StreamKind};
 use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
 
 use crate::arithmetic::DeviceArithmetic;
@@ -15,9 +16,32 @@ use crate::vendor::BACKEND;
 /// The device with which NCCL was opened. All its functions make the device's primary context current while they run,
 /// which CUDA's run-time library and other libraries of the process share.
 #[derive(Debug)]
-pub(crate) struct CudaDevice {
+pub struct CudaDevice {
     pub(crate) context: Context,
     pub(crate) arithmetic: DeviceArithmetic,
+}
+
+impl CudaDevice {
+    /// The device of this number by the driver in this file, or else by the system's, with kernels that come from
+    /// there. It needs no NCCL.
+    ///
+    /// # Errors
+    /// As those that [`crate::Nccl::open`] has for the driver and the device.
+    pub fn open(driver: Option<&Path>, ordinal: u32, kernels: &KernelCode) -> Result<CudaDevice> {
+        let context = Driver::open(driver)?.context(ordinal)?;
+        let arithmetic = DeviceArithmetic::new(&context, kernels);
+        Ok(CudaDevice { context, arithmetic })
+    }
+
+    /// Its primary context.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The elements that it combines: none without kernels.
+    pub fn combining(&self) -> &'static [DType] {
+        self.arithmetic.combining()
+    }
 }
 
 /// An address as the driver has it.

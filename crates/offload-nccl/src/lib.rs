@@ -30,5 +30,6 @@ mod vendor_tests;
 
 pub use arithmetic::source as arithmetic_source;
 pub use comm::NcclComm;
+pub use device::CudaDevice;
 pub use discovery::{NcclLibrary, Version};
 pub use vendor::{ARITHMETIC, BACKEND, Nccl, NcclCommunicator, NcclOptions};

@@ -8,14 +8,13 @@ use std::path::PathBuf;
 use std::ptr;
 
 use unisono_communicator::{DType, Error, Kind, ReduceOp, Result};
-use unisono_cuda::{Driver, KernelCode};
+use unisono_cuda::KernelCode;
 use unisono_offload::{
     Arithmetic, Capabilities, Device, Elements, LibraryTurn, NanInMinMax, Native, NativeCall, NativeOp,
     Offloaded, RawStream, Vendor, lacks,
 };
 use unisono_vendor_library::Optional;
 
-use crate::arithmetic::DeviceArithmetic;
 use crate::comm::{NcclComm, group_closed, group_joins, group_opened};
 use crate::device::CudaDevice;
 use crate::discovery::NcclLibrary;
@@ -78,9 +77,8 @@ impl Nccl {
             let instead = Some("UNISONO_BACKEND=tcp, or NCCL".to_owned());
             return Err(Error::Unsupported { what, backend: BACKEND, instead });
         }
-        let context = Driver::open(options.driver.as_deref())?.context(options.device)?;
-        let arithmetic = DeviceArithmetic::new(&context, &options.kernels);
-        Ok(Nccl { library, device: CudaDevice { context, arithmetic }, blocking: options.blocking })
+        let device = CudaDevice::open(options.driver.as_deref(), options.device, &options.kernels)?;
+        Ok(Nccl { library, device, blocking: options.blocking })
     }
 
     /// The library.

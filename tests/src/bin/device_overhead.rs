@@ -17,22 +17,15 @@ use unisono_offload_ccl::{Ccl, CclOptions};
 use unisono_offload_hccl::{Hccl, HcclOptions};
 use unisono_offload_nccl::{Nccl, NcclCommunicator, NcclOptions};
 use unisono_tests::doubles::{Control, nccl};
+use unisono_tests::overhead::{BURST, burst, quartiles};
 use unisono_tests::{companions, watchdog};
 
-/// Calls that follow each other, as those of a program whose device has work; then it waits.
-const BURST: usize = 16;
 const BURSTS: usize = 400;
 /// Before the measurement: more calls than are remembered.
 const BURSTS_BEFORE: usize = 80;
 const PROCESSES: usize = 20;
 /// The argument of a process that looks for the libraries.
 const PROBE: &str = "probe";
-
-/// Quartiles: the lower, the median, the upper.
-fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
-    values.sort_by(f64::total_cmp);
-    [1, 2, 3].map(|quarter| values[values.len() * quarter / 4])
-}
 
 /// For each call, nanoseconds to the entry of NCCL's function, and those of them within the double of the driver.
 fn entries(control: &Control) -> Vec<(u64, u64)> {
@@ -57,19 +50,17 @@ fn entries(control: &Control) -> Vec<(u64, u64)> {
             let elements = DeviceSliceMut::<f32>::from_raw(memory.expose_provenance(), 1024, rank);
             (elements.unwrap(), DeviceStream::from_raw(stream.0, rank))
         };
-        let (on, mut found) = (comm.on(stream), Vec::with_capacity(BURST * BURSTS));
+        let (on, mut found) = (comm.on(stream), Vec::with_capacity(BURST * (BURSTS_BEFORE + BURSTS)));
         let clock = control.clock().unwrap();
-        for burst in 0..BURSTS_BEFORE + BURSTS {
-            let mut last = None;
-            for _ in 0..BURST {
+        for _ in 0..BURSTS_BEFORE + BURSTS {
+            let one = || {
                 clock.start();
-                last = Some(on.all_reduce(&mut elements, ReduceOp::Max).unwrap());
-                if burst >= BURSTS_BEFORE {
-                    found.push(clock.entered_ns());
-                }
-            }
-            on.wait(last.unwrap()).unwrap();
+                let enqueued = on.all_reduce(&mut elements, ReduceOp::Max)?;
+                Ok((clock.entered_ns(), enqueued))
+            };
+            burst(&mut found, one, |last| on.wait(last).map(drop)).unwrap();
         }
+        let found = found.split_off(BURST * BURSTS_BEFORE);
         assert!(found.iter().all(|(entered, _)| *entered > 0), "NCCL's function was not entered");
         comm.close().unwrap();
         found

@@ -7,12 +7,14 @@
 //! | `algorithms.rs` | algorithms by name, over the double's messages |
 //! | `calls.rs` | typed calls, lists, handles, refusals, deadlines |
 //! | `faults.rs` | what is injected, and the error in which it ends |
+//! | `moved.rs` | calls on memory of the host, made on memory of the device |
 
 #![allow(unsafe_code)]
 
 pub mod algorithms;
 pub mod calls;
 pub mod faults;
+pub mod moved;
 
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -93,7 +93,22 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("unisono-benches", LIBRARIES),
     ("unisono-compare", &["unisono"]),
     ("unisono-converge", &["unisono"]),
-    ("unisono-gpu-check", &[COMMUNICATOR, COMPRESSION, COMPRESSION_CUDA, KERNELS, TESTS]),
+    (
+        "unisono-gpu-check",
+        &[
+            COMMUNICATOR,
+            SCHEDULE,
+            COMPRESSION,
+            COMPRESSION_CUDA,
+            CUDA,
+            KERNELS,
+            OFFLOAD,
+            OFFLOAD_NCCL,
+            VENDOR_LIBRARY,
+            TCP,
+            TESTS,
+        ],
+    ),
     ("unisono-soak", &["unisono", "unisono-tests", TCP]),
     ("xtask", LIBRARIES),
 ];
