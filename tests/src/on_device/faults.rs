@@ -24,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_millis(300);
 const ATTEMPTS_MAX: u32 = 2000;
 /// Many times what a thread takes that was given up and goes on.
 const LEFTOVERS: Duration = Duration::from_millis(150);
+/// The algorithm of calls by name: one that adds nothing, which needs no kernels.
+const BY_NAME: &str = "ring";
 /// Of communicators that are made.
 const INIT_TIMEOUT: Duration = Duration::from_millis(600);
 
@@ -52,6 +54,10 @@ pub enum Way {
     Scatter,
     /// An uneven all-to-all.
     Messages,
+    /// An all-gather by an algorithm of ours, whose rounds are groups of messages.
+    ByName,
+    /// The same of memory of the host.
+    MetByName,
     /// Another communicator is made.
     Make,
 }
@@ -89,11 +95,29 @@ pub struct FaultTable {
     pub checks: &'static [&'static str],
     /// Functions in which nobody waits for another rank yet when they hang.
     pub alone: &'static [&'static str],
+    /// Functions that are called only when work hangs: in these ways a call's work does, and its error is that of a
+    /// hang.
+    pub behind: &'static [(&'static str, Way, &'static str)],
+    /// Functions whose failure is a line in the log: their communicator has done its work.
+    pub harmless: &'static [&'static str],
+    /// Whether an error in a stream is told with the code that was injected.
+    pub tells_codes: bool,
 }
 
 type Injection = (&'static str, FaultKind, Way);
 
 impl FaultTable {
+    /// How many faults are injected.
+    pub fn count(&self) -> usize {
+        self.rows.iter().map(|(_, faults, ways)| faults.len() * ways.len()).sum()
+    }
+
+    /// The function whose work hangs for a row.
+    fn hanging_work(&self, (call, _, way): Injection) -> Option<&'static str> {
+        let row = self.behind.iter().find(|(behind, of, _)| *behind == call && *of == way);
+        row.map(|(_, _, work)| *work)
+    }
+
     /// The rows, those that hang last: what is left of them may still go on behind the next one.
     fn each(&self) -> Vec<Injection> {
         let of = |(call, faults, ways): &FaultRow| -> Vec<Injection> {
@@ -105,7 +129,10 @@ impl FaultTable {
         rows
     }
 
-    fn check(&self, (injected, fault, way): Injection, error: &Error) {
+    fn check(&self, row: Injection, error: &Error) {
+        let (injected, fault, way) = row;
+        // The error is that of the call that hangs.
+        let fault = if self.hanging_work(row).is_some() { FaultKind::Hang } else { fault };
         let shown = format!("{injected} {fault:?} by {way:?}: {error}");
         match (root(error), fault) {
             (Error::Vendor { call, code, library, remedy, .. }, FaultKind::Code(of)) => {
@@ -113,7 +140,8 @@ impl FaultTable {
                 assert!(!library.is_empty() && !remedy.is_empty(), "{shown}");
             }
             // An error in the stream is told by a later function, maybe in its own words.
-            (Error::Vendor { library, remedy, .. }, FaultKind::InStream(_)) => {
+            (Error::Vendor { code, library, remedy, .. }, FaultKind::InStream(of)) => {
+                assert!(*code == of || !self.tells_codes, "{shown}");
                 assert!(!library.is_empty() && !remedy.is_empty(), "{shown}");
             }
             (Error::Timeout { .. }, FaultKind::Hang | FaultKind::HangInStream) => {}
@@ -149,12 +177,12 @@ fn on_stream<D: VendorDouble>(rank: &DeviceRank<D>, on: &OnRank<'_, D>, way: Way
         }
         Way::ReduceScatter => on.reduce_scatter(&one.read(rank), &mut half.write(rank), ReduceOp::Sum),
         Way::Broadcast => on.broadcast(&mut one.write(rank), 0),
-        Way::AllGather => on.all_gather(&half.read(rank), &mut one.write(rank)),
+        Way::AllGather | Way::ByName => on.all_gather(&half.read(rank), &mut one.write(rank)),
         Way::AllToAll => on.all_to_all(&one.read(rank), &mut two.write(rank)),
         Way::Gather => on.gather(&half.read(rank), is_root.then(|| two.write(rank)), 0),
         Way::Scatter => on.scatter(is_root.then(|| one.read(rank)), &mut half.write(rank), 0),
         Way::Messages => rank.all_to_all_v(&one, &mut room, TIMEOUT),
-        Way::AllReduce | Way::Inline | Way::Met | Way::Make => {
+        Way::AllReduce | Way::Inline | Way::Met | Way::MetByName | Way::Make => {
             on.all_reduce(&mut one.write(rank), ReduceOp::Sum)
         }
     };
@@ -167,10 +195,13 @@ fn on_stream<D: VendorDouble>(rank: &DeviceRank<D>, on: &OnRank<'_, D>, way: Way
 }
 
 fn attempt<D: VendorDouble>(rank: &DeviceRank<D>, way: Way) -> Result<()> {
-    let deadline = rank.comm.with(CallOptions::new().timeout(TIMEOUT));
+    let options = CallOptions::new().timeout(TIMEOUT);
+    let is_by_name = matches!(way, Way::ByName | Way::MetByName);
+    let deadline = rank.comm.with(if is_by_name { options.algorithm(BY_NAME) } else { options });
     match way {
         Way::Inline => rank.comm.all_reduce(&mut [rank.own()], ReduceOp::Sum),
         Way::Met => deadline.all_reduce(&mut [rank.own()], ReduceOp::Sum),
+        Way::MetByName => deadline.all_gather(&[rank.own()], &mut [0.0; 2]),
         Way::Make => rank.comm.duplicate().map(drop),
         _ => on_stream(rank, &deadline.on(rank.device_stream()), way),
     }
@@ -196,8 +227,17 @@ fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -
         tcp.barrier().unwrap();
         if rank.rank == 0 {
             inject(control, row);
+            if let Some(work) = table.hanging_work(row) {
+                control.hang_in_stream(work, 1);
+            }
         }
         tcp.barrier().unwrap();
+        if table.harmless.contains(&row.0) {
+            attempt(rank, row.2).unwrap();
+            tcp.barrier().unwrap();
+            attempt(rank, Way::Met).unwrap();
+            return "a line in the log".to_owned();
+        }
         // The rank whose call goes well hears of the other at the latest in one that comes after its deadline.
         let error = (0..ATTEMPTS_MAX).find_map(|_| {
             std::thread::sleep(Duration::from_millis(1));

@@ -52,7 +52,7 @@ const TABLE: FaultTable = FaultTable {
         ("HcclAlltoAll", SOME, &[Way::AllToAll]),
         ("HcclAlltoAllV", SOME, &[Way::Gather, Way::Messages]),
         ("HcclScatter", SOME, &[Way::Scatter]),
-        ("HcclGetRootInfo", &[Code(11)], &[Way::Make]),
+        ("HcclGetRootInfo", &[Code(11), Hang], &[Way::Make]),
         (
             "HcclCommInitRootInfo",
             &[Code(1), Code(9), Code(11), InStream(4), Hang, HangInStream],
@@ -75,8 +75,16 @@ const TABLE: FaultTable = FaultTable {
     ],
     first: &["aclrtCreateStream", "aclrtMalloc", "aclrtCreateEvent"],
     checks: &["aclrtStreamQuery", "aclmdlRICaptureGetInfo"],
-    alone: &[],
+    alone: &["HcclGetRootInfo"],
+    behind: &[],
+    harmless: &[],
+    tells_codes: false,
 };
+
+#[test]
+fn no_row_is_lost() {
+    assert_eq!(TABLE.count(), 124);
+}
 
 #[test]
 fn every_fault_ends_in_a_typed_error_with_the_test_double() {

@@ -2,7 +2,8 @@
 
 /// Exports functions under their vendors' names. A body gives `Result<(), E>`, where `E` is a [`VendorError`], and
 /// the function returns its code, or 0. A function can be made to fail or to hang ([`crate::fault`]); one that has
-/// the handle of a communicator names it, `fn ncclSend[comm](...)`, so that aborting that one ends a hang in it.
+/// the handle of a communicator names it, `fn ncclSend[comm](...)`, so that aborting that one ends a hang in it. It may
+/// be an expression, which is evaluated before the call.
 ///
 /// Behind `plain` stand functions with other results, which do not fail: `plain fn name() -> u64 {...}`.
 ///
@@ -19,7 +20,7 @@ macro_rules! export {
         unsafe extern "C" fn $name($($argument: $type),*) $(-> $output)? $body
         $crate::export! { $($rest)* }
     };
-    (fn $name:ident $([$comm:ident])? ($($argument:ident: $type:ty),* $(,)?) -> $error:ty $body:block $($rest:tt)*) => {
+    (fn $name:ident $([$comm:expr])? ($($argument:ident: $type:ty),* $(,)?) -> $error:ty $body:block $($rest:tt)*) => {
         $crate::export! {
             plain fn $name($($argument: $type),*) -> i32 {
                 let scope = $crate::export!(@scope $($comm)?);
@@ -29,5 +30,5 @@ macro_rules! export {
         $crate::export! { $($rest)* }
     };
     (@scope) => { 0 };
-    (@scope $comm:ident) => { $comm };
+    (@scope $comm:expr) => { $comm };
 }

@@ -61,6 +61,12 @@ fn is_open() -> bool {
     GROUP.with_borrow(|group| group.depth > 0)
 }
 
+/// The communicator of the first call in the group that is open, or 0: the end of a group waits for its calls, so an
+/// abort of theirs gets it out.
+fn first() -> usize {
+    GROUP.with_borrow(|group| group.operations.first().map_or(0, |one| one.communicator.handle))
+}
+
 /// Notes that a call of the group was refused: nothing of it is begun.
 pub(crate) fn note(error: NcclError) -> NcclError {
     GROUP.with_borrow_mut(|group| {
@@ -223,7 +229,7 @@ export! {
         Ok(())
     }
 
-    fn ncclGroupEnd() -> NcclError {
+    fn ncclGroupEnd[first()]() -> NcclError {
         end()
     }
 }

@@ -186,7 +186,7 @@ export! {
         Ok(())
     }
 
-    fn ncclCommGetAsyncError(comm: usize, code: Out<i32>) -> NcclError {
+    fn ncclCommGetAsyncError[comm](comm: usize, code: Out<i32>) -> NcclError {
         put(code, Communicator::of(comm, "CommGetAsyncError")?.state(), "CommGetAsyncError", "asyncError")
     }
 
