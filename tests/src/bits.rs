@@ -29,7 +29,7 @@ const DTYPES: [DType; 12] = [
 ];
 
 /// Not a multiple of what a thread takes.
-const ELEMENTS: usize = 3001;
+pub const ELEMENTS: usize = 3001;
 
 /// Every type that a device combines, with every operator that it accepts.
 pub fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
@@ -39,7 +39,7 @@ pub fn pairs() -> impl Iterator<Item = (DType, ReduceOp)> {
 }
 
 /// Bits that are often those of a NaN, an infinity, a zero or a subnormal number.
-pub fn operand(rank: u32, dtype: DType, elements: usize) -> Vec<u8> {
+fn operand(rank: u32, dtype: DType, elements: usize) -> Vec<u8> {
     let width = dtype.bytes();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(rank + 1) << 40;
     let mut bits = || {

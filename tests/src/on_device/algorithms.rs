@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use unisono_communicator::{
-    BufferMut, Buffers, Call, CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, DType,
-    Descriptor, Determinism, Error, Kind, Place, ReduceOp, Result, Trust,
+    CallOptions, Collective, Collectives, CollectivesOnDevice, Communicator, Determinism, Error, ReduceOp,
+    Trust,
 };
 use unisono_engine::in_process;
 use unisono_offload::{HostMemory, Vendor};
 use unisono_schedule::Algorithm;
 
 use super::{DeviceRank, SECONDS_MAX, VendorDouble};
+use crate::bits::{ELEMENTS, all_reduced, difference, pairs};
 use crate::watchdog;
 
 /// A call by this algorithm.
@@ -100,65 +101,6 @@ pub fn two_algorithms_are_a_mismatch<D: VendorDouble>() {
     });
 }
 
-/// Bits that are often those of a NaN, an infinity, a zero or a subnormal number.
-fn operand(rank: u32, dtype: DType, elements: usize) -> Vec<u8> {
-    let width = dtype.bytes();
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ u64::from(rank + 1) << 40;
-    let mut bits = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        state >> 7 ^ state << 31
-    };
-    let special = |number: u64| match number % 16 {
-        0 => 0,
-        1 => 1 << (8 * width - 1),
-        2 => !0 >> (65 - 8 * width),
-        3 => infinity(dtype),
-        4 => number >> 8 & 0xff,
-        _ => number.rotate_left(17),
-    };
-    (0..elements).flat_map(|_| special(bits()).to_le_bytes()[..width].to_vec()).collect()
-}
-
-fn infinity(dtype: DType) -> u64 {
-    match dtype {
-        DType::F16 => 0x7c00,
-        DType::BF16 => 0x7f80,
-        DType::F32 => 0x7f80_0000,
-        DType::F64 => 0x7ff0_0000_0000_0000,
-        _ => 7,
-    }
-}
-
-fn is_nan(dtype: DType, element: &[u8]) -> bool {
-    let mut bytes = [0; 8];
-    bytes[..element.len()].copy_from_slice(element);
-    let magnitude = u64::from_le_bytes(bytes) & !(1 << (8 * element.len() - 1));
-    matches!(dtype.kind(), Kind::Float(_)) && magnitude > infinity(dtype)
-}
-
-/// What an all-reduce of both ranks' operands leaves.
-fn all_reduced(comm: &dyn Communicator, dtype: DType, op: ReduceOp, elements: usize) -> Result<Vec<u8>> {
-    let mut bytes = operand(comm.group().rank(), dtype, elements);
-    let descriptor = Descriptor {
-        op: Some(op),
-        place: Place::InPlace,
-        ..Descriptor::new(Collective::AllReduce, dtype, elements as u64)
-    };
-    let call = Call::new(descriptor, Buffers::InOut(BufferMut::of(&mut bytes)));
-    comm.with(named("recursive_doubling")).issue(call)?;
-    Ok(bytes)
-}
-
-/// Every operator on every type that it accepts, but functions of the user's.
-fn cases() -> impl Iterator<Item = (DType, ReduceOp)> {
-    let integers =
-        [DType::I8, DType::U8, DType::I16, DType::U16, DType::I32, DType::U32, DType::I64, DType::U64];
-    let floats = [DType::F16, DType::BF16, DType::F32, DType::F64];
-    let ops = ReduceOp::PLAIN.iter().copied().chain([ReduceOp::PreMulSum(-1.3)]);
-    let all = integers.into_iter().chain(floats);
-    all.flat_map(move |dtype| ops.clone().map(move |op| (dtype, op))).filter(|(dtype, op)| op.accepts(*dtype))
-}
-
 /// What the vendor says that its device combines has the bits of the engine; the rest is refused. `claimed_min` is how
 /// many pairs of a type and an operator are of the first kind at least.
 ///
@@ -168,10 +110,8 @@ pub fn what_is_combined_has_the_bits_of_the_engine<D: VendorDouble>(claimed_min:
     if !D::computes() {
         return;
     }
-    // Not a multiple of what a thread takes.
-    const ELEMENTS: usize = 3001;
     let known = D::open(0).unwrap().capabilities();
-    let claimed = || cases().filter(|(dtype, op)| known.combines(*op, *dtype));
+    let claimed = || pairs().filter(|(dtype, op)| known.combines(*op, *dtype));
     assert!(claimed().count() >= claimed_min, "{} are claimed", claimed().count());
     let all = |comm: &dyn Communicator| {
         claimed().map(|(dtype, op)| all_reduced(comm, dtype, op, ELEMENTS).unwrap()).collect::<Vec<_>>()
@@ -179,7 +119,7 @@ pub fn what_is_combined_has_the_bits_of_the_engine<D: VendorDouble>(claimed_min:
     watchdog(SECONDS_MAX, "bits", || {
         let expected = in_process::run(2, |comm| all(&*comm));
         let found = DeviceRank::<D>::run(2, HostMemory::Staged, |rank| {
-            for (dtype, op) in cases().filter(|(dtype, op)| !known.combines(*op, *dtype)) {
+            for (dtype, op) in pairs().filter(|(dtype, op)| !known.combines(*op, *dtype)) {
                 let refused = all_reduced(&*rank.comm, dtype, op, 1);
                 let Err(Error::Unsupported { what, instead: Some(instead), .. }) = refused else {
                     panic!("{op} of {dtype}: {refused:?}");
@@ -190,14 +130,7 @@ pub fn what_is_combined_has_the_bits_of_the_engine<D: VendorDouble>(claimed_min:
             all(&*rank.comm)
         });
         for ((dtype, op), (expected, found)) in claimed().zip(expected[0].iter().zip(&found[0])) {
-            let width = dtype.bytes();
-            for (at, (expected, found)) in expected.chunks(width).zip(found.chunks(width)).enumerate() {
-                let are_nans = is_nan(dtype, expected) && is_nan(dtype, found);
-                assert!(
-                    expected == found || are_nans,
-                    "{op} of {dtype}, {at}: {found:x?}, not {expected:x?}"
-                );
-            }
+            assert_eq!(difference(dtype, found, expected), None, "{op}");
         }
     });
 }

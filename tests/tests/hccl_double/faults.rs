@@ -52,6 +52,8 @@ const TABLE: FaultTable = FaultTable {
         ("HcclAlltoAll", SOME, &[Way::AllToAll]),
         ("HcclAlltoAllV", SOME, &[Way::Gather, Way::Messages]),
         ("HcclScatter", SOME, &[Way::Scatter]),
+        ("HcclBatchSendRecv", SOME, &[Way::ByName]),
+        ("HcclBatchSendRecv", &[Hang], &[Way::MetByName]),
         ("HcclGetRootInfo", &[Code(11), Hang], &[Way::Make]),
         (
             "HcclCommInitRootInfo",
@@ -83,7 +85,7 @@ const TABLE: FaultTable = FaultTable {
 
 #[test]
 fn no_row_is_lost() {
-    assert_eq!(TABLE.count(), 124);
+    assert_eq!(TABLE.count(), 130);
 }
 
 #[test]
