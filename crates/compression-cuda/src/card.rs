@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use unisono_communicator::{DeviceStream, Result};
-use unisono_compression::KernelDevice;
+use unisono_compression::{DevicePool, KernelDevice};
 use unisono_cuda::{Context, Driver, Event, Function, KernelCode, Memory, Stream};
 
 use crate::code::{KERNELS, source};
-use crate::memory::{CudaMemory, Pool};
+use crate::memory::CudaMemory;
 
 /// How a card is opened.
 #[derive(Clone, Debug, Default)]
@@ -40,7 +40,7 @@ pub(crate) struct Card {
     scratch: Mutex<Scratch>,
     /// Before and behind each kernel and copy, while [`CudaKernels::timed`] runs.
     times: Mutex<Option<Vec<[Event; 2]>>>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: DevicePool<Memory>,
 }
 
 /// What launches of one stream write beside their results, one call after the other.
@@ -89,7 +89,7 @@ impl CudaKernels {
         let functions = KERNELS.iter().map(|name| module.function(name)).collect::<Result<_>>()?;
         let empty = || context.allocate(0);
         let scratch = Scratch { first_bad: context.allocate(4)?, parts: empty()?, squares: empty()? };
-        let (stream, pool) = (context.stream()?, Pool::default());
+        let (stream, pool) = (context.stream()?, DevicePool::default());
         let (scratch, times) = (Mutex::new(scratch), Mutex::new(None));
         Ok(CudaKernels(Arc::new(Card { context, stream, functions, scratch, times, pool })))
     }
@@ -134,7 +134,7 @@ impl Card {
     /// Memory of any content. What the pool keeps is given up if there is not enough.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<Memory> {
         let first = self.context.allocate(bytes);
-        if first.is_err() && self.pool.clear() { self.context.allocate(bytes) } else { first }
+        if first.is_err() && !self.pool.take_all().is_empty() { self.context.allocate(bytes) } else { first }
     }
 
     /// For one call.

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use unisono_communicator::{DeviceBuffer, DeviceBufferMut, DeviceStream, Error, Result};
 use unisono_compression::{DeviceMemory, View, ViewMut};
@@ -35,8 +35,8 @@ impl fmt::Debug for CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take().filter(|_| self.is_pooled) {
-            self.card.pool.put(memory);
+        if let Some(memory) = self.memory.take().filter(|memory| self.is_pooled && memory.bytes() > 0) {
+            drop(self.card.pool.put(memory.bytes(), memory));
         }
     }
 }
@@ -153,44 +153,5 @@ impl DeviceMemory for CudaMemory {
         let buffer = unsafe { DeviceBufferMut::from_raw(address, bytes, device) };
         // INVARIANT: as above.
         ViewMut::Device(buffer.expect("memory of a device is in the address space"))
-    }
-}
-
-/// Allocations for messages: the driver waits for all work of the device to give out or take back memory.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<Vec<Memory>>);
-
-/// Allocations that are kept: a few messages of a call, and its first pieces.
-const KEPT_MAX: usize = 16;
-
-impl Pool {
-    /// The smallest that fits and is not more than twice as long.
-    fn take(&self, bytes: usize) -> Option<Memory> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |memory: &Memory| (bytes..=2 * bytes).contains(&memory.bytes());
-        let fitting = kept.iter().enumerate().filter(|(_, memory)| fits(memory));
-        let best = fitting.min_by_key(|(_, memory)| memory.bytes()).map(|(index, _)| index)?;
-        Some(kept.swap_remove(best))
-    }
-
-    /// Gives up all. Whether there were any.
-    pub(crate) fn clear(&self) -> bool {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let had_any = !kept.is_empty();
-        kept.clear();
-        had_any
-    }
-
-    /// Keeps one, in place of the shortest if there are many.
-    fn put(&self, memory: Memory) {
-        if memory.bytes() == 0 {
-            return;
-        }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(memory);
-        if kept.len() > KEPT_MAX {
-            kept.sort_by_key(|memory| std::cmp::Reverse(memory.bytes()));
-            kept.truncate(KEPT_MAX);
-        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use unisono_communicator::{DeviceBuffer, DeviceBufferMut, Error, Result};
 use unisono_compression::{DeviceMemory, View, ViewMut};
@@ -69,8 +69,9 @@ impl Drop for NpuMemory {
         match std::mem::replace(&mut self.owner, Owner::Nobody) {
             Owner::Lent | Owner::Nobody => {}
             Owner::Own(memory) => self.npu.free(memory),
+            Owner::Pool(memory) if memory.bytes == 0 => {}
             Owner::Pool(memory) => {
-                if let Some(shortest) = self.npu.pool.put(memory) {
+                if let Some(shortest) = self.npu.pool.put(memory.bytes, memory) {
                     self.npu.free(shortest);
                 }
             }
@@ -164,42 +165,5 @@ impl DeviceMemory for NpuMemory {
         let buffer = unsafe { DeviceBufferMut::from_raw(self.part(words), bytes, device) };
         // INVARIANT: as above.
         ViewMut::Device(buffer.expect("memory of a device is in the address space"))
-    }
-}
-
-/// Allocations for messages and steps: to give memory back, ACL waits for the device.
-#[derive(Default)]
-pub(crate) struct Pool(Mutex<Vec<Allocation>>);
-
-/// Allocations that are kept: a few messages of a call, and what steps need.
-const KEPT_MAX: usize = 16;
-
-impl Pool {
-    /// The smallest that fits and is not more than twice as long.
-    fn take(&self, bytes: usize) -> Option<Allocation> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |memory: &Allocation| (bytes..=2 * bytes).contains(&memory.bytes);
-        let fitting = kept.iter().enumerate().filter(|(_, memory)| fits(memory));
-        let best = fitting.min_by_key(|(_, memory)| memory.bytes).map(|(index, _)| index)?;
-        Some(kept.swap_remove(best))
-    }
-
-    /// Keeps one. The shortest, if there are too many.
-    fn put(&self, memory: Allocation) -> Option<Allocation> {
-        if memory.bytes == 0 {
-            return None;
-        }
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(memory);
-        if kept.len() <= KEPT_MAX {
-            return None;
-        }
-        let shortest = (0..kept.len()).min_by_key(|index| kept[*index].bytes)?;
-        Some(kept.swap_remove(shortest))
-    }
-
-    /// Gives up all.
-    pub(crate) fn take_all(&self) -> Vec<Allocation> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

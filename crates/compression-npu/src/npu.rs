@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use unisono_communicator::{Error, Result};
-use unisono_compression::{Codec, KernelDevice, SignRms};
+use unisono_compression::{Codec, DevicePool, KernelDevice, SignRms};
 use unisono_offload::{Device, RawStream};
 use unisono_offload_hccl::{HcclOptions, Vectors};
 
-use crate::memory::{Allocation, NpuMemory, Pool, WORD_BYTES};
+use crate::memory::{Allocation, NpuMemory, WORD_BYTES};
 
 /// The name in errors.
 pub(crate) const BACKEND: &str = "compression on Ascend";
@@ -30,7 +30,7 @@ pub struct NpuKernels(pub(crate) Arc<Npu>);
 pub(crate) struct Npu {
     pub(crate) vectors: Vectors,
     pub(crate) stream: RawStream,
-    pub(crate) pool: Pool,
+    pub(crate) pool: DevicePool<Allocation>,
 }
 
 impl fmt::Debug for NpuKernels {
@@ -49,7 +49,7 @@ impl NpuKernels {
     pub fn open(options: &HcclOptions) -> Result<NpuKernels> {
         let vectors = Vectors::open(options)?;
         let stream = vectors.device().create_stream()?;
-        Ok(NpuKernels(Arc::new(Npu { vectors, stream, pool: Pool::default() })))
+        Ok(NpuKernels(Arc::new(Npu { vectors, stream, pool: DevicePool::default() })))
     }
 }
 

@@ -34,6 +34,7 @@ mod codecs;
 mod collectives;
 mod data;
 mod device;
+mod device_pool;
 mod elements;
 mod exchange;
 #[cfg(any(test, fuzzing))]
@@ -65,6 +66,7 @@ pub use codecs::{
 };
 pub use collectives::CompressedCollectives;
 pub use device::{DeviceMemory, KernelDevice, View, ViewMut};
+pub use device_pool::DevicePool;
 pub use host::HostKernels;
 pub use kernels::{CodecKernels, Feedback, Shared, worst_element};
 pub use rebind::Rebound;

@@ -104,11 +104,11 @@ impl<D: KernelDevice> Rank<'_, D> {
         match messages {
             Message::Host(words) => message::close(self.codec, &mut words[at], elements, fault),
             Message::Device { words, .. } => {
-                let mut front = vec![message::USABLE];
-                if let Some(fault) = fault {
-                    front.resize(head_words(self.codec, elements), 0);
-                    message::write_fault(&mut front, fault);
-                }
+                let Some(fault) = fault else {
+                    return self.device.write(&[message::USABLE], words, at.start);
+                };
+                let mut front = vec![0; head_words(self.codec, elements)];
+                message::write_fault(&mut front, fault);
                 self.device.write(&front, words, at.start)?;
             }
         }
