@@ -29,6 +29,9 @@ pub(crate) fn create(
     let (outbox, inbox) = crossbeam::channel::unbounded();
     let links = TcpLinks::new(key, (rank, ranks), world.checked(&group), world.commands().clone(), inbox)?;
     world.recorder().register(key, group.clone(), &board);
+    if let Some(reporter) = world.reporter() {
+        reporter.watch(group.own_job_rank(), key.to_string(), &board);
+    }
     let member = LocalCommunicator::new(key, group.clone(), board.clone(), (outbox, links.waker()));
     world.commands().send(Command::Register(Box::new(member)));
     let control =

@@ -40,6 +40,7 @@ pub(crate) use source::{Source, configuration, parse};
 
 use crate::environment::{self, Launcher, Placement};
 use crate::job_settings::Checksum;
+use crate::report::{self, InheritedPipe};
 use crate::secret::SecretSource;
 
 /// The most ranks a job may have, as many as a schedule can name: it bounds every list that another rank or the store
@@ -163,6 +164,8 @@ pub struct Config {
     pub checksum: Checksum,
     /// The unit in which steps take turns.
     pub piece_bytes: u32,
+    /// The launcher's pipe for first errors.
+    pub report_to: Option<InheritedPipe>,
     /// XDG_RUNTIME_DIR.
     pub runtime_directory: Option<PathBuf>,
     /// TMPDIR, else /tmp.
@@ -287,6 +290,7 @@ impl Config {
                 _ => Checksum::BetweenHosts,
             },
             piece_bytes: source.bytes("UNISONO_PIECE_BYTES", 1)?,
+            report_to: source.parse(report::VARIABLE, "DESCRIPTOR:INODE is needed", |_| true)?,
             runtime_directory: set("XDG_RUNTIME_DIR").map(PathBuf::from),
             temporary_directory: set("TMPDIR").map_or_else(|| PathBuf::from("/tmp"), PathBuf::from),
             slurm_step,

@@ -8,6 +8,7 @@
 //! | [`handshake`] | mutual authentication of every connection |
 //! | [`environment`] | what launchers say about this process |
 //! | [`rendezvous`] | the store that ranks use once, to join |
+//! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
 //! | `wire` | the messages between control planes, byte by byte |
@@ -30,6 +31,7 @@ pub mod handshake;
 pub mod job_settings;
 mod links;
 pub mod rendezvous;
+pub mod report;
 pub mod secret;
 #[doc(hidden)]
 pub mod testing;

@@ -19,6 +19,7 @@ use crate::handshake::{EarlyAcceptor, EarlyListener};
 use crate::job_settings::JobSettings;
 use crate::links::{self, SocketOptions};
 use crate::rendezvous::{Membership, listen_address, rendezvous};
+use crate::report::Reporter;
 use crate::wire::CommunicatorKey;
 
 /// How long a rank may be unreachable before a connection to it is given up; the detector mostly knows earlier.
@@ -53,6 +54,7 @@ struct WorldShared {
     keys: GroupKeys,
     commands: Commands,
     recorder: Recorder,
+    reporter: Option<Reporter>,
     // Declared last: it says goodbye and waits for the thread, after everything else is gone.
     thread: ControlThread,
 }
@@ -64,6 +66,16 @@ impl World {
     /// # Errors
     /// As [`Config::check`] and [`rendezvous`]; [`Error::System`] when no thread or descriptor is left.
     pub fn join(config: &Config) -> Result<World> {
+        // Before anything else: what this process starts while it joins does not inherit the pipe.
+        let reporter = config.report_to.and_then(Reporter::take);
+        World::try_join(config).inspect_err(|error| {
+            if let Some(reporter) = &reporter {
+                reporter.not_joined(config.placement.rank(), error);
+            }
+        })
+    }
+
+    fn try_join(config: &Config) -> Result<World> {
         let started = Instant::now();
         config.prepare()?;
         let listener = World::listen(SocketAddr::new(listen_address(config)?, 0), config)?;
@@ -140,6 +152,7 @@ impl World {
             keys: GroupKeys::default(),
             commands: thread.commands(),
             recorder,
+            reporter: config.report_to.and_then(Reporter::take),
             thread,
         };
         let shared = Arc::new(shared);
@@ -275,6 +288,10 @@ impl World {
 
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.shared.recorder
+    }
+
+    pub(crate) fn reporter(&self) -> Option<&Reporter> {
+        self.shared.reporter.as_ref()
     }
 
     pub(crate) fn commands(&self) -> &Commands {

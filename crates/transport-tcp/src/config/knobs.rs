@@ -81,6 +81,8 @@ pub const GROUPS: &[KnobGroup] = &[
              there"),
         knob("UNISONO_SECRET_FD", "descriptor", "", &[],
             "instead of a file: the inherited reading end of a pipe that holds these 32 bytes"),
+        knob("UNISONO_REPORT_FD", "descriptor:inode", "", &[],
+            "set by unisono run: the inherited writing end of the pipe on which a rank reports its first error"),
         knob("UNISONO_MASTER_ADDRESS", "host", "", &["MASTER_ADDR"],
             "the host of rank 0, when nobody hosts a store"),
         knob("UNISONO_MASTER_PORT", "port", "", &["MASTER_PORT"],

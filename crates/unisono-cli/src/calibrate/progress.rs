@@ -1,5 +1,6 @@
 //! A bar for who waits at a terminal: how long the calibration has taken, and about how long it takes.
 
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -55,9 +56,9 @@ impl Progress {
 }
 
 impl Sink for Progress {
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         self.clear();
-        Spokesman.piece(rank, stream, piece);
+        Spokesman.piece(rank, stream, piece)
     }
 }
 

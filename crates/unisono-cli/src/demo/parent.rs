@@ -1,6 +1,7 @@
 //! The parent of the demonstration: it starts the ranks, and prints and checks what they report.
 
 use std::ffi::OsString;
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -171,7 +172,7 @@ impl Listener {
 }
 
 impl Sink for Listener {
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         if stream == Stream::Err {
             return self.bar.suspend(|| Terminal { tags: true }.piece(rank, Stream::Err, piece));
         }
@@ -179,6 +180,7 @@ impl Sink for Listener {
         if heard.result.is_ok() {
             heard.result = self.hear(&mut heard, piece);
         }
+        Ok(())
     }
 }
 
@@ -191,9 +193,9 @@ mod tests {
     fn ranks_are_heard_and_nonsense_is_a_problem() {
         let listener = Listener { screen: Screen { json: true }, heard: Mutex::default(), bar: bar() };
         let note = Note::Row(row(3), "line".to_owned());
-        listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap());
+        listener.piece(0, Stream::Out, &serde_json::to_vec(&note).unwrap()).unwrap();
         assert_eq!(listener.heard().rows, [row(3)]);
-        listener.piece(0, Stream::Out, b"hello");
+        listener.piece(0, Stream::Out, b"hello").unwrap();
         assert!(listener.heard().result.is_err());
     }
 

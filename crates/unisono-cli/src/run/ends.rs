@@ -1,44 +1,54 @@
-//! The ends of the ranks' processes, in the order in which they happened.
+//! What ranks report and how their processes end, in the order in which it happened.
 //!
 //! One thread waits for all of them, at an epoll instance: the kernel queues what is ready there in the order in which
 //! it became ready. With a thread for each rank, the order would be that in which a busy machine runs these threads.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{SendError, Sender};
 use std::thread;
 use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use unisono_transport_tcp::report::{LINE_BYTES_MAX, Report, ReportPipe};
 
 use super::rank::Event;
 
 /// Ends that are fetched at once.
 const ENDS_MAX: usize = 64;
+/// Among the numbers of ranks, their reports.
+const REPORTS: u64 = u64::MAX;
+/// What a pipe holds at most, unless somebody makes it larger.
+const PIPE_BYTES: usize = 64 << 10;
 
 /// What waits for the ends of processes.
 pub(super) struct Ends {
     epoll: Arc<OwnedFd>,
 }
 
-/// The kernel's handle of a process; its end is reported until this is dropped.
+/// The kernel's handle of a process; its end is told until this is dropped.
 pub(super) struct WatchedProcess {
     _descriptor: OwnedFd,
 }
 
 impl Ends {
-    /// Reports the ends as [`Event::Exited`] from now on.
-    pub(super) fn report_to(events: Sender<Event>) -> io::Result<Ends> {
+    /// Tells of the ends as [`Event::Exited`] from now on, and as [`Event::Reported`] of what comes out of `reports`.
+    /// What a rank has reported before its end comes before its end.
+    pub(super) fn tell(reports: &ReportPipe, events: Sender<Event>) -> io::Result<Ends> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
+        epoll::add(&*epoll, &reports.reading, epoll::EventData::new_u64(REPORTS), epoll::EventFlags::IN)?;
         let ends = Ends { epoll: epoll.clone() };
-        thread::Builder::new().name("ends".into()).spawn(move || report(&epoll, &events))?;
+        let (source, _writing) = (reports.reading.try_clone()?.into(), reports.writing.try_clone()?);
+        let teller = Teller { reports: ReportLines { source, _writing, held: Vec::new() }, events };
+        thread::Builder::new().name("ends".into()).spawn(move || teller.tell_all(&epoll))?;
         Ok(ends)
     }
 
-    /// Reports the end of `pid`, which is rank `rank` and must not be reaped before that.
+    /// Tells of the end of `pid`, which is rank `rank` and must not be reaped before that.
     pub(super) fn watch(&self, pid: Pid, rank: u32) -> io::Result<WatchedProcess> {
         let descriptor = pidfd_open(pid, PidfdFlags::empty())?;
         // Once: a process that has ended stays ready until it is reaped.
@@ -48,18 +58,53 @@ impl Ends {
     }
 }
 
-fn report(epoll: &OwnedFd, events: &Sender<Event>) {
-    let mut ended = Vec::with_capacity(ENDS_MAX);
-    loop {
-        ended.clear();
-        // It fails only when a signal interrupts it.
-        let _ = epoll::wait(epoll, spare_capacity(&mut ended), None);
-        let at = Instant::now();
-        for end in &ended {
-            let rank = end.data.u64() as u32;
-            if events.send(Event::Exited { rank, at }).is_err() {
-                return;
-            }
+struct Teller {
+    reports: ReportLines,
+    events: Sender<Event>,
+}
+
+impl Teller {
+    fn tell_all(mut self, epoll: &OwnedFd) {
+        let mut ready = Vec::with_capacity(ENDS_MAX);
+        let mut told = Ok(());
+        while told.is_ok() {
+            ready.clear();
+            // It fails only when a signal interrupts it.
+            let _ = epoll::wait(epoll, spare_capacity(&mut ready), None);
+            told = self.tell(ready.iter().map(|event| event.data.u64()));
         }
+    }
+
+    fn tell(&mut self, ready: impl Iterator<Item = u64>) -> Result<(), SendError<Event>> {
+        let at = Instant::now();
+        self.reports.read().into_iter().try_for_each(|report| self.events.send(Event::Reported(report)))?;
+        let mut ranks = ready.filter(|&number| number != REPORTS);
+        ranks.try_for_each(|rank| self.events.send(Event::Exited { rank: rank as u32, at }))
+    }
+}
+
+/// The pipe of reports, and the part of a line that has been read of it.
+struct ReportLines {
+    source: File,
+    /// Without it the pipe would be at its end, and so always ready, when all ranks have ended.
+    _writing: OwnedFd,
+    held: Vec<u8>,
+}
+
+impl ReportLines {
+    /// The reports that are in the pipe: one call takes all that it holds. Other processes may have its writing end, and
+    /// write what they like.
+    fn read(&mut self) -> Vec<Report> {
+        let mut room = [0; PIPE_BYTES];
+        let bytes = self.source.read(&mut room).unwrap_or_default();
+        self.held.extend_from_slice(&room[..bytes]);
+        let whole = self.held.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let lines = self.held[..whole].split(|&byte| byte == b'\n');
+        let reports = lines.filter_map(|line| Report::parse(line).ok()).collect();
+        self.held.drain(..whole);
+        if self.held.len() > LINE_BYTES_MAX {
+            self.held.clear();
+        }
+        reports
     }
 }

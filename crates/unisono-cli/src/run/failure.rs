@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::last_words::Words;
+use super::reports::Reports;
 
 /// A shell adds this to a signal's number.
 pub(crate) const SIGNAL_STATUS: i32 = 128;
@@ -69,36 +70,35 @@ impl End {
 
 /// The failure that most likely caused the others, which are given in the order of their ends.
 ///
-/// A rank that was struck down did not react to another one. A rank that says that it has lost another one did, if that
-/// one failed too. Of the rest, the rank that ended first need not be the one that failed first: a rank that exits says
-/// goodbye before, and those who hear that may end sooner. But what it has to say it writes before that. So if the
-/// first has said something, the one that spoke first failed first.
-pub(crate) fn first(failures: &[End], words: impl Fn(u32) -> Option<Words>) -> Option<&End> {
-    let last = |end: &End| {
-        words(end.rank).filter(|words| end.at.saturating_duration_since(words.at) <= WORDS_AGE_MAX)
-    };
-    let lost_by = |end: &End| last(end).and_then(|words| lost(&words.text));
-    let is_lost = |rank| failures.iter().any(|end| lost_by(end) == Some(rank));
+/// A rank that holds another one responsible for its error is a victim, however it ended, if that one failed too. Of
+/// the rest, a rank that was struck down did not react to another one. Without such a rank, the one that ended first
+/// need not be the one that failed first: a rank that exits says goodbye before, and those who hear that may end sooner.
+/// But what it has to say it writes before that. So if the first has said something, the one that spoke first failed
+/// first.
+pub(crate) fn first<'e>(
+    failures: &'e [End],
+    reports: &Reports,
+    words: impl Fn(u32) -> Option<Words>,
+) -> Option<&'e End> {
+    let is_blamed = |rank| failures.iter().any(|end| reports.blamed_by(end.rank).any(|blamed| blamed == rank));
     // A rank that was asked to end fails because of that, but not when another one has lost it before.
-    let mut own = failures.iter().filter(|end| !end.is_asked || !end.is_struck && is_lost(end.rank));
-    if let Some(struck) = own.clone().find(|end| end.is_struck) {
-        return Some(struck);
+    let own: Vec<_> =
+        failures.iter().filter(|end| !end.is_asked || !end.is_struck && is_blamed(end.rank)).collect();
+    let failed = |rank| own.iter().any(|end| end.rank == rank);
+    let mut causes = own.clone();
+    causes.retain(|end| !reports.blamed_by(end.rank).any(failed));
+    if causes.is_empty() {
+        causes = own;
     }
-    let failed = |rank| own.clone().any(|end| end.rank == rank);
-    let causes: Vec<_> = own.clone().filter(|end| !lost_by(end).is_some_and(failed)).collect();
-    let first = causes.first().copied().or_else(|| own.next())?;
-    let spoke = |end: &&End| last(end).map(|words| words.at);
-    if spoke(&first).is_none() {
+    let first = *causes.iter().find(|end| end.is_struck).or(causes.first())?;
+    let spoke = |end: &End| {
+        let recent = |words: &Words| end.at.saturating_duration_since(words.at) <= WORDS_AGE_MAX;
+        words(end.rank).filter(recent).map(|words| words.at)
+    };
+    if first.is_struck || spoke(first).is_none() {
         return Some(first);
     }
-    causes.into_iter().filter(|end| spoke(end).is_some()).min_by_key(spoke).or(Some(first))
-}
-
-/// The rank that [`unisono::Error::PeerLost`] names, in a line that shows this error.
-fn lost(line: &str) -> Option<u32> {
-    let (_, rest) = line.split_once("lost rank ")?;
-    let digits = rest.find(|character: char| !character.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..digits].parse().ok()
+    causes.into_iter().filter(|end| spoke(end).is_some()).min_by_key(|end| spoke(end))
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
                 let words = words.iter().find(|words| words.0 == rank)?;
                 Some(Words { text: String::new(), at: at(words.1) })
             };
-            first(&ends, said).map(|end| end.rank)
+            first(&ends, &Reports::default(), said).map(|end| end.rank)
         };
         let both = [(2, EXITED, 5000), (1, EXITED, 5010)];
         assert_eq!(first(&[], &[]), None);
@@ -157,29 +157,18 @@ mod tests {
         assert_eq!(first(&killed[..2], &[(1, 4995), (2, 4990)]), Some(2), "who aborts may have noticed");
     }
 
-    /// That this is how the error reads is what a test with real ranks checks.
-    #[test]
-    fn the_error_of_the_library_says_who_is_lost() {
-        let error = "Error: step 7: lost rank 12 (pid 17 on host), reported by rank 3 (Confirmed: it left)";
-        assert_eq!(lost(error), Some(12));
-        assert_eq!(lost("lost rank"), None);
-        assert_eq!(lost("I lost rank and honour"), None);
-    }
-
     #[test]
     fn who_has_lost_another_rank_that_failed_is_not_to_blame() {
         let now = Instant::now();
         let exited = |rank, is_asked| End::new(rank, now, Ok(ExitStatus::from_raw(1 << 8)), is_asked);
         let ended = |rank| End::new(rank, now, Ok(ExitStatus::from_raw(15)), true);
         let first = |ends: &[End], lost: &[(u32, u32)]| {
-            let said = |rank| {
-                let (_, other) = lost.iter().find(|said| said.0 == rank)?;
-                Some(Words { text: format!("lost rank {other} (pid 1)"), at: now })
-            };
-            first(ends, said).map(|end| end.rank)
+            let mut reports = Reports::default();
+            lost.iter().for_each(|&(rank, other)| reports.hear(crate::run::reports::tests::lost(rank, &[other])));
+            first(ends, &reports, |_| None).map(|end| end.rank)
         };
         let [zero, one, two] = [0, 1, 2].map(|rank| exited(rank, false));
-        let all = [zero.clone(), two.clone(), one];
+        let all = [zero.clone(), two.clone(), one.clone()];
         assert_eq!(first(&all, &[(0, 1), (2, 1)]), Some(1));
         assert_eq!(first(&all, &[(0, 1), (1, 2), (2, 0)]), Some(0), "somebody failed");
         let early = [zero, two];
@@ -189,5 +178,8 @@ mod tests {
         assert_eq!(first(&late, &[]), Some(0), "it ended because it was asked to");
         let by_us = [&early[..], &[ended(1)]].concat();
         assert_eq!(first(&by_us, &[(0, 1), (2, 1)]), Some(0), "the launcher's own signal is no cause");
+        let crashed = End::new(0, now, Ok(ExitStatus::from_raw(11)), false);
+        assert_eq!(first(&[crashed.clone(), one.clone()], &[(0, 1)]), Some(1), "it crashed while it gave up");
+        assert_eq!(first(&[one, crashed], &[]), Some(0), "nobody made it crash");
     }
 }

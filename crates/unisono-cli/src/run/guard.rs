@@ -7,6 +7,8 @@
 //! all processes of the user's session, nor one by a mistake.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::fs::File;
 use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,11 +17,14 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::signals::survive;
+use super::signals::survive_all;
 use crate::problem::{Problem, Result};
 
 /// The hidden command that runs this program as the guard.
 pub(crate) const COMMAND: &str = "guard";
+
+/// What the kernel calls the process of the guard.
+const NAME: &CStr = c"rank-guard";
 
 /// How often the processes are looked through again after one was found: it may have started another meanwhile.
 const SWEEPS_MAX: u32 = 100;
@@ -36,12 +41,12 @@ pub(crate) struct Guard {
 
 impl Guard {
     /// Starts the guard, in a process group of its own so that no signal to the launcher's group reaches it.
-    pub(crate) fn start(folder: &Path) -> io::Result<Guard> {
+    pub(crate) fn start(folder: &Path, null: &File) -> io::Result<Guard> {
         let process = Command::new(std::env::current_exe()?)
             .arg(COMMAND)
             .arg(folder)
             .stdin(Stdio::piped())
-            .stdout(Stdio::null())
+            .stdout(null.try_clone()?)
             .process_group(0)
             .spawn()?;
         Ok(Guard { process })
@@ -77,7 +82,9 @@ impl Drop for Guard {
 
 /// Runs the guard until the launcher has ended.
 pub(crate) fn watch(folder: &Path) -> Result<()> {
-    survive().map_err(|error| Problem::failed("catching signals", error))?;
+    // Whoever ends all processes of the program's name ends launchers, and their guards still have their work to do.
+    rustix::thread::set_name(NAME).map_err(|error| Problem::failed("naming the guard", error))?;
+    survive_all().map_err(|error| Problem::failed("catching signals", error))?;
     let (mut groups, mut ended_well) = (BTreeSet::new(), false);
     for line in io::stdin().lock().lines().map_while(Result::ok) {
         let (sign, pid) = line.split_at_checked(1).unwrap_or_default();
@@ -99,9 +106,9 @@ pub(crate) fn watch(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Kills every process whose environment names `folder`, which is this job's alone: one that the launcher had started,
-/// and had not told the guard about when it died.
-fn kill_those_told_of(folder: &Path) {
+/// Kills every process but this one whose environment names `folder`, which is this job's alone: what ranks have left
+/// behind in sessions of their own, and what a launcher had started but not yet told the guard about when it died.
+pub(crate) fn kill_those_told_of(folder: &Path) {
     let mut quiet = 0;
     for _ in 0..SWEEPS_MAX {
         let found = processes_told_of(folder);

@@ -1,10 +1,9 @@
 //! The last line that each rank wrote to standard error: most programs say there why they end.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::output::{Sink, Stream};
+use super::output::pieces;
 
 /// More characters are cut off: it becomes a part of a line.
 const CHARACTERS_MAX: usize = 200;
@@ -16,17 +15,14 @@ pub(super) struct Words {
     pub(super) at: Instant,
 }
 
-/// A sink that remembers them, and passes everything on until it is closed.
+/// The last words of all ranks.
 pub(super) struct LastWords {
     of_ranks: Vec<Mutex<Option<Words>>>,
-    closed: AtomicBool,
-    sink: Arc<dyn Sink>,
 }
 
 impl LastWords {
-    pub(super) fn new(ranks: u32, sink: Arc<dyn Sink>) -> LastWords {
-        let of_ranks = (0..ranks).map(|_| Mutex::default()).collect();
-        LastWords { of_ranks, closed: AtomicBool::new(false), sink }
+    pub(super) fn new(ranks: u32) -> LastWords {
+        LastWords { of_ranks: (0..ranks).map(|_| Mutex::default()).collect() }
     }
 
     /// What `rank` wrote last.
@@ -35,24 +31,13 @@ impl LastWords {
         words.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What comes from now on is dropped: processes that outlive their ranks may hold the pipes.
-    pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-    }
-}
-
-impl Sink for LastWords {
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
-        if self.closed.load(Ordering::SeqCst) {
-            return;
+    /// Hears whole lines of a rank.
+    pub(super) fn hear(&self, rank: u32, text: &[u8]) {
+        let Some(words) = self.of_ranks.get(rank as usize) else { return };
+        let at = Instant::now();
+        if let Some(text) = pieces(text).filter_map(said).last() {
+            *words.lock().unwrap_or_else(PoisonError::into_inner) = Some(Words { text, at });
         }
-        if let (Stream::Err, Some(words)) = (stream, self.of_ranks.get(rank as usize)) {
-            let at = Instant::now();
-            if let Some(text) = said(piece) {
-                *words.lock().unwrap_or_else(PoisonError::into_inner) = Some(Words { text, at });
-            }
-        }
-        self.sink.piece(rank, stream, piece);
     }
 }
 

@@ -1,30 +1,37 @@
 //! The launcher's own thread: from the start of the ranks to the end of the last one, one event after the other.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use unisono_transport_tcp::report::ReportPipe;
 
 use super::ends::Ends;
 use super::failure::{End, SIGNAL_STATUS, first};
-use super::guard::Guard;
+use super::guard::{Guard, kill_those_told_of};
 use super::last_words::LastWords;
+use super::log_files::LogFiles;
 use super::meeting::Meeting;
-use super::output::{Sink, end_line, lost_output};
+use super::output::{self, Output, Places, Sink, Stream};
+use super::pipes::Pipe;
 use super::rank::{Event, Rank};
+use super::reports::Reports;
 use super::signals::{Request, stop};
-use super::{Job, vendor};
+use super::{Job, NULL, vendor};
 use crate::print;
 use crate::problem::{Problem, Result};
 
 /// How long the launcher waits after the first failure it sees: another failure may turn out to be the cause, and the
 /// other ranks may print what they noticed.
 const SETTLING: Duration = Duration::from_millis(200);
-/// How long to wait, after the last rank has ended, for output held open by a process that left its rank's group.
-const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// Between two looks at a standard error that nobody reads.
+const ROOM_PAUSE: Duration = Duration::from_millis(50);
+/// The status of a job whose ranks have ended well, but not all that they said has arrived.
+const STATUS_FAILED: u8 = 1;
 /// The status of a shell that cannot start a program.
 const STATUS_NOT_STARTED: u8 = 127;
 /// The status of a job that was ended because of `--timeout`, as of the program `timeout`.
@@ -42,8 +49,8 @@ enum Stage {
     /// The ranks have been asked to end; SIGKILL follows at this time.
     Ending(Instant),
     Killed,
-    /// All ranks have ended; output that arrives after this time is not printed.
-    Draining(Instant),
+    /// All ranks have ended. What they have printed is passed on.
+    Draining,
 }
 
 impl Stage {
@@ -51,9 +58,34 @@ impl Stage {
     fn due(&mut self) -> Option<&mut Instant> {
         match self {
             Stage::Running(due) => due.as_mut(),
-            Stage::Settling(due) | Stage::Ending(due) | Stage::Draining(due) => Some(due),
-            Stage::Killed => None,
+            Stage::Settling(due) | Stage::Ending(due) => Some(due),
+            Stage::Killed | Stage::Draining => None,
         }
+    }
+}
+
+/// What is needed to start a rank.
+struct Starter<'j> {
+    job: &'j Job,
+    meeting: &'j Meeting,
+    /// What every rank finds in its environment besides.
+    variables: Vec<(&'static str, OsString)>,
+    ends: Ends,
+    null: File,
+}
+
+impl Starter<'_> {
+    fn start(&self, rank: u32) -> Result<(Rank, [Pipe; 2])> {
+        let Job { ranks, program, arguments, binding, .. } = self.job;
+        let mut command = Command::new(program);
+        command.args(arguments);
+        command.envs(self.variables.iter().cloned());
+        self.meeting.tell(&mut command, rank);
+        let started = binding.during(rank, *ranks, || Rank::start(command, rank, &self.ends, &self.null));
+        started.map_err(|error| Problem {
+            status: STATUS_NOT_STARTED,
+            text: format!("{}: {error}", program.display()),
+        })
     }
 }
 
@@ -61,77 +93,82 @@ impl Stage {
 pub(super) struct Launcher<'j> {
     job: &'j Job,
     meeting: &'j Meeting,
-    /// What every rank finds in its environment besides.
-    variables: Vec<(&'static str, OsString)>,
     guard: Guard,
     words: Arc<LastWords>,
+    output: Output,
     /// `None` for a rank that has ended.
     ranks: Vec<Option<Rank>>,
     streams_open: usize,
     succeeded: usize,
     /// In the order of their ends.
     failures: Vec<End>,
+    reports: Reports,
     stage: Stage,
     /// Why the launcher ends the job, if that is no rank's failure.
     ended_by: Option<Problem>,
 }
 
 impl<'j> Launcher<'j> {
-    /// Starts the ranks, and prints what they print to `sink`.
+    /// Starts the ranks, and takes what they print to its places.
     pub(super) fn start(
         job: &'j Job,
         meeting: &'j Meeting,
-        sink: Arc<dyn Sink>,
+        (sink, files): (Arc<dyn Sink>, Option<Arc<LogFiles>>),
         events: &Sender<Event>,
     ) -> Result<Launcher<'j>> {
-        let guard =
-            Guard::start(meeting.folder()).map_err(|error| Problem::failed("starting the guard", error))?;
-        let ends =
-            Ends::report_to(events.clone()).map_err(|error| Problem::failed("watching processes", error))?;
-        let words = Arc::new(LastWords::new(job.ranks, sink));
+        let null = open_null()?;
+        let mut guard = Guard::start(meeting.folder(), &null)
+            .map_err(|error| Problem::failed("starting the guard", error))?;
+        // Only the ranks inherit its writing end, which is closed when all have been started.
+        let pipe = ReportPipe::new().map_err(|error| Problem::failed("a pipe for reports", error))?;
+        let ends = Ends::tell(&pipe, events.clone())
+            .map_err(|error| Problem::failed("watching processes", error))?;
+        let mut variables = vendor::variables(job.vendor_directory.clone())?;
+        variables.push((pipe.variable.0, pipe.variable.1.clone().into()));
+        let starter = Starter { job, meeting, variables, ends, null };
+        let (mut ranks, mut pipes, mut ended_by) = (Vec::new(), [Vec::new(), Vec::new()], None);
+        for rank in 0..job.ranks {
+            match starter.start(rank) {
+                Ok((started, [out, err])) => {
+                    guard.watch(started.pid()).map_err(|error| Problem::failed("the guard", error))?;
+                    ranks.push(Some(started));
+                    pipes[0].push(out);
+                    pipes[1].push(err);
+                }
+                Err(problem) => {
+                    ended_by = Some(problem);
+                    break;
+                }
+            }
+        }
+        let words = Arc::new(LastWords::new(job.ranks));
+        let places = Places { sink, files, words: words.clone() };
+        let output = Output::start(pipes, places, events)
+            .map_err(|error| Problem::failed("reading the output of ranks", error))?;
         let mut launcher = Launcher {
             job,
             meeting,
-            variables: vendor::variables(job.vendor_directory.clone())?,
             guard,
             words,
-            ranks: Vec::new(),
-            streams_open: 0,
+            output,
+            ranks,
+            streams_open: Stream::BOTH.len(),
             succeeded: 0,
             failures: Vec::new(),
+            reports: Reports::default(),
             stage: Stage::Running(job.timeout.and_then(|timeout| Instant::now().checked_add(timeout))),
-            ended_by: None,
+            ended_by,
         };
-        for rank in 0..job.ranks {
-            if let Err(problem) = launcher.start_rank(rank, &ends, events) {
-                launcher.ended_by = Some(problem);
-                launcher.end(Signal::TERM);
-                break;
-            }
+        if launcher.ended_by.is_some() {
+            launcher.end(Signal::TERM);
         }
+        launcher.drain_if_ended();
         Ok(launcher)
-    }
-
-    fn start_rank(&mut self, rank: u32, ends: &Ends, events: &Sender<Event>) -> Result<()> {
-        let Job { ranks, program, arguments, binding, .. } = self.job;
-        let mut command = Command::new(program);
-        command.args(arguments);
-        command.envs(self.variables.iter().cloned());
-        self.meeting.tell(&mut command, rank);
-        let sink: Arc<dyn Sink> = self.words.clone();
-        let started = binding.during(rank, *ranks, || Rank::start(command, rank, ends, &sink, events));
-        let started = started.map_err(|error| Problem {
-            status: STATUS_NOT_STARTED,
-            text: format!("{}: {error}", program.display()),
-        })?;
-        let pid = started.pid();
-        self.ranks.push(Some(started));
-        self.streams_open += 2;
-        self.guard.watch(pid).map_err(|error| Problem::failed("the guard", error))
     }
 
     /// Waits until the job has ended, and says how.
     pub(super) fn until_all_ended(mut self, events: &Receiver<Event>) -> Result<()> {
+        let mut is_waited_for = true;
         while self.is_running() || self.streams_open > 0 {
             let event = match self.stage.due() {
                 Some(due) => events.recv_timeout(due.saturating_duration_since(Instant::now())).ok(),
@@ -139,40 +176,60 @@ impl<'j> Launcher<'j> {
             };
             match (event, self.stage) {
                 (Some(Event::Exited { rank, at }), _) => self.exited(rank, at),
-                (Some(Event::StreamEnded), _) => self.streams_open -= 1,
+                (Some(Event::Reported(report)), _) => self.reports.hear(report),
+                (Some(Event::StreamDone), _) => self.streams_open -= 1,
+                // Somebody who does not read is not waited for any longer.
+                (Some(Event::Signal(signal)), Stage::Draining) if ends(signal) => {
+                    self.ended_by.get_or_insert_with(|| ended_by_signal(signal));
+                    is_waited_for = false;
+                    break;
+                }
                 (Some(Event::Signal(signal)), _) => self.on_signal(signal),
                 (None, Stage::Running(_)) => self.timed_out(),
                 (None, Stage::Settling(_)) => self.end(Signal::TERM),
                 (None, Stage::Ending(_) | Stage::Killed) => self.kill(),
-                (None, Stage::Draining(_)) => break,
+                (None, Stage::Draining) => break,
             }
         }
-        self.words.close();
-        end_line();
-        self.verdict()?;
-        lost_output().map_or(Ok(()), |why| Err(Problem::failed("output of the ranks was lost", why)))
+        let is_told = output::has_room() || is_waited_for && has_room_soon(events);
+        self.verdict(is_told)
     }
 
     fn is_running(&self) -> bool {
         self.ranks.iter().any(Option::is_some)
     }
 
+    /// Whether the job has failed so far: not all ranks need to succeed in one that keeps going.
+    fn has_failed(&self) -> bool {
+        let is_saved = self.job.keep_going && self.succeeded > 0;
+        self.ended_by.is_some() || !self.failures.is_empty() && !is_saved
+    }
+
     fn exited(&mut self, rank: u32, at: Instant) {
-        let Some(mut ended) = self.ranks[rank as usize].take() else { return };
-        // Kills what is left of its group, while no other group can have the same number.
-        ended.signal(Signal::KILL);
-        self.guard.forget(ended.pid());
+        let Some(ended) = self.ranks[rank as usize].take() else { return };
+        let pid = ended.pid();
         let is_asked = matches!(self.stage, Stage::Ending(_) | Stage::Killed);
         let end = End::new(rank, at, ended.reap(), is_asked);
+        self.guard.forget(pid);
         self.meeting.leave(&end);
         if end.is_success() {
             self.succeeded += 1;
         } else if !self.was_to_die(&end) {
             self.failed(end);
         }
-        if !self.is_running() {
-            self.stage = Stage::Draining(Instant::now() + OUTPUT_GRACE);
+        self.drain_if_ended();
+    }
+
+    fn drain_if_ended(&mut self) {
+        if self.is_running() {
+            return;
         }
+        if self.has_failed() {
+            // What a rank leaves behind on purpose outlives a job that succeeds, and no other.
+            kill_those_told_of(self.meeting.folder());
+        }
+        self.output.ranks_have_ended();
+        self.stage = Stage::Draining;
     }
 
     fn was_to_die(&self, end: &End) -> bool {
@@ -183,10 +240,10 @@ impl<'j> Launcher<'j> {
         match self.stage {
             Stage::Running(_) if self.job.keep_going => {
                 let rest = if self.is_running() { "; the others go on" } else { "" };
-                print::tell(format_args!("{}{rest}", end.told(None)));
+                self.output.tell(format!("{}{rest}", end.told(None)));
             }
             Stage::Running(_) => self.stage = Stage::Settling(Instant::now() + SETTLING),
-            Stage::Settling(_) | Stage::Ending(_) | Stage::Killed | Stage::Draining(_) => {}
+            Stage::Settling(_) | Stage::Ending(_) | Stage::Killed | Stage::Draining => {}
         }
         self.failures.push(end);
     }
@@ -204,13 +261,12 @@ impl<'j> Launcher<'j> {
             }
             Request::End => match self.stage {
                 Stage::Running(_) | Stage::Settling(_) => {
-                    let status = u8::try_from(SIGNAL_STATUS + signal.as_raw()).unwrap_or(u8::MAX);
-                    self.ended_by = Some(Problem::silent(status));
+                    self.ended_by = Some(ended_by_signal(signal));
                     self.end(signal);
                 }
                 // A second signal means that the user does not want to wait.
                 Stage::Ending(_) => self.kill(),
-                Stage::Killed | Stage::Draining(_) => {}
+                Stage::Killed | Stage::Draining => {}
             },
         }
     }
@@ -239,21 +295,66 @@ impl<'j> Launcher<'j> {
         self.ranks.iter().flatten().for_each(|rank| rank.signal(signal));
     }
 
-    /// What becomes of this process: its status, and its last line.
-    fn verdict(self) -> Result<()> {
+    /// What becomes of this process: its status, and its last lines.
+    fn verdict(self, is_told: bool) -> Result<()> {
+        let (mut lines, mut status) = (self.reports.at_exit(), 0);
+        lines.extend(self.output.lost().map(|lost| format!("output of the ranks was lost: {lost}")));
+        if !lines.is_empty() {
+            status = STATUS_FAILED;
+        }
         let told = |end: &End| end.told(self.words.of(end.rank).as_ref());
-        if let Some(problem) = self.ended_by {
-            return Err(problem);
+        let has_failed = self.has_failed();
+        let cause = first(&self.failures, &self.reports, |rank| self.words.of(rank));
+        match (self.ended_by, cause) {
+            (Some(problem), _) => {
+                status = problem.status;
+                lines.push(problem.text);
+            }
+            (None, Some(cause)) if has_failed => {
+                status = cause.status;
+                lines.extend(self.reports.of_failure(cause.rank));
+                lines.push(format!("first failure: {}", told(cause)));
+            }
+            (None, Some(_)) => {
+                let (lost, ranks) = (self.failures.len(), self.ranks.len());
+                let ends = listed(self.failures.iter().map(told).collect(), "; ");
+                lines.push(format!("{lost} of {ranks} ranks were lost: {ends}"));
+            }
+            (None, None) => {}
         }
-        let Some(cause) = first(&self.failures, |rank| self.words.of(rank)) else { return Ok(()) };
-        if self.job.keep_going && self.succeeded > 0 {
-            let (lost, ranks) = (self.failures.len(), self.ranks.len());
-            let lines = listed(self.failures.iter().map(told).collect(), "; ");
-            print::tell(format_args!("{lost} of {ranks} ranks were lost: {lines}"));
-            return Ok(());
+        lines.retain(|line| !line.is_empty() && is_told);
+        let last = lines.pop().unwrap_or_default();
+        lines.iter().for_each(print::tell);
+        if status == 0 && !last.is_empty() {
+            print::tell(&last);
         }
-        Err(Problem { status: cause.status, text: format!("first failure: {}", told(cause)) })
+        if status == 0 { Ok(()) } else { Err(Problem { status, text: last }) }
     }
+}
+
+/// Waits until standard error takes what the launcher has to say, unless it is asked to end before.
+fn has_room_soon(events: &Receiver<Event>) -> bool {
+    loop {
+        match events.recv_timeout(ROOM_PAUSE) {
+            Ok(Event::Signal(signal)) if ends(signal) => return false,
+            _ if output::has_room() => return true,
+            _ => {}
+        }
+    }
+}
+
+/// Whether a signal asks for the end of the job.
+fn ends(signal: Signal) -> bool {
+    Request::of(signal) == Request::End
+}
+
+fn ended_by_signal(signal: Signal) -> Problem {
+    Problem::silent(u8::try_from(SIGNAL_STATUS + signal.as_raw()).unwrap_or(u8::MAX))
+}
+
+/// The standard input of every rank. A system without it, such as a container with an empty `/dev`, is told by its name.
+fn open_null() -> Result<File> {
+    File::options().read(true).write(true).open(NULL).map_err(|error| Problem::failed(NULL, error))
 }
 
 /// The first items, and how many more there are.

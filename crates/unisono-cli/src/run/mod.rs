@@ -9,7 +9,10 @@ mod launcher;
 mod log_files;
 mod meeting;
 pub(crate) mod output;
+mod pipes;
+mod queue;
 mod rank;
+mod reports;
 mod signals;
 mod vendor;
 
@@ -28,6 +31,9 @@ use launcher::Launcher;
 use log_files::LogFiles;
 use meeting::Meeting;
 use output::{Sink, Terminal};
+
+/// What has nothing to read and takes everything.
+const NULL: &str = "/dev/null";
 
 /// How long ranks may take to end after they have been asked to.
 const GRACE: Duration = Duration::from_secs(5);
@@ -48,6 +54,8 @@ pub(crate) struct Job {
     /// Time between asking the ranks to end and SIGKILL.
     pub(crate) grace: Duration,
     pub(crate) binding: Binding,
+    /// A folder for a file of each rank's output.
+    pub(crate) log_directory: Option<PathBuf>,
 }
 
 impl Job {
@@ -64,6 +72,7 @@ impl Job {
             timeout: None,
             grace: GRACE,
             binding: Binding::None,
+            log_directory: None,
         })
     }
 }
@@ -92,12 +101,9 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
         timeout,
         grace,
         binding: bind_to,
+        log_directory: log_dir,
     };
-    let terminal: Arc<dyn Sink> = Arc::new(Terminal { tags: tag_output });
-    match log_dir {
-        Some(folder) => launch(&job, Arc::new(LogFiles::create(&folder, ranks, terminal)?)),
-        None => launch(&job, terminal),
-    }
+    launch(&job, Arc::new(Terminal { tags: tag_output }))
 }
 
 /// Runs the job to its end.
@@ -105,11 +111,12 @@ pub(crate) fn run(arguments: RunArguments) -> Result<()> {
 /// # Errors
 /// With the status of the first rank that failed; the text names it.
 pub(crate) fn launch(job: &Job, sink: Arc<dyn Sink>) -> Result<()> {
-    check_descriptors(job.ranks)?;
-    let meeting = Meeting::arrange(job.ranks)?;
+    check_descriptors(job)?;
     let (sender, events) = channel();
-    signals::watch(sender.clone()).map_err(|error| Problem::failed("catching signals", error))?;
-    Launcher::start(job, &meeting, sink, &sender)?.until_all_ended(&events)
+    signals::watch(sender.clone())?;
+    let files = job.log_directory.as_ref().map(|folder| LogFiles::create(folder, job.ranks)).transpose()?;
+    let meeting = Meeting::arrange(job.ranks)?;
+    Launcher::start(job, &meeting, (sink, files.map(Arc::new)), &sender)?.until_all_ended(&events)
 }
 
 /// What the launcher holds for each rank: its two streams, its end, its connection to the store.
@@ -118,8 +125,10 @@ const DESCRIPTORS_PER_RANK: u64 = 4;
 const DESCRIPTORS_BESIDE: u64 = 32;
 
 /// A launcher without descriptors could not let its ranks meet, and they would wait in vain.
-fn check_descriptors(ranks: u32) -> Result<()> {
-    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_BESIDE;
+fn check_descriptors(job: &Job) -> Result<()> {
+    let ranks = u64::from(job.ranks);
+    let files = if job.log_directory.is_some() { ranks } else { 0 };
+    let needed = ranks * DESCRIPTORS_PER_RANK + files + DESCRIPTORS_BESIDE;
     match getrlimit(Resource::Nofile).current {
         Some(limit) if limit < needed => {
             let problem = format!("the limit is {limit}: ulimit -n {needed}");

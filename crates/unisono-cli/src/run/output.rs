@@ -1,15 +1,31 @@
-//! What the ranks print. One thread for each pipe reads it and gives it to a sink, line by line.
+//! What the ranks print, as pieces, and where it goes.
 //!
 //! A piece is a line with its end: a line feed, or a carriage return, with which a progress bar begins its line again.
 //! A line without an end waits for it, also a prompt, which nobody could answer: ranks have no standard input.
+//!
+//! For each of the two streams, one thread reads the pipes of all ranks (`pipes.rs`): it writes the files of
+//! `--log-dir`, remembers last words, and puts the rest into a queue (`queue.rs`). Another thread takes it from there
+//! to its sink. So a reader who pauses holds neither files nor the end of the job, and nothing is lost.
 
-use std::io::{self, Read, Write};
-use std::sync::OnceLock;
+use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread;
 
-/// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory. Memory is taken
-/// as lines need it.
-const PIECE_BYTES_MAX: usize = 1 << 20;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use super::last_words::LastWords;
+use super::log_files::LogFiles;
+use super::pipes::{Intake, Pipe, PipeReader};
+use super::queue::Queue;
+use super::rank::Event;
+use crate::print;
+
+/// Longer lines are passed on in parts, so that a rank that prints no line ends cannot fill the memory.
+pub(super) const PIECE_BYTES_MAX: usize = 1 << 20;
 
 /// Which of a rank's two streams a piece came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,10 +34,17 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Where pieces go. Several threads call it; the pieces of one stream come in order.
+impl Stream {
+    pub(super) const BOTH: [Stream; 2] = [Stream::Out, Stream::Err];
+}
+
+/// Where pieces go. Two threads call it, one for each stream.
 pub(crate) trait Sink: Send + Sync {
     /// One line with its end. A part of a very long line has none, nor has a last line that the rank did not end.
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]);
+    ///
+    /// # Errors
+    /// When the piece did not reach its place.
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()>;
 }
 
 /// Writes standard output to standard output, standard error to standard error.
@@ -31,12 +54,12 @@ pub(crate) struct Terminal {
 }
 
 impl Sink for Terminal {
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         if !self.tags {
             return write_piece(stream, piece);
         }
         let end: &[u8] = if piece.ends_with(b"\n") || piece.ends_with(b"\r") { b"" } else { b"\n" };
-        write_piece(stream, &[format!("[{rank}] ").as_bytes(), piece, end].concat());
+        write_piece(stream, &[format!("[{rank}] ").as_bytes(), piece, end].concat())
     }
 }
 
@@ -45,7 +68,7 @@ impl Sink for Terminal {
 pub(crate) struct Spokesman;
 
 impl Sink for Spokesman {
-    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
+    fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) -> io::Result<()> {
         match (rank, stream) {
             (0, Stream::Out) => write_piece(Stream::Out, piece),
             _ => Terminal { tags: true }.piece(rank, Stream::Err, piece),
@@ -53,19 +76,11 @@ impl Sink for Spokesman {
     }
 }
 
-/// Why output of the ranks has not reached its place, the first time.
-static LOST: OnceLock<String> = OnceLock::new();
-
-/// Why output of the ranks was lost, if some was: a full disk, for one.
-pub(super) fn lost_output() -> Option<&'static str> {
-    LOST.get().map(String::as_str)
-}
-
 /// Whether the last piece ended with a carriage return: what comes next would be written over it.
 static IS_LINE_OPEN: AtomicBool = AtomicBool::new(false);
 
 /// Ends the line of a progress bar, so that what the launcher says stands below it.
-pub(super) fn end_line() {
+fn end_line() {
     if IS_LINE_OPEN.swap(false, Ordering::SeqCst) {
         // If nobody can be told, the job ends all the same.
         let _ = writeln!(io::stderr());
@@ -73,100 +88,156 @@ pub(super) fn end_line() {
 }
 
 /// Writes a piece with one call, so that lines of different ranks do not mix.
-fn write_piece(stream: Stream, piece: &[u8]) {
+fn write_piece(stream: Stream, piece: &[u8]) -> io::Result<()> {
     IS_LINE_OPEN.store(piece.ends_with(b"\r"), Ordering::SeqCst);
-    let written = match stream {
-        Stream::Out => {
-            let mut out = io::stdout().lock();
-            out.write_all(piece).and_then(|()| out.flush())
-        }
-        Stream::Err => io::stderr().lock().write_all(piece),
+    let target = match stream {
+        Stream::Out => rustix::stdio::stdout(),
+        Stream::Err => rustix::stdio::stderr(),
     };
-    match written {
-        Ok(()) => {}
+    match write_all(target, piece) {
         // A reader that has closed the pipe, as `head` does, wants no more. The job goes on, its output is still read.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Err(error) => {
-            let _ = LOST.set(error.to_string());
-        }
+        Err(Errno::PIPE) => Ok(()),
+        other => Ok(other?),
     }
 }
 
-/// Gives every piece of `source` to `sink`, until no process has the pipe open.
-pub(crate) fn forward(mut source: impl Read, rank: u32, stream: Stream, sink: &dyn Sink) {
-    let mut room = vec![0; PIECE_BYTES_MAX];
-    // Bytes of a line whose end has not come, at the start of the room.
-    let mut held = 0;
-    loop {
-        let filled = match source.read(&mut room[held..]) {
-            Ok(count @ 1..) => held + count,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Ok(0) | Err(_) => break,
-        };
-        let mut rest = &room[..filled];
-        while let Some(bytes) = piece_bytes(rest) {
-            sink.piece(rank, stream, &rest[..bytes]);
-            rest = &rest[bytes..];
+/// Waits where a terminal or a pipe has no room: a program that shares it may have set it not to block.
+fn write_all(target: BorrowedFd<'_>, bytes: &[u8]) -> rustix::io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match rustix::io::write(target, rest) {
+            Ok(written) => rest = &rest[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => _ = poll(&mut [PollFd::new(&target, PollFlags::OUT)], None),
+            Err(error) => return Err(error),
         }
-        held = rest.len();
-        room.copy_within(filled - held..filled, 0);
     }
-    if held > 0 {
-        sink.piece(rank, stream, &room[..held]);
-    }
+    Ok(())
 }
 
 /// The length of the first piece, if it is complete.
 fn piece_bytes(text: &[u8]) -> Option<usize> {
     let end = text.iter().position(|&byte| byte == b'\n' || byte == b'\r');
     let bytes = end.map(|at| if text[at..].starts_with(b"\r\n") { at + 2 } else { at + 1 });
-    bytes.or((text.len() == PIECE_BYTES_MAX).then_some(PIECE_BYTES_MAX))
+    bytes.or((text.len() >= PIECE_BYTES_MAX).then_some(PIECE_BYTES_MAX))
+}
+
+/// The pieces of a text; the last one may have no end.
+pub(super) fn pieces(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (piece, behind) = rest.split_at(piece_bytes(rest).unwrap_or(rest.len()));
+        rest = behind;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Where the output of a job goes.
+#[derive(Clone)]
+pub(super) struct Places {
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) files: Option<Arc<LogFiles>>,
+    pub(super) words: Arc<LastWords>,
+}
+
+/// The output of a job, from the pipes of its ranks to its places.
+pub(super) struct Output {
+    queues: [Arc<Queue>; 2],
+    readers: [PipeReader; 2],
+    files: Option<Arc<LogFiles>>,
+}
+
+impl Output {
+    /// Starts to pass on what comes out of these pipes, of standard outputs and of standard errors. Each stream ends
+    /// with an [`Event::StreamDone`].
+    pub(super) fn start(pipes: [Vec<Pipe>; 2], places: Places, events: &Sender<Event>) -> io::Result<Output> {
+        let queues = [Queue::new(), Queue::new()];
+        let start = |stream: Stream, pipes| {
+            let queue = queues[stream as usize].clone();
+            let Places { sink, files, words } = places.clone();
+            let reader = PipeReader::start(pipes, Intake { stream, files, words, queue: queue.clone() })?;
+            let events = events.clone();
+            thread::Builder::new().name("output".into()).spawn(move || {
+                pass_on(&queue, stream, &*sink);
+                let _ = events.send(Event::StreamDone);
+            })?;
+            io::Result::Ok(reader)
+        };
+        let [out, err] = pipes;
+        let readers = [start(Stream::Out, out)?, start(Stream::Err, err)?];
+        Ok(Output { queues, readers, files: places.files })
+    }
+
+    /// Says something between the lines of the ranks.
+    pub(super) fn tell(&self, text: String) {
+        self.queues[Stream::Err as usize].tell(text);
+    }
+
+    /// All ranks have ended.
+    pub(super) fn ranks_have_ended(&self) {
+        self.readers.iter().for_each(PipeReader::ranks_have_ended);
+    }
+
+    /// The output that has not reached its place so far, in words; `None` if all has.
+    pub(super) fn lost(&self) -> Option<String> {
+        let names = ["standard output", "standard error"];
+        let of_streams = self.queues.iter().zip(names).filter_map(|(queue, name)| queue.lost(name));
+        let of_files = self.files.iter().flat_map(|files| files.lost());
+        let lost: Vec<String> = of_streams.chain(of_files).collect();
+        (!lost.is_empty()).then(|| lost.join("; "))
+    }
+}
+
+/// Whether standard error takes some lines at once, as a pipe does that has a free page.
+pub(super) fn has_room() -> bool {
+    // What is no pipe and no terminal is always ready, and so is what nobody can read any more.
+    poll(&mut [PollFd::new(&rustix::stdio::stderr(), PollFlags::OUT)], Some(&Timespec::default())) != Ok(0)
+}
+
+/// Takes everything in a queue to its sink.
+fn pass_on(queue: &Queue, stream: Stream, sink: &dyn Sink) {
+    while let Some(chunk) = queue.next() {
+        match chunk.rank {
+            Some(rank) => {
+                for piece in pieces(&chunk.bytes) {
+                    queue.written(sink.piece(rank, stream, piece));
+                }
+            }
+            None => {
+                end_line();
+                print::tell(String::from_utf8_lossy(&chunk.bytes));
+            }
+        }
+    }
+    if stream == Stream::Err {
+        end_line();
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
-    #[derive(Default)]
-    struct Kept(Mutex<Vec<Vec<u8>>>);
-
-    impl Sink for Kept {
-        fn piece(&self, rank: u32, stream: Stream, piece: &[u8]) {
-            assert_eq!((rank, stream), (3, Stream::Err));
-            self.0.lock().unwrap().push(piece.to_vec());
-        }
-    }
-
-    fn pieces(source: impl Read) -> Vec<Vec<u8>> {
-        let kept = Kept::default();
-        forward(source, 3, Stream::Err, &kept);
-        kept.0.into_inner().unwrap()
+    fn pieces_of(text: &[u8]) -> Vec<&[u8]> {
+        pieces(text).collect()
     }
 
     #[test]
     fn lines_are_whole_and_the_last_needs_no_end() {
-        assert_eq!(pieces(&b"one\n\ntwo\nlast"[..]), [&b"one\n"[..], b"\n", b"two\n", b"last"]);
-        assert_eq!(pieces(&b"\xff\xfe\n"[..]), [b"\xff\xfe\n"]);
-        assert!(pieces(&b""[..]).is_empty());
-    }
-
-    #[test]
-    fn a_line_that_comes_in_parts_is_one_piece() {
-        let parts = (&b"o"[..]).chain(&b"n"[..]).chain(&b"e\ntw"[..]).chain(&b"o\n"[..]);
-        assert_eq!(pieces(parts), [b"one\n", b"two\n"]);
+        assert_eq!(pieces_of(b"one\n\ntwo\nlast"), [&b"one\n"[..], b"\n", b"two\n", b"last"]);
+        assert_eq!(pieces_of(b"\xff\xfe\n"), [b"\xff\xfe\n"]);
+        assert!(pieces_of(b"").is_empty());
     }
 
     #[test]
     fn a_carriage_return_ends_a_piece_but_not_within_the_end_of_a_line() {
-        assert_eq!(pieces(&b"1%\r2%\rdone\r\nnext\n"[..]), [&b"1%\r"[..], b"2%\r", b"done\r\n", b"next\n"]);
+        let text = b"1%\r2%\rdone\r\nnext\n";
+        assert_eq!(pieces_of(text), [&b"1%\r"[..], b"2%\r", b"done\r\n", b"next\n"]);
     }
 
     #[test]
     fn a_line_without_end_is_handed_on_in_parts() {
         let long = vec![b'x'; PIECE_BYTES_MAX + 10];
-        let parts = pieces(&long[..]);
-        assert_eq!(parts.iter().map(Vec::len).collect::<Vec<_>>(), [PIECE_BYTES_MAX, 10]);
+        assert_eq!(pieces(&long).map(<[u8]>::len).collect::<Vec<_>>(), [PIECE_BYTES_MAX, 10]);
     }
 }

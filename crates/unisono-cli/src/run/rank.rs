@@ -1,71 +1,61 @@
-//! One rank: its process, which leads a process group of its own, and the threads that read what it prints.
+//! One rank: its process, which leads a process group of its own.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::sync::mpsc::Sender;
-use std::thread;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use unisono_transport_tcp::report::Report;
 
 use super::ends::{Ends, WatchedProcess};
-use super::output::{Sink, Stream, forward};
+use super::pipes::Pipe;
 
-/// What the launcher's threads report.
+/// What the launcher's threads say to its own.
 pub(crate) enum Event {
     /// The rank's process has ended and must still be reaped.
     Exited { rank: u32, at: Instant },
-    /// One of the ranks' streams has ended.
-    StreamEnded,
+    /// A rank has reported an error.
+    Reported(Report),
+    /// All output of one of the two streams has been read, and has reached its place or never will.
+    StreamDone,
     /// The launcher received this signal.
     Signal(Signal),
 }
 
+/// A process that has not been reaped. Only the launcher reaps, and it alone sends signals. So no signal can reach
+/// another process that has got the same number.
 pub(crate) struct Rank {
     child: Child,
     pid: Pid,
+    is_reaped: bool,
     _watched: WatchedProcess,
 }
 
 impl Rank {
-    /// Starts `command` as rank `rank`. Its standard input is empty: a process outside the terminal's foreground group
-    /// would be stopped when it reads from it.
+    /// Starts `command` as rank `rank`, and gives the pipes of its standard output and its standard error. Its standard
+    /// input is `null`: a process outside the terminal's foreground group would be stopped when it reads from there.
     pub(crate) fn start(
         mut command: Command,
         rank: u32,
         ends: &Ends,
-        sink: &Arc<dyn Sink>,
-        events: &Sender<Event>,
-    ) -> io::Result<Rank> {
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        null: &File,
+    ) -> io::Result<(Rank, [Pipe; 2])> {
+        command.stdin(null.try_clone()?).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn()?;
         let pid = Pid::from_child(&child);
-        // Without all of this the launcher would not know what becomes of the rank.
-        let watched = Rank::watch(&mut child, rank, ends, sink, events).inspect_err(|_| {
+        // Without it the launcher would not learn of the end.
+        let watched = ends.watch(pid, rank).inspect_err(|_| {
             let _ = kill_process_group(pid, Signal::KILL);
             let _ = child.wait();
         })?;
-        Ok(Rank { child, pid, _watched: watched })
-    }
-
-    fn watch(
-        child: &mut Child,
-        rank: u32,
-        ends: &Ends,
-        sink: &Arc<dyn Sink>,
-        events: &Sender<Event>,
-    ) -> io::Result<WatchedProcess> {
-        if let Some(out) = child.stdout.take() {
-            read(out, rank, Stream::Out, sink, events)?;
-        }
-        if let Some(err) = child.stderr.take() {
-            read(err, rank, Stream::Err, sink, events)?;
-        }
-        // Only the launcher reaps, and it alone sends signals. So no signal can reach another process that has got the
-        // same number.
-        ends.watch(Pid::from_child(child), rank)
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        // INVARIANT: both are pipes, as was asked for.
+        let (out, err) = out.zip(err).expect("a new process has the pipes that were asked for");
+        let pipes = [OwnedFd::from(out), err.into()].map(|source| Pipe { rank, source });
+        Ok((Rank { child, pid, is_reaped: false, _watched: watched }, pipes))
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -78,26 +68,23 @@ impl Rank {
         let _ = kill_process_group(self.pid, signal);
     }
 
-    /// Reaps a process that has ended ([`Event::Exited`]) and returns its status.
-    pub(crate) fn reap(&mut self) -> io::Result<ExitStatus> {
+    /// Ends what is left of the group of a process that has ended, while no other group can have its number, and gives
+    /// the status of the process.
+    pub(crate) fn reap(mut self) -> io::Result<ExitStatus> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        self.is_reaped = true;
+        self.signal(Signal::KILL);
         self.child.wait()
     }
 }
 
-fn read(
-    source: impl io::Read + Send + 'static,
-    rank: u32,
-    stream: Stream,
-    sink: &Arc<dyn Sink>,
-    events: &Sender<Event>,
-) -> io::Result<()> {
-    let (sink, events) = (sink.clone(), events.clone());
-    let work = move || {
-        forward(source, rank, stream, &*sink);
-        let _ = events.send(Event::StreamEnded);
-    };
-    let thread = thread::Builder::new().name(format!("rank {rank}")).spawn(work);
-    thread
-        .map(drop)
-        .map_err(|error| io::Error::new(error.kind(), format!("no thread to read its output: {error}")))
+impl Drop for Rank {
+    fn drop(&mut self) {
+        if !self.is_reaped {
+            let _ = self.end();
+        }
+    }
 }

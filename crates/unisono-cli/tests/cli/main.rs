@@ -12,6 +12,7 @@ mod input;
 mod run;
 mod run_ends;
 mod run_jobs;
+mod run_output;
 mod run_signals;
 mod run_trouble;
 mod settings;

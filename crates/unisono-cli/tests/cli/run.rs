@@ -105,7 +105,7 @@ fn every_rank_has_a_log_of_both_its_streams() {
 }
 
 #[test]
-fn a_log_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_ends_in_one_line() {
+fn a_log_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_is_told() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();
@@ -116,10 +116,12 @@ fn a_log_that_cannot_be_made_is_refused_and_one_that_cannot_be_written_ends_in_o
     std::os::unix::fs::symlink("/dev/full", folder.path().join("rank-0.log")).unwrap();
     let option = format!("--log-dir={}", folder.path().display());
     let done = shell("2", &[&option], "for line in 1 2 3; do echo $line; done");
-    assert!(done.status.success());
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
     assert_eq!(done.out.lines().count(), 6, "{}", done.out);
-    assert!(done.err.contains("rank-0.log ends here: No space left"), "{}", done.err);
-    assert_eq!(done.err.lines().count(), 1, "{}", done.err);
+    let [ends, lost] = done.err.lines().collect::<Vec<_>>()[..] else { panic!("{}", done.err) };
+    assert!(ends.contains("rank-0.log ends here: No space left"), "{}", done.err);
+    let told = "unisono: output of the ranks was lost: 3 lines for ";
+    assert!(lost.starts_with(told) && lost.contains("rank-0.log (No space left"), "{}", done.err);
     assert_eq!(fs::read_to_string(folder.path().join("rank-1.log")).unwrap(), "1\n2\n3\n");
 }
 

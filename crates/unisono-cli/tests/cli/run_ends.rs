@@ -1,8 +1,10 @@
 //! `unisono run`: how a job ends, and what is said about it.
 
+use std::path::Path;
+
 use rustix::process::Signal;
 
-use crate::support::{exists, shell, signal, sorted_lines, start, unisono, wait_until_gone};
+use crate::support::{LeftBehind, exists, shell, signal, sorted_lines, start, unisono, wait_until_gone};
 
 #[test]
 fn c12_a_failing_rank_is_named_and_ends_the_others() {
@@ -73,18 +75,41 @@ fn c12_the_whole_tree_of_a_rank_ends_with_it_however_stubborn() {
     wait_until_gone(&pids);
 }
 
+/// A line for a rank that starts a child in a session of its own, and prints the child's number.
+fn with_runaway(folder: &Path, child: &str, then: &str) -> String {
+    let flag = folder.join("away").display().to_string();
+    format!(
+        "setsid sh -c 'touch {flag}; {child}' & while [ ! -e {flag} ]; do sleep 0.01; done; echo $!; {then}"
+    )
+}
+
 #[test]
 fn c12_output_held_open_by_a_runaway_does_not_hold_the_launcher() {
+    for child in ["exec sleep 60", "exec yes"] {
+        let folder = tempfile::tempdir().unwrap();
+        let done = shell("1", &[], &with_runaway(folder.path(), child, ""));
+        assert!(done.status.success(), "{child}: {}", done.err);
+        let is_number = |line: &&str| line[4..].parse::<u32>().is_ok();
+        let left = LeftBehind(done.out.lines().find(is_number).unwrap()[4..].to_owned());
+        let outlives = child.contains("sleep");
+        assert!(!outlives || exists(&left.0), "what a rank leaves behind on purpose outlives the job");
+    }
+}
+
+#[test]
+fn what_a_rank_leaves_behind_is_heard_for_a_while() {
     let folder = tempfile::tempdir().unwrap();
-    let flag = folder.path().join("away").display().to_string();
-    let line = format!(
-        "setsid sh -c 'touch {flag}; exec sleep 60' & while [ ! -e {flag} ]; do sleep 0.01; done; echo $!"
-    );
-    let done = shell("1", &[], &line);
-    assert!(done.status.success() && done.out.starts_with("[0] "), "{}", done.out);
-    let left = done.out[4..].trim_end();
-    assert!(exists(left), "what a rank leaves behind on purpose outlives the job");
-    signal(left, Signal::KILL);
+    let done = shell("1", &[], &with_runaway(folder.path(), "sleep 0.3; echo heard", ""));
+    assert!(done.status.success() && done.out.ends_with("[0] heard\n"), "{}", done.out);
+}
+
+#[test]
+fn what_a_rank_leaves_behind_ends_with_a_job_that_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = shell("1", &[], &with_runaway(folder.path(), "exec sleep 60", "exit 3"));
+    assert_eq!(done.status.code(), Some(3), "{}", done.err);
+    let left = LeftBehind(done.out[4..].trim_end().to_owned());
+    assert!(!exists(&left.0), "{}", left.0);
 }
 
 /// What the ranks print while they end comes before that line.
@@ -119,6 +144,14 @@ fn a_rank_that_ends_before_the_one_that_it_noticed_is_not_blamed() {
     let last = done.err.lines().last().unwrap();
     assert_eq!(last, "unisono: first failure: rank 1 exited with status 3: cause", "{}", done.err);
     assert_eq!(done.status.code(), Some(3));
+}
+
+/// What ranks print is for people: who failed is seen by how they end, and by what they report.
+#[test]
+fn a_rank_is_not_blamed_because_another_one_prints_its_number() {
+    let done = shell("2", &[], "[ $RANK = 0 ] && { sleep 0.1; exit 5; }; echo lost rank 0 >&2; exit 4");
+    let last = done.err.lines().last().unwrap();
+    assert_eq!(last, "unisono: first failure: rank 1 exited with status 4: lost rank 0", "{}", done.err);
 }
 
 #[test]

@@ -65,6 +65,40 @@ fn rank_1_aborts() {
     rank_1_leaves(|| std::process::abort());
 }
 
+/// The others say that they have lost rank 1, and crash while they give up.
+#[test]
+#[ignore = "a rank"]
+fn rank_1_exits_and_the_others_crash() {
+    let comm = unisono::init().unwrap();
+    let error = loop {
+        if comm.group().rank() == 1 {
+            thread::sleep(Duration::from_millis(20));
+            std::process::exit(3);
+        }
+        if let Err(error) = sum(&*comm) {
+            break error;
+        }
+    };
+    eprintln!("{error}");
+    // Until all have heard of rank 1.
+    thread::sleep(Duration::from_millis(100));
+    rustix::process::kill_process(rustix::process::getpid(), Signal::KILL).unwrap();
+}
+
+/// Says whether a child has the descriptor on which this rank reports.
+#[test]
+#[ignore = "a rank"]
+fn a_child_has_no_report_pipe() {
+    let pipe = std::env::var("UNISONO_REPORT_FD").unwrap();
+    let (descriptor, inode) = pipe.split_once(':').unwrap();
+    let comm = unisono::init().unwrap();
+    let file = format!("/proc/self/fd/{descriptor}");
+    assert_eq!(std::fs::read_link(&file).unwrap().to_str(), Some(&*format!("pipe:[{inode}]")));
+    let child = std::process::Command::new("readlink").arg(&file).output().unwrap();
+    println!("child has {:?}", String::from_utf8_lossy(&child.stdout));
+    comm.close().unwrap();
+}
+
 #[test]
 #[ignore = "a rank"]
 fn twenty_slow_sums() {
@@ -90,7 +124,41 @@ fn the_rank_that_leaves_is_named_not_those_that_lose_it() {
         let last = done.err.lines().last().unwrap();
         assert_eq!(last, format!("unisono: first failure: rank 1 {how}"), "{}", done.err);
         assert_eq!(done.status.code(), Some(status));
+        // What the others report is one failure, told once and whole.
+        let is_report = |line: &&str| line.starts_with("unisono: rank") && line.contains(" report");
+        let told: Vec<&str> = done.err.lines().filter(is_report).collect();
+        assert!(told.len() == 1 && told[0].contains("lost rank 1 (pid "), "{}", done.err);
     }
+}
+
+#[test]
+fn ranks_that_crash_because_another_one_left_are_not_to_blame() {
+    let done = run(&rank_command("rank_1_exits_and_the_others_crash"));
+    let [.., report, last] = done.err.lines().collect::<Vec<_>>()[..] else { panic!("{}", done.err) };
+    assert_eq!(last, "unisono: first failure: rank 1 exited with status 3", "{}", done.err);
+    assert!(report.starts_with("unisono: ranks 0 and 2 report: lost rank 1 (pid "), "{}", done.err);
+    assert_eq!(done.status.code(), Some(3));
+}
+
+#[test]
+fn children_of_a_rank_do_not_hold_its_reports() {
+    let done = run(&rank_command("a_child_has_no_report_pipe"));
+    assert!(done.status.success(), "{}", done.err);
+    assert_eq!(done.out.matches("child has \"\"").count(), 3, "{}", done.out);
+}
+
+/// Ranks end well, but what they report on leaving is a failure of the job.
+#[test]
+fn what_a_rank_reports_at_exit_is_no_success() {
+    let report = concat!(
+        r#"{"rank":%s,"communicator":"world","kind":"Mismatch","culprits":[0,1],"#,
+        r#""call":null,"code":null,"text":"numbers differ","at_exit":true}\n"#
+    );
+    let pipe = "/proc/self/fd/${UNISONO_REPORT_FD%:*}";
+    let line = format!("[ $RANK = 2 ] || printf '{report}' $RANK >{pipe}");
+    let done = run(&line);
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    assert_eq!(done.err, "unisono: ranks 0 and 1 report: numbers differ\n");
 }
 
 /// Without the launcher's word, they would wait for it until the deadline of joining, which is minutes away.

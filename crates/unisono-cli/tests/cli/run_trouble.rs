@@ -1,6 +1,7 @@
 //! `unisono run` where the machine or the user makes trouble: full disks, no descriptors, a launcher that is killed.
 
 use std::fs;
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -43,7 +44,8 @@ fn what_cannot_be_said_changes_no_job_and_no_status() {
 fn lost_output_is_no_success() {
     let done = after("", ">/dev/full", &["run", "-n", "2", "--", "sh", "-c", "echo; echo"]);
     assert_eq!(done.status.code(), Some(1), "{}", done.err);
-    assert!(done.err.starts_with("unisono: output of the ranks was lost: No space left"), "{}", done.err);
+    let told = "unisono: output of the ranks was lost: 4 lines for standard output (No space left";
+    assert!(done.err.starts_with(told), "{}", done.err);
     assert_eq!(done.err.lines().count(), 1, "{}", done.err);
 }
 
@@ -69,6 +71,58 @@ fn a_launcher_without_descriptors_refuses_what_it_cannot_serve() {
     let done = after("ulimit -n 40;", "", &["run", "-n", "8", "--", "true"]);
     let told = "unisono: 8 ranks need 64 open files in the launcher: the limit is 40: ulimit -n 64\n";
     assert_eq!((done.status.code(), done.err.as_str()), (Some(1), told));
+}
+
+#[test]
+fn files_of_logs_are_open_files_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let option = format!("--log-dir={}", folder.path().display());
+    let done = after("ulimit -n 68;", "", &["run", "-n", "8", &option, "--", "true"]);
+    let told = "unisono: 8 ranks need 72 open files in the launcher: the limit is 68: ulimit -n 72\n";
+    assert_eq!((done.status.code(), done.err.as_str()), (Some(1), told));
+    assert!(after("ulimit -n 72;", "", &["run", "-n", "8", &option, "--", "true"]).status.success());
+}
+
+#[test]
+fn a_file_that_may_not_grow_ends_neither_the_launcher_nor_its_ranks() {
+    let folder = tempfile::tempdir().unwrap();
+    let option = format!("--log-dir={}", folder.path().display());
+    let line = "for line in 1 2 3 4 5 6 7 8; do printf '%0200d\\n' $line; done; grep SigIgn /proc/self/status";
+    let done = after("ulimit -f 1;", "", &["run", "-n", "2", &option, "--", "sh", "-c", line]);
+    assert_eq!((done.status.code(), done.out.lines().count()), (Some(1), 18), "{}", done.err);
+    assert!(done.err.contains("rank-1.log ends here: File too large"), "{}", done.err);
+    // SIGXFSZ is signal 25.
+    let ignored = done.out.lines().last().unwrap().rsplit('\t').next().unwrap();
+    assert_eq!(u64::from_str_radix(ignored, 16).unwrap() >> 24 & 1, 0, "{}", done.out);
+}
+
+#[test]
+fn signals_that_the_launcher_needs_reach_it_whoever_has_started_it() {
+    for by in [["env", "--ignore-signal=CHLD"], ["env", "--block-signal=TERM"]] {
+        let done = start_by(&by, &["run", "-n", "2", "--", "sh", "-c", "exit 6"]).finish();
+        assert_eq!(done.status.code(), Some(6), "{by:?}: {}", done.err);
+        let done = start_by(&by, &["run", "-n", "2", "--", "true"]).finish();
+        assert!(done.status.success(), "{by:?}: {}", done.err);
+        let mut running = start_by(&by, &["run", "-n", "1", "--", "sh", "-c", "echo ready; exec sleep 600"]);
+        running.next_line();
+        running.signal(Signal::TERM);
+        assert_eq!(running.finish().status.code(), Some(143), "{by:?}");
+    }
+}
+
+/// As in a container.
+#[test]
+fn a_file_of_the_system_that_is_missing_is_named() {
+    let hidden = |folder| format!("mount -t tmpfs none {folder} && exec \"$0\" \"$@\"");
+    if !Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success()) {
+        return unisono_tests::skip("missing-files", "no mount namespace can be made here");
+    }
+    for (folder, file) in [("/proc", "/proc/self/status"), ("/dev", "/dev/null")] {
+        let by = ["unshare", "--mount", "sh", "-c", &hidden(folder)];
+        let done = start_by(&by, &["run", "-n", "2", "--", "true"]).finish();
+        let told = format!("unisono: {file}: No such file or directory");
+        assert!(!done.status.success() && done.err.starts_with(&told), "{}", done.err);
+    }
 }
 
 /// The guard may not have heard of the rank that was being started.

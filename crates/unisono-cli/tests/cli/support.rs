@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use unisono::Collective;
 
 /// Far above what any test needs, so that only a hang reaches it.
@@ -39,8 +39,17 @@ pub(crate) fn start(arguments: &[&str]) -> Running {
 
 /// Starts the program through another one, as in `nohup unisono`.
 pub(crate) fn start_by(by: &[&str], arguments: &[&str]) -> Running {
-    let mut child = Command::new(by[0])
-        .args(&by[1..])
+    let mut running = start_unread(by, arguments);
+    running.read();
+    running
+}
+
+/// Starts the program, and does not read what it prints.
+pub(crate) fn start_unread(by: &[&str], arguments: &[&str]) -> Running {
+    // Whoever started the tests may have signals ignored, as `nohup` does.
+    let child = Command::new("env")
+        .arg("--default-signal")
+        .args(by)
         .arg(env!("CARGO_BIN_EXE_unisono"))
         .args(arguments)
         .stdin(Stdio::null())
@@ -49,9 +58,7 @@ pub(crate) fn start_by(by: &[&str], arguments: &[&str]) -> Running {
         .process_group(0)
         .spawn()
         .unwrap();
-    let out = lines(child.stdout.take().unwrap());
-    let err = lines(child.stderr.take().unwrap());
-    Running { child, out, err }
+    Running { child, out: channel().1, err: channel().1 }
 }
 
 /// Runs the program to its end.
@@ -92,6 +99,12 @@ fn lines(source: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 impl Running {
+    /// Reads what the program prints from now on.
+    pub(crate) fn read(&mut self) {
+        self.out = lines(self.child.stdout.take().unwrap());
+        self.err = lines(self.child.stderr.take().unwrap());
+    }
+
     /// Waits until a line of standard output is printed, and gives it with its end.
     pub(crate) fn next_line(&mut self) -> String {
         self.out.recv_timeout(WATCHDOG).expect("a line of standard output")
@@ -122,11 +135,29 @@ impl Running {
             match side(self).recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => text.push_str(&line),
                 Err(RecvTimeoutError::Disconnected) => return text,
-                Err(RecvTimeoutError::Timeout) => {
-                    let _ = kill_process_group(Pid::from_child(&self.child), Signal::TERM);
-                    panic!("the program hangs; so far it printed {text:?}");
-                }
+                Err(RecvTimeoutError::Timeout) => panic!("the program hangs; so far it printed {text:?}"),
             }
+        }
+    }
+}
+
+impl Drop for Running {
+    /// A test that has failed leaves nothing: when the launcher is killed, its guard ends the ranks.
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A process that a job leaves behind; it is ended with the test.
+pub(crate) struct LeftBehind(pub(crate) String);
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        if exists(&self.0) {
+            signal(&self.0, Signal::KILL);
         }
     }
 }

@@ -1,0 +1,154 @@
+//! What the ranks of a job have reported: to whom their errors point, and how these are told.
+
+use std::collections::BTreeSet;
+
+use unisono_transport_tcp::report::Report;
+
+/// More reports are not kept: a job that survives losses for weeks does not fill the memory.
+const REPORTS_MAX: usize = 4096;
+
+/// The last report of each communicator of each rank, in the order of the first ones.
+#[derive(Default)]
+pub(super) struct Reports(Vec<Report>);
+
+impl Reports {
+    /// A report may replace an earlier one: the first cause is known better later.
+    pub(super) fn hear(&mut self, report: Report) {
+        let place = |report: &Report| (report.rank, report.communicator.clone(), report.at_exit);
+        match self.0.iter().position(|earlier| place(earlier) == place(&report)) {
+            Some(earlier) => self.0[earlier] = report,
+            None if self.0.len() < REPORTS_MAX => self.0.push(report),
+            None => {}
+        }
+    }
+
+    /// The ranks that `rank` holds responsible for its error; nobody if it is one of them itself.
+    pub(super) fn blamed_by(&self, rank: u32) -> impl Iterator<Item = u32> {
+        let own = self.0.iter().filter(move |report| report.rank == rank);
+        own.filter(move |report| !report.culprits.contains(&rank)).flat_map(|report| report.culprits.clone())
+    }
+
+    /// The error that goes with the failure of `cause`, told once for all ranks that have reported it: one that
+    /// points at that rank, else one that it has reported itself.
+    pub(super) fn of_failure(&self, cause: u32) -> Option<String> {
+        let points = self.0.iter().find(|report| report.culprits.contains(&cause));
+        points.or_else(|| self.0.iter().find(|report| report.rank == cause)).map(|report| self.told(report))
+    }
+
+    /// What ranks could not return from a call any more, each error once.
+    pub(super) fn at_exit(&self) -> Vec<String> {
+        let mut told: Vec<String> =
+            self.0.iter().filter(|report| report.at_exit).map(|report| self.told(report)).collect();
+        let mut seen = BTreeSet::new();
+        told.retain(|text| seen.insert(text.clone()));
+        told
+    }
+
+    /// A report, with all ranks that have reported the same error.
+    fn told(&self, report: &Report) -> String {
+        let error = |report: &Report| (report.kind.clone(), report.culprits.clone(), report.at_exit);
+        let same = self.0.iter().filter(|other| error(other) == error(report));
+        let ranks: BTreeSet<u32> = same.map(|report| report.rank).collect();
+        let verb = if ranks.len() == 1 { "reports" } else { "report" };
+        let first = self.0.iter().find(|other| error(other) == error(report)).unwrap_or(report);
+        format!("{} {verb}: {}", named(&ranks), first.text)
+    }
+}
+
+/// Ranks as text: `rank 4`, `ranks 0 to 3 and 7`.
+fn named(ranks: &BTreeSet<u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &rank in ranks {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let text = |&(first, last): &(u32, u32)| match last - first {
+        0 => format!("{first}"),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first} to {last}"),
+    };
+    let runs: Vec<String> = runs.iter().map(text).collect();
+    let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+    let listed = runs.join(", ");
+    match listed.rsplit_once(", ") {
+        Some((others, last)) => format!("{noun} {others} and {last}"),
+        None => format!("{noun} {listed}"),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A report of `rank` that its world has lost `culprits`.
+    pub(in crate::run) fn lost(rank: u32, culprits: &[u32]) -> Report {
+        report(rank, "world", culprits)
+    }
+
+    fn report(rank: u32, communicator: &str, culprits: &[u32]) -> Report {
+        Report {
+            rank,
+            communicator: Some(communicator.to_owned()),
+            kind: "PeerLost".to_owned(),
+            culprits: culprits.to_vec(),
+            call: None,
+            code: None,
+            text: format!("lost {culprits:?}, says {rank}"),
+            at_exit: false,
+        }
+    }
+
+    fn heard(reports: impl IntoIterator<Item = Report>) -> Reports {
+        let mut heard = Reports::default();
+        reports.into_iter().for_each(|report| heard.hear(report));
+        heard
+    }
+
+    #[test]
+    fn one_error_is_told_once_for_all_ranks_and_communicators() {
+        let heard = heard([
+            report(3, "world", &[1]),
+            report(0, "world", &[1]),
+            report(0, "pair", &[1]),
+            report(2, "world", &[9]),
+        ]);
+        assert_eq!(heard.of_failure(1).unwrap(), "ranks 0 and 3 report: lost [1], says 3");
+        assert_eq!(heard.of_failure(2).unwrap(), "rank 2 reports: lost [9], says 2");
+        assert_eq!(heard.of_failure(4), None);
+        assert!(heard.at_exit().is_empty());
+    }
+
+    #[test]
+    fn a_later_report_of_a_communicator_replaces_the_earlier_one() {
+        let heard = heard([report(0, "world", &[1]), report(0, "world", &[2])]);
+        assert_eq!(heard.blamed_by(0).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn who_is_part_of_the_trouble_blames_nobody() {
+        let heard = heard([report(0, "world", &[0, 1])]);
+        assert_eq!(heard.blamed_by(0).count(), 0);
+    }
+
+    #[test]
+    fn what_is_said_at_exit_is_told_once() {
+        let at_exit = |rank| Report { at_exit: true, text: "differs".into(), ..report(rank, "world", &[0, 1]) };
+        let heard = heard([report(0, "world", &[7]), at_exit(0), at_exit(1)]);
+        assert_eq!(heard.at_exit(), ["ranks 0 and 1 report: differs"]);
+    }
+
+    #[test]
+    fn ranks_are_named_in_runs() {
+        for (ranks, text) in [
+            (&[4][..], "rank 4"),
+            (&[0, 1], "ranks 0 and 1"),
+            (&[0, 1, 2, 3], "ranks 0 to 3"),
+            (&[0, 1, 2, 3, 7], "ranks 0 to 3 and 7"),
+            (&[0, 2, 3, 5, 6, 7], "ranks 0, 2, 3 and 5 to 7"),
+        ] {
+            assert_eq!(named(&ranks.iter().copied().collect()), text);
+        }
+    }
+}
