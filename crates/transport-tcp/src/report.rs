@@ -41,7 +41,7 @@ const FIRST_OTHER: i32 = 3;
 
 /// The first error of one communicator, as one rank has it. Ranks are those of the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ErrorReport {
     /// Who reports.
     pub rank: u32,
     /// Its communicator; `None` when the rank could not join.
@@ -60,16 +60,16 @@ pub struct Report {
     pub at_exit: bool,
 }
 
-impl Report {
+impl ErrorReport {
     /// What `rank` reports of an error that the rank `by` has seen first.
-    fn new(rank: u32, communicator: Option<String>, by: JobRank, error: &Error) -> Report {
+    fn new(rank: u32, communicator: Option<String>, by: JobRank, error: &Error) -> ErrorReport {
         let mut culprits = culprits(error, by);
         culprits.truncate(CULPRITS_MAX);
         let code = match error.root_cause() {
             Error::Vendor { code, .. } => Some(*code),
             _ => None,
         };
-        Report {
+        ErrorReport {
             rank,
             communicator,
             kind: error.root_cause().code().name().to_owned(),
@@ -85,20 +85,20 @@ impl Report {
     ///
     /// # Errors
     /// When that is no report.
-    pub fn parse(line: &[u8]) -> io::Result<Report> {
+    pub fn parse(line: &[u8]) -> io::Result<ErrorReport> {
         Ok(serde_json::from_slice(line)?)
     }
 
     /// The line of a report, which fits into a pipe.
     fn line(&self) -> Option<Vec<u8>> {
-        let line = |report: &Report| {
+        let line = |report: &ErrorReport| {
             let mut line = serde_json::to_vec(report).ok()?;
             line.push(b'\n');
             (line.len() <= LINE_BYTES_MAX).then_some(line)
         };
         line(self).or_else(|| {
             let (text, call) = (cut(&self.text), self.call.as_deref().map(cut));
-            line(&Report { text, call, ..self.clone() })
+            line(&ErrorReport { text, call, ..self.clone() })
         })
     }
 }
@@ -127,7 +127,10 @@ fn call(error: &Error) -> Option<&CallInfo> {
 fn culprits(error: &Error, by: JobRank) -> Vec<u32> {
     let ranks = match error.root_cause() {
         Error::PeerLost { .. } => error.lost_ranks(),
-        Error::Timeout { not_arrived, .. } => not_arrived.iter().map(|awaited| awaited.rank).collect(),
+        // The others may be victims of the first.
+        Error::Timeout { not_arrived, .. } => {
+            not_arrived.first().map(|awaited| awaited.rank).into_iter().collect()
+        }
         Error::Mismatch { calls, .. } => vec![calls[0].0, calls[1].0],
         Error::Rendezvous { missing, .. } if !missing.is_empty() => missing.clone(),
         Error::NonFinite { rank, .. } | Error::Panicked { rank, .. } => vec![*rank],
@@ -187,18 +190,18 @@ impl Reporter {
         board.on_revoke(Arc::new(move || {
             let Some(board) = watched.upgrade() else { return };
             if let (Some(revocation), Some(error)) = (board.revocation(), board.revocation_error()) {
-                this.send(&Report::new(rank.get(), Some(communicator.clone()), revocation.by, &error));
+                this.send(&ErrorReport::new(rank.get(), Some(communicator.clone()), revocation.by, &error));
             }
         }));
     }
 
     /// Reports why `rank` could not join.
     pub(crate) fn not_joined(&self, rank: u32, error: &Error) {
-        self.send(&Report::new(rank, None, JobRank::new(rank), error));
+        self.send(&ErrorReport::new(rank, None, JobRank::new(rank), error));
     }
 
     /// A launcher that is gone, or does not read, costs the report and nothing else.
-    fn send(&self, report: &Report) {
+    fn send(&self, report: &ErrorReport) {
         let Some(line) = report.line() else { return };
         while let Err(error) = rustix::io::write(&*self.pipe, &line) {
             let room = || poll(&mut [PollFd::new(&*self.pipe, PollFlags::OUT)], Some(&WRITE_WAIT));

@@ -59,7 +59,12 @@ impl Source<'_> {
         (self.lookup)(name)
     }
 
-    pub(super) fn parse<T: FromStr>(&self, name: &str, problem: &str, fits: impl Fn(&T) -> bool) -> Result<Option<T>> {
+    pub(super) fn parse<T: FromStr>(
+        &self,
+        name: &str,
+        problem: &str,
+        fits: impl Fn(&T) -> bool,
+    ) -> Result<Option<T>> {
         self.find(name).map(|(name, value)| parse(&name, &value, problem, fits)).transpose()
     }
 

@@ -14,7 +14,7 @@ use std::time::Instant;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use unisono_transport_tcp::report::{LINE_BYTES_MAX, Report, ReportPipe};
+use unisono_transport_tcp::report::{ErrorReport, LINE_BYTES_MAX, ReportPipe};
 
 use super::rank::Event;
 
@@ -92,15 +92,15 @@ struct ReportLines {
 }
 
 impl ReportLines {
-    /// The reports that are in the pipe: one call takes all that it holds. Other processes may have its writing end, and
-    /// write what they like.
-    fn read(&mut self) -> Vec<Report> {
+    /// The reports that are in the pipe: one call takes all that it holds. Other processes may have its writing end,
+    /// and write what they like.
+    fn read(&mut self) -> Vec<ErrorReport> {
         let mut room = [0; PIPE_BYTES];
         let bytes = self.source.read(&mut room).unwrap_or_default();
         self.held.extend_from_slice(&room[..bytes]);
         let whole = self.held.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let lines = self.held[..whole].split(|&byte| byte == b'\n');
-        let reports = lines.filter_map(|line| Report::parse(line).ok()).collect();
+        let reports = lines.filter_map(|line| ErrorReport::parse(line).ok()).collect();
         self.held.drain(..whole);
         if self.held.len() > LINE_BYTES_MAX {
             self.held.clear();

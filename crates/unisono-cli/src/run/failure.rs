@@ -72,15 +72,16 @@ impl End {
 ///
 /// A rank that holds another one responsible for its error is a victim, however it ended, if that one failed too. Of
 /// the rest, a rank that was struck down did not react to another one. Without such a rank, the one that ended first
-/// need not be the one that failed first: a rank that exits says goodbye before, and those who hear that may end sooner.
-/// But what it has to say it writes before that. So if the first has said something, the one that spoke first failed
-/// first.
+/// need not be the one that failed first: a rank that exits says goodbye before, and the others may end sooner when
+/// they hear that. But what it has to say it writes before that. So if the first has said something, the one that spoke
+/// first failed first.
 pub(crate) fn first<'e>(
     failures: &'e [End],
     reports: &Reports,
     words: impl Fn(u32) -> Option<Words>,
 ) -> Option<&'e End> {
-    let is_blamed = |rank| failures.iter().any(|end| reports.blamed_by(end.rank).any(|blamed| blamed == rank));
+    let is_blamed =
+        |rank| failures.iter().any(|end| reports.blamed_by(end.rank).any(|blamed| blamed == rank));
     // A rank that was asked to end fails because of that, but not when another one has lost it before.
     let own: Vec<_> =
         failures.iter().filter(|end| !end.is_asked || !end.is_struck && is_blamed(end.rank)).collect();
@@ -164,7 +165,8 @@ mod tests {
         let ended = |rank| End::new(rank, now, Ok(ExitStatus::from_raw(15)), true);
         let first = |ends: &[End], lost: &[(u32, u32)]| {
             let mut reports = Reports::default();
-            lost.iter().for_each(|&(rank, other)| reports.hear(crate::run::reports::tests::lost(rank, &[other])));
+            lost.iter()
+                .for_each(|&(rank, other)| reports.hear(crate::run::reports::tests::lost(rank, &[other])));
             first(ends, &reports, |_| None).map(|end| end.rank)
         };
         let [zero, one, two] = [0, 1, 2].map(|rank| exited(rank, false));

@@ -313,7 +313,9 @@ impl<'j> Launcher<'j> {
             (None, Some(cause)) if has_failed => {
                 status = cause.status;
                 lines.extend(self.reports.of_failure(cause.rank));
-                lines.push(format!("first failure: {}", told(cause)));
+                // What it has reported has a line of its own.
+                let end = if self.reports.are_from(cause.rank) { cause.told(None) } else { told(cause) };
+                lines.push(format!("first failure: {end}"));
             }
             (None, Some(_)) => {
                 let (lost, ranks) = (self.failures.len(), self.ranks.len());
@@ -352,7 +354,7 @@ fn ended_by_signal(signal: Signal) -> Problem {
     Problem::silent(u8::try_from(SIGNAL_STATUS + signal.as_raw()).unwrap_or(u8::MAX))
 }
 
-/// The standard input of every rank. A system without it, such as a container with an empty `/dev`, is told by its name.
+/// The standard input of every rank. Where it is missing, as in a container with an empty `/dev`, it is named.
 fn open_null() -> Result<File> {
     File::options().read(true).write(true).open(NULL).map_err(|error| Problem::failed(NULL, error))
 }

@@ -74,15 +74,15 @@ impl PipeReader {
         }
         let (ended, queue) = (end.clone(), intake.queue.clone());
         let reading = Reading { epoll, pipes: open, intake, _end: ended };
-        thread::Builder::new().name("pipes".into()).spawn(move || reading.to_the_end())?;
+        thread::Builder::new().name("pipes".into()).spawn(move || reading.read_all())?;
         Ok(PipeReader { end, queue })
     }
 
     /// What the pipes hold now is the last of the ranks.
     pub(super) fn ranks_have_ended(&self) {
         self.queue.unbound();
-        // It fails only when the counter would overflow.
-        let _ = rustix::io::write(&*self.end, &1_u64.to_ne_bytes());
+        // Any number but 0 will do. It fails only when the counter would overflow.
+        let _ = rustix::io::write(&*self.end, &[1; size_of::<u64>()]);
     }
 }
 
@@ -102,7 +102,7 @@ struct Reading {
 }
 
 impl Reading {
-    fn to_the_end(mut self) {
+    fn read_all(mut self) {
         self.while_ranks_run();
         self.rest();
         self.after_the_ranks();
@@ -182,7 +182,7 @@ impl Reading {
             }
         };
         let is_end = |&byte: &u8| byte == b'\n' || byte == b'\r';
-        let whole = room[..bytes].iter().rposition(|byte| is_end(byte)).map_or(0, |at| at + 1);
+        let whole = room[..bytes].iter().rposition(is_end).map_or(0, |at| at + 1);
         let held = pipe.held.len();
         pipe.held.extend_from_slice(&room[..bytes]);
         if whole > 0 || pipe.held.len() >= PIECE_BYTES_MAX {

@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, kill_process_group};
-use unisono_transport_tcp::report::Report;
+use unisono_transport_tcp::report::ErrorReport;
 
 use super::ends::{Ends, WatchedProcess};
 use super::pipes::Pipe;
@@ -18,7 +18,7 @@ pub(crate) enum Event {
     /// The rank's process has ended and must still be reaped.
     Exited { rank: u32, at: Instant },
     /// A rank has reported an error.
-    Reported(Report),
+    Reported(ErrorReport),
     /// All output of one of the two streams has been read, and has reached its place or never will.
     StreamDone,
     /// The launcher received this signal.

@@ -2,19 +2,19 @@
 
 use std::collections::BTreeSet;
 
-use unisono_transport_tcp::report::Report;
+use unisono_transport_tcp::report::ErrorReport;
 
 /// More reports are not kept: a job that survives losses for weeks does not fill the memory.
 const REPORTS_MAX: usize = 4096;
 
 /// The last report of each communicator of each rank, in the order of the first ones.
 #[derive(Default)]
-pub(super) struct Reports(Vec<Report>);
+pub(super) struct Reports(Vec<ErrorReport>);
 
 impl Reports {
     /// A report may replace an earlier one: the first cause is known better later.
-    pub(super) fn hear(&mut self, report: Report) {
-        let place = |report: &Report| (report.rank, report.communicator.clone(), report.at_exit);
+    pub(super) fn hear(&mut self, report: ErrorReport) {
+        let place = |report: &ErrorReport| (report.rank, report.communicator.clone(), report.at_exit);
         match self.0.iter().position(|earlier| place(earlier) == place(&report)) {
             Some(earlier) => self.0[earlier] = report,
             None if self.0.len() < REPORTS_MAX => self.0.push(report),
@@ -28,11 +28,17 @@ impl Reports {
         own.filter(move |report| !report.culprits.contains(&rank)).flat_map(|report| report.culprits.clone())
     }
 
-    /// The error that goes with the failure of `cause`, told once for all ranks that have reported it: one that
-    /// points at that rank, else one that it has reported itself.
+    /// The error that goes with the failure of `cause`, told once for all ranks that have reported it: one that it has
+    /// reported itself, else one that points at it.
     pub(super) fn of_failure(&self, cause: u32) -> Option<String> {
-        let points = self.0.iter().find(|report| report.culprits.contains(&cause));
-        points.or_else(|| self.0.iter().find(|report| report.rank == cause)).map(|report| self.told(report))
+        let own = self.0.iter().find(|report| report.rank == cause);
+        own.or_else(|| self.0.iter().find(|report| report.culprits.contains(&cause)))
+            .map(|report| self.told(report))
+    }
+
+    /// Whether `rank` has reported anything.
+    pub(super) fn are_from(&self, rank: u32) -> bool {
+        self.0.iter().any(|report| report.rank == rank)
     }
 
     /// What ranks could not return from a call any more, each error once.
@@ -45,8 +51,8 @@ impl Reports {
     }
 
     /// A report, with all ranks that have reported the same error.
-    fn told(&self, report: &Report) -> String {
-        let error = |report: &Report| (report.kind.clone(), report.culprits.clone(), report.at_exit);
+    fn told(&self, report: &ErrorReport) -> String {
+        let error = |report: &ErrorReport| (report.kind.clone(), report.culprits.clone(), report.at_exit);
         let same = self.0.iter().filter(|other| error(other) == error(report));
         let ranks: BTreeSet<u32> = same.map(|report| report.rank).collect();
         let verb = if ranks.len() == 1 { "reports" } else { "report" };
@@ -83,12 +89,12 @@ pub(super) mod tests {
     use super::*;
 
     /// A report of `rank` that its world has lost `culprits`.
-    pub(in crate::run) fn lost(rank: u32, culprits: &[u32]) -> Report {
+    pub(in crate::run) fn lost(rank: u32, culprits: &[u32]) -> ErrorReport {
         report(rank, "world", culprits)
     }
 
-    fn report(rank: u32, communicator: &str, culprits: &[u32]) -> Report {
-        Report {
+    fn report(rank: u32, communicator: &str, culprits: &[u32]) -> ErrorReport {
+        ErrorReport {
             rank,
             communicator: Some(communicator.to_owned()),
             kind: "PeerLost".to_owned(),
@@ -100,7 +106,7 @@ pub(super) mod tests {
         }
     }
 
-    fn heard(reports: impl IntoIterator<Item = Report>) -> Reports {
+    fn heard(reports: impl IntoIterator<Item = ErrorReport>) -> Reports {
         let mut heard = Reports::default();
         reports.into_iter().for_each(|report| heard.hear(report));
         heard
@@ -134,7 +140,8 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_said_at_exit_is_told_once() {
-        let at_exit = |rank| Report { at_exit: true, text: "differs".into(), ..report(rank, "world", &[0, 1]) };
+        let at_exit =
+            |rank| ErrorReport { at_exit: true, text: "differs".into(), ..report(rank, "world", &[0, 1]) };
         let heard = heard([report(0, "world", &[7]), at_exit(0), at_exit(1)]);
         assert_eq!(heard.at_exit(), ["ranks 0 and 1 report: differs"]);
     }

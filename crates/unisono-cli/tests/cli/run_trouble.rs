@@ -87,7 +87,8 @@ fn files_of_logs_are_open_files_too() {
 fn a_file_that_may_not_grow_ends_neither_the_launcher_nor_its_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let option = format!("--log-dir={}", folder.path().display());
-    let line = "for line in 1 2 3 4 5 6 7 8; do printf '%0200d\\n' $line; done; grep SigIgn /proc/self/status";
+    let line =
+        "for line in 1 2 3 4 5 6 7 8; do printf '%0200d\\n' $line; done; grep SigIgn /proc/self/status";
     let done = after("ulimit -f 1;", "", &["run", "-n", "2", &option, "--", "sh", "-c", line]);
     assert_eq!((done.status.code(), done.out.lines().count()), (Some(1), 18), "{}", done.err);
     assert!(done.err.contains("rank-1.log ends here: File too large"), "{}", done.err);
