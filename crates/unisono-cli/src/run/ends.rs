@@ -77,7 +77,10 @@ impl Teller {
 
     fn tell(&mut self, ready: impl Iterator<Item = u64>) -> Result<(), SendError<Event>> {
         let at = Instant::now();
-        self.reports.read().into_iter().try_for_each(|report| self.events.send(Event::Reported(report)))?;
+        self.reports
+            .read()
+            .into_iter()
+            .try_for_each(|report| self.events.send(Event::Reported(Box::new(report))))?;
         let mut ranks = ready.filter(|&number| number != REPORTS);
         ranks.try_for_each(|rank| self.events.send(Event::Exited { rank: rank as u32, at }))
     }

@@ -176,7 +176,7 @@ impl<'j> Launcher<'j> {
             };
             match (event, self.stage) {
                 (Some(Event::Exited { rank, at }), _) => self.exited(rank, at),
-                (Some(Event::Reported(report)), _) => self.reports.hear(report),
+                (Some(Event::Reported(report)), _) => self.reports.hear(*report),
                 (Some(Event::StreamDone), _) => self.streams_open -= 1,
                 // Somebody who does not read is not waited for any longer.
                 (Some(Event::Signal(signal)), Stage::Draining) if ends(signal) => {

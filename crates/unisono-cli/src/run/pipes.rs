@@ -58,22 +58,23 @@ impl Intake {
 
 /// The thread that reads.
 pub(super) struct PipeReader {
-    end: Arc<OwnedFd>,
+    end: OwnedFd,
     queue: Arc<Queue>,
 }
 
 impl PipeReader {
     pub(super) fn start(pipes: Vec<Pipe>, intake: Intake) -> io::Result<PipeReader> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let end = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
-        epoll::add(&epoll, &*end, epoll::EventData::new_u64(END), epoll::EventFlags::IN)?;
+        let end = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let once = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
+        epoll::add(&epoll, &end, epoll::EventData::new_u64(END), once)?;
         let mut open = Vec::new();
         for (number, Pipe { rank, source }) in (0..).zip(pipes) {
             epoll::add(&epoll, &source, epoll::EventData::new_u64(number), epoll::EventFlags::IN)?;
             open.push(Some(OpenPipe { rank, source: source.into(), held: Vec::new() }));
         }
-        let (ended, queue) = (end.clone(), intake.queue.clone());
-        let reading = Reading { epoll, pipes: open, intake, _end: ended };
+        let queue = intake.queue.clone();
+        let reading = Reading { epoll, pipes: open, intake };
         thread::Builder::new().name("pipes".into()).spawn(move || reading.read_all())?;
         Ok(PipeReader { end, queue })
     }
@@ -82,7 +83,7 @@ impl PipeReader {
     pub(super) fn ranks_have_ended(&self) {
         self.queue.unbound();
         // Any number but 0 will do. It fails only when the counter would overflow.
-        let _ = rustix::io::write(&*self.end, &[1; size_of::<u64>()]);
+        let _ = rustix::io::write(&self.end, &[1; size_of::<u64>()]);
     }
 }
 
@@ -98,7 +99,6 @@ struct Reading {
     /// `None` for one that has ended.
     pipes: Vec<Option<OpenPipe>>,
     intake: Intake,
-    _end: Arc<OwnedFd>,
 }
 
 impl Reading {
@@ -149,7 +149,6 @@ impl Reading {
                 return;
             }
             for number in self.ready(Some(left)) {
-                // The event of the end stays.
                 let Some(budget) = budgets.get_mut(number as usize) else { continue };
                 *budget = budget.saturating_sub(self.read(number as usize, READ_BYTES_MAX));
                 if *budget == 0 {

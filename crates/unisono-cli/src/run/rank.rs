@@ -18,7 +18,7 @@ pub(crate) enum Event {
     /// The rank's process has ended and must still be reaped.
     Exited { rank: u32, at: Instant },
     /// A rank has reported an error.
-    Reported(ErrorReport),
+    Reported(Box<ErrorReport>),
     /// All output of one of the two streams has been read, and has reached its place or never will.
     StreamDone,
     /// The launcher received this signal.
