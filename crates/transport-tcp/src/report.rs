@@ -238,3 +238,84 @@ impl ReportPipe {
         Ok(ReportPipe { reading, writing, variable: (VARIABLE, format!("{number}:{inode}")) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Read;
+
+    use unisono_communicator::GroupRank;
+
+    use super::*;
+
+    fn reporter() -> (Reporter, ReportPipe) {
+        let pipe = ReportPipe::new().unwrap();
+        let reporter = Reporter::take(pipe.variable.1.parse().unwrap()).unwrap();
+        (reporter, pipe)
+    }
+
+    fn reports(pipe: &ReportPipe) -> Vec<ErrorReport> {
+        let mut room = vec![0; 16 * LINE_BYTES_MAX];
+        let bytes = File::from(pipe.reading.try_clone().unwrap()).read(&mut room).unwrap_or_default();
+        let lines = room[..bytes].split_inclusive(|&byte| byte == b'\n');
+        lines.map(|line| ErrorReport::parse(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_first_cause_of_a_communicator_is_reported_as_it_is_and_as_it_becomes() {
+        let (reporter, pipe) = reporter();
+        let board = Arc::new(Board::new(GroupRank::new(0), 4));
+        reporter.watch(JobRank::new(6), "world".to_owned(), &board);
+        assert_eq!(reports(&pipe), []);
+        let lost = |rank| Error::Aborted { by: JobRank::new(rank) };
+        board.revoke(JobRank::new(7), Arc::new(lost(9)));
+        board.revoke(JobRank::new(8), Arc::new(lost(8)));
+        let report = ErrorReport {
+            rank: 6,
+            communicator: Some("world".to_owned()),
+            kind: "Aborted".to_owned(),
+            culprits: vec![7],
+            call: None,
+            code: None,
+            text: "rank 9 aborted the communicator".to_owned(),
+            at_exit: false,
+        };
+        assert_eq!(reports(&pipe), [report.clone()]);
+        board.evict(JobRank::new(7), "silence".to_owned());
+        let [evicted] = &reports(&pipe)[..] else { panic!("one report") };
+        assert_eq!((&*evicted.kind, evicted.text.contains("silence")), ("Evicted", true));
+    }
+
+    #[test]
+    fn a_report_that_is_too_long_is_cut_and_all_of_it_fits() {
+        let (reporter, pipe) = reporter();
+        let missing: Vec<JobRank> = (0..1000).map(|rank| JobRank::new(u32::MAX - rank)).collect();
+        let (listed, problem) = (missing.len(), "\u{1}".repeat(10_000));
+        reporter.not_joined(3, &Error::Rendezvous { missing, problem });
+        let [report] = &reports(&pipe)[..] else { panic!("one report") };
+        assert!(report.culprits.len() < listed && report.text.ends_with("..."), "{report:?}");
+    }
+
+    #[test]
+    fn only_the_pipe_that_is_meant_is_taken() {
+        let pipe = ReportPipe::new().unwrap();
+        let named: InheritedPipe = pipe.variable.1.parse().unwrap();
+        assert!(Reporter::take(InheritedPipe { inode: named.inode + 1, ..named }).is_none());
+        assert!(Reporter::take(InheritedPipe { descriptor: i32::MAX, ..named }).is_none());
+        assert!(Reporter::take(InheritedPipe { descriptor: 1, ..named }).is_none());
+        for wrong in ["", "3", "3:", ":5", "3:x", "-1:5:6"] {
+            assert!(wrong.parse::<InheritedPipe>().is_err(), "{wrong:?}");
+        }
+    }
+
+    /// A launcher that does not read costs some reports, and holds nobody.
+    #[test]
+    fn a_full_pipe_is_given_up() {
+        let (reporter, pipe) = reporter();
+        let error = Error::Aborted { by: JobRank::new(1) };
+        for _ in 0..2 {
+            while rustix::io::write(&pipe.writing, &[b'\n'; LINE_BYTES_MAX]).is_ok() {}
+            reporter.not_joined(0, &error);
+        }
+    }
+}
