@@ -40,8 +40,9 @@ fn told(variables: &[(&str, &str)]) -> Read {
     ((rank, world_size), (local_rank, local_world_size), launcher, config.job_key, meeting)
 }
 
-fn meeting(host: &str, key: &str) -> Option<(String, u16)> {
-    Some((host.to_owned(), slurm::port(key)))
+/// A host, and the port that Slurm's ranks with this in common find, or torchrun's.
+fn at(host: &str, key: Option<&str>) -> Option<(String, u16)> {
+    Some((host.to_owned(), key.map_or(29_500, slurm::port)))
 }
 
 fn name(name: &str) -> Option<String> {
@@ -49,35 +50,50 @@ fn name(name: &str) -> Option<String> {
 }
 
 #[test]
-fn srun_is_understood_with_and_without_pmi() {
-    let alone = ((0, 1), (Some(0), Some(1)), Launcher::Slurm, name("slurm 134.0"));
-    let at = meeting("c5n-st-c5n18xlarge-1", "134.0");
-    assert_eq!(told(&recorded!("slurm-20.11-srun")), (alone.0, alone.1, alone.2, alone.3, at));
-    let two = ((3, 4), (Some(1), None), Launcher::Slurm, name("slurm 77.3"), meeting("node07", "77.3"));
-    assert_eq!(told(&recorded!("slurm-two-hosts")), two);
-    let pmi2 = told(&recorded!("slurm-pmi2"));
-    assert_eq!(
-        pmi2,
-        ((2, 4), (Some(2), Some(4)), Launcher::Slurm, name("slurm 77.0"), meeting("node07", "77.0"))
-    );
+fn launchers_on_one_host_are_understood() {
+    let here = ((2, 4), (Some(2), Some(4)));
+    let openmpi = (here.0, (Some(1), Some(4)), Launcher::OpenMpi, name("pmix prterun-vm-1479@1"), None);
+    assert_eq!(told(&recorded!("openmpi-5.0.11")), openmpi);
+    for hydra in [recorded!("mpich-5.0.2"), recorded!("intel-mpi-2021.18.1")] {
+        assert_eq!(told(&hydra), (here.0, here.1, Launcher::Pmi, None, None));
+    }
+    let torchrun = (here.0, here.1, Launcher::Named, name("torchrun none 29500 0"), at("localhost", None));
+    assert_eq!(told(&recorded!("torchrun")), torchrun);
+    let pmi2 = (here.0, here.1, Launcher::Slurm, name("slurm 6.3"), at("node07", Some("6.3")));
+    assert_eq!(told(&recorded!("slurm-22.05.8-pmi2")), pmi2);
+    let host = "c5n-st-c5n18xlarge-1";
+    let one = ((0, 1), (Some(0), Some(1)), Launcher::Slurm, name("slurm 134.0"), at(host, Some("134.0")));
+    assert_eq!(told(&recorded!("slurm-20.11-srun")), one);
 }
 
 #[test]
-fn ranks_of_mpirun_on_several_hosts_of_slurm_meet_at_one_place() {
-    let (job, at) = (name("pmix prterun-node07-1234@1"), meeting("node07", "pmix prterun-node07-1234@1"));
-    let first = told(&recorded!("slurm-openmpi-first-host"));
-    assert_eq!(first, ((0, 4), (Some(0), Some(2)), Launcher::OpenMpi, job.clone(), at.clone()));
-    let second = told(&recorded!("slurm-openmpi-second-host"));
-    assert_eq!(second, ((3, 4), (Some(1), Some(2)), Launcher::OpenMpi, job, at));
-    let hydra = told(&recorded!("slurm-hydra"));
-    assert_eq!(hydra, ((3, 4), (Some(1), Some(2)), Launcher::Pmi, None, meeting("node07", "77.0")));
+fn ranks_on_several_hosts_of_slurm_meet_at_one_place() {
+    let last = ((3, 4), (Some(1), Some(2)));
+    let job = "pmix prterun-node07-27868@1";
+    let (job, place) = (name(job), at("node07", Some(job)));
+    let first = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-first-host"));
+    assert_eq!(first, ((0, 4), (Some(0), Some(2)), Launcher::OpenMpi, job.clone(), place.clone()));
+    let second = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-second-host"));
+    assert_eq!(second, (last.0, last.1, Launcher::OpenMpi, job, place));
+    for (hydra, step) in [
+        (recorded!("slurm-22.05.8-mpich-5.0.2"), "6.8"),
+        (recorded!("slurm-22.05.8-intel-mpi-2021.18.1"), "6.10"),
+    ] {
+        assert_eq!(told(&hydra), (last.0, last.1, Launcher::Pmi, None, at("node07", Some(step))));
+    }
+    let srun = told(&recorded!("slurm-22.05.8-srun"));
+    assert_eq!(
+        srun,
+        (last.0, (Some(1), None), Launcher::Slurm, name("slurm 6.2"), at("node07", Some("6.2")))
+    );
 }
 
 #[test]
 fn where_slurm_does_not_tell_the_place_nobody_guesses() {
     let meeting =
         |variables: &Variables, more: &[(&'static str, &'static str)]| told(&[variables, more].concat()).4;
-    let (first, second) = (recorded!("slurm-openmpi-first-host"), recorded!("slurm-openmpi-second-host"));
+    let first = recorded!("slurm-22.05.8-openmpi-5.0.11-first-host");
+    let second = recorded!("slurm-22.05.8-openmpi-5.0.11-second-host");
     // Without the name of the job two of them would have one port.
     for variables in [&first, &second] {
         assert_eq!(meeting(variables, &[("PMIX_NAMESPACE", "")]), None);
@@ -85,9 +101,9 @@ fn where_slurm_does_not_tell_the_place_nobody_guesses() {
     // mpirun --host node08,node07: rank 0 is not where the others would look for it.
     assert_eq!(meeting(&first, &[("SLURMD_NODENAME", "node08")]), None);
     // Proxies that came by other ways than one step of srun.
-    let hydra = recorded!("slurm-hydra");
+    let hydra = recorded!("slurm-22.05.8-mpich-5.0.2");
     assert_eq!(meeting(&hydra, &[("SLURM_STEP_NUM_NODES", "1"), ("SLURM_STEP_NODELIST", "node08")]), None);
-    assert_eq!(meeting(&hydra, &[("SLURM_STEP_ID", "")]), None);
+    assert_eq!(meeting(&hydra, &[("SLURM_STEP_ID", ""), ("SLURM_STEPID", "")]), None);
 }
 
 const LEFT_OVER: [(&str, &str); 2] = [("RANK", "0"), ("WORLD_SIZE", "1")];
@@ -101,7 +117,7 @@ const MANAGERS: [[(&str, &str); 2]; 3] = [
 
 #[test]
 fn a_rank_that_is_left_over_is_refused_beside_a_process_manager() {
-    let slurm = recorded!("slurm-two-hosts");
+    let slurm = recorded!("slurm-22.05.8-srun");
     for manager in MANAGERS.iter().map(|manager| &manager[..]).chain([&slurm[..]]) {
         let text = problem(&[&LEFT_OVER, manager].concat());
         assert!(text.starts_with("RANK=0: with WORLD_SIZE=1 it contradicts "), "{text}");
@@ -142,7 +158,7 @@ fn two_process_managers_that_disagree_are_refused() {
 #[test]
 fn launchers_within_others_are_no_contradiction() {
     let named = |rank, size| [("RANK", rank), ("WORLD_SIZE", size)];
-    let slurm = recorded!("slurm-two-hosts");
+    let slurm = recorded!("slurm-22.05.8-srun");
     // A script that passes on what the manager has said.
     for manager in &MANAGERS {
         assert_eq!(told(&[&named("2", "4")[..], manager].concat()).2, Launcher::Named);
@@ -163,11 +179,11 @@ fn launchers_within_others_are_no_contradiction() {
         assert_eq!(marked(named("1", "2"), &MANAGERS[2]), (1, 2));
     }
     // A process manager's daemons are a step, and a batch script has variables of its own.
-    let second = recorded!("slurm-openmpi-second-host");
+    let second = recorded!("slurm-22.05.8-openmpi-5.0.11-second-host");
     assert_eq!(told(&second).0, (3, 4));
     assert_eq!(told(&[&named("3", "4")[..], &second].concat()).0, (3, 4));
     let one = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
     assert_eq!(told(&[&one[..], &slurm].concat()).0, (0, 1));
-    let batch = [&slurm[..], &[("SLURM_STEP_ID", "")]].concat();
+    let batch = [&slurm[..], &[("SLURM_STEP_ID", ""), ("SLURM_STEPID", "")]].concat();
     assert_eq!(told(&[&LEFT_OVER[..], &batch].concat()).0, (0, 1));
 }
