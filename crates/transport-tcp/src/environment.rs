@@ -240,8 +240,8 @@ fn contradiction(own: [(String, String); 2], other: [(String, String); 2]) -> Er
         [own, other];
     let problem = format!(
         "with {size}={size_value} it contradicts {other_rank}={other_value} with {other_size}={other_size_value}, and \
-         nothing says which of the two launchers has started this process: unset {rank} and {size}, or {other_rank} and \
-         {other_size}, whichever is left over"
+         nothing says which of the two launchers has started this process: unset {rank} and {size}, or \
+         {other_rank} and {other_size}, whichever is left over"
     );
     configuration(&rank, &value, problem)
 }

@@ -156,7 +156,8 @@ pub(crate) struct BenchArguments {
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
-    /// Bytes of the larger of a rank's two buffers, with K, M or G (or Ki, Mi, Gi) for powers of 1,024; rounded down to whole elements per rank.
+    /// Bytes of the larger of a rank's two buffers, with K, M or G (or Ki, Mi or Gi) for powers of 1,024; rounded
+    /// down to whole elements per rank.
     #[arg(long, value_delimiter = ',', default_value = SIZES_DEFAULT, value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) sizes: Vec<u64>,
@@ -347,7 +348,6 @@ mod tests {
             ("unisono bench all_reduce --sizes -1", "K, M or G"),
             ("unisono bench all_reduce -n 0", "1..=1024"),
             ("unisono bench all_reduce --speed 3", "--sizes"),
-            ("unisono demo --ranks many", "--ranks"),
             ("unisono demo -np many", "--ranks"),
             (
                 "unisono algo list all_sum",
