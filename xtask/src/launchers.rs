@@ -194,3 +194,24 @@ fn torchrun(folder: &Path, program: &Path) -> Outcome {
     let words = ["--standalone", "--nproc-per-node", "4", "--no-python"];
     judge(command(&launcher, Some(&bin)).args(words).arg(program).output())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn worlds_of_one_are_no_job_of_four() {
+        let printed = |lines: &[String]| {
+            let output =
+                Output { status: Default::default(), stdout: lines.join("\n").into(), stderr: Vec::new() };
+            matches!(judge(Ok(output)), Outcome::Passed)
+        };
+        let mut lines: Vec<String> =
+            [2, 0, 1, 3].map(|rank| format!("rank {rank} of 4: the sum is 10")).into();
+        assert!(printed(&lines) && !printed(&lines[1..]));
+        lines.push("rank 3 of 4: the sum is 10".to_owned());
+        assert!(!printed(&lines));
+        assert!(!printed(&vec!["rank 0 of 1: the sum is 1".to_owned(); 4]));
+        assert!(!run(Path::new("/nowhere"), &["--all"]));
+    }
+}
