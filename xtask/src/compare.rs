@@ -58,15 +58,17 @@ pub(crate) fn peers_folder(repository: &Path, words: &[&str]) -> PathBuf {
 /// Repeats what was interrupted; pip itself leaves alone what is there.
 fn install(peers: &Path) -> Result<(), String> {
     std::fs::create_dir_all(peers).map_err(|error| format!("{}: {error}", peers.display()))?;
-    for (name, packages) in PACKAGES {
-        let python = peers.join(name).join("bin/python");
-        if !python.exists() {
-            succeed(Command::new("python3").args(["-m", "venv"]).arg(peers.join(name)))?;
-        }
-        let pip = ["-m", "pip", "install", "--no-cache-dir", "--quiet", "--disable-pip-version-check"];
-        succeed(Command::new(python).args(pip).args(*packages))?;
+    PACKAGES.iter().try_for_each(|(name, packages)| install_packages(&peers.join(name), packages))
+}
+
+/// Installs packages in an environment of their own.
+pub(crate) fn install_packages(folder: &Path, packages: &[&str]) -> Result<(), String> {
+    let python = folder.join("bin/python");
+    if !python.exists() {
+        succeed(Command::new("python3").args(["-m", "venv"]).arg(folder))?;
     }
-    Ok(())
+    let pip = ["-m", "pip", "install", "--no-cache-dir", "--quiet", "--disable-pip-version-check"];
+    succeed(Command::new(python).args(pip).args(packages))
 }
 
 /// Builds what is older than its sources.

@@ -2,7 +2,8 @@
 //! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces
 //! over shaped links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every
 //! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests
-//! need of vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards.
+//! need of vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards, `cargo xtask launchers`
+//! has real launchers start an example.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -12,6 +13,7 @@ mod converge;
 mod fetch_vendor;
 mod fuzz;
 mod gpu_check;
+mod launchers;
 mod slow_link;
 mod soak;
 mod test;
@@ -37,6 +39,9 @@ usage: cargo xtask <command>
          10 million fuzzed inputs to every parser, found by coverage; needs cargo-fuzz and a nightly compiler
   gpu-check [options]
          one program that checks and measures the CUDA kernels on a machine with a card; with options it is run here
+  launchers
+         Open MPI, MPICH and Intel MPI, which it fetches as wheels, torchrun, and Slurm on two nodes of this machine
+         start 4 ranks of an example; those that are not here are skipped
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
   slow-link [options]
@@ -54,6 +59,7 @@ fn main() -> ExitCode {
         ["fetch-vendor", options @ ..] => fetch_vendor::run(repository(), options),
         ["fuzz", options @ ..] => fuzz::run(repository(), options),
         ["gpu-check", options @ ..] => gpu_check::run(repository(), options),
+        ["launchers", options @ ..] => launchers::run(repository(), options),
         ["soak", options @ ..] => soak::run(repository(), options),
         ["slow-link", options @ ..] => slow_link::run(repository(), options),
         _ => {

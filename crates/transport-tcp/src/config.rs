@@ -179,6 +179,9 @@ pub struct Config {
 /// Looks a variable up.
 pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// The same of any bytes, because a path may be no UTF-8.
+type Values<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 impl Config {
     /// With one more algorithm from outside; the same on every rank.
     #[must_use]
@@ -192,11 +195,9 @@ impl Config {
     /// # Errors
     /// [`Error::Configuration`] for the first value that cannot be obeyed.
     pub fn from_environment() -> Result<Config> {
-        // A value that is no text becomes one that its parser refuses, by name.
-        let text = |value: OsString| value.to_string_lossy().into_owned();
         let set = std::env::vars_os().filter(|(_, value)| !value.is_empty());
-        let unknown = unknown::unknown_names(set.map(|(name, _)| text(name)));
-        let config = Config::from_lookup(&|name| std::env::var_os(name).map(text));
+        let unknown = unknown::unknown_names(set.map(|(name, _)| name.to_string_lossy().into_owned()));
+        let config = Config::from_values(&|name| std::env::var_os(name));
         // A variable that is said to be missing may have been misspelt.
         let config = config.inspect_err(|_| unknown::warn_of(&unknown))?;
         Ok(Config { unknown, ..config })
@@ -210,9 +211,8 @@ impl Config {
     pub fn of_launcher() -> Result<Config> {
         const OWN: [&str; 4] =
             ["XDG_RUNTIME_DIR", "TMPDIR", "UNISONO_HANDSHAKE_TIMEOUT_MS", "UNISONO_CCL_DIR"];
-        let text = |value: OsString| value.to_string_lossy().into_owned();
         let is_own = |name: &str| OWN.into_iter().chain(ccl::ccl_names()).any(|own| own == name);
-        Config::from_lookup(&|name| is_own(name).then(|| std::env::var_os(name).map(text))?)
+        Config::from_values(&|name| is_own(name).then(|| std::env::var_os(name))?)
     }
 
     /// Whether somebody has started this rank by hand, in a terminal of its own.
@@ -244,26 +244,32 @@ impl Config {
     /// # Errors
     /// As [`Config::from_environment`].
     pub fn from_lookup(lookup: Lookup<'_>) -> Result<Config> {
+        Config::from_values(&|name| lookup(name).map(OsString::from))
+    }
+
+    fn from_values(lookup: Values<'_>) -> Result<Config> {
         let set = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let source = Source::new(&set);
         let placement = environment::placement(&source)?;
         let slurm_step = environment::slurm_step(&source);
+        let job_key = environment::job_key(&source, &placement, slurm_step.as_deref());
+        let (slurm_host, slurm_port) =
+            environment::slurm_meeting(&source, &placement, job_key.as_deref()).unzip();
         Ok(Config {
             store: source.text("UNISONO_STORE"),
             secret: source.secret()?,
             user_secret_file: user_secret_file(&set),
-            job_key: environment::job_key(&source, &placement, slurm_step.as_deref()),
-            master_address: environment::master_address(&source)
-                .or_else(|| environment::slurm_master(&source)),
+            job_key,
+            master_address: environment::master_address(&source).or(slurm_host),
             master_port: match source.number("UNISONO_MASTER_PORT", 1, u64::from(u16::MAX) - 1)? {
                 Some(port) => Some(port as u16),
-                None => slurm_step.as_deref().map(environment::slurm_port),
+                None => slurm_port,
             },
             interfaces: source.find("UNISONO_INTERFACE").map(|(name, value)| Interfaces { name, value }),
             address: source.address("UNISONO_ADDRESS")?,
             host_id: source.text("UNISONO_HOST_ID"),
             backend: source.choice("UNISONO_BACKEND", &BACKEND_NAMES)?,
-            ccl_directory: source.text("UNISONO_CCL_DIR").map(PathBuf::from),
+            ccl_directory: source.path("UNISONO_CCL_DIR"),
             ccl_variables_set: ccl::ccl_variables_set(&set),
             devices: DeviceSettings::from_source(&source)?,
             algorithm: source.text("UNISONO_ALGORITHM"),
@@ -278,7 +284,7 @@ impl Config {
             drop_timeout: source.duration("UNISONO_DROP_TIMEOUT_MS")?,
             heartbeat: source.duration("UNISONO_HEARTBEAT_MS")?,
             suspect_after: source.duration("UNISONO_SUSPECT_AFTER_MS")?,
-            flight_directory: source.text("UNISONO_FLIGHT_DIR").map(PathBuf::from),
+            flight_directory: source.path("UNISONO_FLIGHT_DIR"),
             probe_delay: source.duration("UNISONO_PROBE_DELAY_MS")?,
             spin: source.duration("UNISONO_SPIN_US")?,
             socket_buffer_bytes: source.buffer_bytes("UNISONO_SOCKET_BUFFER_BYTES")?,
@@ -301,7 +307,7 @@ impl Config {
     }
 }
 
-fn user_secret_file(set: Lookup<'_>) -> Option<PathBuf> {
+fn user_secret_file(set: Values<'_>) -> Option<PathBuf> {
     let configuration = set("XDG_CONFIG_HOME").map(PathBuf::from);
     let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
     Some(configuration.or_else(home)?.join("unisono").join("secret"))

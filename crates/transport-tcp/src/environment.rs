@@ -10,13 +10,23 @@
 //! | srun | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS` | job and step |
 //!
 //! The first row whose rank is set counts: a launcher started within another one sets its own. Slurm counts only within
-//! a step, because a batch script has its variables too, and runs once. Where no name is given, the parent process is
-//! the job.
+//! a step, because a batch script has its variables too, and runs once. What `srun --mpi=pmi2` says as PMI is its own
+//! row. Where no name is given, the parent process is the job.
+//!
+//! Two rows that do not agree are nested launchers, or one of them is left over. They are known to be nested when the
+//! row that counts is of a larger world (each process of the outer one has started several), when a launcher that is
+//! itself started by others has left its mark, and when the other row is that of a Slurm step in which a process
+//! manager has its daemons. Everything else is refused: a `RANK=0 WORLD_SIZE=1` of somebody's shell would make each
+//! process of `mpirun` a world of its own, without a word.
 
-use unisono_communicator::Result;
+mod slurm;
+#[cfg(test)]
+mod tests;
+
+use unisono_communicator::{Error, Result};
 
 use crate::config::{RANKS_MAX, Source, configuration, knobs, parse};
-use crate::handshake::JobId;
+pub(crate) use slurm::{slurm_meeting, slurm_step};
 
 /// Who told us our rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,10 +159,23 @@ fn number(source: &Source<'_>, names: &[&str], least: u32, most: u32) -> Result<
     first(source, names).map(checked).transpose()
 }
 
+/// Whether a row is set, and means us.
+fn counts(source: &Source<'_>, row: &Row) -> bool {
+    let is_ours = match row.launcher {
+        Launcher::Slurm => slurm_step(source).is_some(),
+        Launcher::Pmi => !slurm::is_of_srun(source, row),
+        Launcher::Named | Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmix => true,
+    };
+    is_ours && first(source, row.rank).is_some()
+}
+
+/// The row of the process manager that has started this process, whatever names are set besides.
+fn manager(source: &Source<'_>) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.launcher != Launcher::Named && counts(source, row))
+}
+
 pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
-    let counts = |row: &&Row| row.launcher != Launcher::Slurm || slurm_step(source).is_some();
-    let set = |row: &&Row| first(source, row.rank).is_some();
-    let Some(row) = ROWS.iter().filter(counts).find(set) else {
+    let Some(row) = ROWS.iter().find(|row| counts(source, row)) else {
         // They mean nothing here, and a value that is no number is wrong all the same.
         number(source, &["UNISONO_LOCAL_RANK"], 0, RANKS_MAX - 1)?;
         number(source, &["UNISONO_LOCAL_WORLD_SIZE"], 1, RANKS_MAX)?;
@@ -170,27 +193,57 @@ pub(crate) fn placement(source: &Source<'_>) -> Result<Placement> {
         return Err(configuration(&name, &value, format!("the world size is missing: set {names}")));
     };
     let Some(rank) = number(source, row.rank, 0, world_size - 1)? else { return Ok(Placement::Solo) };
+    check_others(source, row, (rank, world_size))?;
     let local_rank = number(source, row.local_rank, 0, world_size - 1)?;
     let mut local_world_size = number(source, row.local_size, 1, world_size)?;
-    if matches!(row.launcher, Launcher::Slurm | Launcher::Pmix) && slurm_is_one_host(source) {
+    if matches!(row.launcher, Launcher::Slurm | Launcher::Pmix) && slurm::is_one_host(source) {
         local_world_size = Some(world_size);
     }
     Ok(Placement::Ranked { rank, world_size, local_rank, local_world_size, launcher: row.launcher })
 }
 
-/// Job and step of the Slurm step that we run in.
-pub(crate) fn slurm_step(source: &Source<'_>) -> Option<String> {
-    // From this number on they are not steps that srun started, but the batch script, the shell of an allocation, ...
-    const RESERVED_STEPS: u32 = 0xffff_fff0;
-    let step = source.foreign("SLURM_STEP_ID").or_else(|| source.foreign("SLURM_STEPID"))?;
-    step.parse().ok().filter(|step: &u32| *step < RESERVED_STEPS)?;
-    let job = source.foreign("SLURM_JOB_ID").or_else(|| source.foreign("SLURM_JOBID"))?;
-    Some(format!("{job}.{step}"))
+/// What launchers leave in the environment of a rank that are themselves started by others: torchrun, DeepSpeed, ours.
+const NESTING: [&str; 3] = ["TORCHELASTIC_RUN_ID", "CROSS_SIZE", "UNISONO_STORE"];
+
+/// Refuses a row that contradicts the one that counts, which says `(rank, size)`.
+fn check_others(source: &Source<'_>, row: &Row, (rank, size): (u32, u32)) -> Result<()> {
+    let is_named = row.launcher == Launcher::Named;
+    let is_other = |other: &&Row| match other.launcher {
+        Launcher::Named => false,
+        // Of it no size is known.
+        Launcher::Pmix => false,
+        Launcher::Slurm => is_named && counts(source, other),
+        Launcher::OpenMpi | Launcher::Mvapich | Launcher::Pmi => {
+            other.launcher != row.launcher && counts(source, other)
+        }
+    };
+    let Some(other) = ROWS.iter().find(is_other) else { return Ok(()) };
+    let told = |row: &Row| Some((first(source, row.rank)?, first(source, row.size)?));
+    let (Some((own_rank, own_size)), Some((other_rank, other_size))) = (told(row), told(other)) else {
+        return Ok(());
+    };
+    let numbers = (other_rank.1.trim().parse(), other_size.1.trim().parse());
+    let is_nested = match numbers {
+        (Ok(other_rank), Ok(other_size)) if (other_rank, other_size) == (rank, size) => true,
+        (_, Ok(other_size)) if size > other_size => true,
+        _ => {
+            let is_marked = NESTING.iter().any(|name| source.foreign(name).is_some());
+            is_named && is_marked && (size > 1 || other.launcher == Launcher::Slurm)
+        }
+    };
+    if is_nested { Ok(()) } else { Err(contradiction([own_rank, own_size], [other_rank, other_size])) }
 }
 
-fn slurm_is_one_host(source: &Source<'_>) -> bool {
-    let hosts = first(source, &["SLURM_STEP_NUM_NODES", "SLURM_NNODES"]);
-    slurm_step(source).is_some() && hosts.is_some_and(|(_, hosts)| hosts == "1")
+/// The error of two rows, each given by its rank and its size.
+fn contradiction(own: [(String, String); 2], other: [(String, String); 2]) -> Error {
+    let [[(rank, value), (size, size_value)], [(other_rank, other_value), (other_size, other_size_value)]] =
+        [own, other];
+    let problem = format!(
+        "with {size}={size_value} it contradicts {other_rank}={other_value} with {other_size}={other_size_value}, and \
+         nothing says which of the two launchers has started this process: unset {rank} and {size}, or \
+         {other_rank} and {other_size}, whichever is left over"
+    );
+    configuration(&rank, &value, problem)
 }
 
 /// What the ranks of this job have in common, if a variable says it; else it is to be found among the processes.
@@ -228,62 +281,4 @@ pub(crate) fn master_address(source: &Source<'_>) -> Option<String> {
     let address = source.text("UNISONO_MASTER_ADDRESS")?;
     let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
     Some(bare.map(str::to_owned).unwrap_or(address))
-}
-
-/// The first host of the Slurm step: where its rank 0 is.
-pub(crate) fn slurm_master(source: &Source<'_>) -> Option<String> {
-    slurm_step(source)?;
-    let (_, list) = first(source, &["SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"])?;
-    Some(first_host(&list))
-}
-
-/// The first host of a Slurm list: of `gpu[007-012,20]-ib,login` it is `gpu007-ib`.
-fn first_host(list: &str) -> String {
-    let mut host = String::new();
-    let mut rest = list;
-    while let Some(end) = rest.find(['[', ',']) {
-        host.push_str(&rest[..end]);
-        let Some(close) = rest[end..].find(']').filter(|_| rest[end..].starts_with('[')) else { return host };
-        let inside = &rest[end + 1..end + close];
-        host.push_str(inside.split([',', '-']).next().unwrap_or_default());
-        rest = &rest[end + close + 1..];
-    }
-    host.push_str(rest);
-    host
-}
-
-/// A port for a Slurm step, below the range from which systems give out ports by themselves.
-pub(crate) fn slurm_port(step: &str) -> u16 {
-    const FIRST: u16 = 20_000;
-    const COUNT: u16 = 10_000;
-    let digest = JobId::from_key(step).0;
-    FIRST + u16::from_le_bytes([digest[0], digest[1]]) % COUNT
-}
-
-#[cfg(test)]
-pub(crate) mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_host_of_a_slurm_list() {
-        let cases = [
-            ("node1", "node1"),
-            ("node1,node2", "node1"),
-            ("node[01-04,7]", "node01"),
-            ("node[3,5-7],login", "node3"),
-            ("gpu[007-012]-ib,x", "gpu007-ib"),
-            ("r[1-2]n[03-04]", "r1n03"),
-        ];
-        for (list, host) in cases {
-            assert_eq!(first_host(list), host, "{list}");
-        }
-    }
-
-    #[test]
-    fn slurm_ports_stay_in_their_range() {
-        let ports: Vec<u16> = (0..1000).map(|step| slurm_port(&format!("4711.{step}"))).collect();
-        assert!(ports.iter().all(|port| (20_000..30_000).contains(port)));
-        assert_eq!(slurm_port("4711.0"), ports[0]);
-        assert!(ports.iter().any(|port| *port != ports[0]));
-    }
 }

@@ -22,7 +22,6 @@ mod recorder;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -35,6 +34,7 @@ use unisono_communicator::{
 };
 
 use crate::rendezvous::own_process;
+use crate::size_limit::write_limited;
 use crate::wire::CommunicatorKey;
 pub(crate) use recorder::Recorder;
 
@@ -244,12 +244,11 @@ impl FlightRecord {
         let path = directory.join(FlightRecord::file_name(self.rank));
         let (process, count) = (std::process::id(), WRITTEN.fetch_add(1, Ordering::Relaxed));
         let partial = path.with_extension(format!("{process}-{count}.partial"));
-        let write = || -> io::Result<()> {
+        let done = write_limited(|| {
             fs::create_dir_all(directory)?;
             fs::write(&partial, serde_json::to_vec(self)?)?;
             fs::rename(&partial, &path)
-        };
-        let done = write();
+        });
         if done.is_err() {
             // The first problem is the one to report; the file may not even be there.
             let _ = fs::remove_file(&partial);

@@ -11,6 +11,7 @@
 //! | [`report`] | the first error of a rank, for the launcher that started it |
 //! | [`flight`] | what a rank remembers of its last calls, as a file |
 //! | [`job_settings`] | what rank 0 decides for all ranks: the cost model, cores, checksums |
+//! | `size_limit` | files that would become too large |
 //! | `wire` | the messages between control planes, byte by byte |
 //! | `control` | the thread that connects, watches the other ranks and spreads failures |
 //! | `links` | the data sockets of a communicator, as the engine's links |
@@ -33,6 +34,7 @@ mod links;
 pub mod rendezvous;
 pub mod report;
 pub mod secret;
+mod size_limit;
 #[doc(hidden)]
 pub mod testing;
 mod wire;

@@ -16,6 +16,8 @@ use sha2::Sha256;
 use unisono_communicator::{Error, Result};
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::size_limit::write_limited;
+
 /// Length of a secret.
 pub const SECRET_BYTES: usize = 32;
 
@@ -114,8 +116,8 @@ impl Secret {
     pub fn from_descriptor(descriptor: u32) -> Result<Secret> {
         let mut pipe = open_pipe(descriptor)?;
         let mut bytes = Zeroizing::new([0; SECRET_BYTES + 1]);
-        let length = read_pipe(&mut pipe, bytes.as_mut_slice())
-            .map_err(|error| Error::system(what_of_pipe(descriptor), &error))?;
+        let length =
+            read_pipe(&mut pipe, bytes.as_mut_slice()).map_err(|error| unread_pipe(descriptor, &error))?;
         match bytes.first_chunk_mut() {
             Some(secret) if length == SECRET_BYTES => Ok(Secret::take(secret)),
             Some(_) if length == 0 => {
@@ -132,12 +134,12 @@ impl Secret {
 
     /// Writes the secret to a new file that only this user can read; refuses a path that exists.
     pub fn create_file(&self, path: &Path) -> Result<()> {
-        let write = || {
+        let written = write_limited(|| {
             let mut options = OpenOptions::new();
             let mut file = options.write(true).create_new(true).mode(FILE_MODE).open(path)?;
             file.write_all(self.expose())
-        };
-        write().map_err(|error| Error::system(format!("create the secret file {}", path.display()), &error))
+        });
+        written.map_err(|error| Error::system(format!("create the secret file {}", path.display()), &error))
     }
 
     /// HMAC-SHA256 over `parts`, one after the other.
@@ -168,14 +170,16 @@ fn path_of_descriptor(descriptor: u32) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{descriptor}"))
 }
 
-fn what_of_pipe(descriptor: u32) -> String {
-    format!("read the secret from descriptor {descriptor}")
+/// The path is named, because it is not there without `/proc`.
+fn unread_pipe(descriptor: u32, error: &std::io::Error) -> Error {
+    let text = format!("{}: {error}", path_of_descriptor(descriptor).display());
+    Error::System { what: format!("read the secret from descriptor {descriptor}"), text }
 }
 
 /// Opens an inherited pipe anew, because a bare number is not proof of owning the descriptor.
 fn open_pipe(descriptor: u32) -> Result<File> {
     let path = path_of_descriptor(descriptor);
-    let system = |error| Error::system(what_of_pipe(descriptor), &error);
+    let system = |error| unread_pipe(descriptor, &error);
     let mut options = OpenOptions::new();
     let pipe = options.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).open(&path).map_err(system)?;
     if pipe.metadata().map_err(system)?.file_type().is_fifo() {

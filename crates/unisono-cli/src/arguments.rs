@@ -8,13 +8,14 @@ use std::time::Duration;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{ArgAction, Args, Parser, Subcommand};
 use unisono::algorithms_cli::arguments::{AlgoCommands, Asked, ask, ranks_up_to, ranks_within};
+use unisono::algorithms_cli::print::unprinted;
 use unisono::algorithms_cli::sizes::parse_size;
 use unisono::compression::{Codec, Route, codec_by_name};
 use unisono::{BACKENDS, DType, Error, ReduceOp};
 
 use crate::bench::operations::BenchOperation;
 use crate::demo::{Kill, Method, Methods};
-use crate::problem::{Problem, Result};
+use crate::problem::Result;
 use crate::run::cores::Binding;
 
 /// The most ranks that are started on one host.
@@ -30,7 +31,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Commands {
-    /// Checks and times every collective between processes on this machine, then trains a small network with them.
+    /// Checks and times every collective between processes on this machine, then trains a small network with them;
+    /// with --kill 2@300 rank 2 dies after 300 steps, and the others go on without it.
     Demo(DemoArguments),
     /// Starts ranks of a program on this machine and ends them together.
     Run(RunArguments),
@@ -62,7 +64,7 @@ pub(crate) enum Commands {
 #[derive(Debug, Args)]
 pub(crate) struct DemoArguments {
     /// How many ranks to start.
-    #[arg(long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: u32,
     /// Kills rank RANK (SIGKILL) after STEP steps of the training; the others go on without it.
     #[arg(long, value_name = "RANK@STEP", allow_hyphen_values = true)]
@@ -154,7 +156,8 @@ pub(crate) struct BenchArguments {
     /// Start this many ranks here. Without it, join the job that this process is a rank of; if there is none, start 2.
     #[arg(short = 'n', value_name = "RANKS", value_parser = ranks_up_to(LOCAL_RANKS_MAX))]
     pub(crate) ranks: Option<u32>,
-    /// Bytes of the larger of a rank's two buffers, with K, M or G; rounded down to whole elements per rank.
+    /// Bytes of the larger of a rank's two buffers, with K, M or G (or Ki, Mi or Gi) for powers of 1,024; rounded
+    /// down to whole elements per rank.
     #[arg(long, value_delimiter = ',', default_value = SIZES_DEFAULT, value_parser = parse_size)]
     #[arg(allow_hyphen_values = true)]
     pub(crate) sizes: Vec<u64>,
@@ -309,7 +312,7 @@ pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Opt
     match ask::<Arguments>(arguments)? {
         Asked::Command(Arguments { command }) => Ok(Some(command)),
         Asked::Text(text) => {
-            text.print().map_err(|error| Problem::failed("standard output", error))?;
+            text.print().map_err(|error| unprinted(&error))?;
             Ok(None)
         }
     }
@@ -345,7 +348,11 @@ mod tests {
             ("unisono bench all_reduce --sizes -1", "K, M or G"),
             ("unisono bench all_reduce -n 0", "1..=1024"),
             ("unisono bench all_reduce --speed 3", "--sizes"),
-            ("unisono demo --ranks many", "--ranks"),
+            ("unisono demo -np many", "--ranks"),
+            (
+                "unisono algo list all_sum",
+                "unknown collective \"all_sum\", one of: all_reduce, reduce_scatter",
+            ),
             ("unisono run -n 2", "PROGRAM"),
             ("unisono run", "PROGRAM"),
             ("unisono run sh", "-n <RANKS>"),
@@ -410,13 +417,33 @@ mod tests {
 
     #[test]
     fn a_programs_own_options_stay_its_own() {
-        for line in ["unisono run -n 2 -- prog -n 3 --json", "unisono run -n 2 prog -n 3 --json"] {
-            let Ok(Some(Commands::Run(run))) = parsed(line) else { panic!("{line}") };
+        for line in ["-n 2 --", "-n 2", "-np 2 --", "-np 2", "--keep-going -np 2", "--grace 1 -np 2"] {
+            let line = format!("unisono run {line} prog -np 3 --json");
+            let Ok(Some(Commands::Run(run))) = parsed(&line) else { panic!("{line}") };
             assert_eq!(
                 (run.ranks, run.program),
-                (2, ["prog", "-n", "3", "--json"].map(OsString::from).to_vec())
+                (2, ["prog", "-np", "3", "--json"].map(OsString::from).to_vec())
             );
         }
+    }
+
+    #[test]
+    fn ranks_are_counted_as_mpiruns_users_count_them() {
+        let ranks = |line: &str| match parsed(line) {
+            Ok(Some(Commands::Demo(demo))) => demo.ranks,
+            Ok(Some(Commands::Bench(bench))) => bench.ranks.unwrap(),
+            Ok(Some(Commands::Calibrate(calibrate))) => calibrate.ranks.unwrap(),
+            Ok(Some(Commands::Doctor(doctor))) => doctor.ranks.unwrap(),
+            Ok(Some(Commands::Run(run))) => run.ranks,
+            other => panic!("{line}: {other:?}"),
+        };
+        for command in ["demo", "bench all_reduce --sizes 1Mi", "calibrate --json", "doctor"] {
+            for option in ["-n 3", "-n3", "-np 3"] {
+                assert_eq!(ranks(&format!("unisono {command} {option}")), 3);
+            }
+        }
+        assert_eq!(ranks("unisono run -np 3 bench"), 3);
+        assert_eq!(ranks("unisono demo --ranks 3"), 3);
     }
 
     #[test]

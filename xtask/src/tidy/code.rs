@@ -76,6 +76,7 @@ const UNSAFE_FILES: &[&str] = &[
     "crates/transport-tcp/src/links/acknowledgement.rs",
     "crates/transport-tcp/src/exit.rs",
     "crates/transport-tcp/src/report.rs",
+    "crates/transport-tcp/src/size_limit.rs",
     "crates/vendor-library/src/functions.rs",
     "crates/vendor-library/src/library.rs",
     "crates/vendor-library/src/words.rs",

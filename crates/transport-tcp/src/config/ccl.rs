@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::Path;
 
-use super::{Config, Lookup};
+use super::{Config, Values};
 
 /// The variables of oneCCL and its libfabric that make it quick where ranks share cores. Without them a call of 4 KiB
 /// takes some 30 ms in place of some 20 us.
@@ -29,7 +29,7 @@ pub(super) fn ccl_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Those that are set.
-pub(super) fn ccl_variables_set(set: Lookup<'_>) -> Vec<&'static str> {
+pub(super) fn ccl_variables_set(set: Values<'_>) -> Vec<&'static str> {
     ccl_names().filter(|name| set(name).is_some()).collect()
 }
 

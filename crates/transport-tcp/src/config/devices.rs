@@ -40,13 +40,12 @@ pub struct DeviceSettings {
 
 impl DeviceSettings {
     pub(super) fn from_source(source: &Source<'_>) -> Result<DeviceSettings> {
-        let path = |name| source.text(name).map(PathBuf::from);
         Ok(DeviceSettings {
             number: source.number("UNISONO_DEVICE", 0, u64::from(u32::MAX))?.map(|number| number as u32),
-            nccl_library: path("UNISONO_NCCL_LIB"),
-            cuda_library: path("UNISONO_CUDA_LIB"),
-            nvrtc_library: path("UNISONO_NVRTC_LIB"),
-            hccl_directory: path("UNISONO_HCCL_DIR"),
+            nccl_library: source.path("UNISONO_NCCL_LIB"),
+            cuda_library: source.path("UNISONO_CUDA_LIB"),
+            nvrtc_library: source.path("UNISONO_NVRTC_LIB"),
+            hccl_directory: source.path("UNISONO_HCCL_DIR"),
             host_memory: match source
                 .choice("UNISONO_HOST_MEMORY", &["auto", "refused", "staged", "tcp"])?
                 .as_str()

@@ -17,6 +17,11 @@ about a process (Slurm, Open MPI, MPICH, Intel MPI, torchrun and others), `XDG_R
   problem; a program started alone is treated like a rank of many.
 * A `UNISONO_` variable that is not on this page is reported once, with the name that is most like it.
 * Where the names of other tools are accepted, ours wins, then the first that is set.
+* Who a process is says the first of these that is set: the names on this page, Open MPI, MVAPICH, PMI, PMIx, Slurm. Two
+  that contradict each other are refused, both by name: a `RANK` left over in a shell, for one. Launchers within others
+  are not: torchrun, DeepSpeed or `unisono run` in processes of another one, mpirun in an allocation of Slurm.
+* Ranks of `mpirun` on several hosts of a Slurm allocation meet on its first host. If rank 0 is elsewhere they need
+  `MASTER_ADDR` and `MASTER_PORT`.
 * In code the same settings are the fields of `Config`. A field that a program sets wins over the variable, and the
   options of a call win over both.
 * All ranks need the same values, but for those that say who a process is, where it listens and what it says.

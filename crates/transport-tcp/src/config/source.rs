@@ -1,14 +1,16 @@
 //! Reads and checks single values.
 
 use std::cell::RefCell;
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use unisono_communicator::{Error, LogLevel, Result};
 
 use super::knobs::knob_named;
-use super::{Lookup, SecretSource};
+use super::{SecretSource, Values};
 
 /// The largest size that a setting can ask for.
 const BYTES_MAX: u64 = 1 << 30;
@@ -21,13 +23,13 @@ const DURATION_UNITS_MAX: f64 = 1e9;
 
 /// A lookup that knows the table.
 pub(crate) struct Source<'a> {
-    lookup: Lookup<'a>,
+    lookup: Values<'a>,
     /// See [`super::Config::found_as`].
     found_as: RefCell<Vec<(&'static str, String)>>,
 }
 
 impl Source<'_> {
-    pub(super) fn new(lookup: Lookup<'_>) -> Source<'_> {
+    pub(super) fn new(lookup: Values<'_>) -> Source<'_> {
         Source { lookup, found_as: RefCell::default() }
     }
 
@@ -35,8 +37,13 @@ impl Source<'_> {
         self.found_as.take()
     }
 
-    /// The name under which a setting is found, and its value or default.
+    /// The name under which a setting is found, and its value or default. A value that is no text becomes one that its
+    /// parser refuses, by name.
     pub(crate) fn find(&self, name: &str) -> Option<(String, String)> {
+        self.find_bytes(name).map(|(name, value)| (name, lossy(value)))
+    }
+
+    fn find_bytes(&self, name: &str) -> Option<(String, OsString)> {
         let knob = knob_named(name)?;
         let names = std::iter::once(&knob.name).chain(knob.also);
         let set = names.filter_map(|name| Some((name.to_string(), (self.lookup)(name)?))).next();
@@ -46,7 +53,7 @@ impl Source<'_> {
                 found_as.push((knob.name, variable.clone()));
             }
         }
-        let default = || (knob.name.to_string(), knob.default.to_string());
+        let default = || (knob.name.to_string(), knob.default.into());
         set.or_else(|| (!knob.default.is_empty()).then(default))
     }
 
@@ -54,9 +61,14 @@ impl Source<'_> {
         self.find(name).map(|(_, value)| value)
     }
 
+    /// A path, which may be no text.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.find_bytes(name).map(|(_, value)| value.into())
+    }
+
     /// A variable of another tool, outside the table.
     pub(crate) fn foreign(&self, name: &str) -> Option<String> {
-        (self.lookup)(name)
+        (self.lookup)(name).map(lossy)
     }
 
     pub(super) fn parse<T: FromStr>(
@@ -89,12 +101,12 @@ impl Source<'_> {
 
     pub(super) fn secret(&self) -> Result<Option<SecretSource>> {
         let descriptor = self.number("UNISONO_SECRET_FD", 0, u32::MAX.into())?;
-        match (self.text("UNISONO_SECRET_FILE"), descriptor) {
+        match (self.path("UNISONO_SECRET_FILE"), descriptor) {
             (Some(file), Some(_)) => {
                 let problem = "UNISONO_SECRET_FD names another secret; one of the two is needed";
-                Err(configuration("UNISONO_SECRET_FILE", &file, problem))
+                Err(configuration("UNISONO_SECRET_FILE", &file.to_string_lossy(), problem))
             }
-            (Some(file), None) => Ok(Some(SecretSource::File(file.into()))),
+            (Some(file), None) => Ok(Some(SecretSource::File(file))),
             (None, descriptor) => Ok(descriptor.map(|number| SecretSource::Descriptor(number as u32))),
         }
     }
@@ -129,6 +141,10 @@ impl Source<'_> {
         let value = self.parse(name, &problem, |value: &String| choices.contains(&value.as_str()))?;
         value.ok_or_else(|| without_value(name))
     }
+}
+
+fn lossy(value: OsString) -> String {
+    value.to_string_lossy().into_owned()
 }
 
 /// Parses a value, whatever its variable.

@@ -21,6 +21,7 @@ use super::join::{JoinConfig, Retry, Setback, attempt, given_up, no_store};
 use super::waiting::Waiting;
 use crate::codec::{ADDRESS_BYTES, Reader, Writer};
 use crate::secret::{SECRET_BYTES, Secret, TAG_BYTES, no_runtime_file, open_private};
+use crate::size_limit::write_limited;
 
 const NOTICE_BYTES: usize = SECRET_BYTES + ADDRESS_BYTES + TAG_BYTES;
 /// The descriptors that a host needs beside one for each rank: a listening socket, two runtimes and its own connection.
@@ -73,7 +74,7 @@ impl Hosting {
             handshake_timeout: rank.handshake_timeout,
         })?;
         let notice = Notice { secret, address: store.address() };
-        let written = file.set_len(0).and_then(|()| file.write_all(&notice.encode()));
+        let written = write_limited(|| file.set_len(0).and_then(|()| file.write_all(&notice.encode())));
         let hosting = Hosting { path: path.to_owned(), file, notice, _store: store };
         // On failure it goes, and takes the file away.
         written.map_err(|error| no_runtime_file("write", path, &error)).map(|()| hosting)

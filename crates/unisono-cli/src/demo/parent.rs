@@ -33,8 +33,16 @@ pub(crate) fn demo(arguments: DemoArguments) -> Result<()> {
         runs.push(Run::of(&arguments, screen, method, !runs.is_empty())?);
     }
     report::print(screen, &runs)?;
-    report::judge(kill, &runs)
+    report::judge(kill, &runs)?;
+    screen.line(NEXT)
 }
+
+/// What to try after the demonstration.
+const NEXT: &str = "
+Next:
+  unisono demo --kill 2@300        rank 2 dies in the middle of the training, and the others go on
+  unisono bench all_reduce -n 4    times sizes and algorithms of your choice
+  unisono run -n 4 -- PROGRAM      starts 4 ranks of your own program";
 
 /// What the ranks would find out one after the other.
 fn check(arguments: &DemoArguments) -> Result<()> {

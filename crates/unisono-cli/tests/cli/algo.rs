@@ -25,6 +25,16 @@ fn every_listed_algorithm_can_be_shown_and_is_proved() {
     }
 }
 
+#[test]
+fn the_list_may_be_of_one_collective() {
+    let (all, some) = (json(&["algo", "list", "--json"]), json(&["algo", "list", "all_reduce", "--json"]));
+    let of = |list: &Value| {
+        let all_reduce = |one: &&Value| one["collective"] == "all_reduce";
+        list.as_array().unwrap().iter().filter(all_reduce).count()
+    };
+    assert!(of(&some) > 1 && of(&some) == of(&all) && of(&some) == some.as_array().unwrap().len(), "{some}");
+}
+
 /// Every send of a shown schedule has its receive, in order: judged from the JSON alone.
 #[test]
 fn what_is_shown_of_a_ring_fits_together() {

@@ -44,7 +44,7 @@ fn every_collective_is_right_and_training_ends_with_the_same_weights_in_every_ru
 
 #[test]
 fn a_person_reads_a_table_and_the_hash_of_every_rank() {
-    let done = unisono(&["demo", "--ranks", "3"]);
+    let done = unisono(&["demo", "-n", "3"]);
     assert!(done.status.success(), "{}", done.err);
     for op in operations() {
         assert!(
@@ -55,6 +55,9 @@ fn a_person_reads_a_table_and_the_hash_of_every_rank() {
     }
     assert!(done.out.contains("test accuracy 9"), "{}", done.out);
     assert_eq!(done.out.lines().filter(|line| line.contains("weights")).count(), 3, "{}", done.out);
+    let next =
+        done.out.lines().skip_while(|line| *line != "Next:").filter(|line| line.starts_with("  unisono "));
+    assert_eq!(next.count(), 3, "{}", done.out);
 }
 
 #[test]
@@ -177,7 +180,7 @@ fn one_rank_trains_with_every_codec_and_sends_nothing() {
 
 #[test]
 fn a_person_reads_a_line_for_each_codec() {
-    let done = unisono(&["demo", "--ranks", "2", "--compress", "int4", "--seed", "7"]);
+    let done = unisono(&["demo", "-np", "2", "--compress", "int4", "--seed", "7"]);
     assert!(done.status.success(), "{}", done.err);
     for codec in ["none ", "int4 "] {
         let lines = done.out.lines().filter(|line| line.starts_with(codec) && line.contains(" 9"));

@@ -1,10 +1,13 @@
-//! Bad input is answered with one line that says what is allowed, and status 2.
+//! Bad input is answered with one line that says what is allowed, and status 2; a reader that wants no more is no
+//! error.
+
+use std::process::{Command, Stdio};
 
 use crate::support::unisono;
 
 #[test]
 fn bad_input_is_one_line_on_standard_error_and_status_2() {
-    let cases: [(&[&str], &str); 26] = [
+    let cases: [(&[&str], &str); 28] = [
         (&[], "demo, run, bench, calibrate, algo, doctor"),
         (&["fly"], "demo, run, bench, calibrate, algo, doctor"),
         (&["run", "-n", "2"], "PROGRAM"),
@@ -24,6 +27,8 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
         (&["bench", "all_reduce", "--dtype", "bool", "--op", "sum"], "min, max"),
         (&["bench", "all_gather", "--op", "max"], "only all_reduce"),
         (&["algo", "show", "rings", "-n", "4"], "the nearest are ring, "),
+        (&["algo", "list", "ring"], "unknown collective \"ring\", one of: all_reduce, reduce_scatter"),
+        (&["demo", "-np", "0"], "1..=1024"),
         (&["doctor", "-n", "2", "--flight", "x"], "cannot be used with"),
         (&["calibrate", "-n", "1"], "2..=1024"),
         (
@@ -47,10 +52,44 @@ fn bad_input_is_one_line_on_standard_error_and_status_2() {
     }
 }
 
+/// As `unisono ... | head -1`, but with a reader that is gone before the first line.
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let commands: [&[&str]; 10] = [
+        &["--help"],
+        &["--version"],
+        &["bench", "--help"],
+        &["settings"],
+        &["doctor"],
+        &["algo", "list"],
+        &["algo", "list", "--json"],
+        &["algo", "price", "--all", "--ranks", "4", "--bytes", "1K"],
+        &["bench", "all_reduce", "-n", "2", "--sizes", "64"],
+        &["run", "-n", "2", "--", "echo", "here"],
+    ];
+    for arguments in commands {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_unisono"));
+        let done = command.args(arguments).stdin(Stdio::null()).stdout(writer).output().unwrap();
+        let err = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), &*err), (Some(0), ""), "{arguments:?}");
+    }
+}
+
 #[test]
 fn help_and_version_go_to_standard_output() {
     for argument in ["--help", "--version"] {
         let done = unisono(&[argument]);
         assert!(done.status.success() && done.out.contains("unisono") && done.err.is_empty());
+    }
+}
+
+#[test]
+fn the_help_of_the_demonstration_begins_with_its_death_of_a_rank() {
+    for argument in ["--help", "-h"] {
+        let help = unisono(&["demo", argument]).out;
+        let first: Vec<&str> = help.lines().take(3).collect();
+        assert!(first.join(" ").contains("--kill 2@300"), "{help}");
     }
 }

@@ -7,10 +7,11 @@ use std::path::Path;
 
 use clap::builder::StyledStr;
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Args, Command, CommandFactory, Parser, Subcommand};
+use clap::{Arg, Args, Command, CommandFactory, Parser, Subcommand};
 
 use super::problem::{Problem, Result};
 use super::sizes::parse_size;
+use unisono_schedule::Collective;
 
 /// The most ranks that a schedule is shown or verified for: the work grows with their square.
 const SCHEDULE_RANKS_MAX: u32 = 1024;
@@ -28,8 +29,12 @@ pub(super) struct AlgorithmsArguments {
 /// What can be asked about algorithms.
 #[derive(Debug, Subcommand)]
 pub enum AlgoCommands {
-    /// Every algorithm: what it implements, requires and costs.
+    /// Every algorithm, or those of one collective: what it implements, requires and costs.
     List {
+        /// The collective: all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, reduce, gather, scatter,
+        /// barrier.
+        #[arg(value_parser = parse_collective)]
+        collective: Option<Collective>,
         /// Print one JSON document.
         #[arg(long)]
         json: bool,
@@ -130,6 +135,11 @@ pub fn ranks_within(
     }
 }
 
+fn parse_collective(text: &str) -> Result<Collective, String> {
+    let names = || Collective::ALL.map(Collective::name).join(", ");
+    text.parse().map_err(|_| format!("unknown collective {text:?}, one of: {}", names()))
+}
+
 fn parse_ranks(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let last = last.strip_prefix('=').unwrap_or(last);
@@ -156,7 +166,7 @@ pub enum Asked<T> {
 /// # Errors
 /// A [`Problem`] of usage for one that is not valid.
 pub fn ask<T: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<Asked<T>> {
-    let words: Vec<OsString> = words.into_iter().collect();
+    let words = with_short_ranks::<T>(words.into_iter().collect());
     match T::try_parse_from(&words) {
         Ok(command) => Ok(Asked::Command(command)),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -164,6 +174,34 @@ pub fn ask<T: Parser>(words: impl IntoIterator<Item = OsString>) -> Result<Asked
         }
         Err(error) => Err(Problem::usage(one_line::<T>(&error, &words))),
     }
+}
+
+/// The same words with `-n` for `-np`, as mpirun's users write it. The words of a program that is started stay its own.
+fn with_short_ranks<T: CommandFactory>(mut words: Vec<OsString>) -> Vec<OsString> {
+    let command = named_command::<T>(&words);
+    let starts_program = command.get_positionals().any(|argument| argument.is_trailing_var_arg_set());
+    let takes_value = |word: &str| {
+        let name = word.trim_start_matches('-');
+        let is_it = |argument: &&Arg| {
+            argument.get_long() == Some(name)
+                || argument.get_short().is_some_and(|short| name == short.to_string())
+        };
+        command.get_arguments().find(is_it).is_some_and(|argument| argument.get_action().takes_values())
+    };
+    let mut is_value = false;
+    for word in words.iter_mut().skip_while(|word| **word != *command.get_name()).skip(1) {
+        let Some(text) = word.to_str().filter(|text| *text != "--") else { break };
+        if is_value {
+            is_value = false;
+        } else if text == "-np" {
+            (*word, is_value) = ("-n".into(), true);
+        } else if text.starts_with('-') {
+            is_value = takes_value(text);
+        } else if starts_program {
+            break;
+        }
+    }
+    words
 }
 
 /// The name under which the program was started, without its folder.

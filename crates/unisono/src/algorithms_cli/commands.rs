@@ -20,7 +20,7 @@ const LISTED_RANKS: [u32; 2] = [8, 12];
 /// Answers a command about the algorithms of `registry`.
 pub(super) fn execute(command: AlgoCommands, registry: &Registry, out: &mut dyn Write) -> Result<()> {
     match command {
-        AlgoCommands::List { json } => list(registry, json, out),
+        AlgoCommands::List { collective, json } => list(registry, collective, json, out),
         AlgoCommands::Show { name, ranks, root, json } => {
             show(registry, &name, Shape::new(ranks), root, json, out)
         }
@@ -196,8 +196,9 @@ impl Listed {
     }
 }
 
-fn list(registry: &Registry, json: bool, out: &mut dyn Write) -> Result<()> {
-    let all: Vec<Listed> = registry.algorithms().map(|one| Listed::new(registry, one)).collect();
+fn list(registry: &Registry, collective: Option<Collective>, json: bool, out: &mut dyn Write) -> Result<()> {
+    let asked = registry.algorithms().filter(|one| collective.is_none_or(|asked| one.collective == asked));
+    let all: Vec<Listed> = asked.map(|one| Listed::new(registry, one)).collect();
     if json {
         return print::document(out, &all);
     }

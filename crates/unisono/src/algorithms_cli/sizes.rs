@@ -1,4 +1,4 @@
-//! Sizes on the command line: a number of bytes, with K, M or G for powers of 1,024.
+//! Sizes on the command line: a number of bytes, with K, M or G (Ki, Mi or Gi, KiB, MiB or GiB) for powers of 1,024.
 
 /// The largest size. No memory is so large, so a larger size is a typing error; products with this one do not overflow.
 const SIZE_BYTES_MAX: u64 = 1 << 40;
@@ -8,11 +8,13 @@ const SIZE_BYTES_MAX: u64 = 1 << 40;
 /// # Errors
 /// A line that says what is allowed.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let suffixes = [('K', 10), ('M', 20), ('G', 30)];
-    let (digits, shift) = suffixes
+    let units = [('K', 10), ('M', 20), ('G', 30)];
+    // Ki and KiB are the unit's full names; a B alone is none, because KB is 1,000 bytes to many.
+    let short = text.strip_suffix("iB").or_else(|| text.strip_suffix('i')).unwrap_or(text);
+    let (digits, shift) = units
         .iter()
-        .find_map(|&(suffix, shift)| {
-            text.strip_suffix([suffix, suffix.to_ascii_lowercase()]).map(|digits| (digits, shift))
+        .find_map(|&(unit, shift)| {
+            short.strip_suffix([unit, unit.to_ascii_lowercase()]).map(|digits| (digits, shift))
         })
         .unwrap_or((text, 0));
     // A sign would be accepted by the number's own parser.
@@ -38,6 +40,10 @@ mod tests {
             ("1K", 1024),
             ("3k", 3072),
             ("1M", 1 << 20),
+            ("1Ki", 1 << 10),
+            ("1ki", 1 << 10),
+            ("2Mi", 2 << 20),
+            ("3GiB", 3 << 30),
             ("2G", 2 << 30),
             ("1024G", 1 << 40),
         ] {
@@ -47,8 +53,27 @@ mod tests {
 
     #[test]
     fn anything_else_is_refused() {
-        for text in ["", "K", "1.5K", "-1", "+1", "1T", "1KB", "one", "1025G", "99999999999999999999", "1 K"]
-        {
+        let wrong = [
+            "",
+            "K",
+            "i",
+            "iB",
+            "KiB",
+            "1i",
+            "1iB",
+            "1Kii",
+            "1.5K",
+            "-1",
+            "+1",
+            "1T",
+            "1KB",
+            "one",
+            "1025G",
+            "1025Gi",
+            "99999999999999999999",
+            "1 K",
+        ];
+        for text in wrong {
             let answer = parse_size(text).unwrap_err();
             assert!(answer.contains("K, M or G") && answer.contains(text), "{answer}");
         }

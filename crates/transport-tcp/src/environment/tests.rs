@@ -1,0 +1,189 @@
+//! What processes were told that real launchers have started, and what becomes of it. The first lines of each recorded
+//! environment say where it is from.
+
+use super::*;
+use crate::config::Config;
+
+type Variables = Vec<(&'static str, &'static str)>;
+
+fn read(variables: &[(&str, &str)]) -> Result<Config> {
+    let lookup = |name: &str| variables.iter().rfind(|(n, _)| *n == name).map(|(_, value)| value.to_string());
+    Config::from_lookup(&lookup)
+}
+
+fn problem(variables: &[(&str, &str)]) -> String {
+    read(variables).unwrap_err().to_string()
+}
+
+fn variables(recorded: &'static str) -> Variables {
+    assert!(recorded.starts_with("# "), "it does not say where it is from");
+    recorded.lines().filter(|line| !line.starts_with('#')).map(|line| line.split_once('=').unwrap()).collect()
+}
+
+macro_rules! recorded {
+    ($name:literal) => {
+        variables(include_str!(concat!("recorded/", $name, ".env")))
+    };
+}
+
+/// Rank and size, place and number on the host, who said so, the job's name, and host and port where ranks meet that
+/// are on several hosts.
+type Read = ((u32, u32), (Option<u32>, Option<u32>), Launcher, Option<String>, Option<(String, u16)>);
+
+fn told(variables: &[(&str, &str)]) -> Read {
+    let config = read(variables).unwrap();
+    let Placement::Ranked { rank, world_size, local_rank, local_world_size, launcher } = config.placement
+    else {
+        panic!("alone: {variables:?}")
+    };
+    let meeting = config.master_address.zip(config.master_port);
+    ((rank, world_size), (local_rank, local_world_size), launcher, config.job_key, meeting)
+}
+
+/// A host, and the port that Slurm's ranks with this in common find, or torchrun's.
+fn at(host: &str, key: Option<&str>) -> Option<(String, u16)> {
+    Some((host.to_owned(), key.map_or(29_500, slurm::port)))
+}
+
+fn name(name: &str) -> Option<String> {
+    Some(name.to_owned())
+}
+
+#[test]
+fn launchers_on_one_host_are_understood() {
+    let here = ((2, 4), (Some(2), Some(4)));
+    let openmpi = (here.0, (Some(1), Some(4)), Launcher::OpenMpi, name("pmix prterun-vm-1479@1"), None);
+    assert_eq!(told(&recorded!("openmpi-5.0.11")), openmpi);
+    for hydra in [recorded!("mpich-5.0.2"), recorded!("intel-mpi-2021.18.1")] {
+        assert_eq!(told(&hydra), (here.0, here.1, Launcher::Pmi, None, None));
+    }
+    let torchrun = (here.0, here.1, Launcher::Named, name("torchrun none 29500 0"), at("localhost", None));
+    assert_eq!(told(&recorded!("torchrun")), torchrun);
+    let pmi2 = (here.0, here.1, Launcher::Slurm, name("slurm 6.3"), at("node07", Some("6.3")));
+    assert_eq!(told(&recorded!("slurm-22.05.8-pmi2")), pmi2);
+    let host = "c5n-st-c5n18xlarge-1";
+    let one = ((0, 1), (Some(0), Some(1)), Launcher::Slurm, name("slurm 134.0"), at(host, Some("134.0")));
+    assert_eq!(told(&recorded!("slurm-20.11-srun")), one);
+}
+
+#[test]
+fn ranks_on_several_hosts_of_slurm_meet_at_one_place() {
+    let last = ((3, 4), (Some(1), Some(2)));
+    let job = "pmix prterun-node07-27868@1";
+    let (job, place) = (name(job), at("node07", Some(job)));
+    let first = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-first-host"));
+    assert_eq!(first, ((0, 4), (Some(0), Some(2)), Launcher::OpenMpi, job.clone(), place.clone()));
+    let second = told(&recorded!("slurm-22.05.8-openmpi-5.0.11-second-host"));
+    assert_eq!(second, (last.0, last.1, Launcher::OpenMpi, job, place));
+    for (hydra, step) in [
+        (recorded!("slurm-22.05.8-mpich-5.0.2"), "6.8"),
+        (recorded!("slurm-22.05.8-intel-mpi-2021.18.1"), "6.10"),
+    ] {
+        assert_eq!(told(&hydra), (last.0, last.1, Launcher::Pmi, None, at("node07", Some(step))));
+    }
+    let srun = told(&recorded!("slurm-22.05.8-srun"));
+    assert_eq!(
+        srun,
+        (last.0, (Some(1), None), Launcher::Slurm, name("slurm 6.2"), at("node07", Some("6.2")))
+    );
+}
+
+#[test]
+fn where_slurm_does_not_tell_the_place_nobody_guesses() {
+    let meeting =
+        |variables: &Variables, more: &[(&'static str, &'static str)]| told(&[variables, more].concat()).4;
+    let first = recorded!("slurm-22.05.8-openmpi-5.0.11-first-host");
+    let second = recorded!("slurm-22.05.8-openmpi-5.0.11-second-host");
+    // Without the name of the job two of them would have one port.
+    for variables in [&first, &second] {
+        assert_eq!(meeting(variables, &[("PMIX_NAMESPACE", "")]), None);
+    }
+    // mpirun --host node08,node07: rank 0 is not where the others would look for it.
+    assert_eq!(meeting(&first, &[("SLURMD_NODENAME", "node08")]), None);
+    // Proxies that came by other ways than one step of srun.
+    let hydra = recorded!("slurm-22.05.8-mpich-5.0.2");
+    assert_eq!(meeting(&hydra, &[("SLURM_STEP_NUM_NODES", "1"), ("SLURM_STEP_NODELIST", "node08")]), None);
+    assert_eq!(meeting(&hydra, &[("SLURM_STEP_ID", ""), ("SLURM_STEPID", "")]), None);
+}
+
+const LEFT_OVER: [(&str, &str); 2] = [("RANK", "0"), ("WORLD_SIZE", "1")];
+
+/// Rank 2 of 4, as each process manager says it.
+const MANAGERS: [[(&str, &str); 2]; 3] = [
+    [("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "4")],
+    [("MV2_COMM_WORLD_RANK", "2"), ("MV2_COMM_WORLD_SIZE", "4")],
+    [("PMI_RANK", "2"), ("PMI_SIZE", "4")],
+];
+
+#[test]
+fn a_rank_that_is_left_over_is_refused_beside_a_process_manager() {
+    let slurm = recorded!("slurm-22.05.8-srun");
+    for manager in MANAGERS.iter().map(|manager| &manager[..]).chain([&slurm[..]]) {
+        let text = problem(&[&LEFT_OVER, manager].concat());
+        assert!(text.starts_with("RANK=0: with WORLD_SIZE=1 it contradicts "), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+    let text = problem(&[&LEFT_OVER[..], &MANAGERS[0]].concat());
+    assert!(text.contains("OMPI_COMM_WORLD_RANK=2 with OMPI_COMM_WORLD_SIZE=4"), "{text}");
+    assert!(text.contains("unset RANK and WORLD_SIZE, or OMPI_COMM_WORLD_RANK and"), "{text}");
+    // Not less so for a launcher that was there before: mpirun in a rank of torchrun, or of ours.
+    for mark in NESTING {
+        let text = problem(&[&LEFT_OVER[..], &MANAGERS[0], &[(mark, "4")]].concat());
+        assert!(text.starts_with("RANK=0: with WORLD_SIZE=1 it contradicts "), "{text}");
+    }
+    for size in ["2", "4"] {
+        let text =
+            problem(&[&[("UNISONO_RANK", "1"), ("UNISONO_WORLD_SIZE", size)][..], &MANAGERS[2]].concat());
+        assert!(text.starts_with(&format!("UNISONO_RANK=1: with UNISONO_WORLD_SIZE={size} it")), "{text}");
+    }
+}
+
+#[test]
+fn two_process_managers_that_disagree_are_refused() {
+    let [mpirun, _, hydra] = MANAGERS;
+    let one = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    assert!(
+        problem(&[one, hydra].concat()).starts_with("OMPI_COMM_WORLD_RANK=0: with OMPI_COMM_WORLD_SIZE=1 it")
+    );
+    assert!(
+        problem(&[mpirun, [("PMI_RANK", "1"), ("PMI_SIZE", "4")]].concat())
+            .contains("PMI_RANK=1 with PMI_SIZE=4")
+    );
+    // mpirun as the only process of mpiexec.
+    let outer = [("PMI_RANK", "0"), ("PMI_SIZE", "1")];
+    assert_eq!(told(&[mpirun, outer].concat()).0, (2, 4));
+    assert_eq!(told(&[mpirun, hydra].concat()).0, (2, 4));
+}
+
+#[test]
+fn launchers_within_others_are_no_contradiction() {
+    let named = |rank, size| [("RANK", rank), ("WORLD_SIZE", size)];
+    let slurm = recorded!("slurm-22.05.8-srun");
+    // A script that passes on what the manager has said.
+    for manager in &MANAGERS {
+        assert_eq!(told(&[&named("2", "4")[..], manager].concat()).2, Launcher::Named);
+    }
+    assert_eq!(told(&[&named("3", "4")[..], &slurm].concat()).0, (3, 4));
+    // Each process of the manager has started several, by whatever means.
+    assert_eq!(told(&[&named("9", "16")[..], &slurm].concat()).0, (9, 16));
+    assert_eq!(told(&[&named("9", "16")[..], &MANAGERS[0]].concat()).0, (9, 16));
+    // torchrun and ours in processes of srun and mpirun: jobs of their own, or one that is numbered in another way.
+    for mark in NESTING {
+        let marked = |named: [(&'static str, &'static str); 2], outer: &[(&'static str, &'static str)]| {
+            told(&[&named[..], outer, &[(mark, "4")]].concat()).0
+        };
+        assert_eq!(marked(named("1", "4"), &slurm), (1, 4));
+        assert_eq!(marked(named("1", "2"), &slurm), (1, 2));
+        assert_eq!(marked(named("0", "1"), &slurm), (0, 1));
+        assert_eq!(marked(named("3", "4"), &MANAGERS[0]), (3, 4));
+        assert_eq!(marked(named("1", "2"), &MANAGERS[2]), (1, 2));
+    }
+    // A process manager's daemons are a step, and a batch script has variables of its own.
+    let second = recorded!("slurm-22.05.8-openmpi-5.0.11-second-host");
+    assert_eq!(told(&second).0, (3, 4));
+    assert_eq!(told(&[&named("3", "4")[..], &second].concat()).0, (3, 4));
+    let one = [("OMPI_COMM_WORLD_RANK", "0"), ("OMPI_COMM_WORLD_SIZE", "1")];
+    assert_eq!(told(&[&one[..], &slurm].concat()).0, (0, 1));
+    let batch = [&slurm[..], &[("SLURM_STEP_ID", ""), ("SLURM_STEPID", "")]].concat();
+    assert_eq!(told(&[&LEFT_OVER[..], &batch].concat()).0, (0, 1));
+}
