@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use unisono_transport_tcp::config::Config;
 
@@ -17,13 +17,9 @@ pub fn ccl_directory() -> Option<PathBuf> {
 
 /// [`ccl_variables`] of [`ccl_directory`], if there is one.
 pub fn ccl_environment() -> Option<Environment> {
-    static VARIABLES: LazyLock<Option<Vec<(&'static str, OsString)>>> =
-        LazyLock::new(|| ccl_directory().map(|directory| ccl_variables(&directory)));
-    if VARIABLES.is_none() {
-        // Each test says why it is left out.
-        ccl_directory();
-    }
-    VARIABLES.as_deref()
+    static VARIABLES: OnceLock<Vec<(&'static str, OsString)>> = OnceLock::new();
+    let directory = ccl_directory()?;
+    Some(VARIABLES.get_or_init(|| ccl_variables(&directory)))
 }
 
 /// What a process is to find in its environment to use oneCCL of this folder: as `unisono run --vendor-dir` sets it.

@@ -8,7 +8,7 @@ use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{LazyLock, OnceLock};
+use std::sync::OnceLock;
 
 use unisono_cuda::{Capability, Code, Compiled, KernelCode};
 
@@ -56,8 +56,8 @@ fn build_folder() -> PathBuf {
 /// # Panics
 /// When the kernels do not compile.
 pub fn driver_double() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BUILT.get_or_init(|| built("double.cpp", "libcuda-double.so")).as_deref()
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    built(&BUILT, "double.cpp", "libcuda-double.so")
 }
 
 /// The kernels alone, for the double of the driver in `tests/doubles/nccl`. `None`, after [`skip`], without g++.
@@ -65,30 +65,30 @@ pub fn driver_double() -> Option<&'static Path> {
 /// # Panics
 /// When they do not compile.
 pub fn kernels_for_host() -> Option<&'static Path> {
-    static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    BUILT.get_or_init(|| built("kernels.cpp", "libcuda-kernels.so")).as_deref()
+    static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    built(&BUILT, "kernels.cpp", "libcuda-kernels.so")
 }
 
 /// What a process is to find in its environment so that the double in `tests/doubles/nccl` has the kernels. `None`,
 /// after [`skip`], without g++.
 pub fn kernels_environment() -> Option<Environment> {
-    static VARIABLES: LazyLock<Option<[(&str, OsString); 1]>> =
-        LazyLock::new(|| Some([("UNISONO_DOUBLE_KERNELS", kernels_for_host()?.into())]));
-    VARIABLES.as_ref().map(<[_; 1]>::as_slice)
+    static VARIABLES: OnceLock<[(&str, OsString); 1]> = OnceLock::new();
+    let kernels = kernels_for_host()?;
+    Some(VARIABLES.get_or_init(|| [("UNISONO_DOUBLE_KERNELS", kernels.into())]))
 }
 
-fn built(source: &str, library: &str) -> Option<PathBuf> {
-    match Command::new("g++").arg("--version").output() {
-        Ok(output) if output.status.success() => Some(build(source, library)),
-        Ok(output) => {
-            skip("g++", &format!("g++ --version: {}", output.status));
-            None
-        }
-        Err(error) => {
-            skip("g++", &error.to_string());
-            None
-        }
-    }
+/// Each test says that it is left out, not only the first one.
+fn built(
+    built: &'static OnceLock<Result<PathBuf, String>>,
+    source: &str,
+    library: &str,
+) -> Option<&'static Path> {
+    let found = built.get_or_init(|| match Command::new("g++").arg("--version").output() {
+        Ok(output) if output.status.success() => Ok(build(source, library)),
+        Ok(output) => Err(format!("g++ --version: {}", output.status)),
+        Err(error) => Err(error.to_string()),
+    });
+    found.as_deref().inspect_err(|reason| skip("g++", reason)).ok()
 }
 
 fn build(source: &str, library: &str) -> PathBuf {

@@ -39,7 +39,7 @@ pub fn vendor_world<V: Vendor>(
             let (id, open, body) = (&id, &open, &body);
             scope.spawn(move || {
                 let vendor = open(rank);
-                let comm = vendor.init(id, rank, ranks, &|| false).unwrap();
+                let comm = vendor.init(id, rank, ranks, &|| false, &|_| ()).unwrap();
                 let stream = vendor.device().unwrap().create_stream().unwrap();
                 body(&VendorRank { vendor: &vendor, comm: &comm, rank, ranks, stream });
                 vendor.destroy(&comm).unwrap();

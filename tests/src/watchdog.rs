@@ -65,17 +65,20 @@ pub fn watchdog<R>(seconds: u64, name: &str, test: impl FnOnce() -> R) -> R {
 /// a thread that starts within [`watchdog`] would be compiled anew for each test.
 fn start(seconds: u64, name: String) -> Sender<()> {
     let (alive, ended) = channel();
+    // The harness names the thread of a test as the test.
+    let thread = std::thread::current();
     std::thread::spawn(move || {
         if ended.recv_timeout(Duration::from_secs(seconds)) == Err(RecvTimeoutError::Timeout) {
-            report(&name, seconds);
+            report(&name, thread.name().unwrap_or_default(), seconds);
             std::process::abort();
         }
     });
     alive
 }
 
-fn report(name: &str, seconds: u64) {
-    let mut text = format!("\nWATCHDOG: {name} has not ended after {seconds} s. Ranks:\n");
+fn report(name: &str, test: &str, seconds: u64) {
+    let mut text =
+        format!("\nWATCHDOG: {name} has not ended after {seconds} s, in the test {test}\nRanks:\n");
     for seat in lock(&SEATS).iter().filter_map(Weak::upgrade) {
         let (doing, since) = &*lock(&seat.doing);
         text += &format!("  {}: {doing}, for {:?}\n", seat.name, since.elapsed());

@@ -1,9 +1,9 @@
-//! The project's own commands: `cargo xtask test` is what continuous integration runs, `cargo xtask tidy` checks the
-//! house rules, `cargo xtask compare` measures unisono beside its peers, `cargo xtask slow-link` compressed all-reduces
-//! over shaped links, `cargo xtask converge` what compressed gradients cost in accuracy, `cargo xtask fuzz` feeds every
-//! parser fuzzed bytes, `cargo xtask soak` fails the ranks of real jobs, `cargo xtask fetch-vendor` brings what tests
-//! need of vendors, `cargo xtask gpu-check` builds a program for machines with NVIDIA cards, `cargo xtask launchers`
-//! has real launchers start an example.
+//! The project's own commands: `cargo xtask test` is for whoever changes something and, with `--full`, what continuous
+//! integration runs, `cargo xtask tidy` checks the house rules, `cargo xtask compare` measures unisono beside its
+//! peers, `cargo xtask slow-link` compressed all-reduces over shaped links, `cargo xtask converge` what compressed
+//! gradients cost in accuracy, `cargo xtask fuzz` feeds every parser fuzzed bytes, `cargo xtask soak` fails the ranks
+//! of real jobs, `cargo xtask fetch-vendor` brings what tests need of vendors, `cargo xtask gpu-check` builds a program
+//! for machines with NVIDIA cards, `cargo xtask launchers` has real launchers start an example.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::print_stdout, reason = "a program for people at a terminal")]
@@ -25,8 +25,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  test   tidy, format, clippy and documentation without warnings, every test and documentation example, the same for the
-         package under examples; fails at the first that fails, and prints the seconds of each part
+  test [--full]
+         the house rules and the tests, but for those of vendors, devices and programs that measure; --full adds these,
+         format, clippy and documentation without warnings, and the package under examples; ends with the seconds of
+         each part, what was skipped, and a command for each test that failed
   tidy   only the house rules
   compare [--install] [options]
          unisono beside Open MPI, MPICH, Intel MPI, oneCCL and Gloo; --install fetches these first; --help lists options
@@ -52,7 +54,11 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let passed = match words.as_slice() {
-        ["test"] => test::run(repository()),
+        ["test"] | ["test", "--full"] => return test::shelter::run(&words).unwrap_or_else(failed),
+        [test::shelter::WITHIN, "test", options @ ..] => match test::shelter::enter() {
+            Ok(()) => test::run(repository(), !options.is_empty()),
+            Err(error) => return failed(error),
+        },
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
         ["converge", options @ ..] => converge::run(repository(), options),
@@ -68,6 +74,11 @@ fn main() -> ExitCode {
         }
     };
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn failed(error: std::io::Error) -> ExitCode {
+    eprintln!("cargo xtask: {error}");
+    ExitCode::FAILURE
 }
 
 /// The repository that this program was built from.

@@ -76,13 +76,7 @@ fn until_failure(communicator: &dyn Communicator) -> Error {
 
 /// Makes so many runs of each kind of cut. The first broken promise ends it.
 pub(crate) fn measure(runs: u32, seed: u64) -> Result<CutTimes, Problem> {
-    let network = match Network::new(HOSTS) {
-        Ok(network) => network,
-        Err(reason) => {
-            eprintln!("SKIP namespaces: {reason}");
-            return Ok(CutTimes::default());
-        }
-    };
+    let Some(network) = Network::or_skip(HOSTS) else { return Ok(CutTimes::default()) };
     let mut random = seed;
     let mut all = |cut| {
         let runs = 0..runs;

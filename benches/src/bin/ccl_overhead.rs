@@ -43,7 +43,7 @@ impl Direct {
             id = library.unique_id()?;
         }
         world.broadcast(&mut id, 0)?;
-        let comm = library.init(&id, rank, ranks, &|| false)?;
+        let comm = library.init(&id, rank, ranks, &|| false, &|_| ())?;
         Ok(Direct { library, comm })
     }
 

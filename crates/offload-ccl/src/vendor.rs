@@ -179,7 +179,14 @@ impl Vendor for CclVendor {
         Ok(id.bytes.to_vec())
     }
 
-    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<CclComm> {
+    fn init(
+        &self,
+        id: &[u8],
+        rank: u32,
+        ranks: u32,
+        _: &dyn Fn() -> bool,
+        _: &dyn Fn(&Error),
+    ) -> Result<CclComm> {
         let mut own = UniqueId { bytes: [0; UNIQUE_ID_BYTES] };
         if id.len() != own.bytes.len() {
             return Err(Error::invalid("id", format!("{} bytes, not {UNIQUE_ID_BYTES}", id.len())));

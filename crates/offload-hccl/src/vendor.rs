@@ -297,7 +297,14 @@ impl Vendor for Hccl {
     }
 
     /// Cannot be interrupted; HCCL gives up by itself after `HCCL_CONNECT_TIMEOUT`, 120 s unless it is set.
-    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<HcclComm> {
+    fn init(
+        &self,
+        id: &[u8],
+        rank: u32,
+        ranks: u32,
+        _: &dyn Fn() -> bool,
+        _: &dyn Fn(&Error),
+    ) -> Result<HcclComm> {
         let Ok(bytes) = id.try_into() else {
             return Err(Error::invalid("id", format!("{} bytes, not {ROOT_INFO_BYTES}", id.len())));
         };

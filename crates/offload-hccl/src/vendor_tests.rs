@@ -326,7 +326,7 @@ fn every_code_of_every_call_is_its_error() {
             check("HcclGetRootInfo", &|| rank.vendor.unique_id().map(drop));
             check("HcclGetCommAsyncError", &|| rank.vendor.late_error(rank.comm));
             check("HcclCommInitRootInfo", &|| {
-                let comm = rank.vendor.init(&rank.vendor.unique_id()?, 0, 1, &|| false)?;
+                let comm = rank.vendor.init(&rank.vendor.unique_id()?, 0, 1, &|| false, &|_| ())?;
                 rank.vendor.destroy(&comm)
             });
             fails("aclrtMalloc", 207_001, "ACL_ERROR_RT_MEMORY_ALLOCATION", &|| {
@@ -396,7 +396,9 @@ fn devices_come_and_go() {
         let error = double.open(0).unwrap_err();
         assert!(error.to_string().contains("this machine has no Ascend device"), "{error}");
         let vendor = double.open(0).unwrap();
-        let Err(error) = vendor.init(&[0; 4096], 0, 1, &|| false) else { panic!("the id is too short") };
+        let Err(error) = vendor.init(&[0; 4096], 0, 1, &|| false, &|_| ()) else {
+            panic!("the id is too short")
+        };
         assert_eq!(error.to_string(), "invalid id: 4096 bytes, not 4108");
     });
 }

@@ -296,7 +296,14 @@ impl Vendor for Nccl {
         Ok(id.bytes.to_vec())
     }
 
-    fn init(&self, id: &[u8], rank: u32, ranks: u32, gives_up: &dyn Fn() -> bool) -> Result<NcclComm> {
+    fn init(
+        &self,
+        id: &[u8],
+        rank: u32,
+        ranks: u32,
+        gives_up: &dyn Fn() -> bool,
+        tell: &dyn Fn(&Error),
+    ) -> Result<NcclComm> {
         const INIT: &str = "ncclCommInitRankConfig";
         let Ok(bytes) = id.try_into() else {
             return Err(Error::invalid("id", format!("{} bytes, not {UNIQUE_ID_BYTES}", id.len())));
@@ -315,6 +322,7 @@ impl Vendor for Nccl {
             let comm = NcclComm::new(handle);
             let made = comm.enter().and_then(|inside| inside.settle(self.library, INIT, code, gives_up));
             if let Err(error) = made {
+                tell(&error);
                 comm.abort(self.library);
                 return Err(error);
             }

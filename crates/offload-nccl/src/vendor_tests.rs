@@ -248,7 +248,7 @@ fn every_code_of_every_call_is_its_error() {
             check("ncclCommGetAsyncError", &|| rank.vendor.late_error(rank.comm));
             check("ncclCommInitRankConfig", &|| {
                 let id = rank.vendor.unique_id()?;
-                let comm = rank.vendor.init(&id, 0, 1, &|| false)?;
+                let comm = rank.vendor.init(&id, 0, 1, &|| false, &|_| ())?;
                 rank.vendor.destroy(&comm)
             });
         });
@@ -325,7 +325,7 @@ fn an_init_in_which_a_rank_does_not_come_can_be_given_up() {
             asked.set(asked.get() + 1);
             asked.get() > 200
         };
-        let Err(error) = vendor.init(&id, 0, 2, &gives_up) else { panic!("a rank is absent") };
+        let Err(error) = vendor.init(&id, 0, 2, &gives_up, &|_| ()) else { panic!("a rank is absent") };
         assert!(matches!(error, Error::Closed) && asked.get() == 201, "{error}, asked {} times", asked.get());
     });
 }
@@ -374,7 +374,9 @@ fn devices_that_are_not_there_are_errors() {
             "{error}"
         );
         let vendor = double.open(0, false).unwrap();
-        let Err(error) = vendor.init(&[0; 127], 0, 1, &|| false) else { panic!("the id is too short") };
+        let Err(error) = vendor.init(&[0; 127], 0, 1, &|| false, &|_| ()) else {
+            panic!("the id is too short")
+        };
         assert_eq!(error.to_string(), "invalid id: 127 bytes, not 128");
     });
 }

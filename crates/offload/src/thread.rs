@@ -164,7 +164,12 @@ impl<V: Vendor> VendorShared<V> {
         let pass = self.together(until)?;
         let group = self.companion.group();
         let gives_up = || self.is_given_up();
-        let init = || self.vendor.init(id, group.rank(), group.size(), &gives_up);
+        let tell = |error: &Error| {
+            if !self.is_given_up() {
+                self.companion.gate().fail(error.clone());
+            }
+        };
+        let init = || self.vendor.init(id, group.rank(), group.size(), &gives_up, &tell);
         let made = self.visit.during(self.vendor.turn(), gives_up, init);
         drop(pass);
         // It is set once, by this thread.

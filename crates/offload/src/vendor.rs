@@ -243,11 +243,20 @@ pub trait Vendor: Send + Sync + Sized + 'static {
     fn unique_id(&self) -> Result<Vec<u8>>;
 
     /// A communicator of `ranks` ranks with this id. Blocks until all have called it; a library that can be interrupted
-    /// asks `gives_up` now and then, and returns when that is true. Others may block for ever.
+    /// asks `gives_up` now and then, and returns when that is true. Others may block for ever. Before it ends what the
+    /// other ranks wait for, as an abort does, it gives `tell` its error: else theirs, which follow from that, could
+    /// be the first that anybody hears of.
     ///
     /// # Errors
     /// [`Error::Vendor`]; anything when it gives up.
-    fn init(&self, id: &[u8], rank: u32, ranks: u32, gives_up: &dyn Fn() -> bool) -> Result<Self::Comm>;
+    fn init(
+        &self,
+        id: &[u8],
+        rank: u32,
+        ranks: u32,
+        gives_up: &dyn Fn() -> bool,
+        tell: &dyn Fn(&Error),
+    ) -> Result<Self::Comm>;
 
     /// Frees a communicator on which no call is under way. It is not used again.
     ///

@@ -3,6 +3,10 @@
 //! A process that has forked without exec has left its sockets to its child too: they stay open when it is killed, so
 //! no connection shows its end.
 
+#[cfg(test)]
+#[path = "../../../../tests/src/skip.rs"]
+mod skip;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -94,6 +98,7 @@ mod tests {
     use tokio::sync::mpsc::unbounded_channel;
 
     use super::super::tasks::{End, TaskResult, read_messages};
+    use super::skip::skip;
     use super::*;
     use crate::rendezvous::own_process;
     use crate::wire::{Message, News, Topic, encode};
@@ -118,7 +123,7 @@ mod tests {
         let (mut child, process) = child();
         runtime().block_on(async {
             let Some(watch) = ProcessWatch::open(&own_process(), &process) else {
-                return eprintln!("SKIP pidfd: the kernel allows none");
+                return skip("pidfd", "the kernel allows none");
             };
             let waiting: Vec<_> = (0..3)
                 .map(|_| {
@@ -154,7 +159,7 @@ mod tests {
             let (mut child, process) = child();
             runtime().block_on(async {
                 let Some(watch) = ProcessWatch::open(&own_process(), &process) else {
-                    return eprintln!("SKIP pidfd: the kernel allows none");
+                    return skip("pidfd", "the kernel allows none");
                 };
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let held = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();

@@ -19,6 +19,21 @@ pub(crate) fn words(test: &str) -> [&str; 5] {
     ["--ignored", "--exact", test, "--nocapture", "--test-threads=1"]
 }
 
+/// What a process finds that runs one test alone.
+const ALONE: &str = "UNISONO_TEST_ALONE";
+
+/// Runs a test in a process of its own, for what it counts there: this program again, told to run `test` alone.
+#[expect(clippy::disallowed_methods, reason = "a word to the own child, no knob of the library")]
+pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let output = command.args(["--exact", test, "--nocapture"]).env(ALONE, "").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
 /// Says a line to the parent, past the test harness, which would collect it.
 pub(crate) fn say(text: &str) {
     let mut output = std::io::stdout().lock();

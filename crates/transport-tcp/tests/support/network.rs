@@ -5,6 +5,9 @@
 
 #![allow(dead_code, reason = "every user takes its own part")]
 
+#[path = "../../../../tests/src/skip.rs"]
+mod skip;
+
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::Ipv4Addr;
@@ -14,9 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub(crate) use skip::skip;
+
 /// Waits until its input ends, however that comes about, and removes the secret and all namespaces with the processes
-/// in them. What is connected to the bridge goes with the bridge's namespace.
-const GUARD: &str = "read -r line; rm -f -- \"$1\"; shift
+/// in them. What is connected to the bridge goes with the bridge's namespace. Whoever ends all processes of a test with
+/// a signal does not mean this one.
+const GUARD: &str = "trap '' HUP INT TERM; read -r line; rm -f -- \"$1\"; shift
 for name; do
   ip netns pids \"$name\" | while read -r pid; do kill -KILL \"$pid\"; done
   ip netns delete \"$name\"
@@ -52,14 +58,6 @@ pub(crate) struct Network {
     hosts: usize,
     secret_file: PathBuf,
     guard: Child,
-}
-
-/// Says that a test is left out for want of `name`, which is a failure where `UNISONO_REQUIRE` lists it.
-#[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
-pub(crate) fn skip(name: &str, reason: &str) {
-    let required = std::env::var("UNISONO_REQUIRE").unwrap_or_default();
-    assert!(!required.split(',').any(|one| one == name), "{name}: {reason}");
-    eprintln!("SKIP {name}: {reason}");
 }
 
 impl Network {

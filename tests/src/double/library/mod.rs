@@ -234,7 +234,14 @@ impl Vendor for LibraryDouble {
         self.visit("double_id", Moment::Id, nowhere, || Ok(id))
     }
 
-    fn init(&self, id: &[u8], rank: u32, ranks: u32, _: &dyn Fn() -> bool) -> Result<LibraryComm> {
+    fn init(
+        &self,
+        id: &[u8],
+        rank: u32,
+        ranks: u32,
+        _: &dyn Fn() -> bool,
+        _: &dyn Fn(&Error),
+    ) -> Result<LibraryComm> {
         let mut number = [0; 8];
         number.copy_from_slice(&id[..8]);
         let place = Place { id: u64::from_le_bytes(number), rank, ranks };

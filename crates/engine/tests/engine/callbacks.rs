@@ -1,0 +1,71 @@
+//! A user's function that runs inside a call may not use the communicator of that call: it would wait for itself.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use unisono_communicator::{
+    CallOptions, Collective, Collectives, CollectivesAsync, Communicator, DType, Descriptor, Error,
+    MemoryKind, Peer, ReduceOp, UserOp,
+};
+use unisono_engine::in_process;
+
+/// Far beyond what the test takes on any machine.
+const TEST_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// What a reduce function tries while it runs.
+type Attempt = fn(&dyn Communicator) -> Result<(), Error>;
+
+fn attempts() -> Vec<(&'static str, Attempt)> {
+    vec![
+        ("send", |comm| comm.send(&[1u8], 1, 0)),
+        ("receive", |comm| comm.recv(&mut [0u8], Peer::Any, 0).map(drop)),
+        ("plain call", |comm| comm.barrier()),
+        ("labelled call", |comm| {
+            comm.with(CallOptions::new().label("inner")).all_reduce(&mut [1u32], ReduceOp::Sum)
+        }),
+        ("asynchronous call", |comm| comm.all_reduce_async(vec![1u32], ReduceOp::Sum).wait().map(drop)),
+        ("supports", |comm| {
+            let barrier = Descriptor::new(Collective::Barrier, DType::U8, 0);
+            comm.supports(&barrier, &CallOptions::new(), MemoryKind::Host)
+        }),
+        ("subgroup", |comm| comm.subgroup(&[0]).map(drop)),
+        ("agree", |comm| comm.agree(true).map(drop)),
+        ("close", |comm| comm.close()),
+    ]
+}
+
+#[test]
+fn a_reduce_function_that_uses_its_communicator_is_refused() {
+    let (results, received) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = results.send(in_process::run(2, |comm| {
+            attempts()
+                .into_iter()
+                .map(|(name, attempt)| (name, try_inside(&comm, attempt)))
+                .collect::<Vec<_>>()
+        }));
+    });
+    let ranks = received.recv_timeout(TEST_TIME_MAX).expect("it hangs");
+    for (rank, tried) in ranks.into_iter().enumerate() {
+        for (name, outcome) in tried {
+            let refused = matches!(outcome, Some(Err(Error::ConcurrentUse { .. })));
+            assert!(refused, "{name} on rank {rank}: {outcome:?}");
+        }
+    }
+}
+
+/// Runs a call whose function makes the attempt; what came of it, if the function ran here. The call is well in any
+/// case.
+fn try_inside(comm: &Arc<dyn Communicator>, attempt: Attempt) -> Option<Result<(), Error>> {
+    let (sender, outcomes) = mpsc::channel();
+    let inner = comm.clone();
+    let op = UserOp::commutative("nosy");
+    let mut value = [1u32];
+    let function = move |left: &[u32], right: &[u32], out: &mut [u32]| {
+        let _ = sender.send(attempt(&*inner));
+        out[0] = left[0] + right[0];
+    };
+    comm.all_reduce_user(&mut value, op, function).unwrap();
+    assert_eq!(value, [2]);
+    outcomes.try_recv().ok()
+}

@@ -1,0 +1,18 @@
+//! Ranks that are threads, over links in memory: calls, waits, failures.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod callbacks;
+mod clocked;
+mod deadlines;
+mod executed;
+mod goodbyes;
+mod handles;
+mod in_process;
+mod messages;
+mod panics;
+mod revoked;
+mod shapes;
+mod support;
+mod threads;
+mod waits;

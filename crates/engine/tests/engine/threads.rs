@@ -1,0 +1,130 @@
+//! Several threads and one communicator: the links go round, and nobody waits for a thread that waits for it.
+
+use std::time::Duration;
+
+use unisono_communicator::{
+    CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp,
+};
+use unisono_engine::in_process;
+
+use crate::support::watched;
+
+#[test]
+fn a_thread_in_recv_does_not_stop_a_collective_that_the_sender_needs_first() {
+    watched(|| {
+        let world = in_process::world(2);
+        std::thread::scope(|scope| {
+            let (receiver, sender) = (&world[0], &world[1]);
+            for elements in [10usize, 1 << 20] {
+                let waiting = scope.spawn(move || {
+                    let mut message = vec![0u32; elements];
+                    receiver.recv(&mut message, Peer::Rank(1), 1).expect("recv");
+                    assert_eq!(message, vec![7; elements]);
+                });
+                let collective = scope.spawn(move || {
+                    let mut value = [1u32; 5000];
+                    receiver.all_reduce(&mut value, ReduceOp::Sum).expect("all_reduce");
+                    assert_eq!(value, [2; 5000]);
+                });
+                sender.all_reduce(&mut [1u32; 5000], ReduceOp::Sum).expect("all_reduce");
+                sender.send(&vec![7u32; elements], 0, 1).expect("send");
+                waiting.join().expect("the receiver");
+                collective.join().expect("the collective");
+            }
+        });
+    });
+}
+
+#[test]
+fn a_large_message_passes_while_its_receiver_also_runs_a_collective() {
+    watched(|| {
+        let world = in_process::world(2);
+        std::thread::scope(|scope| {
+            let (receiver, sender) = (&world[0], &world[1]);
+            let waiting = scope.spawn(move || {
+                let mut message = vec![0u64; 1 << 18];
+                receiver.recv(&mut message, Peer::Any, 1).expect("recv");
+            });
+            let collective = scope.spawn(move || receiver.barrier().expect("barrier"));
+            // The message must get through before this rank comes to the barrier that the other is already in.
+            sender.send(&vec![3u64; 1 << 18], 0, 1).expect("send");
+            sender.barrier().expect("barrier");
+            waiting.join().expect("the receiver");
+            collective.join().expect("the collective");
+        });
+    });
+}
+
+#[test]
+fn asynchronous_work_ends_without_anybody_waiting() {
+    watched(|| {
+        let world = in_process::world(3);
+        let works: Vec<_> = world
+            .iter()
+            .map(|comm| comm.all_reduce_async(vec![comm.group().rank(); 100_000], ReduceOp::Sum))
+            .collect();
+        while !works.iter().all(|work| work.is_done()) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for work in works {
+            assert_eq!(work.wait().expect("all_reduce"), vec![3; 100_000]);
+        }
+    });
+}
+
+#[test]
+fn calls_of_two_threads_are_refused_unless_labelled() {
+    watched(|| {
+        let world = in_process::world(2);
+        std::thread::scope(|scope| {
+            let labelled = |rank: usize| world[rank].with(CallOptions::new().label("first")).barrier();
+            let first = scope.spawn(move || labelled(0));
+            // Until that thread is inside, this one is alone: then its call fails by its algorithm's name instead.
+            let refused = loop {
+                if first.is_finished() {
+                    panic!("the barrier ended without its peer");
+                }
+                match world[0].with(CallOptions::new().algorithm("none such")).barrier() {
+                    Err(error @ Error::ConcurrentUse { .. }) => break error,
+                    Err(Error::InvalidArgument { .. }) => std::thread::yield_now(),
+                    other => panic!("{other:?}"),
+                }
+            };
+            assert!(refused.is_before_start());
+            labelled(1).expect("barrier");
+            first.join().expect("a thread").expect("barrier");
+        });
+        // With labels each waits for its turn.
+        std::thread::scope(|scope| {
+            for comm in &world {
+                for _ in 0..4 {
+                    scope.spawn(move || {
+                        let labelled = comm.with(CallOptions::new().label("same"));
+                        labelled.all_reduce(&mut [1u8; 100], ReduceOp::Max).expect("all_reduce");
+                    });
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn a_peer_that_left_stops_only_those_who_wait_for_it() {
+    watched(|| {
+        let mut world = in_process::world(3);
+        let (last, gone) = (world.pop().expect("rank 2"), world.pop().expect("rank 1"));
+        gone.send(&[1u8], 0, 1).expect("send");
+        world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect("recv");
+        drop(gone);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(20));
+                last.send(&[2u8], 0, 1).expect("send");
+            });
+            let received = world[0].recv(&mut [0u8], Peer::Any, 1).expect("recv from whoever is left");
+            assert_eq!(received.source, 2);
+        });
+        let error = world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect_err("nobody is there");
+        assert_eq!(error.lost_ranks(), [JobRank::new(1)], "{error}");
+    });
+}

@@ -1,0 +1,230 @@
+//! What a call does while it waits: it asks, it warns, it ends at its deadline, and traffic of others changes nothing
+//! of that. By a clock that the test owns.
+
+use std::fmt::{self, Debug};
+use std::io::{self, ErrorKind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::clocked::{Clock, Clocked};
+use crate::support::watched;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, Work};
+use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
+
+/// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
+#[derive(Clone)]
+struct TestClock {
+    start: Instant,
+    passed_us: Arc<AtomicU64>,
+}
+
+impl TestClock {
+    fn new() -> TestClock {
+        TestClock { start: Instant::now(), passed_us: Arc::default() }
+    }
+
+    fn time(&self) -> Instant {
+        self.start + Duration::from_micros(self.passed_us.load(Ordering::SeqCst))
+    }
+
+    fn go_on(&self, time: Duration) {
+        self.passed_us.fetch_add(time.as_micros() as u64, Ordering::SeqCst);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Instant {
+        self.time()
+    }
+
+    fn skip_to(&mut self, until: Instant) -> bool {
+        self.go_on(until.saturating_duration_since(self.time()) + Duration::from_micros(1));
+        true
+    }
+}
+
+/// Gives a rank the messages for it a few bytes at every other look, each of which takes a millisecond.
+struct Trickle {
+    clock: TestClock,
+    is_dry: bool,
+}
+
+impl Tap for Trickle {
+    fn before(&mut self, edge: Edge, flow: Flow, bytes: usize) -> io::Result<usize> {
+        if (edge.lane, flow) != (Lane::PointToPoint, Flow::In) {
+            return Ok(bytes);
+        }
+        self.clock.go_on(Duration::from_millis(1));
+        self.is_dry = !self.is_dry;
+        if self.is_dry { Err(ErrorKind::WouldBlock.into()) } else { Ok(bytes.min(4)) }
+    }
+
+    fn after(&mut self, _edge: Edge, _flow: Flow, _bytes: usize) {}
+
+    fn forbids_sleep(&mut self) -> bool {
+        true
+    }
+}
+
+type TimedWorld =
+    Vec<Arc<EngineCommunicator<Clocked<Tapped<in_process::InProcessLinks, Trickle>, TestClock>>>>;
+
+/// A call of rank 0 that waits for rank 1 until its deadline.
+type Blocked = fn(&TimedWorld) -> Error;
+
+/// Two ranks, and the clock of rank 0.
+fn world() -> (TimedWorld, TestClock) {
+    let options = EngineOptions { spin: Duration::ZERO, ..EngineOptions::default() };
+    let clocks = [TestClock::new(), TestClock::new()];
+    let world = in_process::world_of(2, &options, |rank, links| {
+        let clock = clocks[rank as usize].clone();
+        let links = Tapped::with_tap(links, Trickle { clock: clock.clone(), is_dry: false });
+        Clocked { links, clock }
+    });
+    let [clock, _] = clocks;
+    (world, clock)
+}
+
+/// So many messages with tag 1, of 8 bytes each, arrive at rank 0: 40 bytes each, 4 bytes in 2 ms.
+const TRICKLING: u64 = 4000;
+
+/// Far less than all of them take, far more than the deadline.
+const SOON: Duration = Duration::from_secs(30);
+
+fn deadline() -> CallOptions {
+    CallOptions::new().timeout(Duration::from_secs(2))
+}
+
+/// Fails unless a call that began at `began` has ended by its deadline, and not by the end of the messages.
+fn check(error: &Error, clock: &TestClock, began: Instant) {
+    assert!(matches!(error, Error::Timeout { .. }), "{error}");
+    let took = clock.time() - began;
+    assert!(took >= Duration::from_secs(2) && took < SOON, "{took:?}: {error}");
+}
+
+#[test]
+fn messages_that_arrive_do_not_postpone_the_deadline_of_a_collective() {
+    watched(|| {
+        let (world, clock) = world();
+        (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
+        let _receives: Vec<Work> =
+            (0..TRICKLING).map(|_| world[0].recv_async(vec![0u64], Peer::Rank(1), 1)).collect();
+        let began = clock.time();
+        let error = world[0].with(deadline()).barrier().unwrap_err();
+        check(&error, &clock, began);
+        assert!(error.to_string().contains("has not called"), "it has been asked: {error}");
+    });
+}
+
+#[test]
+fn messages_that_arrive_do_not_postpone_the_deadline_of_another_receive() {
+    watched(|| {
+        let (world, clock) = world();
+        (0..TRICKLING).for_each(|number| world[1].send(&[number], 0, 1).unwrap());
+        let began = clock.time();
+        let error = world[0].with(deadline()).recv(&mut [0u64], Peer::Rank(1), 2).unwrap_err();
+        check(&error, &clock, began);
+    });
+}
+
+/// Keeps the warnings of its thread.
+#[derive(Clone, Default)]
+struct Warnings {
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+/// The text of one event.
+#[derive(Default)]
+struct EventText(String);
+
+impl Visit for EventText {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            let _ = fmt::write(&mut self.0, format_args!("{value:?}"));
+        }
+    }
+}
+
+impl Subscriber for Warnings {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut text = EventText::default();
+        event.record(&mut text);
+        self.lines.lock().unwrap().push(text.0);
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+#[test]
+fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
+    watched(|| {
+        let calls: [(&str, Blocked); 3] = [
+            ("barrier", |world| world[0].barrier().unwrap_err()),
+            ("recv", |world| world[0].recv(&mut [0u8], Peer::Rank(1), 3).unwrap_err()),
+            ("send", |world| world[0].send(&vec![0u8; 1 << 20], 1, 3).unwrap_err()),
+        ];
+        for (name, call) in calls {
+            let (warnings, (world, _)) = (Warnings::default(), world());
+            let error = tracing::subscriber::with_default(warnings.clone(), || call(&world));
+            assert!(matches!(error, Error::Timeout { .. }), "{name}: {error}");
+            let lines = warnings.lines.lock().unwrap().clone();
+            assert_eq!(lines.len(), 1, "{name}: {lines:?}");
+            let expected = "has not moved for 30.0s: rank 1 has not called anything yet; its deadline is ";
+            assert!(lines[0].contains(name) && lines[0].contains(expected), "{name}: {lines:?}");
+        }
+    });
+}
+
+#[test]
+fn the_rank_that_an_asynchronous_receive_waits_for_is_asked_too() {
+    watched(|| {
+        let (world, _) = world();
+        let error = world[0].recv_async(vec![0u8], Peer::Rank(1), 3).wait().unwrap_err();
+        let Error::Timeout { not_arrived, .. } = &error else { panic!("{error}") };
+        assert_eq!(not_arrived[0].status, "has not sent and has not called anything yet");
+    });
+}
+
+/// The clock stands still for a call that never waits.
+#[test]
+fn a_call_that_never_waits_reads_no_clock() {
+    struct Watched(Arc<AtomicBool>);
+    impl Clock for Watched {
+        fn now(&self) -> Instant {
+            self.0.store(true, Ordering::SeqCst);
+            Instant::now()
+        }
+    }
+    watched(|| {
+        let is_read = Arc::new(AtomicBool::new(false));
+        let world = in_process::world_of(2, &EngineOptions::default(), |_, links| {
+            let clock = Watched(is_read.clone());
+            Clocked { links, clock }
+        });
+        for number in 0..100u64 {
+            let mut value = [0];
+            world[0].send(&[number], 1, 1).unwrap();
+            world[1].recv(&mut value, Peer::Rank(0), 1).unwrap();
+            assert_eq!(value, [number]);
+        }
+        assert!(!is_read.load(Ordering::SeqCst));
+    });
+}

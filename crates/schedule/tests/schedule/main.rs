@@ -1,0 +1,10 @@
+//! Proofs of algorithms, and what is no proof.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod counterexamples;
+mod mutations;
+mod outside;
+mod registry;
+mod rounds;
+mod widest;

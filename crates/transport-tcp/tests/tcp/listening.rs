@@ -1,0 +1,146 @@
+//! The doors of a job: every rank listens at one address, the one it was told or loopback, and a job on several hosts
+//! does not begin without a secret.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::child::{Rank, say, words};
+use crate::network::Network;
+use unisono_communicator::{Collectives, Result};
+use unisono_transport_tcp::World;
+use unisono_transport_tcp::config::Config;
+
+/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
+#[test]
+#[ignore = "started by the other tests, once per rank"]
+fn one_rank() {
+    let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
+    if lines.next().is_none() {
+        return;
+    }
+    let joined: Result<World> = Config::from_environment().and_then(|config| World::join(&config));
+    match joined.and_then(|world| world.communicator().map(|communicator| (world, communicator))) {
+        Ok((_world, communicator)) => {
+            communicator.barrier().unwrap();
+            say("joined");
+            lines.next();
+            // Nobody looks at doors any more when the first one closes its own.
+            communicator.barrier().unwrap();
+        }
+        Err(error) => say(&error.to_string()),
+    }
+}
+
+/// A rank of a job of two, with these settings besides, and no secret of the user's.
+fn rank(job: &str, rank: usize, settings: &[(&str, &str)]) -> Rank {
+    let (number, job) = (rank.to_string(), format!("listening-{}-{job}", std::process::id()));
+    let own: [(&str, &str); 5] = [
+        ("UNISONO_RANK", &number),
+        ("UNISONO_WORLD_SIZE", "2"),
+        ("UNISONO_JOB", &job),
+        ("HOME", "/nonexistent"),
+        ("XDG_CONFIG_HOME", "/nonexistent"),
+    ];
+    let mut rank =
+        Rank::again(format!("rank {rank} of {job}"), "listening::one_rank", &[&own[..], settings].concat());
+    rank.tell("begin");
+    rank
+}
+
+/// Where a process listens for TCP connections.
+fn doors(process: u32) -> Vec<IpAddr> {
+    let sockets: BTreeSet<String> = std::fs::read_dir(format!("/proc/{process}/fd"))
+        .unwrap()
+        .filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())
+        .filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let mut found = Vec::new();
+    for table in ["tcp", "tcp6"] {
+        // A machine without IPv6 has no second table.
+        let text = std::fs::read_to_string(format!("/proc/{process}/net/{table}")).unwrap_or_default();
+        for line in text.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // Local address, state 0A for listening, inode.
+            if let [_, local, _, "0A", _, _, _, _, _, inode, ..] = fields[..]
+                && sockets.contains(inode)
+            {
+                found.push(address(local.split_once(':').unwrap().0));
+            }
+        }
+    }
+    found
+}
+
+/// The kernel prints words of an address as numbers of the machine's own byte order.
+fn address(hexadecimal: &str) -> IpAddr {
+    let words = hexadecimal.as_bytes().chunks(8).map(|word| std::str::from_utf8(word).unwrap());
+    let bytes: Vec<u8> = words
+        .flat_map(|word| {
+            let word = u32::from_str_radix(word, 16).unwrap();
+            if cfg!(target_endian = "big") { word.swap_bytes() } else { word }.to_le_bytes()
+        })
+        .collect();
+    match <[u8; 4]>::try_from(bytes.as_slice()) {
+        Ok(bytes) => Ipv4Addr::from(bytes).into(),
+        Err(_) => Ipv6Addr::from(<[u8; 16]>::try_from(bytes).unwrap()).into(),
+    }
+}
+
+/// Both ranks of a job listen at their addresses and nowhere else.
+fn listen_at(mut ranks: Vec<Rank>, expected: &[&str]) {
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "joined"));
+    for (rank, expected) in ranks.iter().zip(expected) {
+        assert_eq!(doors(rank.id()), [expected.parse::<IpAddr>().unwrap()]);
+    }
+    ranks.iter_mut().for_each(|rank| rank.tell("enough"));
+    ranks.into_iter().for_each(Rank::end);
+}
+
+#[test]
+fn a_job_on_one_host_listens_at_loopback() {
+    listen_at((0..2).map(|one| rank("default", one, &[])).collect(), &["127.0.0.1"; 2]);
+}
+
+#[test]
+fn a_rank_listens_at_the_address_that_it_is_given() {
+    let given = |one| rank("given", one, &[("UNISONO_ADDRESS", ["127.0.0.2", "127.0.0.3"][one])]);
+    listen_at((0..2).map(given).collect(), &["127.0.0.2", "127.0.0.3"]);
+    if std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        let sixth = |one| rank("sixth", one, &[("UNISONO_ADDRESS", "::1")]);
+        listen_at((0..2).map(sixth).collect(), &["::1"; 2]);
+    }
+}
+
+#[test]
+fn an_address_that_means_all_is_refused() {
+    for all in ["0.0.0.0", "::", "224.0.0.1"] {
+        let said = rank("all", 0, &[("UNISONO_ADDRESS", all)]).hear();
+        let expected = format!("UNISONO_ADDRESS={all}: an IP address that other ranks can dial is needed");
+        assert_eq!(said, expected);
+    }
+}
+
+#[test]
+fn several_hosts_without_a_secret_are_refused_with_the_remedy() {
+    // An address for documentation: nobody is asked before the secret is missed.
+    let settings: [&[(&str, &str)]; 2] =
+        [&[("UNISONO_STORE", "192.0.2.1:4000")], &[("MASTER_ADDR", "192.0.2.1"), ("MASTER_PORT", "29500")]];
+    for settings in settings {
+        let said = rank("secretless", 0, settings).hear();
+        let has = |part: &str| said.contains(part);
+        assert!(has("UNISONO_SECRET_FILE") && has("0600") && has("/dev/urandom"), "{settings:?}: {said}");
+    }
+}
+
+#[test]
+fn ranks_on_several_hosts_listen_where_the_others_are() {
+    let Some(network) = Network::or_skip(2) else { return };
+    let program = std::env::current_exe().unwrap();
+    let start = |one: usize| {
+        let mut command = network.rank((one, 0), (one, 2), &program);
+        let mut rank = Rank::start(format!("rank {one}"), command.args(words("listening::one_rank")));
+        rank.tell("begin");
+        rank
+    };
+    listen_at((0..2).map(start).collect(), &["10.0.0.1", "10.0.0.2"]);
+}

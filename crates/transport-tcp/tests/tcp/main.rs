@@ -1,0 +1,25 @@
+//! Jobs over TCP: who meets whom, what calls do, and what becomes of a job in trouble.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+#[path = "../support/child.rs"]
+mod child;
+#[path = "../support/network.rs"]
+mod network;
+#[path = "../support/proxy.rs"]
+mod proxy;
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cleanup;
+mod communicators;
+mod corruption;
+mod failures;
+mod joining;
+mod last_messages;
+mod listening;
+mod member_groups;
+mod processes;
+mod reconnection;
+mod retransmissions;
+mod worlds;

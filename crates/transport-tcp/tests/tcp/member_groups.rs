@@ -1,0 +1,75 @@
+//! Groups that their members make and drop over and over leave neither descriptors nor memory, also when they overlap
+//! and each member makes them in an order of its own. In a process of its own, since it counts.
+
+use std::time::{Duration, Instant};
+
+use crate::child::alone;
+use crate::support::{config, on_each, worlds};
+use unisono_communicator::{Collectives, ReduceOp};
+use unisono_transport_tcp::World;
+
+const RANKS: u32 = 3;
+const CYCLES: u32 = 1000;
+
+/// Cycles before the first count, in which everything that is kept for later has been made.
+const WARM_UP: u32 = 100;
+
+/// A communicator's ring of calls alone takes a quarter of a MiB, so a few hundred that are left are far more.
+const GROWTH_BYTES_MAX: usize = 64 << 20;
+
+fn descriptors() -> usize {
+    std::fs::read_dir("/proc/self/fd").expect("a directory of this process").count()
+}
+
+fn resident_bytes() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("a file of this process");
+    let pages: usize = pages.split(' ').nth(1).expect("a second field").parse().expect("a number");
+    pages * 4096
+}
+
+fn cycles(world: &World, count: u32) {
+    let own = world.group().rank();
+    let lists: [(&str, &[u32]); 3] = [("low", &[0, 1]), ("high", &[2, 1]), ("all", &[1, 2, 0])];
+    for _ in 0..count {
+        let mut order: Vec<usize> = (0..3).filter(|&index| lists[index].1.contains(&own)).collect();
+        let first = own as usize % order.len();
+        order.rotate_left(first);
+        let mut made: Vec<_> = order
+            .into_iter()
+            .map(|index| (index, world.make_group(lists[index].0, lists[index].1).expect("a good list")))
+            .collect();
+        made.sort_by_key(|(index, _)| *index);
+        for (index, group) in made {
+            let mut sum = [own];
+            group.all_reduce(&mut sum, ReduceOp::Sum).expect("all members come");
+            assert_eq!(sum, [lists[index].1.iter().sum::<u32>()]);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_cycles_leave_nothing() {
+    alone("member_groups::a_thousand_cycles_leave_nothing", || {
+        on_each(worlds(RANKS, &config(&[])), |world, communicator| {
+            cycles(&world, WARM_UP);
+            communicator.barrier().expect("barrier");
+            let is_counting = world.group().rank() == 0;
+            let (few, small) = (descriptors() + 100, resident_bytes() + GROWTH_BYTES_MAX);
+            communicator.barrier().expect("barrier");
+            cycles(&world, CYCLES);
+            communicator.barrier().expect("barrier");
+            // What both sides have given up is found by the next sweeps.
+            let deadline = Instant::now() + crate::support::TEST_TIME_MAX / 2;
+            while is_counting && (descriptors() > few || resident_bytes() > small) {
+                assert!(
+                    Instant::now() < deadline,
+                    "{} descriptors, {few} are few; {} bytes, {small} are few",
+                    descriptors(),
+                    resident_bytes()
+                );
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            communicator.barrier().expect("barrier");
+        });
+    });
+}

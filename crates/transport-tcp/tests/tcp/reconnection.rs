@@ -1,0 +1,93 @@
+//! Control connections that end on their way, between ranks that live: they are made again, and no call notices.
+
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::proxy::Meddler;
+use unisono_communicator::{Collectives, Communicator, ReduceOp};
+
+const RANKS: u32 = 4;
+
+/// How often all control connections are cut.
+const ROUNDS: usize = 12;
+
+/// Between two cuts: some come while the connections are being made again, some after the patience of the detector.
+const PAUSES_MS: [u64; 4] = [1, 30, 3, 1300];
+
+/// All control connections that there have been, by both their sides.
+#[derive(Clone, Default)]
+struct Cutter {
+    streams: Arc<Mutex<Vec<[TcpStream; 2]>>>,
+    hides_ends: bool,
+}
+
+impl Meddler for Cutter {
+    fn on_stream(&self, is_data: bool, sides: [&TcpStream; 2]) {
+        if !is_data {
+            self.streams.lock().unwrap().push(sides.map(|side| side.try_clone().unwrap()));
+        }
+    }
+
+    fn hides_ends(&self, is_data: bool) -> bool {
+        self.hides_ends && !is_data
+    }
+}
+
+impl Cutter {
+    /// Ends all connections, of some only one direction or at one side; returns how many there were.
+    fn cut(&self, round: usize) -> usize {
+        let streams = std::mem::take(&mut *self.streams.lock().unwrap());
+        for (index, [dialled, accepted]) in streams.iter().enumerate() {
+            // One that has ended already is not there to be ended.
+            let _ = match (index + round) % 3 {
+                0 => dialled.shutdown(Shutdown::Write),
+                1 => accepted.shutdown(Shutdown::Write),
+                _ if self.hides_ends => dialled.shutdown(Shutdown::Both),
+                _ => dialled.shutdown(Shutdown::Both).and(accepted.shutdown(Shutdown::Both)),
+            };
+        }
+        streams.len()
+    }
+}
+
+fn all_reduce(communicator: &dyn Communicator, round: u64) {
+    let mut values: Vec<u64> = (0..5000).map(|index| index ^ round).collect();
+    communicator.all_reduce(&mut values, ReduceOp::Sum).unwrap();
+    let expected = (0..5000).map(|index| u64::from(RANKS) * (index ^ round));
+    assert!(values.iter().copied().eq(expected), "a wrong result in round {round}");
+}
+
+#[test]
+fn control_connections_that_end_on_their_way_are_made_again() {
+    cut_and_go_on(Cutter::default());
+}
+
+/// Something on the way has forgotten a connection, and says so to the side that sends next.
+#[test]
+fn an_end_that_one_side_alone_learns_of_is_noticed_by_the_other() {
+    cut_and_go_on(Cutter { hides_ends: true, ..Cutter::default() });
+}
+
+fn cut_and_go_on(cutter: Cutter) {
+    let worlds = crate::proxy::worlds(RANKS, &crate::support::config(&[]), &cutter);
+    let cuts = crate::support::on_each(worlds, move |_world, communicator| {
+        let mut cuts = 0;
+        for round in 0..ROUNDS {
+            communicator.barrier().unwrap();
+            if communicator.group().rank() == 0 {
+                cuts += cutter.cut(round);
+                thread::sleep(Duration::from_millis(PAUSES_MS[round % PAUSES_MS.len()]));
+            }
+            // Questions to the one who has slept, and the news of a communicator that is closed.
+            all_reduce(&*communicator, round as u64);
+            let copy = communicator.duplicate().unwrap();
+            all_reduce(&*copy, round as u64);
+            copy.close().unwrap();
+        }
+        communicator.close().unwrap();
+        cuts
+    });
+    assert!(cuts[0] > 3 * RANKS as usize, "only {} connections were cut", cuts[0]);
+}

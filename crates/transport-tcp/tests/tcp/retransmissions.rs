@@ -1,0 +1,96 @@
+//! A network that loses what ranks send is named in a warning, with the rank and its host.
+//!
+//! The hosts are network namespaces, see `cut.rs`; where they cannot be made, the test says so and passes.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use crate::child::{Rank, say, words};
+use crate::network::{Cut, Network};
+use crate::support::TEST_TIME_MAX;
+use unisono_communicator::{Collectives, ReduceOp};
+use unisono_transport_tcp::World;
+use unisono_transport_tcp::config::Config;
+
+/// Longer than the kernel waits before it sends again, and far below the silence after which a rank is lost.
+const CUT_TIME: Duration = Duration::from_millis(700);
+
+/// Not a test by itself: one rank. Started on its own it has no input and does nothing.
+#[test]
+#[ignore = "started by the other test, once per rank"]
+fn one_rank() {
+    let hear = || std::io::stdin().read_line(&mut String::new()).is_ok_and(|bytes| bytes > 0);
+    if !hear() {
+        return;
+    }
+    let (sender, stop) = channel();
+    std::thread::spawn(move || hear() && sender.send(()).is_ok());
+    let world = World::join(&Config::from_environment().unwrap()).unwrap();
+    let communicator = world.communicator().unwrap();
+    communicator.barrier().unwrap();
+    say("ready");
+    let mut is_over = [0u8];
+    while is_over == [0] {
+        is_over = [u8::from(stop.try_recv().is_ok())];
+        communicator.all_reduce(&mut is_over, ReduceOp::Max).unwrap();
+    }
+    communicator.close().unwrap();
+    say("done");
+}
+
+/// What a rank writes to its standard error, in a file that goes with this.
+struct Errors(PathBuf);
+
+impl Errors {
+    fn of(rank: usize) -> Errors {
+        Errors(std::env::temp_dir().join(format!("unisono-errors-{}-{rank}", std::process::id())))
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let text = fs::read_to_string(&self.0).unwrap();
+        text.lines().filter(|line| line.contains("sent again")).map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Errors {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn what_the_network_loses_is_warned_of_by_the_rank_that_sent_it() {
+    let Some(network) = Network::or_skip(2) else { return };
+    let program = std::env::current_exe().unwrap();
+    let errors = [0, 1].map(Errors::of);
+    let mut ranks = [0, 1].map(|rank| {
+        let mut command = network.rank((rank, 0), (rank, 2), &program);
+        let quiet = [("UNISONO_SUSPECT_AFTER_MS", "100000"), ("UNISONO_LOG", "warn")];
+        command
+            .args(words("retransmissions::one_rank"))
+            .envs(quiet)
+            .stderr(File::create(&errors[rank].0).unwrap());
+        Rank::start(format!("rank {rank}"), &mut command)
+    });
+    ranks.iter_mut().for_each(|rank| rank.tell("begin"));
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "ready"));
+    network.cut(1, Cut::Silence).unwrap();
+    std::thread::sleep(CUT_TIME);
+    network.heal(1, Cut::Silence).unwrap();
+    let until = Instant::now() + TEST_TIME_MAX;
+    while errors.iter().all(|one| one.warnings().is_empty()) {
+        assert!(Instant::now() < until, "nobody warns");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    ranks[0].tell("enough");
+    ranks.iter().for_each(|rank| assert_eq!(rank.hear(), "done"));
+    ranks.into_iter().for_each(Rank::end);
+    for (rank, errors) in errors.iter().enumerate() {
+        let warnings = errors.warnings();
+        let expected = format!("the network has lost data on the way to rank {} (pid ", 1 - rank);
+        assert!(warnings.len() <= 1, "one line in a minute: {warnings:?}");
+        assert!(warnings.iter().all(|line| line.contains(&expected)), "{warnings:?}");
+    }
+}

@@ -1,0 +1,17 @@
+//! What every communicator must do, on every backend of ours; and ranks that are processes, devices, inputs by chance.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
+mod compressing;
+mod device;
+mod endings;
+mod faulty;
+mod in_process;
+mod kernels;
+mod late;
+mod mismatch;
+mod processes;
+mod property;
+mod tcp;
+mod tcp_checked;
+mod tcp_processes;

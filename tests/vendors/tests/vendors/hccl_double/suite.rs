@@ -1,0 +1,28 @@
+//! The conformance suite on memory of the host that is staged, with ranks that are processes.
+
+use unisono_communicator::DType;
+use unisono_tests::{Algorithms, Arithmetic, NanInMinMax, Processes};
+
+/// How the double adds and compares.
+const ARITHMETIC: Arithmetic = Arithmetic {
+    nan_in_min_max: NanInMinMax::Propagates,
+    orders_zeros: false,
+    truncates: &[],
+    equal_bits: true,
+};
+
+const HCCL_DOUBLE: Processes = Processes {
+    name: "hccl (test double)",
+    program: env!("CARGO_BIN_EXE_vendor_rank"),
+    argument: "hccl",
+    rank_counts: &[2],
+    large_rank_counts: &[4],
+    ranks_max: 4,
+    algorithms: Algorithms::Named,
+    always_reduces: &[DType::F32, DType::I32, DType::I64],
+    arithmetic: ARITHMETIC,
+    environment: || Some(&[]),
+    worlds_max: 2,
+};
+
+unisono_tests::conformance!(HCCL_DOUBLE);

@@ -1,0 +1,29 @@
+//! The conformance suite on memory of the host that is staged, with ranks that are processes.
+
+use unisono_tests::capabilities::COMMON_TYPES;
+use unisono_tests::cuda::kernels_environment;
+use unisono_tests::{Algorithms, Arithmetic, NanInMinMax, Processes};
+
+/// How the double adds and compares.
+const ARITHMETIC: Arithmetic = Arithmetic {
+    nan_in_min_max: NanInMinMax::Propagates,
+    orders_zeros: false,
+    truncates: &[],
+    equal_bits: true,
+};
+
+const NCCL_DOUBLE: Processes = Processes {
+    name: "nccl (test double)",
+    program: env!("CARGO_BIN_EXE_vendor_rank"),
+    argument: "nccl",
+    rank_counts: &[2],
+    large_rank_counts: &[4],
+    ranks_max: 4,
+    algorithms: Algorithms::Named,
+    always_reduces: COMMON_TYPES,
+    arithmetic: ARITHMETIC,
+    environment: kernels_environment,
+    worlds_max: 2,
+};
+
+unisono_tests::conformance!(NCCL_DOUBLE);

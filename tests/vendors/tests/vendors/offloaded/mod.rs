@@ -1,0 +1,5 @@
+//! Collectives of vendors' libraries, by a test double of a library: the conformance suite, and what goes wrong.
+
+mod errors;
+mod suite;
+mod threads;

@@ -1,0 +1,238 @@
+//! `cargo xtask test`: what must hold before a change is taken, cheapest first.
+//!
+//! | file | what it holds |
+//! | --- | --- |
+//! | `shelter.rs` | that nothing outlives the command |
+//! | `report.rs` | what of cargo's lines belongs to the end |
+
+mod report;
+pub(crate) mod shelter;
+
+use std::io::{self, BufRead, BufReader, PipeReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Instant;
+
+use crate::tidy;
+use report::Report;
+
+/// What the default form leaves out, with all that only these packages depend on: kernels on devices, vendors'
+/// libraries and the doubles of these, programs that measure.
+const LEFT_OUT: [&str; 16] = [
+    "unisono-benches",
+    "unisono-compare",
+    "unisono-compression-cuda",
+    "unisono-compression-npu",
+    "unisono-compression-wgpu",
+    "unisono-converge",
+    "unisono-cuda",
+    "unisono-double-common",
+    "unisono-double-hccl",
+    "unisono-double-nccl",
+    "unisono-gpu-check",
+    "unisono-offload-ccl",
+    "unisono-offload-hccl",
+    "unisono-offload-nccl",
+    "unisono-soak",
+    "unisono-vendor-tests",
+];
+
+const EXCLUDE: &str = "--exclude";
+
+const LEFT_OUT_TEXT: &str = "\
+left out: format, clippy, documentation; kernels on devices, vendors' libraries and their doubles, programs that
+          measure, the package under examples. All of it: cargo xtask test --full";
+
+/// What the full form asks of cargo first.
+const CHECKS: [&[&str]; 3] = [
+    &["fmt", "--all", "--check"],
+    &["clippy", "--workspace", "--all-targets", "--all-features", "--", "--deny", "warnings"],
+    // The program has the library's name, and would write over its pages.
+    &["doc", "--workspace", "--lib", "--no-deps", "--all-features"],
+];
+
+/// A package that uses the library from outside the workspace.
+const EXAMPLE: &str = "examples/bidirectional-ring";
+
+/// What is asked of cargo there. The last is what its author runs all the time: without most of the library.
+const CARGO_IN_EXAMPLE: [&[&str]; 4] = [
+    &["fmt", "--check"],
+    &["clippy", "--all-targets", "--", "--deny", "warnings"],
+    &["test", NO_FAIL_FAST],
+    &["check", "--no-default-features", "--all-targets"],
+];
+
+/// One run shows everything that fails.
+const NO_FAIL_FAST: &str = "--no-fail-fast";
+
+/// The variable of Rust's test harness that says how many tests of a binary run at once.
+const TEST_THREADS: &str = "RUST_TEST_THREADS";
+
+/// Many tests wait most of the time, for deadlines and for other processes.
+const TESTS_PER_CORE: usize = 2;
+
+/// A part of the work, and what it came to.
+struct Part {
+    command: String,
+    verdict: String,
+    passed: bool,
+    seconds: f64,
+}
+
+/// Runs all of it, up to the first part that fails, and ends with the time of each part and what else is to be known.
+pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
+    let mut report = Report::default();
+    let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
+    for (folder, arguments) in steps(repository, is_full) {
+        if parts.iter().all(|part| part.passed) {
+            parts.push(cargo(&folder, &arguments, &mut report));
+        }
+    }
+    println!("\n  seconds");
+    parts.iter().for_each(|part| println!("{:9.0}  {}: {}", part.seconds, part.command, part.verdict));
+    for (heading, lines) in [
+        ("  tests skipped", report.skips()),
+        ("what failed, again:", report.again(|target| features(target, is_full))),
+    ] {
+        if !lines.is_empty() {
+            println!("\n{heading}\n{}", lines.join("\n"));
+        }
+    }
+    if !is_full {
+        println!("\n{LEFT_OUT_TEXT}");
+    }
+    parts.iter().all(|part| part.passed)
+}
+
+/// What cargo is asked, and where.
+fn steps(repository: &Path, is_full: bool) -> Vec<(PathBuf, Vec<&'static str>)> {
+    let mut tests = vec!["test", "--workspace"];
+    match is_full {
+        true => tests.push("--all-features"),
+        false => tests.extend(LEFT_OUT.iter().flat_map(|package| [EXCLUDE, package])),
+    }
+    // Built apart from the run, so that the time of each is seen.
+    let tests = ["--no-run", NO_FAIL_FAST].map(|last| [&tests[..], &[last]].concat());
+    let within = |words: Vec<&'static str>| (repository.to_owned(), words);
+    if !is_full {
+        return tests.map(within).into();
+    }
+    let checks = CHECKS.map(|words| within(words.to_vec()));
+    let example = CARGO_IN_EXAMPLE.map(|words| (repository.join(EXAMPLE), words.to_vec()));
+    checks.into_iter().chain(tests.map(within)).chain(example).collect()
+}
+
+/// The features with which a target was tested, for cargo: the program brings one of the library's.
+fn features(target: &str, is_full: bool) -> &'static str {
+    match is_full {
+        true => " --all-features",
+        false if target.starts_with("-p unisono ") => " --features cli",
+        false => "",
+    }
+}
+
+fn timed(command: &str, work: impl FnOnce() -> Result<(), String>) -> Part {
+    let start = Instant::now();
+    let (passed, verdict) = match work() {
+        Ok(()) => (true, "passed".to_owned()),
+        Err(problem) => (false, problem),
+    };
+    Part { command: command.to_owned(), verdict, passed, seconds: start.elapsed().as_secs_f64() }
+}
+
+/// Where the workspace is compiled.
+pub(crate) fn target_folder() -> PathBuf {
+    crate::repository().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
+}
+
+/// The words for people, without the list of what is left out.
+fn shown(arguments: &[&str]) -> String {
+    let mut parts = arguments.split(|word| *word == EXCLUDE);
+    let first = parts.next().unwrap_or_default().join(" ");
+    match parts.next_back() {
+        Some(last) => format!("{first} {EXCLUDE} ... {}", last[1..].join(" ")),
+        None => first,
+    }
+}
+
+/// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so
+/// that what both use is compiled once.
+fn cargo(folder: &Path, arguments: &[&str], report: &mut Report) -> Part {
+    let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
+    let command = format!("cargo {} {place}", shown(arguments));
+    let command = command.trim_end();
+    println!("\n== {command}");
+    let part = timed(command, || {
+        let lock = "Cargo.lock";
+        if folder != crate::repository() {
+            std::fs::copy(crate::repository().join(lock), folder.join(lock))
+                .map_err(|error| format!("{lock}: {error}"))?;
+        }
+        let mut started = Command::new(env!("CARGO"));
+        started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
+        if std::env::var_os(TEST_THREADS).is_none() {
+            let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+            started.env(TEST_THREADS, (TESTS_PER_CORE * cores).to_string());
+        }
+        let (status, left) = heard(started, report).map_err(|error| format!("did not start: {error}"))?;
+        left.iter().for_each(|line| println!("left behind by tests, and ended: {line}"));
+        match (status.success(), left.len()) {
+            (true, 0) => Ok(()),
+            (true, left) => Err(format!("failed: {left} processes left behind by tests")),
+            (false, _) => Err(format!("failed: {status}")),
+        }
+    });
+    println!("== {}: {} after {:.0} s", part.command, part.verdict, part.seconds);
+    part
+}
+
+/// Runs a command, passes on what it and its children write, as it comes, and ends the processes that it leaves behind.
+fn heard(mut command: Command, report: &mut Report) -> io::Result<(ExitStatus, Vec<String>)> {
+    // What a compiler keeps running, as a cache, is no test's.
+    let known = shelter::descendants();
+    let (reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+    let mut child = command.spawn()?;
+    // It holds the other end too.
+    drop(command);
+    thread::scope(|threads| {
+        let passing = threads.spawn(|| pass_on(reader, report));
+        let status = child.wait()?;
+        let left = shelter::end_leftovers(&known, shelter::PATIENCE);
+        // Nobody writes any more, but for those that were there before, which do not have the pipe.
+        let _ = passing.join();
+        Ok((status, left))
+    })
+}
+
+fn pass_on(reader: PipeReader, report: &mut Report) {
+    let (mut reader, mut line) = (BufReader::new(reader), Vec::new());
+    while reader.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+        // The run goes on when nobody reads.
+        let _ = io::stdout().write_all(&line);
+        report.hear(String::from_utf8_lossy(&line).trim_end());
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_fails_is_a_failure() {
+        let _alone = shelter::tests::ALONE.lock().unwrap();
+        let repository = crate::repository();
+        assert!(cargo(repository, &["--version"], &mut Report::default()).passed);
+        assert!(!cargo(repository, &["no-such-command"], &mut Report::default()).passed);
+    }
+
+    #[test]
+    fn what_the_default_form_leaves_out_is_there() {
+        let manifest = std::fs::read_to_string(crate::repository().join("Cargo.lock")).unwrap();
+        for package in LEFT_OUT {
+            assert!(manifest.contains(&format!("name = \"{package}\"")), "{package}");
+        }
+    }
+}

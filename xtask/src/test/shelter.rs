@@ -1,0 +1,187 @@
+//! No process and no folder outlives `cargo xtask test`, however it ends.
+//!
+//! The command runs itself once more, within. Both processes adopt what their descendants leave behind. The one outside
+//! ends all of it when the one within has ended, and when it is told to end by a signal; should it be killed, the pipe
+//! between the two ends, and the one within does the same. Temporary files have a folder of their own, which goes last.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder};
+use std::io::{self, Read};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio, exit};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+/// The hidden word before the command that runs within.
+pub(crate) const WITHIN: &str = "within";
+
+/// The variables that say where temporary files go: those of everybody, and those in which ranks of one host meet.
+const FOLDERS: [&str; 2] = ["TMPDIR", "XDG_RUNTIME_DIR"];
+
+/// How long those that end when their parents do may take, on a busy machine too: guards remove networks.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What ends the process outside.
+enum End {
+    Within(ExitCode),
+    Signal(i32),
+}
+
+/// Runs this program once more, with `arguments` within.
+pub(crate) fn run(arguments: &[&str]) -> io::Result<ExitCode> {
+    let folder = std::env::temp_dir().join(format!("unisono-test-{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&folder)?;
+    let ended = run_in(&folder, arguments);
+    end(&BTreeSet::new(), PATIENCE);
+    let removed = fs::remove_dir_all(&folder);
+    ended.and_then(|code| removed.map(|()| code))
+}
+
+fn run_in(folder: &Path, arguments: &[&str]) -> io::Result<ExitCode> {
+    set_child_subreaper(Some(getpid()))?;
+    let (sender, ends) = channel();
+    heed_signals(sender.clone())?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(WITHIN).args(arguments).stdin(Stdio::piped()).envs(FOLDERS.map(|name| (name, folder)));
+    let mut within = command.spawn()?;
+    // It ends with this process.
+    let _pipe = within.stdin.take();
+    thread::spawn(move || {
+        let code = within.wait().ok().and_then(|status| u8::try_from(status.code()?).ok());
+        sender.send(End::Within(code.map_or(ExitCode::FAILURE, ExitCode::from)))
+    });
+    Ok(wait(&ends))
+}
+
+fn wait(ends: &Receiver<End>) -> ExitCode {
+    match ends.recv() {
+        Ok(End::Within(code)) => code,
+        Ok(End::Signal(signal)) => {
+            eprintln!("== ended by signal {signal}");
+            ExitCode::from(128 + signal as u8)
+        }
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Those that this process was started to ignore, as by `nohup`, stay ignored.
+fn heed_signals(ends: Sender<End>) -> io::Result<()> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).unwrap_or_default();
+    let heeded = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| ignored >> (signal - 1) & 1 == 0);
+    let mut signals = Signals::new(heeded)?;
+    thread::spawn(move || signals.forever().try_for_each(|signal| ends.send(End::Signal(signal))));
+    Ok(())
+}
+
+/// Makes this process the one within.
+pub(crate) fn enter() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))?;
+    thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        end(&BTreeSet::new(), PATIENCE);
+        if let Some(folder) = std::env::var_os(FOLDERS[0]) {
+            let _ = fs::remove_dir_all(folder);
+        }
+        exit(1);
+    });
+    Ok(())
+}
+
+/// Waits for the descendants of this process to end, ends those that do not, and gives a line about each. `known` are
+/// none of them.
+pub(crate) fn end_leftovers(known: &BTreeSet<i32>, patience: Duration) -> Vec<String> {
+    let until = Instant::now() + patience;
+    while !left(known).is_empty() && Instant::now() < until {
+        thread::sleep(PAUSE);
+    }
+    let lines = left(known).iter().map(|pid| format!("{pid}: {}", command_line(*pid))).collect();
+    end(known, patience);
+    lines
+}
+
+/// Ends all descendants: first as they can clean up after themselves, then for sure.
+fn end(known: &BTreeSet<i32>, patience: Duration) {
+    let (until, mut told) = (Instant::now() + patience, BTreeSet::new());
+    loop {
+        let left = left(known);
+        if left.is_empty() {
+            return;
+        }
+        let is_late = Instant::now() > until;
+        for pid in left {
+            if let Some(process) = Pid::from_raw(pid).filter(|_| is_late || told.insert(pid)) {
+                // One that has ended does not mind.
+                let _ = kill_process(process, if is_late { Signal::KILL } else { Signal::TERM });
+            }
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+fn left(known: &BTreeSet<i32>) -> Vec<i32> {
+    descendants().difference(known).copied().collect()
+}
+
+/// Those of this process that have not ended, by the kernel's table.
+pub(crate) fn descendants() -> BTreeSet<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let all: Vec<(i32, i32)> = pids.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let (mut found, mut parents) = (BTreeSet::new(), vec![getpid().as_raw_nonzero().get()]);
+    while let Some(one) = parents.pop() {
+        let children = all.iter().filter(|(_, parent)| *parent == one).map(|(pid, _)| *pid);
+        parents.extend(children.filter(|pid| found.insert(*pid)));
+    }
+    found
+}
+
+/// The parent of a process that has not ended.
+fn parent(pid: i32) -> Option<i32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before may hold anything: state and parent come behind its parenthesis.
+    let (state, rest) = stat.rsplit_once(") ")?.1.split_once(' ')?;
+    if state == "Z" { None } else { rest.split(' ').next()?.parse().ok() }
+}
+
+fn command_line(pid: i32) -> String {
+    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::io::BufRead;
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Held by a test that looks through the descendants of this process.
+    pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn what_a_child_leaves_behind_is_found_and_ended() {
+        let _alone = ALONE.lock().unwrap();
+        set_child_subreaper(Some(getpid())).unwrap();
+        let known = descendants();
+        // A session of its own, and no parent any more.
+        let line = "setsid sh -c 'trap : TERM; echo $$; while :; do sleep 0.1; done' & wait $!; exit";
+        let mut child = Command::new("sh").args(["-c", line]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut pid = String::new();
+        io::BufReader::new(child.stdout.take().unwrap()).read_line(&mut pid).unwrap();
+        let pid = pid.trim().parse().unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let lines = end_leftovers(&known, Duration::from_millis(300));
+        assert!(lines.iter().any(|line| line.starts_with(&format!("{pid}: sh -c trap"))), "{lines:?}");
+        assert!(!descendants().contains(&pid));
+    }
+}
