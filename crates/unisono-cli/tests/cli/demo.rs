@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{operations, unisono};
+use crate::support::{operations, start_by, unisono};
 
 fn document(ranks: &str) -> Value {
     document_of(&["demo", "--ranks", ranks, "--json"])
@@ -81,6 +81,22 @@ fn training_goes_on_without_a_killed_rank() {
             assert!(hash.is_null() || *hash == hashes[survivors[0] as usize], "{kill}, rank {rank}");
         }
     }
+}
+
+/// Where no file may become as large as a flight record, that is a line of each survivor, and the training goes on.
+#[test]
+fn a_limit_on_the_size_of_files_ends_no_survivor() {
+    let folder = tempfile::tempdir().unwrap();
+    let variable = format!("UNISONO_FLIGHT_DIR={}", folder.path().display());
+    let limited = ["env", &variable, "sh", "-c", "ulimit -f 2; exec \"$0\" \"$@\""];
+    let done = start_by(&limited, &["demo", "-n", "3", "--kill", "1@300", "--json"]).finish();
+    assert!(done.status.success(), "{}", done.err);
+    let lines = done
+        .err
+        .lines()
+        .filter(|line| line.contains("write the flight record ") && line.contains("too large"));
+    assert_eq!((lines.count(), done.err.lines().count()), (2, 2), "{}", done.err);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left half written");
 }
 
 #[test]
