@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
+use super::meeting::SECRET_VARIABLE;
 use super::signals::survive_all;
 use crate::problem::{Problem, Result};
 
@@ -28,7 +29,10 @@ const NAME: &CStr = c"rank-guard";
 
 /// How often the processes are looked through again after one was found: it may have started another meanwhile.
 const SWEEPS_MAX: u32 = 100;
-/// Between two looks: a process that is just being started shows its own environment only then.
+/// Looks without finding one, after a launcher has died: a process that it was just starting has not yet shown its own
+/// environment.
+const QUIET_LOOKS: u32 = 10;
+/// Between two looks.
 const SWEEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// The launcher has told of all its ranks, and ends: what they have left behind on purpose stays.
@@ -45,6 +49,9 @@ impl Guard {
         let process = Command::new(std::env::current_exe()?)
             .arg(COMMAND)
             .arg(folder)
+            // A launcher that is a rank of another job has that one's: the guard of that job would end this one, which
+            // has still its own ranks to end.
+            .env_remove(SECRET_VARIABLE)
             .stdin(Stdio::piped())
             .stdout(null.try_clone()?)
             .process_group(0)
@@ -99,7 +106,7 @@ pub(crate) fn watch(folder: &Path) -> Result<()> {
         let _ = kill_process_group(pid, Signal::KILL);
     }
     if !ended_well {
-        kill_those_told_of(folder);
+        kill_those_told_of(folder, QUIET_LOOKS);
     }
     // If it cannot be removed, there is nobody to tell.
     let _ = std::fs::remove_dir_all(folder);
@@ -108,7 +115,7 @@ pub(crate) fn watch(folder: &Path) -> Result<()> {
 
 /// Kills every process but this one whose environment names `folder`, which is this job's alone: what ranks have left
 /// behind in sessions of their own, and what a launcher had started but not yet told the guard about when it died.
-pub(crate) fn kill_those_told_of(folder: &Path) {
+pub(crate) fn kill_those_told_of(folder: &Path, quiet_looks: u32) {
     let mut quiet = 0;
     for _ in 0..SWEEPS_MAX {
         let found = processes_told_of(folder);
@@ -116,7 +123,7 @@ pub(crate) fn kill_those_told_of(folder: &Path) {
             let _ = kill_process(*pid, Signal::KILL);
         }
         quiet = if found.is_empty() { quiet + 1 } else { 0 };
-        if quiet == 2 {
+        if quiet == quiet_looks {
             return;
         }
         std::thread::sleep(SWEEP_PAUSE);

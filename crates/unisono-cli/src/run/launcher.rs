@@ -226,7 +226,7 @@ impl<'j> Launcher<'j> {
         }
         if self.has_failed() {
             // What a rank leaves behind on purpose outlives a job that succeeds, and no other.
-            kill_those_told_of(self.meeting.folder());
+            kill_those_told_of(self.meeting.folder(), 1);
         }
         self.output.ranks_have_ended();
         self.stage = Stage::Draining;

@@ -20,6 +20,8 @@ use crate::problem::{Problem, Result};
 const PORT_TRIES_MAX: u32 = 8;
 const FOLDER_MODE: u32 = 0o700;
 const SECRET_FILE: &str = "secret";
+/// By its value all processes of a job are found.
+pub(crate) const SECRET_VARIABLE: &str = "UNISONO_SECRET_FILE";
 
 /// The rendezvous of one job; dropping it ends the store.
 pub(crate) struct Meeting {
@@ -77,7 +79,7 @@ impl Meeting {
             }
             command.env(name, value);
         }
-        command.env("UNISONO_SECRET_FILE", self.folder.path().join(SECRET_FILE));
+        command.env(SECRET_VARIABLE, self.folder.path().join(SECRET_FILE));
         command.env_remove("UNISONO_SECRET_FD");
     }
 }
