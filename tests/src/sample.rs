@@ -26,6 +26,7 @@ pub struct Position {
 }
 
 /// A well-mixed number: the finaliser of splitmix64.
+#[inline]
 pub fn mix(mut value: u64) -> u64 {
     value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,11 +36,13 @@ pub fn mix(mut value: u64) -> u64 {
 
 impl Position {
     /// Differs between ranks.
+    #[inline]
     pub fn random(&self) -> u64 {
         mix(self.common().wrapping_add(mix(u64::from(self.rank) + 1)))
     }
 
     /// The same on all ranks.
+    #[inline]
     pub fn common(&self) -> u64 {
         mix(mix(self.seed).wrapping_add(self.index))
     }
@@ -201,7 +204,7 @@ macro_rules! floats {
             // Between 1/16 and 16, of either sign, with a full mantissa.
             let size = 1.0 + (random >> 12) as f64 / (1u64 << 52) as f64;
             let sign = if random & 1 == 0 { 1.0 } else { -1.0 };
-            $from_f64(sign * size * f64::exp2((random >> 1 & 7) as f64 - 4.0))
+            $from_f64(sign * size * (1u64 << (random >> 1 & 7)) as f64 / 16.0)
         }
 
         fn combine(op: ReduceOp, left: Self, right: Self) -> Self {

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use unisono_tests::suite::SECONDS_MAX;
 
 /// How often each job runs; the environment variable UNISONO_TEST_ROUNDS says otherwise.
-const ROUNDS: u32 = 20;
+const ROUNDS: u32 = 5;
 
 #[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
 fn rounds() -> u32 {

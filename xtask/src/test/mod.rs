@@ -72,6 +72,10 @@ const TEST_THREADS: &str = "RUST_TEST_THREADS";
 /// Many tests wait most of the time, for deadlines and for other processes.
 const TESTS_PER_CORE: usize = 2;
 
+/// The variable that says how often the tests of endings run each job, and the number of the full form.
+const TEST_ROUNDS: &str = "UNISONO_TEST_ROUNDS";
+const FULL_ROUNDS: usize = 20;
+
 /// A part of the work, and what it came to.
 struct Part {
     command: String,
@@ -86,7 +90,7 @@ pub(crate) fn run(repository: &Path, is_full: bool) -> bool {
     let mut parts = vec![timed("tidy", || if tidy::run(repository) { Ok(()) } else { Err("failed".into()) })];
     for (folder, arguments) in steps(repository, is_full) {
         if parts.iter().all(|part| part.passed) {
-            parts.push(cargo(&folder, &arguments, &mut report));
+            parts.push(cargo(&folder, &arguments, is_full, &mut report));
         }
     }
     println!("\n  seconds");
@@ -158,7 +162,7 @@ fn shown(arguments: &[&str]) -> String {
 
 /// Asks cargo in one folder. The example is checked with the versions and in the target folder of the workspace, so
 /// that what both use is compiled once.
-fn cargo(folder: &Path, arguments: &[&str], report: &mut Report) -> Part {
+fn cargo(folder: &Path, arguments: &[&str], is_full: bool, report: &mut Report) -> Part {
     let place = folder.strip_prefix(crate::repository()).unwrap_or(folder).display();
     let command = format!("cargo {} {place}", shown(arguments));
     let command = command.trim_end();
@@ -171,9 +175,12 @@ fn cargo(folder: &Path, arguments: &[&str], report: &mut Report) -> Part {
         }
         let mut started = Command::new(env!("CARGO"));
         started.args(arguments).current_dir(folder).env("CARGO_TARGET_DIR", target_folder());
-        if std::env::var_os(TEST_THREADS).is_none() {
-            let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-            started.env(TEST_THREADS, (TESTS_PER_CORE * cores).to_string());
+        let cores = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let settings = [(TEST_THREADS, TESTS_PER_CORE * cores), (TEST_ROUNDS, FULL_ROUNDS)];
+        for (name, value) in settings.into_iter().filter(|(name, _)| is_full || *name != TEST_ROUNDS) {
+            if std::env::var_os(name).is_none() {
+                started.env(name, value.to_string());
+            }
         }
         let (status, left) = heard(started, report).map_err(|error| format!("did not start: {error}"))?;
         left.iter().for_each(|line| println!("left behind by tests, and ended: {line}"));
@@ -222,10 +229,10 @@ mod tests {
 
     #[test]
     fn a_command_that_fails_is_a_failure() {
-        let _alone = shelter::tests::ALONE.lock().unwrap();
-        let repository = crate::repository();
-        assert!(cargo(repository, &["--version"], &mut Report::default()).passed);
-        assert!(!cargo(repository, &["no-such-command"], &mut Report::default()).passed);
+        shelter::tests::alone("test::tests::a_command_that_fails_is_a_failure", || {
+            let passes = |word| cargo(crate::repository(), &[word], false, &mut Report::default()).passed;
+            assert!(passes("--version") && !passes("no-such-command"));
+        });
     }
 
     #[test]

@@ -160,16 +160,29 @@ fn command_line(pid: i32) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::io::BufRead;
-    use std::sync::Mutex;
 
     use super::*;
 
-    /// Held by a test that looks through the descendants of this process.
-    pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+    /// Tells a process that it runs one test alone.
+    const IS_ALONE: &str = "TEST_IS_ALONE";
+
+    /// Runs a test in a process of its own: it ends all descendants, also those of other tests.
+    pub(crate) fn alone(test: &str, body: impl FnOnce()) {
+        if std::env::var_os(IS_ALONE).is_some() {
+            return body();
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let output = command.args(["--exact", test, "--nocapture"]).env(IS_ALONE, "").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    }
 
     #[test]
     fn what_a_child_leaves_behind_is_found_and_ended() {
-        let _alone = ALONE.lock().unwrap();
+        alone("test::shelter::tests::what_a_child_leaves_behind_is_found_and_ended", leave_behind);
+    }
+
+    fn leave_behind() {
         set_child_subreaper(Some(getpid())).unwrap();
         let known = descendants();
         // A session of its own, and no parent any more.

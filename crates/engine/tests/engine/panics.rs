@@ -65,14 +65,21 @@ fn a_waker_that_panics_stops_nobody_else() {
 /// Links whose `open` panics once.
 struct Fragile {
     links: InProcessLinks,
-    panics: Arc<AtomicBool>,
+    state: Arc<Opening>,
+}
+
+#[derive(Default)]
+struct Opening {
+    panics: AtomicBool,
+    has_opened: AtomicBool,
 }
 
 impl Links for Fragile {
     type L = <InProcessLinks as Links>::L;
 
     fn open(&mut self, edges: &[Edge]) -> Poll<Result<()>> {
-        assert!(!self.panics.swap(false, Ordering::SeqCst), "links that panic");
+        assert!(!self.state.panics.swap(false, Ordering::SeqCst), "links that panic");
+        self.state.has_opened.store(true, Ordering::SeqCst);
         self.links.open(edges)
     }
 
@@ -102,13 +109,13 @@ impl Links for Fragile {
 }
 
 /// Two ranks, and what makes the next `open` of rank 0 panic.
-fn fragile_world() -> (Arc<AtomicBool>, Vec<Arc<EngineCommunicator<Fragile>>>) {
-    let panics = Arc::new(AtomicBool::new(false));
+fn fragile_world() -> (Arc<Opening>, Vec<Arc<EngineCommunicator<Fragile>>>) {
+    let opening = Arc::new(Opening::default());
     let world = in_process::world_of(2, &EngineOptions::default(), |rank, links| {
-        let panics = if rank == 0 { panics.clone() } else { Arc::default() };
-        Fragile { links, panics }
+        let state = if rank == 0 { opening.clone() } else { Arc::default() };
+        Fragile { links, state }
     });
-    (panics, world)
+    (opening, world)
 }
 
 fn assert_told(result: &Result<unisono_communicator::Outcome>) {
@@ -119,14 +126,17 @@ fn assert_told(result: &Result<unisono_communicator::Outcome>) {
 #[test]
 fn a_panic_on_the_progress_thread_ends_what_is_pending() {
     watched(|| {
-        let (panics, world) = fragile_world();
+        let (opening, world) = fragile_world();
         let submit = || world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work();
         let mut first = submit();
         let first_waker = listen(&mut first, false);
         let mut works = vec![submit(), submit(), world[0].recv_async(vec![1u8; 9], Peer::Any, 1)];
         let wakers: Vec<_> = works.iter_mut().map(|work| listen(work, false)).collect();
         // The first is in progress; the next one meets the panic.
-        panics.store(true, Ordering::SeqCst);
+        while !opening.has_opened.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        opening.panics.store(true, Ordering::SeqCst);
         world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
         await_call(&first_waker);
         assert!(first.wait().is_ok());
@@ -143,8 +153,8 @@ fn a_panic_on_the_progress_thread_ends_what_is_pending() {
 #[test]
 fn a_panic_in_the_start_of_a_call_ends_the_waits_of_other_threads() {
     watched(|| {
-        let (panics, world) = fragile_world();
-        panics.store(true, Ordering::SeqCst);
+        let (opening, world) = fragile_world();
+        opening.panics.store(true, Ordering::SeqCst);
         std::thread::scope(|scope| {
             let works: Vec<Work> =
                 (0..3).map(|_| world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum).into_work()).collect();
@@ -163,7 +173,7 @@ fn a_panic_in_the_start_of_a_call_ends_the_waits_of_other_threads() {
                 assert!(!matches!(waiter.join().unwrap(), Ok(Ok(_))), "nobody has reduced with it");
             }
             assert!(!matches!(message.join().unwrap(), Ok(Ok(_))));
-            assert!(!panics.load(Ordering::SeqCst), "nothing has panicked");
+            assert!(!opening.panics.load(Ordering::SeqCst), "nothing has panicked");
         });
     });
 }

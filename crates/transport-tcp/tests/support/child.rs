@@ -20,10 +20,9 @@ pub(crate) fn words(test: &str) -> [&str; 5] {
 }
 
 /// What a process finds that runs one test alone.
-const ALONE: &str = "UNISONO_TEST_ALONE";
+const ALONE: &str = "TEST_IS_ALONE";
 
 /// Runs a test in a process of its own, for what it counts there: this program again, told to run `test` alone.
-#[expect(clippy::disallowed_methods, reason = "a word to the own child, no knob of the library")]
 pub(crate) fn alone(test: &str, body: impl FnOnce()) {
     if std::env::var_os(ALONE).is_some() {
         return body();
