@@ -47,6 +47,19 @@ fn c12_no_rank_outlives_a_killed_launcher() {
     wait_until("the secret is removed", || !secret.exists());
 }
 
+/// The launchers within the job have guards of their own, which outlive them.
+#[test]
+fn no_rank_of_a_job_within_a_job_outlives_a_killed_launcher() {
+    let inner = ["run", "-n", "2", "--", "sh", "-c", "echo $$; exec sleep 600"];
+    let words = [&["run", "-n", "2", "--", env!("CARGO_BIN_EXE_unisono")][..], &inner].concat();
+    let mut running = start(&words);
+    let pids: Vec<String> = (0..4).map(|_| running.next_line()[8..].trim_end().to_owned()).collect();
+    assert!(pids.iter().all(|pid| exists(pid)), "{pids:?}");
+    running.signal(Signal::KILL);
+    running.finish();
+    wait_until_gone(&pids);
+}
+
 /// Starts two ranks that say which signals they get, and end with those that ask for it.
 fn listeners() -> Running {
     let line = "for name in HUP INT TERM; do trap \"echo $name; exit 0\" $name; done
