@@ -35,7 +35,7 @@ impl LastWords {
     pub(super) fn hear(&self, rank: u32, text: &[u8]) {
         let Some(words) = self.of_ranks.get(rank as usize) else { return };
         let at = Instant::now();
-        if let Some(text) = pieces(text).filter_map(said).last() {
+        if let Some(text) = pieces(text).collect::<Vec<_>>().into_iter().rev().find_map(said) {
             *words.lock().unwrap_or_else(PoisonError::into_inner) = Some(Words { text, at });
         }
     }
