@@ -55,10 +55,12 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let passed = match words.as_slice() {
         ["test"] | ["test", "--full"] => return test::shelter::run(&words).unwrap_or_else(failed),
-        [test::shelter::WITHIN, "test", options @ ..] => match test::shelter::enter() {
-            Ok(()) => test::run(repository(), !options.is_empty()),
-            Err(error) => return failed(error),
-        },
+        [test::shelter::WITHIN, "test", options @ ..] => {
+            match test::shelter::within(|| test::run(repository(), !options.is_empty())) {
+                Ok(passed) => passed,
+                Err(error) => return failed(error),
+            }
+        }
         ["tidy"] => tidy::run(repository()),
         ["compare", options @ ..] => compare::run(repository(), options),
         ["converge", options @ ..] => converge::run(repository(), options),

@@ -91,7 +91,6 @@ fn mixed(comm: &dyn Communicator) -> Result<()> {
     Ok(())
 }
 
-/// Calls of all sizes, until one fails.
 /// Rank and process of each, and whether it was heard of in a call.
 fn lost_text(culprits: &[Culprit]) -> String {
     let text = |culprit: &Culprit| {
@@ -101,9 +100,13 @@ fn lost_text(culprits: &[Culprit]) -> String {
     format!("lost{}", culprits.iter().map(text).collect::<String>())
 }
 
+/// Calls of all sizes, until one fails; says when it has made one of each.
 fn until_failure(comm: &dyn Communicator) -> Error {
     let mut buffer = vec![1.0f32; 1 << 20];
     for round in 0.. {
+        if round == 3 {
+            say("has called");
+        }
         let length = [1, 1000, 1 << 20][round % 3];
         if let Err(error) = comm.all_reduce(&mut buffer[..length], ReduceOp::Max) {
             return error;

@@ -10,6 +10,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio, exit};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,18 +83,25 @@ fn heed_signals(ends: Sender<End>) -> io::Result<()> {
     Ok(())
 }
 
-/// Makes this process the one within.
-pub(crate) fn enter() -> io::Result<()> {
+/// Held by the thread of the process within that ends it.
+static ENDING: Mutex<()> = Mutex::new(());
+
+/// Makes this process the one within, for `work`.
+pub(crate) fn within<R>(work: impl FnOnce() -> R) -> io::Result<R> {
     set_child_subreaper(Some(getpid()))?;
     thread::spawn(|| {
         let _ = io::stdin().read_to_end(&mut Vec::new());
+        let _ending = ENDING.lock();
         end(&BTreeSet::new(), PATIENCE);
         if let Some(folder) = std::env::var_os(FOLDERS[0]) {
             let _ = fs::remove_dir_all(folder);
         }
         exit(1);
     });
-    Ok(())
+    let done = work();
+    // Who is ended here is not the first to leave.
+    std::mem::forget(ENDING.lock());
+    Ok(done)
 }
 
 /// Waits for the descendants of this process to end, ends those that do not, and gives a line about each. `known` are
