@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use unisono_communicator::{CallOptions, Communicator, DType, Result};
 use unisono_engine::in_process::Groups;
@@ -247,10 +248,15 @@ impl Backend for Tcp {
     }
 }
 
+/// After how long a silent rank is taken for dead: no test of the suite waits for that, and on a machine with much other
+/// work a rank may be silent for longer than users want to wait.
+const SUSPECT_AFTER: Duration = Duration::from_secs(15);
+
 /// The settings of a world with these options.
 pub(crate) fn with_options(config: Config, options: &EngineOptions) -> Config {
     let config = Config {
         call_timeout: options.timeout,
+        suspect_after: SUSPECT_AFTER,
         probe_delay: options.probe_after,
         algorithm: options.algorithm.map(|name| name.text().unwrap().to_owned()),
         piece_bytes: options.piece_bytes.map_or(config.piece_bytes, |bytes| bytes as u32),

@@ -15,7 +15,7 @@ use crate::world::{options, run, run_each};
 
 const RANKS: [u32; 3] = [1, 2, 3];
 
-fn parent(name: &str, count: u64) -> ParentCall {
+pub(super) fn parent(name: &str, count: u64) -> ParentCall {
     let op = Some(ReduceOp::Sum);
     ParentCall::new(name, Descriptor { op, ..Descriptor::new(Collective::AllReduce, DType::F32, count) })
 }
