@@ -248,8 +248,8 @@ impl Backend for Tcp {
     }
 }
 
-/// After how long a silent rank is taken for dead: no test of the suite waits for that, and on a machine with much other
-/// work a rank may be silent for longer than users want to wait.
+/// After how long a silent rank is taken for dead: no test of the suite waits for that, and on a machine with much
+/// other work a rank may be silent for longer than users want to wait.
 const SUSPECT_AFTER: Duration = Duration::from_secs(15);
 
 /// The settings of a world with these options.
