@@ -280,7 +280,7 @@ mod tests {
             text: "rank 9 aborted the communicator".to_owned(),
             at_exit: false,
         };
-        assert_eq!(reports(&pipe), [report.clone()]);
+        assert_eq!(reports(&pipe), [report]);
         board.evict(JobRank::new(7), "silence".to_owned());
         let [evicted] = &reports(&pipe)[..] else { panic!("one report") };
         assert_eq!((&*evicted.kind, evicted.text.contains("silence")), ("Evicted", true));
