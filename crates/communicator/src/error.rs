@@ -302,11 +302,12 @@ pub enum Error {
         /// What was cancelled.
         call: Box<CallInfo>,
     },
-    /// A buffer of a compressed call has a NaN or an infinity, which would stay in its residuals for ever. No rank's
-    /// buffer or residual has changed.
+    /// A buffer of a compressed call, or the sum of all, has a NaN, an infinity, or a number that is too large for the
+    /// codec, which would stay in its residuals for ever. No rank's residual has changed, and no buffer but that of a call
+    /// that was exact (a warm-up, a state that has declined), which holds the sum.
     #[error(
-        "a NaN or an infinity on rank {rank}, in block {block} (from element {} on), in {call}; no rank's buffer or \
-         residual has changed",
+        "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
+         rank's residual has changed",
         block.saturating_mul(*block_elements)
     )]
     NonFinite {

@@ -9,7 +9,9 @@ use unisono_communicator::{
 
 use crate::elements::{Elements, FloatType};
 use crate::exchange;
+use crate::message::Fault;
 use crate::state::CompressionState;
+use crate::wire::Wire;
 
 /// Elements of the vector that is measured with, at most: as many bytes as a link holds in a few milliseconds.
 const SAMPLE_ELEMENTS: usize = 2 * 1024 * 1024;
@@ -28,8 +30,10 @@ pub(crate) enum Auto {
 impl CompressionState {
     /// The same state, which at its first call finds out whether compression pays: all ranks measure an exact and a
     /// compressed all-reduce of up to 2 Mi elements on this communicator, and keep the faster way for all calls of this
-    /// state. Where that is the exact one, a line in the log says so, and calls are exact: a NaN then spreads as in any
-    /// all-reduce, and a call that fails leaves its buffer undefined.
+    /// state. Where that is the exact one, a line in the log says so, and calls are exact. A NaN or an infinity is
+    /// refused by these too ([`Error::NonFinite`](unisono_communicator::Error::NonFinite)), on all ranks, and no residual
+    /// changes; but the buffer then holds the sum, and no longer what the rank has given. After any other error of an
+    /// exact call it is undefined.
     ///
     /// Every rank's state must have this policy, or none.
     pub fn or_exact(mut self) -> CompressionState {
@@ -69,8 +73,33 @@ pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Si
     Ok(state.auto == Some(Auto::Decline))
 }
 
+/// An exact all-reduce of the vector for a state that has declined. A sum that is not finite is refused on all ranks, as
+/// a compressed call would: whoever has this state relies on it, and the sum stays in the vector.
+///
+/// # Errors
+/// [`Error::NonFinite`](unisono_communicator::Error::NonFinite), and the communicator is as usable as before; errors of
+/// the collectives.
+pub(crate) fn checked(
+    scope: &dyn Scope,
+    vector: &mut Elements<&mut [u8]>,
+    op: ReduceOp,
+    state: &CompressionState,
+    site: Site,
+) -> Result<()> {
+    // The call leaves nothing of the rank's own elements.
+    let own = vector.first_not_finite();
+    exact(scope, vector, op, state.dtype, site)?;
+    // All ranks have the same bits, and find the same.
+    let Some(at) = vector.first_not_finite() else { return Ok(()) };
+    let (wire, codec) = (Wire { scope, site }, state.codec());
+    let fault = |at, rank| Fault::NonFinite { block: (at / codec.block()) as u32, rank };
+    let lowest = wire.agree(own.map(|at| fault(at, scope.group().rank())))?;
+    // Where all are finite, it is the sum that was not.
+    Err(wire.error(lowest.unwrap_or(fault(at, 0)), codec))
+}
+
 /// An exact all-reduce of the vector.
-pub(crate) fn exact(
+fn exact(
     scope: &dyn Scope,
     vector: &mut Elements<&mut [u8]>,
     op: ReduceOp,
@@ -99,7 +128,7 @@ fn measure(scope: &dyn Scope, state: &CompressionState, site: Site) -> Result<[f
     let mut best = [f32::INFINITY; 2];
     for round in 0..=ROUNDS {
         let times = [
-            timed(|| exact(scope, &mut vector, ReduceOp::Sum, state.dtype, site))?,
+            timed(|| checked(scope, &mut vector, ReduceOp::Sum, state, site))?,
             timed(|| exchange::run(scope, &mut vector, 1.0, &mut sample, site))?,
         ];
         if round > 0 {

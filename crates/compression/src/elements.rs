@@ -6,6 +6,9 @@ use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use unisono_communicator::{BufferMut, DType, Division, Error, Result, SegmentList, SegmentsMut};
 
+/// Elements that are looked at together: few enough to stay in the cache.
+const LOOKED_AT_ELEMENTS: usize = 16 * 1024;
+
 /// What the elements are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FloatType {
@@ -123,6 +126,19 @@ impl<B: Deref<Target = [u8]>> Elements<B> {
         self.copy(range, &mut scratch);
         self.scratch = scratch;
         &self.scratch
+    }
+
+    /// The first element that is a NaN or an infinity.
+    pub(crate) fn first_not_finite(&mut self) -> Option<usize> {
+        (0..self.count).step_by(LOOKED_AT_ELEMENTS).find_map(|from| {
+            let values = self.read(from..self.count.min(from + LOOKED_AT_ELEMENTS));
+            // No branch for each element: it would cost more than the memory does.
+            let are_finite = values.iter().fold(true, |all, value| all & value.is_finite());
+            if are_finite {
+                return None;
+            }
+            values.iter().position(|value| !value.is_finite()).map(|at| from + at)
+        })
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::common::{bits, input, state};
 use unisono_communicator::{
-    Buffer, BufferMut, CallOptions, Collectives, Communicator, Error, ReduceOp, Result,
+    Buffer, BufferMut, CallOptions, Collectives, Communicator, Element, Error, ReduceOp, Result,
 };
 use unisono_compression::{
-    Codec, CodecKernels, CompressedCollectives, EncodeContext, Feedback, Int8, IntOptions, SignL1,
+    Codec, CodecKernels, CompressedCollectives, CompressionState, EncodeContext, Feedback, Int8, IntOptions,
+    SignL1,
 };
 use unisono_engine::in_process;
 
@@ -17,14 +18,14 @@ const ELEMENTS: usize = 3000;
 
 /// Int8 whose encoder takes longer on one rank, and that counts what it encodes.
 #[derive(Debug)]
-struct Slow {
+pub(crate) struct Slow {
     codec: Int8,
     delay: Duration,
     encoded: AtomicU64,
 }
 
 impl Slow {
-    fn new(delay: Duration) -> Arc<Slow> {
+    pub(crate) fn new(delay: Duration) -> Arc<Slow> {
         let options = IntOptions { feedback: true, ..IntOptions::default() };
         Arc::new(Slow { codec: Int8::new(options).unwrap(), delay, encoded: AtomicU64::new(0) })
     }
@@ -172,6 +173,51 @@ fn a_policy_that_not_all_have_is_a_mismatch() {
         }
         assert_eq!(bits(&vector), bits(&given));
     });
+}
+
+/// A call of a state that has declined refuses what a compressed one refuses: the rank whose element it is, the same on
+/// all ranks, and nothing is owed. The buffer has the sum.
+#[test]
+fn what_is_not_finite_is_refused_by_exact_calls_too() {
+    fn refused<T: Element>(of: fn(f32) -> T, culprit: u32, at: usize, bad: [f32; 3]) {
+        in_process::run(3, |comm| {
+            let rank = comm.group().rank();
+            let codec = Slow::new(Duration::from_millis(if rank == 0 { 30 } else { 0 })) as Arc<dyn Codec>;
+            let state = CompressionState::with_codec(&*comm, codec.clone(), T::DTYPE, ELEMENTS).unwrap();
+            let mut state = state.or_exact();
+            let clean: Vec<T> = input(rank, 0, ELEMENTS).into_iter().map(of).collect();
+            comm.compressed_all_reduce(&mut clean.clone(), ReduceOp::Sum, &mut state).unwrap();
+            assert_eq!(state.declined(), Some(true));
+            let mut vector = clean.clone();
+            vector[at] = of(bad[rank as usize]);
+            let error = comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap_err();
+            assert!(error.is_before_start(), "{error}");
+            let Error::NonFinite { rank: named, block, block_elements, .. } = error else {
+                panic!("{error}")
+            };
+            let expected = (culprit, (at / codec.block()) as u64, codec.block() as u64);
+            assert_eq!((named.get(), block, block_elements), expected);
+            assert_eq!(state.calls(), 1);
+            assert!(state.residual().iter().chain(&*state.owner_residual()).all(|value| *value == 0.0));
+            let (mut vector, mut exact) = (clean.clone(), clean);
+            comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
+            comm.all_reduce(&mut exact, ReduceOp::Sum).unwrap();
+            assert!(vector == exact && state.calls() == 2, "the communicator goes on");
+        });
+    }
+    let of_one = |culprit: usize, value| {
+        let mut bad = [0.5; 3];
+        bad[culprit] = value;
+        bad
+    };
+    for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        refused(|value| value, 1, 0, of_one(1, value));
+        refused(half::f16::from_f32, 2, ELEMENTS - 1, of_one(2, value));
+        refused(half::bf16::from_f32, 0, 700, of_one(0, value));
+    }
+    // All are finite, and the sum is not: some rank must be named.
+    refused(|value| value, 0, 1300, [2e38, 2e38, 0.0]);
+    refused(half::f16::from_f32, 0, 5, [40_000.0; 3]);
 }
 
 /// A state that declined goes back a call like any other, keeps what it owed from before, and chooses anew.

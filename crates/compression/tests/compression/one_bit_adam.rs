@@ -1,8 +1,10 @@
 //! 1-bit Adam with ranks as threads: the same bits everywhere, and nothing lost to checkpoints, bad steps and failures.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use unisono_communicator::{CallOptions, Collectives, Communicator, Error, Shrunk, Solo};
+use crate::auto::Slow;
+use unisono_communicator::{CallOptions, Collectives, Communicator, DType, Error, Shrunk, Solo};
 use unisono_compression::one_bit_adam::{Exchanged, OneBitAdam, OneBitAdamOptions};
 use unisono_compression::{Codec, CompressionState, Int8, SignL1};
 use unisono_engine::in_process;
@@ -247,6 +249,43 @@ fn a_bad_gradient_on_one_rank_skips_the_step_on_all_and_leaves_no_trace() {
             });
             assert!(results == clean, "{bad} on rank {culprit}");
         }
+    }
+}
+
+/// Where encoding is slow on one rank, all ranks exchange exactly after the warm-up too. A bad gradient is refused there
+/// as well, before it reaches momentum or parameters.
+#[test]
+fn a_bad_gradient_is_refused_when_the_state_has_declined() {
+    let slow = |comm: &dyn Communicator| {
+        Slow::new(Duration::from_millis(if comm.group().rank() == 1 { 20 } else { 0 })) as Arc<dyn Codec>
+    };
+    let trained = |bad: Option<(f32, u32, usize)>| {
+        in_process::run(3, |comm| {
+            let state = CompressionState::with_codec(&*comm, slow(&*comm), DType::F32, PARAMETERS).unwrap();
+            let optimizer = OneBitAdam::new(state.or_exact(), preconditioned()).unwrap();
+            let number = comm.group().rank();
+            let mut rank = Rank { comm, number, parameters: vec![0.0; PARAMETERS], optimizer };
+            rank.train_until(FREEZE_STEP + 1);
+            assert_eq!(rank.optimizer.state().declined(), Some(true));
+            if let Some((value, culprit, element)) = bad {
+                let before = rank.bits();
+                let mut gradient = gradient(number, FREEZE_STEP + 1, &rank.parameters);
+                if number == culprit {
+                    gradient[element] = value;
+                }
+                match rank.step_with(gradient) {
+                    Err(Error::NonFinite { rank, .. }) => assert_eq!(rank.get(), culprit),
+                    other => panic!("{value} on rank {culprit}: {other:?}"),
+                }
+                assert!(rank.bits() == before, "{value} has left something");
+            }
+            rank.train_until(STEPS);
+            rank.parameters
+        })
+    };
+    let clean = trained(None);
+    for bad in [(f32::NAN, 0, 0), (f32::INFINITY, 2, PARAMETERS - 1)] {
+        assert!(trained(Some(bad)) == clean, "{bad:?}");
     }
 }
 
