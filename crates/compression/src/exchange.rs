@@ -11,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use unisono_communicator::{Error, Result, Scope, Site};
 
+use crate::codec::Summable;
 use crate::data::Data;
 use crate::device::KernelDevice;
 use crate::message::Fault;
@@ -68,15 +69,14 @@ fn exchange<D: KernelDevice>(
 ) -> Result<()> {
     let codec = state.codec.clone();
     let (shape, route) = (state.shape.clone(), state.route);
+    let summable = codec.summable().filter(|_| route == Route::SummedCodes);
     let mut rank = Rank::new(&*codec, state);
     let fault = match shape {
         Shape::Whole(_) => {
             let mut gathering = Vec::with_capacity(rank.layout.pieces);
-            let fault = match (route, codec.summable()) {
-                (Route::SummedCodes, Some(summable)) => {
-                    summed::send_codes(wire, &mut rank, summable, data, &mut gathering)?
-                }
-                _ => {
+            let fault = match summable {
+                Some(summable) => summed::send_codes(wire, &mut rank, summable, data, &mut gathering)?,
+                None => {
                     send_shares(wire, &mut rank, data, &mut Then::Gather(&mut gathering))?;
                     None
                 }
@@ -97,8 +97,8 @@ fn exchange<D: KernelDevice>(
         }
     };
     if let Some(fault) = fault {
-        let is_sum = rank.layout.teams.has_members() || route == Route::SummedCodes;
-        let fault = if is_sum { culprit(wire, &rank, data, fault)? } else { fault };
+        let is_sum = rank.layout.teams.has_members() || summable.is_some();
+        let fault = if is_sum { culprit(wire, &mut rank, summable, data, fault)? } else { fault };
         return Err(wire.error(fault, &*codec));
     }
     rank.keep_first_pieces()?;
@@ -210,19 +210,23 @@ fn finish<D: KernelDevice>(
     Ok(fault)
 }
 
-/// When vectors were summed before they were encoded, or their magnitudes were, nobody knows more than that something
-/// is not finite. All ranks have the same fault, and tell each other whose element it is.
+/// When vectors were summed before they were encoded, or their magnitudes were compared, nobody knows more than that
+/// something cannot be encoded. All ranks have the same fault, and tell each other whose element it is.
 fn culprit<D: KernelDevice>(
     wire: &Wire<'_>,
-    rank: &Rank<'_, D>,
+    rank: &mut Rank<'_, D>,
+    summable: Option<Summable>,
     data: &mut dyn Data<D>,
     fault: Fault,
 ) -> Result<Fault> {
     if matches!(fault, Fault::Damaged { .. }) {
         return Ok(fault);
     }
-    let own = rank.first_not_finite(data)?;
-    // Where all are finite, it is the sum that was not.
+    let own = match summable {
+        Some(summable) => rank.first_without_scale(summable, data)?,
+        None => rank.first_not_finite(data)?,
+    };
+    // Where no rank's can be blamed, it is the sum.
     Ok(wire.agree(own)?.unwrap_or(fault))
 }
 

@@ -22,9 +22,6 @@ use crate::rank::{MEASURED_ELEMENTS, Rank};
 use crate::residuals::feed;
 use crate::wire::{Issue, Wire, Words};
 
-/// The bits of the smallest magnitude that is not finite.
-const INFINITE: u32 = 0x7f80_0000;
-
 /// The bytes of a sum of codes of `ranks` ranks.
 ///
 /// # Errors
@@ -43,8 +40,13 @@ pub fn code_size(summable: Summable, ranks: usize) -> Result<CodeSize> {
     }
 }
 
-/// Sends codes to their owners, who get sums, and starts to send what these encode to all. A fault if an element is not
-/// finite: nothing was encoded then.
+/// The first block whose largest magnitude has no scale: it is not finite, or too large for the codec.
+fn without_scale(summable: Summable, magnitudes: &[u32]) -> Option<usize> {
+    magnitudes.iter().position(|magnitude| summable.format.scale(f32::from_bits(*magnitude)).is_none())
+}
+
+/// Sends codes to their owners, who get sums, and starts to send what these encode to all. A fault if a block has no
+/// scale: nothing was encoded then.
 pub(crate) fn send_codes<D: KernelDevice>(
     wire: &Wire<'_>,
     rank: &mut Rank<'_, D>,
@@ -57,7 +59,7 @@ pub(crate) fn send_codes<D: KernelDevice>(
     // When it has come, all ranks have ended the call before: what is owed may change in place.
     // Magnitudes have no sign, and not every library reduces unsigned integers.
     wire.scope.all_reduce(bytemuck::cast_slice_mut::<u32, i32>(&mut magnitudes), ReduceOp::Max)?;
-    if let Some(block) = magnitudes.iter().position(|magnitude| *magnitude >= INFINITE) {
+    if let Some(block) = without_scale(summable, &magnitudes) {
         return Ok(Some(Fault::NonFinite { block: block as u32, rank: 0 }));
     }
     let magnitudes = rank.device.to_read(magnitudes)?;
@@ -134,6 +136,18 @@ impl<D: KernelDevice> Rank<'_, D> {
             self.device.int_magnitudes(input.buffer(), old, block, out.buffer())?;
         }
         self.device.written(magnitudes)
+    }
+
+    /// The first block of this rank's vector, with what is owed, that has no scale, as a fault.
+    pub(crate) fn first_without_scale(
+        &mut self,
+        summable: Summable,
+        data: &mut dyn Data<D>,
+    ) -> Result<Option<Fault>> {
+        let magnitudes = self.magnitudes(summable, data)?;
+        let block = without_scale(summable, &magnitudes);
+        self.pool.put(magnitudes);
+        Ok(block.map(|block| Fault::NonFinite { block: block as u32, rank: self.own as u32 }))
     }
 
     /// The codes of a piece for all owners.

@@ -146,6 +146,50 @@ fn the_rank_with_an_element_that_is_not_finite_is_named() {
     }
 }
 
+/// A finite number that no scale of the codec reaches is refused as by the direct way: one rank's whole block would
+/// become zeros. The largest that a scale reaches comes through.
+#[test]
+fn a_number_that_is_too_large_for_the_codec_is_refused() {
+    for codec in &codecs() {
+        let steps = if codec.name() == "int8" { 127.0 } else { 7.0 };
+        let largest = steps * if codec.name() == "int8" { 2f32.powi(120) } else { 2f32.powi(124) };
+        let (elements, at) = (5000, 4800);
+        let given = |rank: u32, value: f32| {
+            let mut vector = input(rank, 1, elements);
+            vector[at] = if rank == 1 { value } else { 0.0 };
+            vector
+        };
+        for route in [Route::Direct, Route::SummedCodes] {
+            in_process::run(3, |comm| {
+                let rank = comm.group().rank();
+                let mut state = state(&*comm, codec, elements).by(route, &*comm).unwrap();
+                comm.compressed_all_reduce(&mut input(rank, 0, elements), ReduceOp::Avg, &mut state).unwrap();
+                for value in [1.01 * largest, -f32::MAX] {
+                    let (mut vector, before) = (given(rank, value), state.export());
+                    let refused = comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state);
+                    let what = format!("{codec:?}, {route}, {value}");
+                    let Err(Error::NonFinite { rank: culprit, block, .. }) = &refused else {
+                        panic!("{what}: {refused:?}, {} for it", vector[at])
+                    };
+                    let expected = (JobRank::new(1), (at / codec.block()) as u64);
+                    assert_eq!((*culprit, *block), expected, "{what}");
+                    let text = refused.as_ref().unwrap_err().to_string();
+                    assert!(text.contains("too large a number on rank 1"), "{text}");
+                    assert_eq!(bits(&vector), bits(&given(rank, value)), "{what}");
+                    assert_eq!(state.export(), before, "{what}");
+                }
+                let mut vector = given(rank, 0.9 * largest);
+                comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state).unwrap();
+                assert!(
+                    (vector[at] / (0.3 * largest) - 1.0).abs() < 0.5,
+                    "{codec:?}, {route}: {}",
+                    vector[at]
+                );
+            });
+        }
+    }
+}
+
 #[test]
 fn a_checkpoint_goes_on_with_the_same_bits() {
     let codec = &codecs()[2];
