@@ -3,22 +3,32 @@
 //! Little-endian: the magic `UNIRESID`, version `u32`, tag of the codec (10 bytes, filled up with zeros), code of the
 //! dtype (3 bytes), elements `u64`, ranks `u32`, rank `u32`, calls `u64`, route `u32` (0 direct, 1 two levels, 2
 //! summed codes), how residuals are kept `u32` (0 as f32, 1 + shift for LoCo) and the calls from reset to reset `u64`,
-//! words of the rank's residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
+//! what `or_exact` has found `u32` (0 no such policy, 1 nothing yet, 2 to compress, 3 to decline), words of the rank's
+//! residual `u64` and of the owner's `u64`, then both, as f32 or as parts of int8.
 
 use std::sync::Arc;
 
 use unisono_communicator::{Communicator, DTYPE_CODE_BYTES, Element, Error, Result};
 
+use crate::auto::Auto;
 use crate::codec::{Codec, TAG_BYTES_MAX};
 use crate::residuals::{Kept, LoCo};
 use crate::route::Route;
-use crate::state::CompressionState;
+use crate::state::{CompressionState, Shape};
 
 const MAGIC: &[u8; 8] = b"UNIRESID";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+
+/// What `or_exact` can have found, at the number that says so.
+const CHOICES: [Option<Auto>; 4] = [None, Some(Auto::Undecided), Some(Auto::Compress), Some(Auto::Decline)];
 
 impl CompressionState {
-    /// Everything that a later run needs to go on as if there had been no pause.
+    /// Everything that a later run needs to go on as if there had been no pause, also what
+    /// [`CompressionState::or_exact`] has found.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for the state of a reduce-scatter or an all-gather, which [`CompressionState::import`] does
+    /// not read.
     ///
     /// ```
     /// use unisono_communicator::{ReduceOp, Solo};
@@ -26,11 +36,23 @@ impl CompressionState {
     /// let comm = Solo::new();
     /// let mut state = CompressionState::new::<f32>(&comm, SignL1::default(), 2)?;
     /// comm.compressed_all_reduce(&mut [1.0f32, 3.0], ReduceOp::Sum, &mut state)?;
-    /// let later = CompressionState::import::<f32>(&comm, SignL1::default(), &state.export())?;
+    /// let later = CompressionState::import::<f32>(&comm, SignL1::default(), &state.export()?)?;
     /// assert_eq!(later.residual(), state.residual());
     /// # Ok::<(), unisono_communicator::Error>(())
     /// ```
-    pub fn export(&self) -> Vec<u8> {
+    pub fn export(&self) -> Result<Vec<u8>> {
+        match self.shape {
+            Shape::Whole(_) => Ok(self.bytes_of_all_reduce()),
+            Shape::Vectors(_) | Shape::Shares(_) => Err(Error::Unsupported {
+                what: format!("export of the state of {}", self.shape.collective()),
+                backend: "compression",
+                instead: Some("a new state in the later run, which owes nothing".to_owned()),
+            }),
+        }
+    }
+
+    /// What [`CompressionState::export`] gives for an all-reduce.
+    pub(crate) fn bytes_of_all_reduce(&self) -> Vec<u8> {
         let mut bytes = self.header();
         for residual in [&self.worker, &self.owner] {
             bytes.extend(residual.current().iter().flat_map(|word| word.to_le_bytes()));
@@ -82,6 +104,8 @@ impl CompressionState {
         };
         let kept = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
         let reset_calls = u64::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        let choice = u32::from_le_bytes(take(&mut rest).ok_or_else(short)?);
+        let auto = CHOICES.get(choice as usize).ok_or_else(|| wrong("has a choice that is none"))?;
         // A part of int8 has more bytes than a quarter of the elements has words; in two levels ranks share a vector.
         let room = bytes.len().saturating_mul(comm.group().size() as usize);
         let is_possible = |elements: &usize| *elements <= room || !codec.has_feedback();
@@ -91,7 +115,7 @@ impl CompressionState {
         if let Some(average_shift) = kept.checked_sub(1) {
             state = state.with_loco(LoCo { average_shift, reset_calls })?;
         }
-        state.calls = calls;
+        (state.calls, state.auto) = (calls, *auto);
         let header = state.header();
         if bytes[..header.len().min(bytes.len())] != header {
             let is_for = format!(
@@ -138,6 +162,13 @@ impl CompressionState {
         bytes.extend(route.to_le_bytes());
         bytes.extend(kept.to_le_bytes());
         bytes.extend(reset_calls.to_le_bytes());
+        let choice: u32 = match self.auto {
+            None => 0,
+            Some(Auto::Undecided) => 1,
+            Some(Auto::Compress) => 2,
+            Some(Auto::Decline) => 3,
+        };
+        bytes.extend(choice.to_le_bytes());
         bytes.extend((self.worker.words() as u64).to_le_bytes());
         bytes.extend((self.owner.words() as u64).to_le_bytes());
         bytes

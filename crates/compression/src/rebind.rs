@@ -16,7 +16,7 @@ use crate::device::{DeviceMemory, KernelDevice};
 use crate::layout::{Layout, Part};
 use crate::residuals::Residuals;
 use crate::route::{Route, Teams};
-use crate::state::{CompressionState, LastCall, Members, owed};
+use crate::state::{CompressionState, LastCall, Members, Shape, owed};
 
 /// What [`CompressionState::rebind`] has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,11 +50,14 @@ impl<D: KernelDevice> CompressionState<D> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `shrunk` did not come from this state's communicator, and, on all ranks, when
-    /// their states are not of one vector or are more than one call apart. Errors of the collectives.
+    /// their states are not of one vector or are more than one call apart. [`Error::Unsupported`], on all ranks and before
+    /// anything is sent, for a reduce-scatter of several vectors and for an all-gather: among other ranks their elements
+    /// have other places. Errors of the collectives.
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Rebound> {
         let comm = &*shrunk.communicator;
         let members = Members::of(comm.group());
         let old_ranks = self.survivors(shrunk, &members)?;
+        self.check_places()?;
         let moved = self.moved(comm, &members, &old_ranks);
         if let Err(error) = &moved
             && !error.is_before_start()
@@ -86,6 +89,23 @@ impl<D: KernelDevice> CompressionState<D> {
         (self.last_call, self.failed_rebind) = (None, None);
         self.auto = self.auto.map(|_| Auto::Undecided);
         Ok(rebound)
+    }
+
+    /// What is owed moves by the numbers of elements, which must not depend on the ranks.
+    fn check_places(&self) -> Result<()> {
+        let what = match &self.shape {
+            Shape::Whole(_) => return Ok(()),
+            Shape::Vectors(lengths) if lengths.iter().filter(|length| **length > 0).count() < 2 => {
+                return Ok(());
+            }
+            Shape::Vectors(_) => "a rebind of the state of a reduce_scatter of several vectors",
+            Shape::Shares(_) => "a rebind of the state of an all_gather",
+        };
+        Err(Error::Unsupported {
+            what: what.to_owned(),
+            backend: "compression",
+            instead: Some("a new state on the communicator of the survivors, which owes nothing".to_owned()),
+        })
     }
 
     /// The old rank of each new one.

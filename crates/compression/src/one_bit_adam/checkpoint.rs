@@ -41,7 +41,7 @@ impl OneBitAdam {
         for values in [&self.adam.momentum, &self.adam.variance] {
             bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
         }
-        bytes.extend(self.state.export());
+        bytes.extend(self.state.bytes_of_all_reduce());
         bytes
     }
 

@@ -138,11 +138,18 @@ impl OneBitAdam {
     /// the steps.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] for an option that cannot be, or a state that is not for f32. [`Error::System`] when
-    /// there is no memory.
+    /// [`Error::InvalidArgument`] for an option that cannot be, or a state that is not for an all-reduce of f32.
+    /// [`Error::System`] when there is no memory.
     pub fn new(state: CompressionState, options: OneBitAdamOptions) -> Result<OneBitAdam> {
         if state.dtype != DType::F32 {
             return Err(Error::invalid("state", format!("is for {}, the optimizer has f32", state.dtype)));
+        }
+        let collective = state.shape.collective();
+        if collective != Collective::AllReduce {
+            return Err(Error::invalid(
+                "state",
+                format!("is for {collective}, the optimizer makes all_reduce"),
+            ));
         }
         options.check(state.elements())?;
         let adam = Adam::new(state.elements(), options.adam)?;

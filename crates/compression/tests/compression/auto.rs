@@ -220,6 +220,44 @@ fn what_is_not_finite_is_refused_by_exact_calls_too() {
     refused(half::f16::from_f32, 0, 5, [40_000.0; 3]);
 }
 
+/// A checkpoint keeps the policy and what it has found out, so that a run goes on with the same calls.
+#[test]
+fn a_checkpoint_keeps_the_choice() {
+    use crate::common::links::Thin;
+    use unisono_engine::Tapped;
+    use unisono_engine::in_process::EngineOptions;
+    // Over links whose bytes cost, compression pays.
+    let wrap = |_, links| Tapped::with_tap(links, Thin::default());
+    for (delay_ms, elements, found) in [(30, ELEMENTS, Some(true)), (0, 300_000, Some(false)), (0, 10, None)]
+    {
+        in_process::run_of(2, &EngineOptions::default(), wrap, |comm| {
+            let rank = comm.group().rank();
+            let codec = Slow::new(Duration::from_millis(delay_ms)) as Arc<dyn Codec>;
+            let mut before = state(&*comm, &codec, elements).or_exact();
+            let call = |comm: &dyn Communicator, state: &mut _| {
+                let mut vector = input(rank, 0, elements);
+                comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, state).unwrap();
+                bits(&vector)
+            };
+            if found.is_some() {
+                call(&*comm, &mut before);
+            }
+            assert_eq!(before.declined(), found);
+            let bytes = before.export().unwrap();
+            let mut after =
+                CompressionState::import_with_codec::<f32>(&*comm, codec.clone(), &bytes).unwrap();
+            assert_eq!(after.declined(), found);
+            assert_eq!(after.export().unwrap(), bytes);
+            if found.is_some() {
+                assert_eq!(call(&*comm, &mut after), call(&*comm, &mut before));
+            } else {
+                call(&*comm, &mut after);
+                assert!(after.declined().is_some(), "it still has to find out");
+            }
+        });
+    }
+}
+
 /// A state that declined goes back a call like any other, keeps what it owed from before, and chooses anew.
 #[test]
 fn a_rebind_chooses_again() {

@@ -218,13 +218,13 @@ fn a_checkpoint_is_the_state() {
         let input: Vec<f32> = (0..10_000).map(|index| noise(seed, index)).collect();
         let mut state = CompressionState::new::<f32>(&*comm, SignL1::default(), input.len()).unwrap();
         comm.compressed_all_reduce(&mut input.clone(), ReduceOp::Sum, &mut state).unwrap();
-        let bytes = state.export();
+        let bytes = state.export().unwrap();
         let mut later = CompressionState::import::<f32>(&*comm, SignL1::default(), &bytes).unwrap();
         let (mut straight, mut resumed) = (input.clone(), input);
         comm.compressed_all_reduce(&mut straight, ReduceOp::Sum, &mut state).unwrap();
         comm.compressed_all_reduce(&mut resumed, ReduceOp::Sum, &mut later).unwrap();
         assert_eq!(straight, resumed);
-        assert_eq!(state.export(), later.export());
+        assert_eq!(state.export().unwrap(), later.export().unwrap());
         let import =
             |bytes: &[u8]| CompressionState::import::<f32>(&*comm, SignL1::default(), bytes).map(drop);
         for length in [0, 5, 20, bytes.len() - 1] {

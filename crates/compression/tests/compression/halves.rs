@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::common::{bits, codecs, feedback_codecs, noises};
 use unisono_communicator::{Communicator, DType, Error, JobRank, ReduceOp, bf16};
+use unisono_compression::one_bit_adam::{OneBitAdam, OneBitAdamOptions};
 use unisono_compression::{
     Codec, CompressedCollectives, CompressionState, Int4, Int8, IntOptions, Route, SignRms,
 };
@@ -303,4 +304,24 @@ fn different_codecs_and_routes_are_a_mismatch() {
             assert!(matches!(result, Err(Error::Mismatch { .. })), "{differs}: {result:?}");
         });
     }
+}
+
+/// Nothing reads them yet: an import would take them for those of an all-reduce.
+#[test]
+fn their_states_are_not_exported() {
+    in_process::run(2, |comm| {
+        let int8: Arc<dyn Codec> = Arc::new(Int8::default());
+        for state in [
+            CompressionState::reduce_scatter::<f32>(&*comm, int8.clone(), &[4, 3]).unwrap(),
+            CompressionState::all_gather::<f32>(&*comm, int8.clone(), &[4, 3]).unwrap(),
+        ] {
+            let refused = state.export();
+            let Err(Error::Unsupported { what, instead: Some(_), .. }) = &refused else {
+                panic!("{refused:?}")
+            };
+            assert!(what.contains("reduce_scatter") || what.contains("all_gather"), "{what}");
+            let optimizer = OneBitAdam::new(state, OneBitAdamOptions::new(1));
+            assert!(matches!(optimizer, Err(Error::InvalidArgument { .. })), "it has all-reduces only");
+        }
+    });
 }

@@ -132,14 +132,18 @@ fn the_rank_with_an_element_that_is_not_finite_is_named() {
             let mut state = summed(&*comm, codec, 5000);
             let mut vector = input(rank, 0, 5000);
             comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
-            let before = state.export();
+            let before = state.export().unwrap();
             let mut vector = input(rank, 1, 5000);
             vector[4800] = if rank == 2 { f32::NEG_INFINITY } else { 1.0 };
             let untouched = bits(&vector);
             let refused = comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state);
             let Err(Error::NonFinite { rank: culprit, block, .. }) = refused else { panic!("{refused:?}") };
             assert_eq!((culprit, block), (JobRank::new(2), 4800 / codec.block() as u64), "{codec:?}");
-            assert_eq!((bits(&vector), state.export()), (untouched, before), "{codec:?}: all is as before");
+            assert_eq!(
+                (bits(&vector), state.export().unwrap()),
+                (untouched, before),
+                "{codec:?}: all is as before"
+            );
             vector[4800] = 0.5;
             comm.compressed_all_reduce(&mut vector, ReduceOp::Sum, &mut state).unwrap();
         });
@@ -165,7 +169,7 @@ fn a_number_that_is_too_large_for_the_codec_is_refused() {
                 let mut state = state(&*comm, codec, elements).by(route, &*comm).unwrap();
                 comm.compressed_all_reduce(&mut input(rank, 0, elements), ReduceOp::Avg, &mut state).unwrap();
                 for value in [1.01 * largest, -f32::MAX] {
-                    let (mut vector, before) = (given(rank, value), state.export());
+                    let (mut vector, before) = (given(rank, value), state.export().unwrap());
                     let refused = comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state);
                     let what = format!("{codec:?}, {route}, {value}");
                     let Err(Error::NonFinite { rank: culprit, block, .. }) = &refused else {
@@ -176,7 +180,7 @@ fn a_number_that_is_too_large_for_the_codec_is_refused() {
                     let text = refused.as_ref().unwrap_err().to_string();
                     assert!(text.contains("too large a number on rank 1"), "{text}");
                     assert_eq!(bits(&vector), bits(&given(rank, value)), "{what}");
-                    assert_eq!(state.export(), before, "{what}");
+                    assert_eq!(state.export().unwrap(), before, "{what}");
                 }
                 let mut vector = given(rank, 0.9 * largest);
                 comm.compressed_all_reduce(&mut vector, ReduceOp::Avg, &mut state).unwrap();
@@ -197,7 +201,7 @@ fn a_checkpoint_goes_on_with_the_same_bits() {
         let rank = comm.group().rank();
         let mut before = summed(&*comm, codec, 3000);
         comm.compressed_all_reduce(&mut input(rank, 0, 3000), ReduceOp::Avg, &mut before).unwrap();
-        let bytes = before.export();
+        let bytes = before.export().unwrap();
         let mut after = CompressionState::import_with_codec::<f32>(&*comm, codec.clone(), &bytes).unwrap();
         assert_eq!(after.route(), Route::SummedCodes);
         let mut results = [input(rank, 1, 3000), input(rank, 1, 3000)];

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 
 use crate::common::{bits, input, owed, state};
-use unisono_communicator::{Communicator, Error, JobRank, ReduceOp, Result, Solo};
+use unisono_communicator::{Collectives, Communicator, Error, JobRank, ReduceOp, Result, Solo};
 use unisono_compression::{
     Bf16, Codec, CompressedCollectives, CompressionState, Int8, Rebound, SignL1, SignRms,
 };
@@ -110,8 +110,12 @@ fn states_that_do_not_belong_together_are_refused_on_all_ranks() {
         (|comm, _| state(comm, &sign(), ELEMENTS + 1), "another vector"),
         (
             |comm, state| {
-                CompressionState::import::<f32>(comm, SignL1::with_block(64).unwrap(), &state.export())
-                    .unwrap()
+                CompressionState::import::<f32>(
+                    comm,
+                    SignL1::with_block(64).unwrap(),
+                    &state.export().unwrap(),
+                )
+                .unwrap()
             },
             "0 to 2 calls",
         ),
@@ -142,6 +146,75 @@ fn states_that_do_not_belong_together_are_refused_on_all_ranks() {
     }
 }
 
+/// A reduce-scatter of vectors of these lengths.
+fn scatter(comm: &dyn Communicator, state: &mut CompressionState, lengths: &[usize]) -> Result<()> {
+    let (rank, ranks) = (comm.group().rank() as usize, comm.group().size() as usize);
+    let share = |length: &usize| {
+        let chunk = length.div_ceil(ranks);
+        (chunk * (rank + 1)).min(*length) - (chunk * rank).min(*length)
+    };
+    let given: Vec<Vec<f32>> = lengths.iter().map(|length| input(rank as u32, 0, *length)).collect();
+    let inputs: Vec<&[f32]> = given.iter().map(|vector| &vector[..]).collect();
+    let mut outputs: Vec<Vec<f32>> = lengths.iter().map(|length| vec![0.0; share(length)]).collect();
+    let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(|output| &mut output[..]).collect();
+    comm.compressed_reduce_scatter(&inputs, &mut outputs, ReduceOp::Sum, state)
+}
+
+/// Makes a state, and calls with it.
+struct Use {
+    make: fn(&dyn Communicator) -> CompressionState,
+    call: fn(&dyn Communicator, &mut CompressionState) -> Result<()>,
+}
+
+/// Among fewer ranks the elements of several vectors, and those of an all-gather, have other places in what is owed. Their
+/// states are refused on all ranks, and stay as they are; a reduce-scatter of one vector goes on with what it owes.
+#[test]
+fn states_whose_elements_change_their_places_are_refused() {
+    let several = Use {
+        make: |comm| CompressionState::reduce_scatter::<f32>(comm, sign(), &[300, 0, 300]).unwrap(),
+        call: |comm, state| scatter(comm, state, &[300, 0, 300]),
+    };
+    let shares = Use {
+        make: |comm| CompressionState::all_gather::<f32>(comm, sign(), &[300, 200, 100]).unwrap(),
+        call: |comm, state| {
+            let share = input(comm.group().rank(), 0, state.owned().len());
+            comm.compressed_all_gather(&share, &mut vec![0.0; 600], state)
+        },
+    };
+    let one = Use {
+        make: |comm| CompressionState::reduce_scatter::<f32>(comm, sign(), &[600, 0]).unwrap(),
+        call: |comm, state| scatter(comm, state, &[600, 0]),
+    };
+    let cases =
+        [(several, Some("reduce_scatter of several vectors")), (shares, Some("all_gather")), (one, None)];
+    for (Use { make, call }, refused) in cases {
+        let called = Barrier::new(3);
+        owned(3, |comm| {
+            let mut state = make(&*comm);
+            call(&*comm, &mut state).unwrap();
+            called.wait();
+            if comm.group().rank() == 2 {
+                return;
+            }
+            let before = owed(&state);
+            let shrunk = comm.shrink().unwrap();
+            match (state.rebind(&shrunk), refused) {
+                (Err(error @ Error::Unsupported { instead: Some(_), .. }), Some(what)) => {
+                    assert!(error.to_string().contains(what), "{error}");
+                    assert_eq!(owed(&state), before);
+                }
+                (Ok(rebound), None) => {
+                    assert!(!rebound.went_back);
+                    assert_eq!(owed(&state).worker, before.worker);
+                    call(&*shrunk.communicator, &mut state).unwrap();
+                }
+                (other, _) => panic!("{other:?}, expected a refusal of {refused:?}"),
+            }
+            shrunk.communicator.barrier().unwrap();
+        });
+    }
+}
+
 /// A NaN before the failure leaves nothing behind that a rebind could find; a checkpoint after it goes on alike.
 #[test]
 fn a_rebind_after_a_nan_and_a_checkpoint_after_a_rebind() {
@@ -166,13 +239,13 @@ fn a_rebind_after_a_nan_and_a_checkpoint_after_a_rebind() {
                 assert!(call(&*comm, &mut state, 3).is_err());
                 let shrunk = comm.shrink().unwrap();
                 assert!(!state.rebind(&shrunk).unwrap().went_back);
-                let bytes = state.export();
+                let bytes = state.export().unwrap();
                 let comm = &*shrunk.communicator;
                 let mut again =
                     CompressionState::import_with_codec::<f32>(comm, codec.clone(), &bytes).unwrap();
                 let straight = call(comm, &mut state, 3).unwrap();
                 assert_eq!(bits(&call(comm, &mut again, 3).unwrap()), bits(&straight));
-                assert_eq!(again.export(), state.export());
+                assert_eq!(again.export().unwrap(), state.export().unwrap());
                 // A state of three ranks is no state of two.
                 Some((bits(&straight), owed(&state)))
             });
@@ -188,7 +261,7 @@ fn checkpoints_of_other_ranks_and_sizes_are_refused() {
     in_process::run(3, |comm| {
         let mut state = state(&*comm, &sign(), ELEMENTS);
         call(&*comm, &mut state, 0).unwrap();
-        let bytes = state.export();
+        let bytes = state.export().unwrap();
         let import = |comm: &dyn Communicator| {
             CompressionState::import::<f32>(comm, SignL1::with_block(64).unwrap(), &bytes).map(drop)
         };
@@ -217,7 +290,7 @@ fn checkpoints_of_other_ranks_and_sizes_are_refused() {
 #[test]
 fn a_checkpoint_of_more_elements_than_there_can_be_is_refused() {
     in_process::run(3, |comm| {
-        let mut bytes = state(&*comm, &(Arc::new(Bf16) as Arc<dyn Codec>), 5).export();
+        let mut bytes = state(&*comm, &(Arc::new(Bf16) as Arc<dyn Codec>), 5).export().unwrap();
         for length in [u64::MAX, u64::MAX - 1023, 1 << 63, 1 << 61] {
             bytes[25..33].copy_from_slice(&length.to_le_bytes());
             let refused = CompressionState::import::<f32>(&*comm, Bf16, &bytes).map(drop);
