@@ -184,7 +184,7 @@ fn imported(input: &mut Input<'_>) {
     let is_edited = input.edit(&mut bytes) || is_anything;
     match CompressionState::import_with_codec::<f32>(&comm, codec, &bytes) {
         Ok(mut taken) => {
-            assert_eq!(taken.export().map(|again| again.len()), Ok(bytes.len()));
+            assert!(taken.export().is_ok_and(|again| again.len() == bytes.len()));
             // It may have elements that are too many for a residual of these, or none; not too many for memory.
             let mut vector = vec![0.5f32; taken.elements().min(1 << 16)];
             if vector.len() == taken.elements() {

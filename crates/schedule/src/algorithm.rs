@@ -18,9 +18,11 @@ pub struct Requires {
     pub commutative: bool,
     /// The number of ranks must be a power of two.
     pub power_of_two: bool,
-    /// All extents must have the same length, up to one element.
+    /// All extents must have the same length, up to one element. An all-to-all in which a rank passes on what goes from
+    /// one rank to another must require it: only then the rank knows how long that is.
     pub even_counts: bool,
-    /// Input and output must not be the same bytes.
+    /// Input and output must not be the same bytes. No algorithm of a collective with a root can require it: the root may
+    /// pass one buffer for both, which no other rank sees.
     pub out_of_place: bool,
 }
 

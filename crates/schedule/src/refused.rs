@@ -21,6 +21,9 @@ pub enum Refusal {
     BadName(&'static str),
     /// Its collective has another algorithm of this name.
     NameTaken,
+    /// It requires an output apart from the input, but its collective has a root. That may pass one buffer, which no
+    /// other rank sees, and all ranks must choose the same algorithm.
+    RootMayPassOneBuffer,
     /// It is not in the registry.
     NotRegistered,
     /// It does not support such a group.
@@ -52,6 +55,10 @@ impl fmt::Display for Refused {
         match &self.reason {
             Refusal::BadName(problem) => write!(formatter, "{algorithm:?} is no name: {problem}"),
             Refusal::NameTaken => write!(formatter, "there is another {algorithm}"),
+            Refusal::RootMayPassOneBuffer => {
+                let problem = "requires an output apart from the input, but its root may pass one buffer";
+                write!(formatter, "{algorithm} {problem}, which the other ranks do not see")
+            }
             Refusal::NotRegistered => write!(formatter, "{algorithm} is not registered"),
             Refusal::DoesNotFit { ranks, root } => {
                 write!(formatter, "{algorithm} does not support {ranks} ranks with root {root}")

@@ -122,13 +122,16 @@ impl Registry {
     /// Adds an algorithm. What is to be known of it is found out when a group first asks.
     ///
     /// # Errors
-    /// [`Refusal::BadName`], [`Refusal::NameTaken`].
+    /// [`Refusal::BadName`], [`Refusal::NameTaken`], [`Refusal::RootMayPassOneBuffer`].
     pub fn add(&mut self, algorithm: Arc<Algorithm>, trust: Trust) -> Result<(), Refused> {
         if let Some(problem) = problem_of(algorithm.name) {
             return Err(algorithm.refused(Refusal::BadName(problem)));
         }
         if self.find(algorithm.collective, algorithm.name).is_some() {
             return Err(algorithm.refused(Refusal::NameTaken));
+        }
+        if algorithm.requires.out_of_place && algorithm.collective.is_rooted() {
+            return Err(algorithm.refused(Refusal::RootMayPassOneBuffer));
         }
         let entry = Entry { algorithm, origin: Origin::Outside { trust, known: Known::default() } };
         self.entries = self.entries.iter().cloned().chain([entry]).collect();

@@ -33,7 +33,8 @@ macro_rules! conformance {
                 every_rank_gets_the_same_bits refused_algorithms;
             arithmetic: a_nan_among_numbers zeros_of_either_sign sums_are_rounded sums_of_any_order;
             outside: shares_cut_further chosen_and_forced wrong_ones_change_nothing differing_ranks_are_named
-                derived_ones_inherit two_of_one_name_are_a_mismatch;
+                derived_ones_inherit two_of_one_name_are_a_mismatch roots_may_pass_one_buffer
+                relays_need_even_counts;
             registries: settings_register wrong_settings_are_refused shrunk_ones_inherit
                 other_roots_are_proved_when_they_are_used wrong_at_first_use
                 two_of_one_name_that_share_no_message;

@@ -329,6 +329,79 @@ pub fn derived_ones_inherit(backend: &dyn Backend) {
     });
 }
 
+/// The sum of all at the root.
+fn to_root(builder: &mut Builder) {
+    let (rank, root, last) = (builder.rank(), builder.root(), builder.ranks() - 1);
+    if rank != root {
+        builder.send(root, 0);
+        return;
+    }
+    let others: Vec<u32> = (0..=last).filter(|other| *other != root).collect();
+    for (nth, other) in (1..).zip(others) {
+        builder.recv_reduce(other, 0, Own::Left, nth == last);
+    }
+}
+
+/// Whether a root passes one buffer, no other rank sees. So an algorithm that needs two is none for collectives with a
+/// root, by whatever trust, and roots that pass one go on with what all ranks choose.
+pub fn roots_may_pass_one_buffer(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
+    run_each(backend, &[3], |comm| {
+        let apart = Requires { out_of_place: true, ..Requires::COMMUTATIVE };
+        let reduce = Algorithm::new("halves", Collective::Reduce, to_root);
+        for algorithm in [halves(Collective::Gather, star), halves(Collective::Scatter, star), reduce] {
+            let (name, collective) = (algorithm.qualified_name(), algorithm.collective);
+            // Chosen wherever it may be.
+            let algorithm = Arc::new(algorithm.requires(apart).cost(|_| Cost::FREE));
+            let refusals =
+                [Trust::Trusted, Trust::Prove].map(|trust| comm.register(algorithm.clone(), trust));
+            for root in 0..3 {
+                let place = if comm.group().rank() == root { Place::InPlace } else { Place::Separate };
+                for count in [0, 1, 1000] {
+                    Case { root, place, ..Case::new(collective, DType::I32, count) }.check(comm).unwrap();
+                }
+            }
+            for refused in refusals {
+                let Err(Error::AlgorithmRefused { algorithm, reason }) = &refused else {
+                    panic!("{refused:?}")
+                };
+                assert!(*algorithm == name && reason.contains("its root may pass one buffer"), "{reason}");
+            }
+        }
+    });
+}
+
+/// A rank that is neither sender nor receiver knows the length of a part of an all-to-all only if all are equal.
+pub fn relays_need_even_counts(backend: &dyn Backend) {
+    if backend.algorithms() != Algorithms::Open {
+        return registration_is_refused(backend);
+    }
+    run_each(backend, &[4], |comm| {
+        let bruck = unisono_schedule::find_by_name("all_to_all/bruck").unwrap();
+        let relays = |requires| {
+            let mut algorithm = Algorithm::clone(bruck).requires(requires);
+            algorithm.name = "relays";
+            Arc::new(algorithm)
+        };
+        let all_to_all = |amount| Case { amount, ..Case::new(Collective::AllToAll, DType::I32, 0) };
+        let pairs = (0..4).map(|from| (0..4).map(|to| 3 * from + to).collect()).collect();
+        let (even, uneven) = (all_to_all(Amount::Even(7)), all_to_all(Amount::PerPair(pairs)));
+        let apart = Requires { out_of_place: true, ..Requires::NOTHING };
+        let error = comm.register(relays(apart), Trust::Prove).unwrap_err();
+        assert!(error.to_string().contains("passes on what rank"), "{error}");
+        let error = comm.register(relays(apart), Trust::Trusted).unwrap_err();
+        assert!(error.to_string().contains("cannot build its schedule"), "{error}");
+        comm.register(relays(Requires { even_counts: true, ..apart }), Trust::Prove).unwrap();
+        let by_name = CallOptions::new().algorithm("relays");
+        Case { options: by_name, ..even }.check(comm).unwrap();
+        let refused = Case { options: by_name, ..uneven.clone() }.check(comm).unwrap_err();
+        assert!(refused.to_string().contains("it needs equal counts on all ranks"), "{refused}");
+        uneven.check(comm).unwrap();
+    });
+}
+
 /// Ranks that make different schedules under one name, each right in itself, are a mismatch and not garbage.
 pub fn two_of_one_name_are_a_mismatch(backend: &dyn Backend) {
     if backend.algorithms() != Algorithms::Open {

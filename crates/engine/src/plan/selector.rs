@@ -88,11 +88,14 @@ impl Selector {
         options: &CallOptions,
     ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
+        // All ranks must choose alike, so nothing may count that one rank has and others have not: where there is a root,
+        // it alone knows whether it passes one buffer.
+        let in_place = descriptor.place == Place::InPlace && !collective.is_rooted();
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
             commutative_operator: descriptor.op.is_none_or(ReduceOp::is_commutative),
             uneven: descriptor.uneven,
-            in_place: descriptor.place == Place::InPlace,
+            in_place,
         };
         if let Some(name) = options.algorithm.or(self.forced).map(AlgorithmName::text).transpose()? {
             match Choice::named(&self.registry, collective, name, &shape) {

@@ -8,7 +8,7 @@ use crate::{Action, Algorithm, Collective, Layout, Schedule, Shape, Slot, Step};
 pub(super) fn check(case: &Case<'_>) -> Checked<()> {
     sizes(case)?;
     let of_rank = case.schedules.iter().zip(&case.layouts);
-    let rules = Rules { collective: case.algorithm.collective, ranks: case.shape.ranks, chunks: case.chunks };
+    let rules = Rules::of(case.algorithm, &case.shape, case.chunks);
     of_rank.into_iter().try_for_each(|(schedule, layout)| rules.check(schedule, layout))
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn check_structure(algorithm: &Algorithm, shape: &Shape, schedule: &S
     let (collective, chunks) = (algorithm.collective, algorithm.chunks_of(shape));
     extents(collective, shape, chunks)?;
     let layout = Layout::new(collective, shape, schedule.rank, chunks);
-    Rules { collective, ranks: shape.ranks, chunks }.check(schedule, &layout)
+    Rules::of(algorithm, shape, chunks).check(schedule, &layout)
 }
 
 /// What the steps of any rank must keep to.
@@ -25,6 +25,8 @@ struct Rules {
     collective: Collective,
     ranks: u32,
     chunks: u32,
+    /// Whether a rank knows the length of every extent, and not only of those that it sends or receives for itself.
+    knows_all_lengths: bool,
 }
 
 fn claim(figure: &'static str, claimed: impl ToString, counted: impl ToString) -> Fault {
@@ -62,6 +64,13 @@ fn extents(collective: Collective, shape: &Shape, claimed: u32) -> Checked<()> {
 }
 
 impl Rules {
+    fn of(algorithm: &Algorithm, shape: &Shape, chunks: u32) -> Rules {
+        let collective = algorithm.collective;
+        // In the other collectives every rank has the counts of all.
+        let knows_all_lengths = algorithm.requires.even_counts || collective != Collective::AllToAll;
+        Rules { collective, ranks: shape.ranks, chunks, knows_all_lengths }
+    }
+
     fn check(&self, schedule: &Schedule, layout: &Layout) -> Checked<()> {
         for (index, step) in schedule.indexed() {
             let early = || {
@@ -96,6 +105,16 @@ impl Rules {
         }
         if step.action.writes() == Some(Slot::Input) {
             return Some("writes the input".to_owned());
+        }
+        let is_own = layout.input(step.extent).is_some() || layout.output(step.extent).is_some();
+        if !self.knows_all_lengths && !is_own {
+            let part = step.extent / (self.chunks / (self.ranks * self.ranks));
+            return Some(format!(
+                "passes on what rank {} sends to rank {}; only with even counts, which the algorithm does not require, \
+                 this rank knows its length",
+                part / self.ranks,
+                part % self.ranks
+            ));
         }
         let slots = [step.action.reads(), step.action.writes()];
         slots.into_iter().flatten().find_map(|slot| match slot {

@@ -199,6 +199,33 @@ fn writing_the_input_and_bad_indices_are_named() {
     assert!(text.ends_with("uses scratch chunk 0 of 0"), "{text}");
 }
 
+/// With uneven counts a rank knows the lengths of what it sends and what it receives for itself, and no others.
+#[test]
+fn an_all_to_all_that_relays_must_require_even_counts() {
+    let mut bruck = Algorithm::clone(find_by_name("all_to_all/bruck").unwrap());
+    bruck.name = "wrong";
+    let apart = Requires { out_of_place: true, ..Requires::NOTHING };
+    let relays = bruck.clone().requires(apart);
+    // At three ranks no distance has two binary digits, so that nothing is passed on.
+    verify(&relays, &Shape::new(3)).unwrap_or_else(|wrong| panic!("{wrong}"));
+    for ranks in 4..=9 {
+        let (found, text) = fault(&relays, ranks);
+        assert!(matches!(found, Fault::Malformed { .. }), "{text}");
+    }
+    let (_, text) = fault(&relays, 4);
+    let known = "only with even counts, which the algorithm does not require, this rank knows its length";
+    assert_eq!(
+        text,
+        format!(
+            "all_to_all/wrong with 4 ranks: rank 0 step 3 [recv from 3 extent 14 wire -> scratch 0] passes on what \
+             rank 3 sends to rank 2; {known}"
+        )
+    );
+    let refused = relays.try_schedule(&Shape::new(4), 1).expect_err("it is built without a proof");
+    assert!(refused.to_string().ends_with(known), "{refused}");
+    verify(&bruck.requires(Requires { even_counts: true, ..apart }), &Shape::new(4)).unwrap();
+}
+
 #[test]
 fn schedules_that_are_not_one_for_each_rank_are_named() {
     let shape = Shape::new(3);

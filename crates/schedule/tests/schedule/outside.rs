@@ -197,6 +197,24 @@ fn a_registry_is_a_value() {
     assert!(unknown.to_string().contains("the nearest are both_ways, "), "{unknown}");
 }
 
+/// A root may pass one buffer, which the other ranks do not see: they would choose what the root cannot.
+#[test]
+fn a_rooted_algorithm_that_needs_two_buffers_is_not_registered() {
+    let apart = Requires { out_of_place: true, ..Requires::COMMUTATIVE };
+    for collective in Collective::ALL {
+        let algorithm = Arc::new(Algorithm::new("apart", collective, |_| {}).requires(apart));
+        for trust in [Trust::Prove, Trust::Trusted] {
+            let added = Registry::built_in().add(algorithm.clone(), trust);
+            assert_eq!(added.is_err(), collective.is_rooted(), "{collective}: {added:?}");
+            if let Err(refused) = added {
+                assert!(refused.to_string().contains("its root may pass one buffer"), "{refused}");
+            }
+        }
+    }
+    let is_apart = |one: &Algorithm| one.collective.is_rooted() && one.requires.out_of_place;
+    assert!(!unisono_schedule::algorithms().iter().any(|one| is_apart(one)));
+}
+
 #[test]
 fn it_takes_part_in_choice_with_the_cost_that_is_counted() {
     let mut registry = Registry::built_in();
