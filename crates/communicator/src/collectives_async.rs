@@ -3,9 +3,10 @@
 use unisono_schedule::Collective;
 
 use crate::allocation::zeroed;
-use crate::call::OwnedCall;
+use crate::buffer::MemoryKind;
+use crate::call::{CallOptions, OwnedCall};
 use crate::check::check;
-use crate::collectives::{point_to_point, reducing, rooted, share_of};
+use crate::collectives::{Collectives, point_to_point, reducing, rooted, share_of};
 use crate::communicator::Communicator;
 use crate::descriptor::{Descriptor, Peer, Place};
 use crate::dtype::{DType, Element};
@@ -201,11 +202,26 @@ fn separate_memory<R: WorkResult, C: Communicator + ?Sized>(
 ) -> TypedWork<R> {
     TypedWork::new(match output() {
         Ok(output) => submit(comm, descriptor, OwnedBuffers::Separate { input, output }),
-        Err(error) => {
+        Err(shortage) => {
+            let error = end_everywhere(comm, &descriptor, shortage);
             let buffers = OwnedBuffers::Separate { input, output: OwnedMemory::of(Vec::<u8>::new()) };
             Work::finished(Finished { result: Err(error), buffers: Some(buffers) })
         }
     })
+}
+
+/// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank ends.
+/// A call that is refused anyway ends nothing.
+fn end_everywhere<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor, shortage: Error) -> Error {
+    if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
+        return refused;
+    }
+    match comm.revoke(shortage.clone()) {
+        // The first cause, which may be another one.
+        Ok(()) => comm.barrier().err().unwrap_or(shortage),
+        // Nobody else waits, or nobody can be told.
+        Err(_) => shortage,
+    }
 }
 
 #[track_caller]

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::{Companion, Executor, Job};
 use unisono_communicator::{
-    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, ReduceOp, Result, Severity, log,
+    Buffers, CallInfo, CallOptions, Collectives, Counts, Descriptor, Error, ReduceOp, Result, Severity,
+    deadline_after, log,
 };
 
 use crate::capabilities::Capabilities;
@@ -379,7 +380,7 @@ impl<V: Vendor> VendorShared<V> {
     /// Frees the communicator, unless a thread hangs in the library: what failed before or after is no reason to keep
     /// its connections.
     fn free(&self) {
-        let until = Instant::now() + self.companion.patience().drop_timeout;
+        let until = deadline_after(Instant::now(), self.companion.patience().drop_timeout);
         self.drain(until);
         if !self.pending.is_empty() {
             self.fail_pending();
@@ -483,7 +484,7 @@ impl<V: Vendor> Drop for VendorThread<V> {
         let is_inside = self.shared.visit.is_inside();
         let _ = self.shared.commands.send(Command::End);
         if !is_inside && !std::thread::panicking() {
-            let until = Instant::now() + self.shared.companion.patience().drop_timeout;
+            let until = deadline_after(Instant::now(), self.shared.companion.patience().drop_timeout);
             // A thread that the library knows must be gone before the process takes the library down.
             if self.ended.take(until, || false).is_some()
                 && let Some(thread) = self.thread.take()

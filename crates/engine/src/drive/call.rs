@@ -84,10 +84,11 @@ impl ActiveCall {
         engine.planner.take(Collective::Barrier, &barrier, &Counts::Even, None, &options)
     }
 
-    /// Gives a call its number whose ranks meet by the plan, before an executor runs it.
+    /// Gives a call its number whose ranks meet by the plan, before an executor runs it. Without its memory it fails where
+    /// they meet.
     pub(crate) fn begin_meeting<L: Links>(
         executor: &Arc<dyn Executor>,
-        (buffers, mut planned): (OwnedBuffers, Box<Planned>),
+        (buffers, mut planned): (Result<OwnedBuffers>, Box<Planned>),
         call: &Call<'_>,
         segment_ends: Option<&[usize]>,
         engine: &mut Engine<L>,
@@ -97,7 +98,12 @@ impl ActiveCall {
         let descriptor = call.descriptor;
         planned.bind(DType::U8, None, gate.group().size(), None);
         // As much as its plan needs, which is a few bytes.
-        let shortage = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes).err().map(Box::new);
+        let room = enlarge(&mut engine.scratch, planned.run.plan.scratch_bytes);
+        let (buffers, missing) = match buffers {
+            Ok(buffers) => (buffers, None),
+            Err(error) => (OwnedBuffers::None, Some(error)),
+        };
+        let shortage = missing.or(room.err()).map(Box::new);
         let sizes = Sizes::of(descriptor.dtype, &call.counts, segment_ends).map(Arc::new);
         let named = (executor.name(), executor.schedules());
         let header = CallHeader::new(&descriptor, 0, hash_named(named), 0);
@@ -168,7 +174,8 @@ impl ActiveCall {
         buffers: &mut Buffers<'_>,
     ) -> Result<bool, Failure> {
         let Planned { run, reducer, .. } = &mut *self.planned;
-        if let Some(executed) = self.executed.as_mut().filter(|_| run.is_finished()) {
+        let is_complete = self.shortage.is_none();
+        if let Some(executed) = self.executed.as_mut().filter(|_| is_complete && run.is_finished()) {
             return executed.advance(&self.descriptor, || engine.links.waker()).map_err(Failure::Executor);
         }
         if !self.links_open {

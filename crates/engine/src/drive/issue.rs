@@ -52,7 +52,9 @@ impl<L: Links + 'static> Shared<L> {
         let admitted = self.admit(&call.descriptor).and_then(|()| {
             self.refuse_device(call.memory())?;
             // It drops the keeper.
-            if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) }
+            let started =
+                if call.buffers.has_keeper() { self.completions.callbacks().start() } else { Ok(()) };
+            started.map_err(|error| self.end_everywhere(error))
         });
         if let Err(error) = admitted {
             return refused(call, error);
@@ -88,7 +90,7 @@ impl<L: Links + 'static> Shared<L> {
         let enclosing = scope.map(ScopeTurn::enclosing);
         let mut active = match executor {
             Some(executor) => {
-                let met = (copied(&call.buffers, gate.backend())?, ActiveCall::plan_meeting(&mut guard)?);
+                let met = (copied(&call.buffers, gate.backend()), ActiveCall::plan_meeting(&mut guard)?);
                 let ends = call.buffers.segment_ends();
                 ActiveCall::begin_meeting(executor, met, call, ends, &mut guard, gate, enclosing)
             }
@@ -265,6 +267,14 @@ impl<L: Links + 'static> Shared<L> {
         let seen = self.gate.revoke(cause);
         self.give_up(&seen);
         Ok(())
+    }
+
+    /// Ends every call on every rank, because this one cannot make a call that the others wait for. Gives the error of
+    /// that call.
+    pub(crate) fn end_everywhere(&self, error: Error) -> Error {
+        let seen = self.gate.fail(error);
+        self.give_up(&seen);
+        seen
     }
 
     /// Ends every call on every rank, for no other cause.

@@ -178,7 +178,7 @@ impl<L: Links + 'static> Shared<L> {
                         Some(executor) => {
                             let ends = call.borrow().buffers.segment_ends().map(Vec::from);
                             let memory = std::mem::replace(&mut call.buffers, OwnedBuffers::None);
-                            let (met, ends) = ((memory, planned), ends.as_deref());
+                            let (met, ends) = ((Ok(memory), planned), ends.as_deref());
                             ActiveCall::begin_meeting(
                                 executor,
                                 met,

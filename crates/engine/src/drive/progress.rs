@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_communicator::{Error, Severity, log};
+use unisono_communicator::{Error, Severity, deadline_after, log};
 
 use crate::drive::Shared;
 use crate::links::Links;
@@ -141,7 +141,7 @@ impl<L: Links + 'static> Progress<L> {
 
 /// Moves what is pending until it has ended, and reads what closing ranks have sent, for a while.
 fn work<L: Links + 'static>(shared: &Shared<L>) {
-    let until = Instant::now() + shared.options.drop_timeout;
+    let until = deadline_after(Instant::now(), shared.options.drop_timeout);
     while shared.has_pending() || shared.has_closing_lanes() && Instant::now() < until {
         match shared.try_lock_links() {
             Some(mut guard) => {

@@ -17,27 +17,30 @@ use crate::links::Links;
 use crate::options::EngineOptions;
 
 /// The communicator of `key` on one rank that enters it, with its links wrapped.
+///
+/// # Errors
+/// As [`World::enter`].
 pub(super) fn communicator<L: Links + 'static>(
     world: &Arc<World>,
     key: &RoomKey,
     group: Group,
     options: &EngineOptions,
     wrap: impl FnOnce(InProcessLinks) -> L,
-) -> Arc<EngineCommunicator<L>> {
+) -> Result<Arc<EngineCommunicator<L>>> {
     let options = EngineOptions { registry: options.registry.inherit(), ..options.clone() };
-    let room = world.enter(key, &group);
+    let room = world.enter(key, &group)?;
     let links = InProcessLinks::new(group.own_rank(), world.clone(), room.clone());
     let board = room.boards[group.own_rank().index()].clone();
     let peers = Peers::new(group.clone(), board.clone());
     let control = InProcessControl { room, world: world.clone(), peers, options: options.clone() };
-    EngineCommunicator::new(Parts {
+    Ok(EngineCommunicator::new(Parts {
         group,
         links: wrap(links),
         control: Arc::new(control),
         board,
         options,
         backend: "in_process",
-    })
+    }))
 }
 
 struct InProcessControl {
@@ -82,13 +85,13 @@ impl Control for InProcessControl {
 
     fn succeed(&self, survivors: &[GroupRank], number: u64) -> Result<Arc<dyn Companion>> {
         let origin = Origin::Shrink { parent: self.room.number, number };
-        let made = self.make(survivors, origin, self.peers.group().epoch() + 1);
+        let made = self.make(survivors, origin, self.peers.group().epoch() + 1)?;
         made.ok_or_else(|| Error::invalid("survivors", "this rank is not among them"))
     }
 
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         let origin = Origin::Derive { parent: self.room.number, counter };
-        Ok(self.make(ranks, origin, self.peers.group().epoch()))
+        self.make(ranks, origin, self.peers.group().epoch())
     }
 
     fn abandon(&self) {
@@ -115,9 +118,9 @@ impl InProcessControl {
     }
 
     /// `None` when this rank is not in the list.
-    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Option<Arc<dyn Companion>> {
-        let group = self.peers.group().subgroup(ranks, epoch)?;
+    fn make(&self, ranks: &[GroupRank], origin: Origin, epoch: u32) -> Result<Option<Arc<dyn Companion>>> {
+        let Some(group) = self.peers.group().subgroup(ranks, epoch) else { return Ok(None) };
         let key = RoomKey { origin, members: ranks.to_vec() };
-        Some(communicator(&self.world, &key, group, &self.options, |links| links))
+        Ok(Some(communicator(&self.world, &key, group, &self.options, |links| links)?))
     }
 }

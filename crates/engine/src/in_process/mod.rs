@@ -8,7 +8,8 @@
 //! * A rank whose last handle is dropped while its thread panics has died: the others' calls fail within milliseconds
 //!   with `PeerLost`, which names the same rank on all of them; one whose bytes had all been sent still ends
 //!   well. Under [`run`] the error has the panic's text.
-//! * `shrink` and `agree` go on without both.
+//! * `shrink` and `agree` go on without both. A rank that has died and goes on all the same, because the panic was
+//!   caught, makes no further communicators: it gets [`Error::Evicted`].
 //!
 //! A thread that merely borrows a communicator cannot be watched: when it panics, the handle lives on, and the others
 //! wait until the deadlines of their calls. Give each thread its own handle, or use [`run`].
@@ -76,7 +77,8 @@ impl Groups {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the world does not have or that comes
-    /// twice, and for a list other than the one that this rank gave for the key before.
+    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::Evicted`] when this rank
+    /// has dropped a communicator while it panicked.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?)
     }
@@ -90,7 +92,7 @@ impl Groups {
         let missing = || Error::invalid("ranks", "this rank is not among them");
         let group = self.job.subgroup(&members, 0).ok_or_else(missing)?;
         let key = RoomKey { origin: Origin::Named { name: key.to_owned(), uses }, members };
-        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links))
+        Ok(control::communicator(&self.world, &key, group, &self.options, |links| links)?)
     }
 }
 
@@ -180,7 +182,9 @@ fn world_and_communicators<L: Links + 'static>(
     let key = RoomKey { origin: Origin::Whole, members: GroupRank::all(hosts.len() as u32).collect() };
     let make = |rank| {
         let group = Group::world_on(rank, hosts.clone());
-        control::communicator(&world, &key, group, options, |links| wrap(rank, links))
+        let made = control::communicator(&world, &key, group, options, |links| wrap(rank, links));
+        // INVARIANT: no rank of a new world has panicked.
+        made.expect("a new world")
     };
     let communicators = (0..hosts.len() as u32).map(make).collect();
     (world, communicators)

@@ -71,8 +71,15 @@ struct Ballot {
 
 impl World {
     /// The communicator of that key, which the first member to come makes. `group` is this rank's view of it.
-    pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Arc<Room> {
+    ///
+    /// # Errors
+    /// [`Error::Evicted`] for a rank that has panicked and goes on all the same: the others have given it up.
+    pub(super) fn enter(&self, key: &RoomKey, group: &Group) -> Result<Arc<Room>> {
         let mut rooms = lock(&self.rooms);
+        let own = group.own_job_rank();
+        if rooms.deaths.contains(&own) {
+            return Err(Error::Evicted { reported_by: own, evidence: THREAD_PANICKED.to_owned() });
+        }
         let found = rooms.open.iter().find(|(_, open)| open.room.key == *key).map(|(&number, _)| number);
         let conflict = rooms.conflict(key, group);
         let number = found.unwrap_or_else(|| rooms.make(key, group));
@@ -80,11 +87,10 @@ impl World {
         open.members[group.own_rank().index()] = Member::Here;
         let room = open.room.clone();
         if let Some((other, cause)) = conflict {
-            let own = group.own_job_rank();
             other.boards[0].revoke(own, cause.clone());
             room.boards[0].revoke(own, cause);
         }
-        room
+        Ok(room)
     }
 
     /// A rank has died, as far as this communicator can tell.

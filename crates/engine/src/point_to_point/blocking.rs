@@ -172,7 +172,9 @@ impl<L: Links + 'static> Shared<L> {
             self.leave_to_progress();
             return self.await_request(&request, output);
         }
-        let owned = owned_call(descriptor, site, input, output.bytes())?;
+        // The other rank waits for the transfer.
+        let owned = owned_call(descriptor, site, input, output.bytes())
+            .map_err(|shortage| self.end_everywhere(shortage))?;
         let request = Request::new(owned, self.completions.clone());
         self.post_message(request.clone(), timeout);
         self.await_request(&request, output)

@@ -353,3 +353,41 @@ fn who_lives_and_does_not_come_is_named_at_the_deadline_of_the_options() {
         });
     });
 }
+
+/// A rank that has dropped a communicator while it panicked is dead for the others. When it goes on all the same, it is
+/// told so, and makes no further communicators.
+#[test]
+fn a_rank_that_goes_on_after_a_panic_is_told_that_it_was_given_up() {
+    watched(|| {
+        let mut world = in_process::world_with_groups(2).into_iter();
+        let ((first, groups), (second, _)) = (world.next().unwrap(), world.next().unwrap());
+        let copy = first.duplicate().unwrap();
+        let panicked = catch_unwind(AssertUnwindSafe(move || {
+            let _copy = copy;
+            // No message: this is no failure to print.
+            resume_unwind(Box::new(()));
+        }));
+        assert!(panicked.is_err());
+        let made = [
+            first.subgroup(&[0]).map(drop),
+            first.subgroup(&[1, 0]).map(drop),
+            first.duplicate().map(drop),
+            groups.make_group("alone", &[0]).map(drop),
+            groups.make_group("pair", &[0, 1]).map(drop),
+        ];
+        for made in made {
+            let Err(Error::Evicted { reported_by, evidence }) = &made else { panic!("{made:?}") };
+            assert_eq!((reported_by.get(), evidence.as_str()), (0, "its thread panicked"));
+        }
+        // The other one has made the same calls, and finds out which rank is lost.
+        second.duplicate().unwrap();
+        assert!(second.subgroup(&[0]).unwrap().is_none());
+        let pair = second.subgroup(&[1, 0]).unwrap().unwrap();
+        assert_eq!(pair.barrier().unwrap_err().lost_ranks(), [JobRank::new(0)]);
+        // What both have still serves both.
+        std::thread::scope(|threads| {
+            threads.spawn(|| first.barrier().unwrap());
+            second.barrier().unwrap();
+        });
+    });
+}

@@ -13,6 +13,7 @@ mod messages;
 mod panics;
 mod revoked;
 mod shapes;
+mod shortage;
 mod support;
 mod threads;
 mod waits;

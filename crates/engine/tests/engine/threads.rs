@@ -5,7 +5,7 @@ use std::time::Duration;
 use unisono_communicator::{
     CallOptions, Collectives, CollectivesAsync, Communicator, Error, JobRank, Peer, ReduceOp,
 };
-use unisono_engine::in_process;
+use unisono_engine::{EngineOptions, in_process};
 
 use crate::support::watched;
 
@@ -126,5 +126,20 @@ fn a_peer_that_left_stops_only_those_who_wait_for_it() {
         });
         let error = world[0].recv(&mut [0u8], Peer::Rank(1), 1).expect_err("nobody is there");
         assert_eq!(error.lost_ranks(), [JobRank::new(1)], "{error}");
+    });
+}
+
+/// The longest patience is no overflow: the progress thread, which looks after work that nobody waits for, lives on.
+#[test]
+fn work_goes_on_with_a_patience_without_end() {
+    watched(|| {
+        let options = EngineOptions { drop_timeout: Duration::MAX, ..EngineOptions::default() };
+        let world = in_process::world_of(2, &options, |_, links| links);
+        for _ in 0..2 {
+            let detached = world[0].all_reduce_async(vec![1u32], ReduceOp::Sum);
+            let mut sum = [2u32];
+            world[1].all_reduce(&mut sum, ReduceOp::Sum).unwrap();
+            assert_eq!((detached.wait().unwrap(), sum), (vec![3], [3]));
+        }
     });
 }
