@@ -123,6 +123,22 @@ fn handles_may_be_dropped_while_calls_are_under_way() {
     });
 }
 
+/// The longest patience is no overflow, neither where a handle is dropped nor where the library's thread ends.
+#[test]
+fn a_patience_without_end_frees_what_is_dropped() {
+    watchdog(SECONDS_MAX, "a_patience_without_end", || {
+        let room = LibraryRoom::new();
+        let options = EngineOptions { drop_timeout: Duration::MAX, ..EngineOptions::default() };
+        companions_with(2, &options, |companion| {
+            let world = open(companion.clone(), LibraryDouble::new(&room), true);
+            world.all_reduce(&mut [1u32], ReduceOp::Sum).unwrap();
+            drop(world);
+            companion.barrier().unwrap();
+        });
+        assert_eq!(room.open_communicators(), 0);
+    });
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var_os(name)?.to_str()?.parse().ok()
 }
