@@ -235,3 +235,7 @@ impl<L: Links + 'static> Companion for EngineCommunicator<L> {
         self.shared.shrink()
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+#[path = "communicator_tests.rs"]
+mod tests;

@@ -58,6 +58,7 @@ pub(crate) trait Task<L> {
 impl<L: Links + 'static> LinksGuard<'_, L> {
     /// Steps a task until it is finished.
     pub(crate) fn drive(&mut self, task: &mut impl Task<L>) -> Result<()> {
+        let _slice = time_slice::GivesBack;
         // Since when nothing at all has moved, and since when nothing of the task's own call has.
         let (mut quiet_since, mut still_since): (Option<Instant>, Option<Instant>) = (None, None);
         loop {

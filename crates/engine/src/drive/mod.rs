@@ -25,7 +25,7 @@ pub(crate) mod pending;
 pub(crate) mod progress;
 pub(crate) mod queue;
 pub(crate) mod request;
-mod time_slice;
+pub(crate) mod time_slice;
 pub(crate) mod wait;
 
 use std::fmt::Display;

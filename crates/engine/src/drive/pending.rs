@@ -8,7 +8,7 @@ use unisono_communicator::{Buffers, OwnedBuffers, Result};
 use crate::drive::call::{ActiveCall, Engine};
 use crate::drive::queue::QueuedCollective;
 use crate::drive::request::{ActiveRequest, RequestState};
-use crate::drive::{LinksGuard, Pause, Shared, Step, Task};
+use crate::drive::{LinksGuard, Pause, Shared, Step, Task, time_slice};
 use crate::links::Links;
 use crate::lock;
 use crate::point_to_point::Borrowed;
@@ -104,7 +104,11 @@ impl<L: Links + 'static> Shared<L> {
         engine: &mut Engine<L>,
         buffers: &mut Buffers<'_>,
     ) -> Result<Step> {
-        let _scope = active.runs_user_function().then(|| self.gate.enter_callback());
+        let _scope = active.runs_user_function().then(|| {
+            // The function may start threads, which would inherit it.
+            time_slice::be_short(false);
+            self.gate.enter_callback()
+        });
         let moved = match active.advance(engine, buffers) {
             Ok(moved) => moved,
             Err(failure) => {

@@ -4,6 +4,9 @@
 //! slice keeps its share, is scheduled more often for a shorter time, and preempts one with a longer slice when it
 //! wakes (since Linux 6.12; `sched_setattr(2)`, `sched_runtime`). That is what a thread wants that computes for
 //! microseconds and then waits for the next bytes. It needs no privilege. Other kernels ignore it.
+//!
+//! Threads and processes inherit the slice of the thread that starts them. So it is short only within a call of ours,
+//! and not while a function of the user's runs there: whatever else the program does has the slice that it had before.
 
 #![allow(unsafe_code)]
 
@@ -39,20 +42,30 @@ thread_local! {
     static BEFORE_NS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
+/// Gives the calling thread back the slice that it had before, when this is dropped.
+pub(crate) struct GivesBack;
+
+impl Drop for GivesBack {
+    fn drop(&mut self) {
+        be_short(false);
+    }
+}
+
 /// Gives the calling thread a short slice, or the one that it had before. Where the system refuses, or the thread has
 /// no slice or a short one anyway, it stays as it is.
 ///
-/// Cost: nothing when there is nothing to change.
+/// Cost: nothing when there is nothing to change, else two calls of the system, of less than a microsecond together.
 pub(crate) fn be_short(is_short: bool) {
     match (is_short, BEFORE_NS.get()) {
         (true, None) => {
-            let before = attributes().filter(|before| before.runtime_ns > SLICE_NS);
-            before.inspect(|_| set_slice(SLICE_NS));
+            let is_long = |now: &Attributes| now.runtime_ns > SLICE_NS && POLICIES.contains(&now.policy);
+            let before = attributes().filter(is_long);
+            before.inspect(|before| set_attributes(&Attributes { runtime_ns: SLICE_NS, ..*before }));
             // Also when nothing was changed: it is not tried again and again.
             BEFORE_NS.set(Some(before.map_or(0, |before| before.runtime_ns)));
         }
         (false, Some(before_ns)) => {
-            set_slice(before_ns);
+            give_back(before_ns);
             BEFORE_NS.set(None);
         }
         (true, Some(_)) | (false, None) => {}
@@ -60,13 +73,18 @@ pub(crate) fn be_short(is_short: bool) {
 }
 
 /// Changes nothing else: the thread may have got another policy or niceness meanwhile.
-fn set_slice(slice_ns: u64) {
-    match attributes() {
-        Some(now) if slice_ns > 0 && POLICIES.contains(&now.policy) => {
-            set_attributes(&Attributes { runtime_ns: slice_ns, ..now });
-        }
-        Some(_) | None => {}
+fn give_back(before_ns: u64) {
+    if before_ns > 0
+        && let Some(now) = attributes().filter(|now| POLICIES.contains(&now.policy))
+    {
+        set_attributes(&Attributes { runtime_ns: before_ns, ..now });
     }
+}
+
+/// The slice of the calling thread.
+#[cfg(all(test, target_os = "linux"))]
+pub(crate) fn slice_ns() -> Option<u64> {
+    attributes().map(|attributes| attributes.runtime_ns)
 }
 
 /// The scheduling of the calling thread.
