@@ -210,8 +210,8 @@ fn separate_memory<R: WorkResult, C: Communicator + ?Sized>(
     })
 }
 
-/// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank ends.
-/// A call that is refused anyway ends nothing.
+/// The error of a call for which this rank has no memory: the others would wait for it, so every call on every rank
+/// ends. A call that is refused anyway ends nothing.
 fn end_everywhere<C: Communicator + ?Sized>(comm: &C, descriptor: &Descriptor, shortage: Error) -> Error {
     if let Err(refused) = comm.supports(descriptor, &CallOptions::new(), MemoryKind::Host) {
         return refused;

@@ -303,8 +303,8 @@ pub enum Error {
         call: Box<CallInfo>,
     },
     /// A buffer of a compressed call, or the sum of all, has a NaN, an infinity, or a number that is too large for the
-    /// codec, which would stay in its residuals for ever. No rank's residual has changed, and no buffer but that of a call
-    /// that was exact (a warm-up, a state that has declined), which holds the sum.
+    /// codec, which would stay in its residuals for ever. No rank's residual has changed, and no buffer but that of a
+    /// call that was exact (a warm-up, a state that has declined), which holds the sum.
     #[error(
         "a NaN, an infinity or too large a number on rank {rank}, in block {block} (from element {} on), in {call}; no \
          rank's residual has changed",

@@ -31,9 +31,9 @@ impl CompressionState {
     /// The same state, which at its first call finds out whether compression pays: all ranks measure an exact and a
     /// compressed all-reduce of up to 2 Mi elements on this communicator, and keep the faster way for all calls of this
     /// state. Where that is the exact one, a line in the log says so, and calls are exact. A NaN or an infinity is
-    /// refused by these too ([`Error::NonFinite`](unisono_communicator::Error::NonFinite)), on all ranks, and no residual
-    /// changes; but the buffer then holds the sum, and no longer what the rank has given. After any other error of an
-    /// exact call it is undefined.
+    /// refused by these too ([`Error::NonFinite`](unisono_communicator::Error::NonFinite)), on all ranks, and no
+    /// residual changes; but the buffer then holds the sum, and no longer what the rank has given. After any other
+    /// error of an exact call it is undefined.
     ///
     /// Every rank's state must have this policy, or none.
     pub fn or_exact(mut self) -> CompressionState {
@@ -73,8 +73,8 @@ pub(crate) fn declines(scope: &dyn Scope, state: &mut CompressionState, site: Si
     Ok(state.auto == Some(Auto::Decline))
 }
 
-/// An exact all-reduce of the vector for a state that has declined. A sum that is not finite is refused on all ranks, as
-/// a compressed call would: whoever has this state relies on it, and the sum stays in the vector.
+/// An exact all-reduce of the vector for a state that has declined. A sum that is not finite is refused on all ranks,
+/// as a compressed call would: whoever has this state relies on it, and the sum stays in the vector.
 ///
 /// # Errors
 /// [`Error::NonFinite`](unisono_communicator::Error::NonFinite), and the communicator is as usable as before; errors of

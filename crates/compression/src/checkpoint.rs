@@ -27,8 +27,8 @@ impl CompressionState {
     /// [`CompressionState::or_exact`] has found.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for the state of a reduce-scatter or an all-gather, which [`CompressionState::import`] does
-    /// not read.
+    /// [`Error::Unsupported`] for the state of a reduce-scatter or an all-gather, which [`CompressionState::import`]
+    /// does not read.
     ///
     /// ```
     /// use unisono_communicator::{ReduceOp, Solo};

@@ -20,13 +20,13 @@ use crate::work::CompressedWork;
 /// Every rank calls with a state of an equal codec for a vector of the same length.
 ///
 /// # Errors
-/// [`Error::NonFinite`] on every rank when one has a NaN, an infinity or a number that is too large for the codec, or when
-/// the sum is: buffers, residuals and communicator are as before. [`Error::Unsupported`] for operators but Sum and Avg, and for elements but f32, f16 and bf16.
-/// [`Error::InvalidArgument`] for a state of another length, element type or communicator. [`Error::Mismatch`] when
-/// ranks have different codecs, or not all make a compressed call. [`Error::Corrupted`] when an encoded part came
-/// damaged. After any error the buffer and the residuals are as before, but for the buffer of a call that is exact
-/// because its state has declined ([`CompressionState::or_exact`]): after [`Error::NonFinite`] it holds the sum, after
-/// other errors it is undefined.
+/// [`Error::NonFinite`] on every rank when one has a NaN, an infinity or a number that is too large for the codec, or
+/// when the sum is: buffers, residuals and communicator are as before. [`Error::Unsupported`] for operators but Sum and
+/// Avg, and for elements but f32, f16 and bf16. [`Error::InvalidArgument`] for a state of another length, element type
+/// or communicator. [`Error::Mismatch`] when ranks have different codecs, or not all make a compressed call.
+/// [`Error::Corrupted`] when an encoded part came damaged. After any error the buffer and the residuals are as before,
+/// but for the buffer of a call that is exact because its state has declined ([`CompressionState::or_exact`]): after
+/// [`Error::NonFinite`] it holds the sum, after other errors it is undefined.
 pub trait CompressedCollectives: Communicator {
     /// Every rank's `buffer` becomes about the sum or the mean of all, the same bits everywhere. What the codec leaves
     /// out is in `state`, and comes with the next call.

@@ -4,7 +4,7 @@
 //! | status, word 0 | words 1 ... |
 //! | --- | --- |
 //! | 0000ffff | the part, [`Codec::encoded_words`] words |
-//! | 00ff00ff: an element is not finite, or too large for the codec | the rank of the group, the block of the vector, zeros |
+//! | 00ff00ff: an element cannot be encoded | the rank of the group, the block of the vector, zeros |
 //! | 0f0f0f0f: a part came damaged | the rank that sent it, the rank that noticed, zeros |
 //!
 //! Words are little-endian. A part of no elements has no message. The length follows from the number of elements, and

@@ -50,9 +50,9 @@ impl<D: KernelDevice> CompressionState<D> {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] when `shrunk` did not come from this state's communicator, and, on all ranks, when
-    /// their states are not of one vector or are more than one call apart. [`Error::Unsupported`], on all ranks and before
-    /// anything is sent, for a reduce-scatter of several vectors and for an all-gather: among other ranks their elements
-    /// have other places. Errors of the collectives.
+    /// their states are not of one vector or are more than one call apart. [`Error::Unsupported`], on all ranks and
+    /// before anything is sent, for a reduce-scatter of several vectors and for an all-gather: among other ranks their
+    /// elements have other places. Errors of the collectives.
     pub fn rebind(&mut self, shrunk: &Shrunk) -> Result<Rebound> {
         let comm = &*shrunk.communicator;
         let members = Members::of(comm.group());

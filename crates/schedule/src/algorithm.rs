@@ -21,8 +21,8 @@ pub struct Requires {
     /// All extents must have the same length, up to one element. An all-to-all in which a rank passes on what goes from
     /// one rank to another must require it: only then the rank knows how long that is.
     pub even_counts: bool,
-    /// Input and output must not be the same bytes. No algorithm of a collective with a root can require it: the root may
-    /// pass one buffer for both, which no other rank sees.
+    /// Input and output must not be the same bytes. No algorithm of a collective with a root can require it: the root
+    /// may pass one buffer for both, which no other rank sees.
     pub out_of_place: bool,
 }
 

@@ -252,8 +252,8 @@ fn a_bad_gradient_on_one_rank_skips_the_step_on_all_and_leaves_no_trace() {
     }
 }
 
-/// Where encoding is slow on one rank, all ranks exchange exactly after the warm-up too. A bad gradient is refused there
-/// as well, before it reaches momentum or parameters.
+/// Where encoding is slow on one rank, all ranks exchange exactly after the warm-up too. A bad gradient is refused
+/// there as well, before it reaches momentum or parameters.
 #[test]
 fn a_bad_gradient_is_refused_when_the_state_has_declined() {
     let slow = |comm: &dyn Communicator| {

@@ -166,8 +166,9 @@ struct Use {
     call: fn(&dyn Communicator, &mut CompressionState) -> Result<()>,
 }
 
-/// Among fewer ranks the elements of several vectors, and those of an all-gather, have other places in what is owed. Their
-/// states are refused on all ranks, and stay as they are; a reduce-scatter of one vector goes on with what it owes.
+/// Among fewer ranks the elements of several vectors, and those of an all-gather, have other places in what is owed.
+/// Their states are refused on all ranks, and stay as they are; a reduce-scatter of one vector goes on with what it
+/// owes.
 #[test]
 fn states_whose_elements_change_their_places_are_refused() {
     let several = Use {

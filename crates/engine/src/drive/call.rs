@@ -84,8 +84,8 @@ impl ActiveCall {
         engine.planner.take(Collective::Barrier, &barrier, &Counts::Even, None, &options)
     }
 
-    /// Gives a call its number whose ranks meet by the plan, before an executor runs it. Without its memory it fails where
-    /// they meet.
+    /// Gives a call its number whose ranks meet by the plan, before an executor runs it. Without its memory it fails
+    /// where they meet.
     pub(crate) fn begin_meeting<L: Links>(
         executor: &Arc<dyn Executor>,
         (buffers, mut planned): (Result<OwnedBuffers>, Box<Planned>),

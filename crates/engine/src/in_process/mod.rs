@@ -77,8 +77,8 @@ impl Groups {
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a list without this rank, for a rank that the world does not have or that comes
-    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::Evicted`] when this rank
-    /// has dropped a communicator while it panicked.
+    /// twice, and for a list other than the one that this rank gave for the key before. [`Error::Evicted`] when this
+    /// rank has dropped a communicator while it panicked.
     pub fn make_group(&self, key: &str, ranks: &[u32]) -> Result<Arc<dyn Communicator>> {
         Ok(self.make_group_companion(key, ranks)?)
     }

@@ -88,8 +88,8 @@ impl Selector {
         options: &CallOptions,
     ) -> Result<(Choice, Facts)> {
         let shape = self.shape.with_root(descriptor.root.unwrap_or(0));
-        // All ranks must choose alike, so nothing may count that one rank has and others have not: where there is a root,
-        // it alone knows whether it passes one buffer.
+        // All ranks must choose alike, so nothing may count that one rank has and others have not: where there is a
+        // root, it alone knows whether it passes one buffer.
         let in_place = descriptor.place == Place::InPlace && !collective.is_rooted();
         let admit = Admit {
             canonical_only: collective.reduces() && options.determinism == Determinism::Fixed,
