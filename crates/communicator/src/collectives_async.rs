@@ -20,7 +20,8 @@ use crate::work::{Finished, TypedWork, Work, WorkResult};
 /// Operations that return at once. The vector moves in and comes back from the handle, so that no call works on
 /// memory that its caller may free.
 ///
-/// Asynchronous and blocking calls happen in the order of issue.
+/// Asynchronous and blocking calls happen in the order of issue. When a rank has no memory for the output of one, the
+/// calls of all ranks end, since the others wait for this one.
 pub trait CollectivesAsync: Communicator {
     /// [`crate::Collectives::all_reduce`]; the handle gives the reduced vector.
     ///
