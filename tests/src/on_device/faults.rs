@@ -26,8 +26,10 @@ const ATTEMPTS_MAX: u32 = 2000;
 const LEFTOVERS: Duration = Duration::from_millis(150);
 /// The algorithm of calls by name: one that adds nothing, which needs no kernels.
 const BY_NAME: &str = "ring";
-/// Of communicators that are made.
-const INIT_TIMEOUT: Duration = Duration::from_millis(600);
+/// Of communicators whose making goes wrong: what hangs takes all of it.
+const INIT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Of all others, also on a busy machine.
+const INIT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What a rank does when it goes wrong.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -217,7 +219,8 @@ fn root(error: &Error) -> &Error {
 
 /// What rank 0 sees.
 fn run<D: VendorDouble>(table: &FaultTable, control: &Control, row: Injection) -> String {
-    let options = OffloadOptions::new(INIT_TIMEOUT, false);
+    let init_timeout = if row.2 == Way::Make { INIT_TIMEOUT } else { INIT_PATIENCE };
+    let options = OffloadOptions::new(init_timeout, false);
     let options = OffloadOptions { host_memory: HostMemory::Staged, ..options };
     let errors = DeviceRank::<D>::run_with(2, &options, |rank| {
         let tcp = rank.comm.companion().unwrap();

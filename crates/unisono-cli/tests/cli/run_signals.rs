@@ -151,11 +151,13 @@ fn the_guard_outlives_signals_and_does_its_work() {
         words.split(|&byte| byte == 0).any(|word| word == b"guard")
     };
     let guard = children.split_whitespace().find(is_guard).unwrap().to_owned();
-    // SIGHUP is signal 1.
+    let signals = [Signal::HUP, Signal::INT, Signal::TERM, Signal::USR1, Signal::TSTP, Signal::CONT];
+    // It takes one after the other; bit 0 is signal 1.
+    let all = signals.iter().fold(0, |set, signal| set | 1u64 << (signal.as_raw() - 1));
     let is_ready =
-        || u64::from_str_radix(&status_line(&guard, "SigCgt:"), 16).is_ok_and(|caught| caught & 1 == 1);
+        || u64::from_str_radix(&status_line(&guard, "SigCgt:"), 16).is_ok_and(|caught| caught & all == all);
     wait_until("the guard catches signals", is_ready);
-    for name in [Signal::HUP, Signal::INT, Signal::TERM, Signal::USR1, Signal::TSTP, Signal::CONT] {
+    for name in signals {
         signal(&guard, name);
     }
     running.signal(Signal::KILL);
