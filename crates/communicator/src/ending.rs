@@ -21,6 +21,14 @@ pub fn call_back(callback: DoneCallback, result: Result<Outcome>) {
     }
 }
 
+/// Wakes a task. A panic of its executor is reported in the log, and goes no further.
+fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        let problem = "the waker of an asynchronous call has panicked; its task may never be polled again";
+        log(Severity::Warn, None, format_args!("{problem}"));
+    }
+}
+
 /// The end of one asynchronous call, which comes once. Backends keep one in each [`crate::WorkSource`].
 ///
 /// It calls nothing by itself: whoever brings the end about may hold locks.
@@ -41,18 +49,13 @@ impl Default for EndingState {
     }
 }
 
-/// Who is to be notified of an end.
+/// What is done after the end of a call by a thread that holds nothing: all of it is the program's own code, which may
+/// make calls.
 #[must_use]
-pub struct Notices {
-    /// The task that polled the handle last.
-    pub waker: Option<Waker>,
-    /// The rest, for a thread that holds nothing. `None` when there is nothing to do.
-    pub after_end: Option<AfterEnd>,
-}
-
-/// What is done after the end of a call by a thread that holds nothing.
 pub struct AfterEnd {
     keepers: Vec<Keeper>,
+    /// The task that polled the handle last.
+    waker: Option<Waker>,
     result: Result<Outcome>,
     callbacks: Vec<DoneCallback>,
 }
@@ -63,10 +66,12 @@ impl AfterEnd {
         self.callbacks.len()
     }
 
-    /// Drops what kept the call's memory alive, then calls the functions in the order in which they were given.
+    /// Drops what kept the call's memory alive, wakes the task that waits, then calls the functions in the order in
+    /// which they were given.
     pub fn run(self) {
-        let AfterEnd { keepers, result, callbacks } = self;
+        let AfterEnd { keepers, waker, result, callbacks } = self;
         drop(keepers);
+        waker.into_iter().for_each(wake);
         callbacks.into_iter().for_each(|callback| call_back(callback, result.clone()));
     }
 }
@@ -89,20 +94,18 @@ impl Ending {
         self.is_done.load(Ordering::Acquire)
     }
 
-    /// Ends the call, unless it has ended. The caller notifies.
-    pub fn end(&self, result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Notices {
+    /// Ends the call, unless it has ended. Returns what is left to do, if anything is.
+    pub fn end(&self, result: Result<Outcome>, mut buffers: Option<OwnedBuffers>) -> Option<AfterEnd> {
         let keepers: Vec<_> = buffers.iter_mut().flat_map(OwnedBuffers::release).collect();
         let mut state = self.lock();
-        let EndingState::Open { waker, callbacks } = &mut *state else {
-            return Notices { waker: None, after_end: None };
-        };
+        let EndingState::Open { waker, callbacks } = &mut *state else { return None };
         let (waker, callbacks) = (waker.take(), std::mem::take(callbacks));
-        let has_more = !callbacks.is_empty() || !keepers.is_empty();
-        let after_end = has_more.then(|| AfterEnd { keepers, result: result.clone(), callbacks });
+        let has_more = waker.is_some() || !callbacks.is_empty() || !keepers.is_empty();
+        let after_end = has_more.then(|| AfterEnd { keepers, waker, result: result.clone(), callbacks });
         *state = EndingState::Ended { result, buffers };
         drop(state);
         self.is_done.store(true, Ordering::Release);
-        Notices { waker, after_end }
+        after_end
     }
 
     /// The result, for any number of readers; `None` before the end.
@@ -123,11 +126,14 @@ impl Ending {
 
     /// Wakes `new` at the end, in place of the waker before it; at once if the call has ended.
     pub fn register(&self, new: &Waker) {
+        // Cloning and dropping a waker runs code of its executor, which must not run under the lock.
+        let mut new = Some(new.clone());
         if let EndingState::Open { waker, .. } = &mut *self.lock() {
-            *waker = Some(new.clone());
-            return;
+            std::mem::swap(waker, &mut new);
+        } else {
+            return new.into_iter().for_each(wake);
         }
-        new.wake_by_ref();
+        drop(new);
     }
 
     /// Keeps `callback` for the end. Gives it back with the result if the call has ended.

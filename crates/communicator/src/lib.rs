@@ -79,11 +79,11 @@ pub use dtype::{
     Bool, Complex, DTYPE_CODE_BYTES, DType, Element, FloatFormat, Kind, OPAQUE_BYTES_MAX, bf16, f8e4m3,
     f8e5m2, f16,
 };
-pub use ending::{AfterEnd, DoneCallback, Ending, Notices, call_back};
+pub use ending::{AfterEnd, DoneCallback, Ending, call_back};
 pub use error::{Awaited, CallInfo, Certainty, Culprit, Error, Result};
 pub use error_code::ErrorCode;
 pub use group::{Group, Process};
-pub use log::{LogLevel, Severity, is_logged, log, set_log_level};
+pub use log::{Holding, LogLevel, Severity, is_logged, log, set_log_level};
 pub use operation::Operation;
 pub use owned::{OwnedBuffer, OwnedBuffers, OwnedMemory};
 pub use rank::{GroupRank, JobRank};

@@ -2,11 +2,20 @@
 //!
 //! A library must not install a subscriber, because the program could then install none. So each line looks whether
 //! there is one.
+//!
+//! A subscriber is the program's own code: it may take locks, and make calls. So it never runs on a thread that holds
+//! what a call needs. The lines of such a thread go through a thread of their own.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
+use std::marker::PhantomData;
 use std::str::FromStr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tracing::Dispatch;
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,17 +93,94 @@ pub fn log(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
     if !is_logged(severity) {
         return;
     }
-    if tracing::dispatcher::has_been_set() {
-        match severity {
-            Severity::Warn => tracing::warn!(rank, "{text}"),
-            Severity::Info => tracing::info!(rank, "{text}"),
-            Severity::Debug => tracing::debug!(rank, "{text}"),
-        }
-        return;
+    if !tracing::dispatcher::has_been_set() {
+        return write_line(rank, text);
     }
+    if HOLDINGS.get() == 0 {
+        return tell_subscriber(severity, rank, text);
+    }
+    // The subscriber of this thread, which may be another one than that of the process.
+    let subscriber = tracing::dispatcher::get_default(Dispatch::clone);
+    let line = HeldLine { subscriber, severity, rank, text: text.to_string() };
+    if let Some(line) = hand_over(line) {
+        write_line(line.rank, format_args!("{}", line.text));
+    }
+}
+
+fn tell_subscriber(severity: Severity, rank: Option<u32>, text: fmt::Arguments<'_>) {
+    match severity {
+        Severity::Warn => tracing::warn!(rank, "{text}"),
+        Severity::Info => tracing::info!(rank, "{text}"),
+        Severity::Debug => tracing::debug!(rank, "{text}"),
+    }
+}
+
+fn write_line(rank: Option<u32>, text: fmt::Arguments<'_>) {
     let rank = rank.map(|rank| format!(" rank {rank}:")).unwrap_or_default();
     // One call, so that lines of several threads and processes do not mix. If nobody can be told, the job goes on.
     let _ = std::io::stderr().lock().write_all(format!("unisono:{rank} {text}\n").as_bytes());
+}
+
+/// A line of a thread that holds something.
+struct HeldLine {
+    subscriber: Dispatch,
+    severity: Severity,
+    rank: Option<u32>,
+    text: String,
+}
+
+thread_local! {
+    /// How many things this thread holds that a call needs.
+    static HOLDINGS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it exists, its thread holds what calls need, and no subscriber runs on it.
+#[derive(Debug)]
+pub struct Holding {
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl Holding {
+    /// Of the calling thread.
+    #[inline]
+    pub fn begin() -> Holding {
+        HOLDINGS.set(HOLDINGS.get() + 1);
+        Holding { of_this_thread: PhantomData }
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        HOLDINGS.set(HOLDINGS.get() - 1);
+    }
+}
+
+/// The thread that tells subscribers the lines of threads that hold something, and the process in which it runs.
+static TELLER: OnceLock<Option<(Sender<HeldLine>, u32)>> = OnceLock::new();
+
+/// Gives the line back when there is no such thread: the system has no room for it, or this is a forked child.
+fn hand_over(line: HeldLine) -> Option<HeldLine> {
+    let teller = TELLER.get_or_init(|| {
+        let (sender, lines) = channel();
+        let thread = std::thread::Builder::new().name("unisono-log".to_owned());
+        thread.spawn(move || tell_all(lines)).ok().map(|_| (sender, std::process::id()))
+    });
+    match teller {
+        Some((sender, pid)) if *pid == std::process::id() => sender.send(line).err().map(|unsent| unsent.0),
+        Some(_) | None => Some(line),
+    }
+}
+
+fn tell_all(lines: Receiver<HeldLine>) {
+    for HeldLine { subscriber, severity, rank, text } in lines {
+        // A subscriber that panics loses its line, and no other.
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            tracing::dispatcher::with_default(&subscriber, || {
+                tell_subscriber(severity, rank, format_args!("{text}"));
+            });
+        }));
+    }
 }
 
 #[cfg(test)]

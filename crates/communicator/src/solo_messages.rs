@@ -10,7 +10,7 @@ use crate::buffer::{Buffer, BufferMut, Buffers};
 use crate::call::{CALL_TIMEOUT_DEFAULT, Call, Completion, Outcome, OwnedCall, deadline_after};
 use crate::descriptor::Descriptor;
 use crate::dtype::DType;
-use crate::ending::{DoneCallback, Ending, call_back};
+use crate::ending::{AfterEnd, DoneCallback, Ending, call_back};
 use crate::error::{Awaited, CallInfo, Error, Result};
 use crate::owned::OwnedBuffers;
 use crate::rank::{GroupRank, JobRank};
@@ -206,11 +206,7 @@ impl PostedReceive {
         let call = self.call.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut call) = call else { return };
         let result = result(call.borrow());
-        let notices = self.ending.end(result, Some(call.buffers));
-        notices.waker.into_iter().for_each(Waker::wake);
-        if let Some(after_end) = notices.after_end {
-            after_end.run();
-        }
+        self.ending.end(result, Some(call.buffers)).into_iter().for_each(AfterEnd::run);
     }
 }
 

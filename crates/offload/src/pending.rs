@@ -5,11 +5,10 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use unisono_backend::{Board, OpenTicket, Tickets};
-use unisono_communicator::{Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
+use unisono_communicator::{AfterEnd, Ending, Error, Outcome, OwnedBuffers, Result, Ticket, deadline_after};
 
 use crate::device::{Device, RawEvent};
 use crate::enqueue::Enqueued;
@@ -53,11 +52,7 @@ impl Over {
         } else {
             Some(buffers)
         };
-        let notices = ending.end(result, buffers);
-        notices.waker.iter().for_each(Waker::wake_by_ref);
-        if let Some(after_end) = notices.after_end {
-            after_end.run();
-        }
+        ending.end(result, buffers).into_iter().for_each(AfterEnd::run);
     }
 }
 

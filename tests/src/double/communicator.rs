@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 
 use unisono_backend::Tickets;
 use unisono_communicator::{
-    Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Communicator, DType, Descriptor, DeviceBuffer,
-    DeviceStream, DoneCallback, Ending, Error, Finished, Group, MemoryKind, Outcome, OwnedBuffer,
-    OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource, call_back,
+    AfterEnd, Buffer, BufferMut, Buffers, Call, CallInfo, CallOptions, Communicator, DType, Descriptor,
+    DeviceBuffer, DeviceStream, DoneCallback, Ending, Error, Finished, Group, MemoryKind, Outcome,
+    OwnedBuffer, OwnedBuffers, OwnedCall, OwnedMemory, Result, SegmentList, Site, Ticket, Work, WorkSource,
+    call_back,
 };
 
 use super::device::Device;
@@ -203,11 +204,7 @@ impl Communicator for DeviceDouble {
         let (at_end, kept) = (ending.clone(), slot.clone());
         let end = move |result| {
             let buffers = kept.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let notices = at_end.end(result, buffers);
-            notices.waker.iter().for_each(Waker::wake_by_ref);
-            if let Some(after_end) = notices.after_end {
-                after_end.run();
-            }
+            at_end.end(result, buffers).into_iter().for_each(AfterEnd::run);
         };
         // Held until the buffers are in the slot: the call may run at once.
         let mut guard = slot.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,7 +6,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use unisono_communicator::{
-    AfterEnd, DoneCallback, Ending, Notices, Outcome, OwnedBuffers, Result, WorkSource, call_back,
+    AfterEnd, DoneCallback, Ending, Outcome, OwnedBuffers, Result, WorkSource, call_back,
 };
 
 use super::memory::restore_owned;
@@ -62,11 +62,7 @@ impl WorkState {
         if let Some(function) = self.function {
             self.remote.drop_function(function);
         }
-        let Notices { waker, after_end } = self.ending.end(result, buffers);
-        *lock(&self.after_end) = after_end;
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        *lock(&self.after_end) = self.ending.end(result, buffers);
     }
 
     /// Fetches the result and the buffers of what has ended.

@@ -1,7 +1,8 @@
-//! The thread that calls what users gave to `on_done`. It holds no lock and no links, so a function of the user's may
-//! make calls, and one that blocks delays nothing but the functions behind it.
+//! The thread that runs the program's own code at the end of a call: what was given to `on_done`, the wakers of tasks,
+//! keepers of memory. It holds no lock and no links, so that code may make calls, and code that blocks delays nothing but
+//! the code behind it.
 //!
-//! It starts at the first `on_done` of a communicator, and ends with the communicator, when all functions that were
+//! It starts when a communicator needs it for the first time, and ends with the communicator, when all functions that were
 //! due have been called.
 
 use std::collections::VecDeque;

@@ -1,12 +1,11 @@
-//! Reports the ends of requests: wakes their tasks, and the threads that wait while another thread does the work.
+//! Reports the ends of requests: to the threads that wait while another thread does the work, and to the thread that
+//! runs the program's own code.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
-use unisono_communicator::{Notices, Severity, log};
+use unisono_communicator::AfterEnd;
 
 use crate::drive::callbacks::Callbacks;
 use crate::lock;
@@ -16,8 +15,8 @@ use crate::lock;
 pub(crate) struct Completions {
     has_news: AtomicBool,
     listeners: AtomicUsize,
-    /// Wakers of ended requests. Called without any other lock held: a waker may ask, or submit, at once.
-    wakers: Mutex<Vec<Waker>>,
+    /// Held by a listener that has looked and does not sleep yet.
+    listening: Mutex<()>,
     signal: Condvar,
     /// The number of callbacks that wait for the end of a request.
     awaited_callbacks: AtomicUsize,
@@ -25,12 +24,9 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// A request has ended. Its waker is called at the next notification; its callbacks have a thread of their own.
-    pub(crate) fn announce(&self, notices: Notices) {
-        if let Some(waker) = notices.waker {
-            lock(&self.wakers).push(waker);
-        }
-        if let Some(after_end) = notices.after_end {
+    /// A request has ended. Its waker and its callbacks have a thread of their own, which holds nothing.
+    pub(crate) fn announce(&self, after_end: Option<AfterEnd>) {
+        if let Some(after_end) = after_end {
             self.awaited_callbacks.fetch_sub(after_end.callbacks(), Ordering::SeqCst);
             self.callbacks.push(after_end);
         }
@@ -61,8 +57,7 @@ impl Completions {
     #[inline]
     pub(crate) fn notify_if_any(&self) {
         if self.has_news.load(Ordering::Relaxed) && self.has_news.swap(false, Ordering::SeqCst) {
-            let wakers = std::mem::take(&mut *lock(&self.wakers));
-            wakers.into_iter().for_each(wake);
+            drop(lock(&self.listening));
             self.signal.notify_all();
         }
     }
@@ -73,8 +68,7 @@ impl Completions {
         // Either this thread sees the listener, or the listener sees the free links.
         fence(Ordering::SeqCst);
         if self.listeners.load(Ordering::SeqCst) > 0 {
-            // A listener that has looked but does not sleep yet holds this lock.
-            drop(lock(&self.wakers));
+            drop(lock(&self.listening));
             self.signal.notify_all();
         }
     }
@@ -83,18 +77,10 @@ impl Completions {
     pub(crate) fn listen(&self, look: impl Fn() -> bool, longest: Duration) {
         self.listeners.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        let guard = lock(&self.wakers);
+        let guard = lock(&self.listening);
         if !look() {
             drop(self.signal.wait_timeout(guard, longest).unwrap_or_else(PoisonError::into_inner));
         }
         self.listeners.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Calls a waker. If it panics, the thread goes on: it moves the calls of all.
-fn wake(waker: Waker) {
-    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-        let problem = "the waker of an asynchronous call has panicked; its task may never be polled again";
-        log(Severity::Warn, None, format_args!("{problem}"));
     }
 }

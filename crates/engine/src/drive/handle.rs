@@ -57,6 +57,11 @@ impl<L: Links + 'static> WorkSource for RequestHandle<L> {
         if self.refusal().is_some() {
             return waker.wake_by_ref();
         }
+        if let Err(error) = self.shared.completions.callbacks().start() {
+            // Nobody else would wake the task when the call has failed.
+            self.shared.gate.fail(error);
+            waker.wake_by_ref();
+        }
         self.request.ending.register(waker);
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 
 use unisono_backend::Failing;
-use unisono_communicator::Error;
+use unisono_communicator::{Error, Holding};
 
 use crate::drive::Shared;
 use crate::drive::call::Engine;
@@ -20,6 +20,7 @@ pub(crate) struct LinksGuard<'s, L: Links + 'static> {
     engine: Option<MutexGuard<'s, Engine<L>>>,
     /// It was taken by a thread that was panicking already: that is no panic of a call.
     is_unwinding: bool,
+    _holding: Holding,
 }
 
 impl<L: Links + 'static> Shared<L> {
@@ -29,7 +30,8 @@ impl<L: Links + 'static> Shared<L> {
     }
 
     fn guard<'s>(&'s self, engine: MutexGuard<'s, Engine<L>>) -> LinksGuard<'s, L> {
-        LinksGuard { shared: self, engine: Some(engine), is_unwinding: std::thread::panicking() }
+        let is_unwinding = std::thread::panicking();
+        LinksGuard { shared: self, engine: Some(engine), is_unwinding, _holding: Holding::begin() }
     }
 
     /// A panic under the lock was a broken invariant and has been reported. The state that it left is used as it is.

@@ -55,6 +55,57 @@ fn a_waker_may_ask_at_once() {
     });
 }
 
+/// A waker that makes a call at once.
+struct Calling {
+    comm: Arc<in_process::InProcessCommunicator>,
+    ended: Mutex<mpsc::Sender<Result<(), Error>>>,
+}
+
+impl Wake for Calling {
+    fn wake(self: Arc<Calling>) {
+        let _ = self.ended.lock().unwrap().send(self.comm.barrier());
+    }
+}
+
+#[test]
+fn a_waker_may_make_a_call() {
+    watched(Duration::from_secs(20), || {
+        let world = in_process::world(2);
+        let (ended, calls) = mpsc::channel();
+        let calling = Calling { comm: world[0].clone(), ended: Mutex::new(ended) };
+        let mut work = world[0].all_reduce_async(vec![1u32; 4], ReduceOp::Sum);
+        let waker = Waker::from(Arc::new(calling));
+        assert!(Pin::new(&mut work).poll(&mut Context::from_waker(&waker)).is_pending());
+        world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
+        world[1].barrier().unwrap();
+        calls.recv().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_waits_behind_close_is_told() {
+    watched(Duration::from_secs(20), || {
+        let world = in_process::world(2);
+        let pause = || std::thread::sleep(Duration::from_millis(100));
+        std::thread::scope(|scope| {
+            // Each waits for the one before it.
+            let first = scope.spawn(|| world[0].all_reduce(&mut [1u32; 4], ReduceOp::Sum));
+            pause();
+            let closing = scope.spawn(|| world[0].close());
+            pause();
+            let behind = world[0].with(CallOptions::new().queued());
+            let behind = scope.spawn(move || behind.barrier());
+            pause();
+            world[1].all_reduce(&mut [1u32; 4], ReduceOp::Sum).unwrap();
+            world[1].close().unwrap();
+            first.join().unwrap().unwrap();
+            closing.join().unwrap().unwrap();
+            let error = behind.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Closed), "{error}");
+        });
+    });
+}
+
 #[test]
 fn a_thread_that_waits_in_recv_does_not_stop_the_questions() {
     let errors = watched(Duration::from_secs(30), || {

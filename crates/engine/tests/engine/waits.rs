@@ -4,7 +4,7 @@
 use std::fmt::{self, Debug};
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::clocked::{Clock, Clocked};
@@ -12,7 +12,7 @@ use crate::support::watched;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
-use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Error, Peer, Work};
+use unisono_communicator::{CallOptions, Collectives, CollectivesAsync, Communicator, Error, Peer, Work};
 use unisono_engine::{Edge, EngineCommunicator, EngineOptions, Flow, Lane, Tap, Tapped, in_process};
 
 /// A clock that goes on by a millisecond whenever messages are looked at, and jumps to the end of every sleep.
@@ -190,6 +190,50 @@ fn blocked_calls_of_every_kind_warn_once_and_say_what_the_awaited_rank_does() {
             let expected = "has not moved for 30.0s: rank 1 has not called anything yet; its deadline is ";
             assert!(lines[0].contains(name) && lines[0].contains(expected), "{name}: {lines:?}");
         }
+    });
+}
+
+/// A subscriber that makes a call.
+struct Calling {
+    comm: Arc<in_process::InProcessCommunicator>,
+    ended: Mutex<mpsc::Sender<unisono_communicator::Result<()>>>,
+}
+
+impl Subscriber for Calling {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() == Level::WARN
+    }
+
+    fn new_span(&self, _span: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &Id, _values: &Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &Id, _follows: &Id) {}
+
+    fn event(&self, _event: &Event<'_>) {
+        let own = self.comm.group().rank();
+        let _ = self.ended.lock().unwrap().send(self.comm.send(&[1u8], own, 3));
+    }
+
+    fn enter(&self, _span: &Id) {}
+
+    fn exit(&self, _span: &Id) {}
+}
+
+#[test]
+fn a_subscriber_may_make_a_call() {
+    watched(|| {
+        let options = EngineOptions { warn_after: Duration::from_millis(10), ..EngineOptions::default() };
+        let world = in_process::world_of(2, &options, |_, links| links);
+        let (ended, calls) = mpsc::channel();
+        let calling = Calling { comm: world[0].clone(), ended: Mutex::new(ended) };
+        std::thread::scope(|scope| {
+            scope.spawn(|| tracing::subscriber::with_default(calling, || world[0].barrier().unwrap()));
+            calls.recv().unwrap().unwrap();
+            world[1].barrier().unwrap();
+        });
     });
 }
 
