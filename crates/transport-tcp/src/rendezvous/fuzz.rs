@@ -8,7 +8,7 @@ use unisono_communicator::{Error, JobRank, Process};
 use super::cpus::Cpus;
 use super::join::{JoinConfig, Setback, Understood, understand};
 use super::message::{
-    ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, ProcessBirth, RankProcess,
+    ANSWER_BYTES_MAX, ARRIVAL_BYTES_MAX, Answer, Arrival, HOST_ID_BYTES, HostClaim, ProcessBirth, RankProcess,
 };
 use super::plan::{Meeting, meeting};
 use super::roster::{Arrived, CONFLICT_MEMORY, ConnectionId, Newcomer, Roster};
@@ -122,7 +122,7 @@ fn config(world_size: u32) -> JoinConfig {
         rank: 0,
         world_size,
         listen: SocketAddr::from(([127, 0, 0, 1], 1)),
-        host: [0; 16],
+        host: HostClaim { id: [0; 16], is_named: false, local_ranks: None },
         job_settings: Vec::new(),
         backend: String::new(),
         timeout: Duration::ZERO,
@@ -225,7 +225,10 @@ fn arrive(
     let birth = ProcessBirth { pid_namespace: 4, start_ticks: connection };
     let process = Process { host: "h".into(), pid: connection as u32 };
     let process = RankProcess { process, birth: (connection % 2 > 0).then_some(birth) };
-    let (host, backend, cpus) = ([input.below(3); HOST_ID_BYTES], "tcp".to_owned(), Cpus::own());
+    let id = [input.below(3); HOST_ID_BYTES];
+    let local_ranks = Some(u32::from(input.below(3))).filter(|&ranks| ranks > 0);
+    let host = HostClaim { id, is_named: input.below(2) == 1, local_ranks };
+    let (backend, cpus) = ("tcp".to_owned(), Cpus::own());
     let arrival = Arrival { address, host, process, wait_ms, job_settings, backend, cpus };
     let bytes = arrival.encode();
     let Ok(arrival) = Arrival::decode(&bytes) else { panic!("an arrival does not survive the wire") };

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use unisono_communicator::{Error, JobRank, Result};
+use unisono_communicator::{Error, JobRank, Result, Severity, log};
 
 use super::Membership;
 use super::address::resolve;
 use super::cpus::Cpus;
 use super::key::own_process;
-use super::message::{ANSWER_BYTES_MAX, Answer, Arrival, HostId, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION};
+use super::message::{
+    ANSWER_BYTES_MAX, Answer, Arrival, HostClaim, JOB_SETTINGS_BYTES_MAX, Progress, QUESTION,
+};
 use super::stream::{read_message, runtime, watch_peer, write_message};
 use super::waiting::{WaitConfig, Waiting};
 use crate::handshake::{Hello, JobId, Purpose, RANK_STORE, Refusal, initiate};
@@ -45,7 +47,7 @@ pub struct JoinConfig {
     /// Where we listen for the other ranks.
     pub listen: SocketAddr,
     /// The host we are on.
-    pub host: HostId,
+    pub host: HostClaim,
     /// The encoded settings that all ranks get if we are rank 0, at most [`JOB_SETTINGS_BYTES_MAX`] bytes.
     pub job_settings: Vec<u8>,
     /// Who does our collectives, as `UNISONO_BACKEND` has it; it must be the same on all ranks.
@@ -325,10 +327,13 @@ pub(super) fn understand(config: &JoinConfig, message: &[u8]) -> Result<Understo
     let answer = Answer::decode(message).map_err(|malformed| Setback::Final(malformed.into()))?;
     let ranks = config.world_size as usize;
     match answer {
-        Answer::Welcome { job, addresses, hosts, processes, job_settings, cores }
+        Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt }
             if [addresses.len(), hosts.len(), processes.len()] == [ranks; 3]
                 && hosts.iter().all(|host| (*host as usize) < cores.len()) =>
         {
+            if config.rank == 0 && !doubt.is_empty() {
+                log(Severity::Warn, Some(config.rank), format_args!("{doubt}"));
+            }
             Ok(Understood::Met(Membership {
                 rank: config.rank,
                 world_size: config.world_size,

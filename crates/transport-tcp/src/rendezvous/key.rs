@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use sha2::{Digest, Sha256};
 use unisono_communicator::Process;
 
-use super::message::{HOST_ID_BYTES, HostId, ProcessBirth, RankProcess};
+use super::message::{HOST_ID_BYTES, HostClaim, ProcessBirth, RankProcess};
 use crate::config::Config;
 use crate::environment::{Launcher, Placement};
 
@@ -77,16 +77,23 @@ fn parent() -> String {
     format!("{PARENT} {pid}{START}{}", ancestor(pid).map_or(0, |parent| parent.start))
 }
 
-/// What identifies this host: the setting, else host name and boot. Containers with host names of their own count
-/// as hosts.
-pub(super) fn host_id(config: &Config) -> HostId {
+/// What this rank says of its host. It is identified by the setting, else by host name, boot and network namespace: two
+/// namespaces may lose their way to each other while both go on. Containers with host names of their own count as hosts.
+pub(super) fn host_claim(config: &Config) -> HostClaim {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let name =
-        || format!("{} {}", read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
-    let digest: [u8; 32] = Sha256::digest(config.host_id.clone().unwrap_or_else(name).as_bytes()).into();
+    let found = || {
+        let network = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino());
+        let (name, boot) = (read("/proc/sys/kernel/hostname"), read("/proc/sys/kernel/random/boot_id"));
+        format!("{name} {boot} {network}")
+    };
+    let digest: [u8; 32] = Sha256::digest(config.host_id.clone().unwrap_or_else(found).as_bytes()).into();
     let mut id = [0; HOST_ID_BYTES];
     id.copy_from_slice(&digest[..HOST_ID_BYTES]);
-    id
+    let local_ranks = match config.placement {
+        Placement::Ranked { local_world_size, .. } => local_world_size,
+        Placement::Solo => None,
+    };
+    HostClaim { id, is_named: config.host_id.is_some(), local_ranks }
 }
 
 /// This process, as errors of other ranks name it.
@@ -140,7 +147,7 @@ mod tests {
     fn hosts_differ_by_their_setting() {
         let with = |id: &str| {
             let lookup = |name: &str| (name == "UNISONO_HOST_ID" && !id.is_empty()).then(|| id.to_owned());
-            host_id(&Config::from_lookup(&lookup).unwrap())
+            host_claim(&Config::from_lookup(&lookup).unwrap()).id
         };
         assert_eq!(with(""), with(""));
         assert_eq!(with("a"), with("a"));

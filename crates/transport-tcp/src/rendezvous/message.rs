@@ -32,8 +32,10 @@ pub(super) const ARRIVAL_BYTES_MAX: usize =
     64 + PROCESS_BYTES_MAX + JOB_SETTINGS_BYTES_MAX + BACKEND_BYTES_MAX + CPUS_BYTES_MAX;
 
 /// The most bytes of an answer.
-pub(super) const ANSWER_BYTES_MAX: usize =
-    64 + JOB_SETTINGS_BYTES_MAX + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
+pub(super) const ANSWER_BYTES_MAX: usize = 64
+    + REASON_BYTES_MAX
+    + JOB_SETTINGS_BYTES_MAX
+    + RANKS_MAX as usize * (ADDRESS_BYTES + 4 + PROCESS_BYTES_MAX + 4);
 
 /// The most bytes of a text that says why.
 const REASON_BYTES_MAX: usize = 512;
@@ -50,7 +52,18 @@ pub(super) const QUESTION: u8 = 1;
 pub(super) const RANGES_MAX: usize = 8;
 
 /// What identifies a host: equal for all processes of one, different for two.
-pub type HostId = [u8; HOST_ID_BYTES];
+pub(super) type HostId = [u8; HOST_ID_BYTES];
+
+/// The host that a rank says it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostClaim {
+    /// What identifies it.
+    pub id: HostId,
+    /// A person has named it, and so vouches for it.
+    pub is_named: bool,
+    /// How many ranks the launcher has started on it, if that is known.
+    pub local_ranks: Option<u32>,
+}
 
 /// The process that a rank is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +89,7 @@ pub(super) struct Arrival {
     /// Where it listens.
     pub(super) address: SocketAddr,
     /// The host it is on.
-    pub(super) host: HostId,
+    pub(super) host: HostClaim,
     /// Which process it is.
     pub(super) process: RankProcess,
     /// How long it will wait, from now.
@@ -92,7 +105,8 @@ pub(super) struct Arrival {
 impl Arrival {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
-        writer.address(self.address).array(&self.host);
+        writer.address(self.address).array(&self.host.id).u8(self.host.is_named.into());
+        writer.u32(self.host.local_ranks.unwrap_or(0));
         write_process(&mut writer, &self.process);
         writer.u64(self.wait_ms).bytes(&self.job_settings).text(&self.backend, BACKEND_BYTES_MAX);
         self.cpus.write(&mut writer);
@@ -103,7 +117,7 @@ impl Arrival {
         let mut reader = Reader::new(message);
         let arrival = Arrival {
             address: reader.address()?,
-            host: reader.array()?,
+            host: read_host(&mut reader)?,
             process: read_process(&mut reader)?,
             wait_ms: reader.u64()?,
             job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
@@ -113,6 +127,16 @@ impl Arrival {
         reader.finish()?;
         Ok(arrival)
     }
+}
+
+fn read_host(reader: &mut Reader<'_>) -> Result<HostClaim, Malformed> {
+    let id = reader.array()?;
+    let is_named = match reader.u8()? {
+        0 => false,
+        1 => true,
+        _ => return Err(Malformed { what: "a host that is neither named nor found" }),
+    };
+    Ok(HostClaim { id, is_named, local_ranks: Some(reader.u32()?).filter(|&ranks| ranks > 0) })
 }
 
 fn write_process(writer: &mut Writer, RankProcess { process, birth }: &RankProcess) {
@@ -149,6 +173,8 @@ pub(super) enum Answer {
         job_settings: Vec<u8>,
         /// How many cores the ranks of each host have together, by the number of the host.
         cores: Vec<u32>,
+        /// Why ranks count as on several hosts that may share one; empty when none do.
+        doubt: String,
     },
     /// A rank has waited as long as it may.
     Missing {
@@ -227,14 +253,14 @@ impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::new();
         match self {
-            Answer::Welcome { job, addresses, hosts, processes, job_settings, cores } => {
+            Answer::Welcome { job, addresses, hosts, processes, job_settings, cores, doubt } => {
                 writer.u8(WELCOME).array(&job.0).u32(addresses.len() as u32);
                 for address in addresses {
                     writer.address(*address);
                 }
                 writer.u32_list(hosts).u32(processes.len() as u32);
                 processes.iter().for_each(|process| write_process(&mut writer, process));
-                writer.bytes(job_settings).u32_list(cores)
+                writer.bytes(job_settings).u32_list(cores).text(doubt, REASON_BYTES_MAX)
             }
             Answer::Failed { missing, problem } => {
                 writer.u8(FAILED).u32_list(missing).text(problem, REASON_BYTES_MAX)
@@ -268,6 +294,7 @@ impl Answer {
                 },
                 job_settings: reader.bytes(JOB_SETTINGS_BYTES_MAX)?.to_vec(),
                 cores: reader.u32_list(ranks_max)?,
+                doubt: reader.text(REASON_BYTES_MAX)?.to_owned(),
             },
             FAILED => Answer::Failed {
                 missing: reader.u32_list(ranks_max)?,
@@ -304,7 +331,7 @@ mod tests {
         let address = "10.1.2.3:4567".parse().unwrap();
         Arrival {
             address,
-            host: [3; HOST_ID_BYTES],
+            host: HostClaim { id: [3; HOST_ID_BYTES], is_named: true, local_ranks: Some(2) },
             process: process(),
             wait_ms: 300_000,
             job_settings: vec![1, 2, 3],
@@ -323,6 +350,7 @@ mod tests {
                 processes: vec![process(); 2],
                 job_settings: vec![9; 5],
                 cores: vec![8, 3],
+                doubt: "d".to_owned(),
             },
             Answer::Failed { missing: vec![1, 3], problem: "rank 0 has waited".into() },
             Answer::Missing { impatient: 0, ranks: vec![1, 3] },
@@ -373,11 +401,12 @@ mod tests {
         let addresses = vec![arrival().address; RANKS_MAX as usize];
         let hosts = (0..RANKS_MAX).collect::<Vec<_>>();
         let problem = "x".repeat(REASON_BYTES_MAX);
-        let missing = Answer::Failed { missing: hosts.clone(), problem };
+        let missing = Answer::Failed { missing: hosts.clone(), problem: problem.clone() };
         let processes = vec![process(); RANKS_MAX as usize];
         let cores = hosts.clone();
+        let doubt = problem;
         let welcome =
-            Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, job_settings, cores };
+            Answer::Welcome { job: JobId([0; 16]), addresses, hosts, processes, job_settings, cores, doubt };
         assert!(welcome.encode().len() <= ANSWER_BYTES_MAX && missing.encode().len() <= ANSWER_BYTES_MAX);
         let reason = "x".repeat(10 * REASON_BYTES_MAX);
         let cut = Answer::decode(&Answer::Refused { reason }.encode());

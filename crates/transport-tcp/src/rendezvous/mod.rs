@@ -26,6 +26,7 @@ mod file;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 mod host;
+mod host_numbers;
 mod join;
 mod key;
 mod message;
@@ -49,7 +50,7 @@ pub use join::{JoinConfig, join};
 pub use key::own_process;
 pub(crate) use key::process_start_ticks;
 pub use message::{
-    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostId, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
+    HOST_ID_BYTES, HOST_NAME_BYTES_MAX, HostClaim, JOB_SETTINGS_BYTES_MAX, ProcessBirth, RankProcess,
 };
 pub use plan::store_job;
 pub use waiting::{Voice, WaitConfig};
@@ -102,7 +103,7 @@ pub fn rendezvous(config: &Config, listen: SocketAddr, job_settings: Vec<u8>) ->
         rank: config.placement.rank(),
         world_size: config.placement.world_size(),
         listen,
-        host: key::host_id(config),
+        host: key::host_claim(config),
         job_settings: job_settings.clone(),
         backend: config.backend.clone(),
         timeout: config.join_timeout,

@@ -1,11 +1,12 @@
 //! Which ranks have come: the store's whole logic, without sockets and clock.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::cpus::Cpus;
+use super::host_numbers::number_hosts;
 use super::message::{Answer, Arrival, Progress, ranges};
 use super::waiting::ranges_text;
 use crate::handshake::JobId;
@@ -224,13 +225,9 @@ fn backends_differ(arrivals: &[Arrival]) -> Option<String> {
 }
 
 fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
-    let mut numbers = HashMap::new();
-    let number = |arrival: &Arrival| {
-        let next = numbers.len() as u32;
-        *numbers.entry(arrival.host).or_insert(next)
-    };
-    let hosts: Vec<u32> = arrivals.iter().map(number).collect();
-    let mut cpus: Vec<Vec<&Cpus>> = vec![Vec::new(); numbers.len()];
+    let (hosts, doubt) = number_hosts(arrivals);
+    let count = hosts.iter().max().map_or(0, |last| *last as usize + 1);
+    let mut cpus: Vec<Vec<&Cpus>> = vec![Vec::new(); count];
     hosts.iter().zip(arrivals).for_each(|(host, arrival)| cpus[*host as usize].push(&arrival.cpus));
     Answer::Welcome {
         job,
@@ -239,6 +236,7 @@ fn welcome(job: JobId, arrivals: &[Arrival]) -> Answer {
         processes: arrivals.iter().map(|arrival| arrival.process.clone()).collect(),
         job_settings: arrivals.first().map(|zero| zero.job_settings.clone()).unwrap_or_default(),
         cores: cpus.into_iter().map(Cpus::cores_of).collect(),
+        doubt,
     }
 }
 
@@ -247,7 +245,7 @@ mod tests {
     use unisono_communicator::Process;
 
     use super::super::cpus::tests::bound_to;
-    use super::super::message::RankProcess;
+    use super::super::message::{HostClaim, RankProcess};
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -260,7 +258,8 @@ mod tests {
     fn arrival(port: u16, host: u8, wait_ms: u64) -> Arrival {
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let (job_settings, cpus) = (vec![port as u8], bound_to(usize::from(port)));
-        let (host, backend) = ([host; 16], "tcp".to_owned());
+        let host = HostClaim { id: [host; 16], is_named: false, local_ranks: None };
+        let backend = "tcp".to_owned();
         Arrival { address, host, process: process(), wait_ms, job_settings, backend, cpus }
     }
 
@@ -293,7 +292,15 @@ mod tests {
             let (processes, job_settings) = (vec![process(); 4], vec![0]);
             assert_eq!(
                 answer,
-                Answer::Welcome { job: JOB, addresses, hosts, processes, job_settings, cores }
+                Answer::Welcome {
+                    job: JOB,
+                    addresses,
+                    hosts,
+                    processes,
+                    job_settings,
+                    cores,
+                    doubt: String::new()
+                }
             );
             assert_eq!(roster.on_time(now + Duration::from_secs(9)), None, "nobody waits any longer");
         }

@@ -132,7 +132,7 @@ impl Network {
     }
 
     /// A program of a job whose ranks meet on host `store`, by the settings that a user would make. Namespaces have
-    /// the machine's own name, so hosts are told apart by a setting too.
+    /// the machine's own name and boot: nothing but the namespace tells these hosts apart.
     pub(crate) fn rank(
         &self,
         (host, store): (usize, usize),
@@ -145,8 +145,7 @@ impl Network {
             .env("UNISONO_WORLD_SIZE", ranks.to_string())
             .env("UNISONO_MASTER_ADDRESS", Network::address(store).to_string())
             .env("UNISONO_MASTER_PORT", "29500")
-            .env("UNISONO_SECRET_FILE", &self.secret_file)
-            .env("UNISONO_HOST_ID", host.to_string());
+            .env("UNISONO_SECRET_FILE", &self.secret_file);
         command
     }
 

@@ -298,6 +298,23 @@ fn addresses_of_ipv6_are_taken_with_and_without_brackets() {
     }
 }
 
+/// As the agents of torchrun start them: each counts its own ranks. Nothing proves that the two share a host.
+#[test]
+fn two_launchers_on_one_host_make_a_job() {
+    let user = User::new();
+    let (_, secret) = user.secret_file();
+    let port = master_port();
+    let variables = [
+        ("MASTER_ADDR", "localhost"),
+        ("MASTER_PORT", port.as_str()),
+        ("LOCAL_WORLD_SIZE", "2"),
+        ("UNISONO_SECRET_FILE", secret.as_str()),
+    ];
+    let ranks = [0, 1, 2, 3].map(|rank| user.start(rank, 4, &variables));
+    ranks[0].line("ranks 0-3 may share a host");
+    assert_eq!(ranks.map(|rank| rank.end().0), ["joined"; 4]);
+}
+
 #[test]
 fn two_jobs_with_one_name_or_port_are_told() {
     let user = User::new();
