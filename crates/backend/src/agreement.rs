@@ -1,7 +1,7 @@
 //! What survivors do after a failure: they agree on a flag, and go on without the ranks that are lost.
 
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_communicator::{Error, GroupRank, Result, deadline_after};
 
@@ -31,6 +31,19 @@ impl CallGate {
         Ok(agreed.flag)
     }
 
+    /// As [`CallGate::agree`], for ranks that begin and give up after `timeout`: no rank may be missing.
+    ///
+    /// # Errors
+    /// The first cause; as [`unisono_communicator::Communicator::agree`].
+    pub fn agree_to_begin(&self, flag: bool, now: Instant, timeout: Duration) -> Result<bool> {
+        let mut number = lock(&self.agreements.flags);
+        let (question, deadline) = (Question::Flag, deadline_after(now, timeout));
+        let ask = Ask { question, number: *number, flag, finished_calls: 0, deadline, heeds_cause: true };
+        let agreed = self.control().agree(&ask)?;
+        *number += 1;
+        Ok(agreed.flag)
+    }
+
     /// The communicator of the survivors, on which no rank has called anything yet, asked for at `now`.
     ///
     /// # Errors
@@ -52,6 +65,6 @@ impl CallGate {
         }
         let deadline = deadline_after(now, self.timeout());
         let finished_calls = self.board().finished();
-        self.control().agree(&Ask { question, number, flag, finished_calls, deadline })
+        self.control().agree(&Ask { question, number, flag, finished_calls, deadline, heeds_cause: false })
     }
 }

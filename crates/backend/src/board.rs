@@ -15,7 +15,9 @@ use crate::closings::Closings;
 use crate::lock;
 use crate::messages::Messages;
 use crate::peers::Heard;
-use crate::stream_order::{CallAhead, OnStreams};
+use crate::status::{CallHistory, CallStatus};
+use crate::stream_order::OnStreams;
+use crate::unfinished::Unfinished;
 
 /// The number of calls that the ring remembers.
 pub const CALLS_REMEMBERED: usize = 1024;
@@ -38,48 +40,6 @@ struct CallEntry {
     /// Its name and the hash of its schedules; see [`CallAlgorithm`].
     algorithm: Option<(&'static str, u32)>,
     site: Site,
-}
-
-/// What a rank answers when asked about its call `number`.
-#[derive(Clone, Debug, PartialEq)]
-pub enum CallStatus {
-    /// It has not entered this call; this is the last one it entered.
-    NotYet {
-        /// The last call it entered, if any.
-        last: Option<CallInfo>,
-        /// The rank that it waits for, in that call or in a message, if it waits.
-        awaited: Option<GroupRank>,
-    },
-    /// It is in this call.
-    Running {
-        /// The call.
-        call: CallInfo,
-        /// The rank that it waits for, if it waits.
-        awaited: Option<GroupRank>,
-        /// The call that it is behind on its stream, if that is another communicator's.
-        ahead: Option<Box<CallAhead>>,
-    },
-    /// It has returned.
-    Done {
-        /// The call.
-        call: CallInfo,
-    },
-    /// The call was too long ago: the ring has forgotten it.
-    Forgotten,
-}
-
-/// What a rank reports when it closes; equal on all ranks whose calls agreed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallHistory {
-    /// The number of collectives that it has entered.
-    pub calls: u64,
-    /// The digest of what all ranks' calls had in common.
-    pub digest: u64,
-}
-
-impl CallHistory {
-    /// The history of a rank that has called nothing.
-    pub const UNUSED: CallHistory = CallHistory { calls: 0, digest: 0 };
 }
 
 /// The cause of a revocation and the rank that saw it.
@@ -128,6 +88,7 @@ pub struct Board {
     heard: Heard,
     on_streams: OnStreams,
     messages: Messages,
+    unfinished: Unfinished,
     notes: Mutex<Vec<Option<Note>>>,
     /// The number of rounds of questions about calls that make no progress.
     rounds: AtomicU64,
@@ -181,6 +142,7 @@ impl Board {
             heard: Heard::new(ranks),
             on_streams: OnStreams::default(),
             messages: Messages::default(),
+            unfinished: Unfinished::default(),
             notes: Mutex::new(vec![None; ranks as usize]),
             rounds: AtomicU64::new(0),
             suspicion: Mutex::new(None),
@@ -260,6 +222,16 @@ impl Board {
     /// The last sends and receives, oldest first, and whether each has ended without an error.
     pub fn messages(&self) -> Vec<(CallInfo, bool)> {
         self.messages.recent()
+    }
+
+    /// What this rank would leave behind if it left now.
+    pub fn unfinished(&self) -> &Unfinished {
+        &self.unfinished
+    }
+
+    /// How many calls are in progress: those that were started, and a blocking one.
+    pub fn calls_in_progress(&self) -> u64 {
+        self.unfinished.started().max(self.entered().saturating_sub(self.returned()))
     }
 
     /// The number of collectives that have been entered.

@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use unisono_communicator::{Awaited, CallInfo, Error, Group, GroupRank, JobRank, Result};
 
-use crate::board::{CALLS_REMEMBERED, CallHistory, CallStatus};
+use crate::board::CALLS_REMEMBERED;
 use crate::companion::Companion;
 use crate::difference::{EARLIER_CALLS, call_difference, counts_difference};
 use crate::peers::Peers;
+use crate::status::{CallHistory, CallStatus};
 
 /// How long the error of a call is held back for its cause to be handed over; see [`Control::flood`].
 pub const HANDOVER_MAX: Duration = Duration::from_millis(20);
@@ -38,6 +39,8 @@ pub struct Ask {
     pub finished_calls: u64,
     /// When this rank gives up.
     pub deadline: Instant,
+    /// Whether the first cause ends it: ranks that only begin have nobody to survive.
+    pub heeds_cause: bool,
 }
 
 /// What all survivors have agreed on.
@@ -170,6 +173,7 @@ pub fn mismatch((our_rank, ours): (JobRank, CallInfo), (rank, theirs): (JobRank,
 /// not called.
 pub fn not_agreed(group: &Group, ask: &Ask, waited: Duration, awaited: &[GroupRank]) -> Error {
     let name = match ask.question {
+        Question::Flag if ask.heeds_cause => "init",
         Question::Flag => "agree",
         Question::Survivors => "shrink",
     };
@@ -215,16 +219,33 @@ pub fn closing_error(peers: &Peers, ours: CallHistory, theirs: &[Option<CallHist
     }
     let mut said = group.job_ranks().iter().zip(theirs).filter_map(|(rank, said)| Some((*rank, (*said)?)));
     let (rank, theirs) = said.find(|(_, theirs)| *theirs != ours)?;
-    let closing = |number| CallInfo::without_data(number, "close");
-    let first_extra = |number| board.call_info(number).unwrap_or_else(|| closing(number));
-    let (our_call, difference) = if ours.calls == theirs.calls {
-        let difference = format!("{EARLIER_CALLS} differ");
-        (first_extra(ours.calls.saturating_sub(1)), difference)
-    } else {
-        let difference = format!("closed after {} / {} calls", ours.calls, theirs.calls);
-        (if ours.calls > theirs.calls { first_extra(theirs.calls) } else { closing(ours.calls) }, difference)
-    };
-    Some(described((group.own_job_rank(), our_call), (rank, closing(theirs.calls)), difference))
+    history_difference(peers, ours, (rank, theirs, None), "close")
+}
+
+/// The mismatch of two ranks that have ended their parts in a communicator after different calls, if they have. The
+/// other rank may have told its last call. `ending` is how they have ended: `close` or `leave`.
+pub fn history_difference(
+    peers: &Peers,
+    ours: CallHistory,
+    (rank, theirs, last): (JobRank, CallHistory, Option<&CallInfo>),
+    ending: &'static str,
+) -> Option<Error> {
+    if ours == theirs {
+        return None;
+    }
+    let (own, board) = (peers.group().own_job_rank(), peers.board());
+    let ended = |number| CallInfo::without_data(number, ending);
+    let our_call = |number| board.call_info(number).unwrap_or_else(|| ended(number));
+    let their_call = last.cloned().unwrap_or_else(|| ended(theirs.calls));
+    if ours.calls == theirs.calls {
+        let our_call = our_call(ours.calls.saturating_sub(1));
+        let told = last.and_then(|last| call_difference(&our_call, last));
+        let difference = told.unwrap_or_else(|| format!("{EARLIER_CALLS} differ"));
+        return Some(described((own, our_call), (rank, their_call), difference));
+    }
+    let difference = format!("{} / {} calls at their {ending}", ours.calls, theirs.calls);
+    let our_call = if ours.calls > theirs.calls { our_call(theirs.calls) } else { ended(ours.calls) };
+    Some(described((own, our_call), (rank, their_call), difference))
 }
 
 #[cfg(test)]

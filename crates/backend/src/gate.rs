@@ -1,6 +1,6 @@
 //! The gate that every call passes on any backend: which thread may issue it and when, and what its failure means.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -78,6 +78,10 @@ pub trait Failing {
 }
 
 thread_local! {
+    /// How many user's functions this thread is running inside calls. It has no destructor, so that the handler at the
+    /// exit of the process can read it.
+    static CALLBACKS: Cell<u32> = const { Cell::new(0) };
+
     /// The boards of the communicators in whose calls this thread is running a user's function.
     static IN_CALLBACK: RefCell<Vec<*const Board>> = const { RefCell::new(Vec::new()) };
 }
@@ -87,8 +91,14 @@ pub struct CallbackScope {
     board: *const Board,
 }
 
+/// Whether this thread is running a user's function inside a call.
+pub fn is_in_call() -> bool {
+    CALLBACKS.get() > 0
+}
+
 impl Drop for CallbackScope {
     fn drop(&mut self) {
+        CALLBACKS.set(CALLBACKS.get() - 1);
         IN_CALLBACK.with_borrow_mut(|boards| {
             if let Some(position) = boards.iter().rposition(|board| *board == self.board) {
                 boards.remove(position);
@@ -179,7 +189,12 @@ impl CallGate {
     pub fn admit(&self, what: &dyn Display) -> Result<()> {
         self.check_caller(what)?;
         self.check_revoked()?;
-        if self.is_closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+        self.check_open()
+    }
+
+    #[inline]
+    fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Whether this process made the communicator. A forked child must not touch it.
@@ -227,7 +242,7 @@ impl CallGate {
     /// The turn of `call` in an `order`, that of the communicator or of a scope; `info` is what errors show of it.
     ///
     /// # Errors
-    /// [`Error::ConcurrentUse`]; [`Error::Timeout`] when the turn does not come in time: the other ranks wait for the
+    /// [`Error::ConcurrentUse`]; [`Error::Closed`] after a wait for `close`; [`Error::Timeout`] when the turn does not come in time: the other ranks wait for the
     /// call, so this is everybody's failure; the first cause, when it comes while the call waits.
     #[inline]
     pub fn take_turn<H: Deref<Target = Turnstile> + Clone>(
@@ -243,6 +258,8 @@ impl CallGate {
                 let started = Instant::now();
                 let pass = self.wait_for_turn(order, patience)?;
                 let waited = started.elapsed();
+                // The call before this one may have been `close`.
+                self.check_open()?;
                 pass.map(|pass| Turn { pass, waited }).ok_or_else(|| self.late(info(), waited))
             }
             (None, None) => Err(Error::ConcurrentUse { call: call.to_string() }),
@@ -276,6 +293,7 @@ impl CallGate {
     /// Refuses calls of this thread on this communicator until the guard is dropped, because a user's function runs.
     pub fn enter_callback(&self) -> CallbackScope {
         let board = Arc::as_ptr(&self.board);
+        CALLBACKS.set(CALLBACKS.get() + 1);
         IN_CALLBACK.with_borrow_mut(|boards| boards.push(board));
         CallbackScope { board }
     }

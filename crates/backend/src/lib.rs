@@ -12,11 +12,13 @@
 //! | `agreement` | shrink and agree |
 //! | `difference`, `digest` | finding calls that differ and should be equal |
 //! | `fork` | refusing a forked child |
+//! | `status` | [`CallStatus`], [`CallHistory`]: what a rank says of its calls |
 //! | `stream_order` | [`OnStreams`]: calls of several communicators on one stream, and their order on two ranks |
 //! | `scope` | [`ScopeTurn`]: a turn for several calls, with one deadline |
 //! | `group_keys` | [`GroupKeys`]: groups that only their members make |
 //! | `tickets` | [`Tickets`]: how calls ended that were enqueued on a device's stream |
 //! | `turnstile` | [`Turnstile`]: one holder at a time, the others in the order in which they came |
+//! | `unfinished` | [`Unfinished`]: what a rank that leaves now leaves behind |
 
 #![deny(unsafe_code)]
 
@@ -34,29 +36,33 @@ mod messages;
 mod peers;
 mod scheduled;
 mod scope;
+mod status;
 mod stream_order;
 mod tickets;
 mod turnstile;
+mod unfinished;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use board::{Board, CALLS_REMEMBERED, CallHistory, CallStatus, Revocation};
+pub use board::{Board, CALLS_REMEMBERED, Revocation};
 pub use closings::Closings;
 pub use companion::{Companion, Done, Entered, Executor, Job, Patience, Survivors};
 pub use control::{
-    Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, judge_answer, mismatch,
-    not_agreed,
+    Agreed, Ask, Control, HANDOVER_MAX, Question, asked_next, closing_error, history_difference,
+    judge_answer, mismatch, not_agreed,
 };
 pub use difference::{EARLIER_CALLS, descriptor_difference};
 pub use digest::mix_digest;
-pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, on_rank};
+pub use gate::{CallGate, CallbackScope, Failing, IDLE_AFTER_CAUSE_MAX, is_in_call, on_rank};
 pub use group_keys::{GroupKeys, different_lists, list_text};
 pub use peers::{Heard, Peers};
 pub use scheduled::{BoundExtent, ScheduledCall};
 pub use scope::{Enclosing, ScopeTurn};
+pub use status::{CallHistory, CallStatus};
 pub use stream_order::{CallAhead, CommunicatorKey, Membership, OnStreams, order_mismatch, with_call_ahead};
 pub use tickets::{OpenTicket, Tickets};
 pub use turnstile::{Pass, Turnstile};
+pub use unfinished::Unfinished;
 
 /// Wakes a thread that waits for news of a communicator, or makes its next wait return at once. May be called from any
 /// thread.

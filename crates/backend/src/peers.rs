@@ -51,7 +51,7 @@ impl Peers {
     }
 
     /// What this rank shows of its calls.
-    pub fn board(&self) -> &Board {
+    pub fn board(&self) -> &Arc<Board> {
         &self.board
     }
 

@@ -8,9 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use unisono_communicator::{CallInfo, DeviceStream, Error, JobRank};
 
-use crate::board::{Board, CallStatus};
+use crate::board::Board;
 use crate::group_keys::list_text;
 use crate::lock;
+use crate::status::CallStatus;
 
 /// One communicator in one epoch, the same on all its ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -200,6 +200,12 @@ impl Reporter {
         self.send(&ErrorReport::new(rank, None, JobRank::new(rank), error));
     }
 
+    /// Reports an error that no call can return any more: `rank` leaves its `communicator`.
+    pub(crate) fn at_exit(&self, rank: JobRank, communicator: String, error: &Error, text: String) {
+        let report = ErrorReport::new(rank.get(), Some(communicator), rank, error);
+        self.send(&ErrorReport { at_exit: true, text, ..report });
+    }
+
     /// A launcher that is gone, or does not read, costs the report and nothing else.
     fn send(&self, report: &ErrorReport) {
         let Some(line) = report.line() else { return };

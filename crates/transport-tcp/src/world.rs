@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use unisono_backend::{Companion, GroupKeys};
+use unisono_backend::{Companion, GroupKeys, is_in_call};
 use unisono_communicator::{AlgorithmName, Communicator, Error, Group, JobRank, Result, Severity, log};
 use unisono_engine::{CostModel, EngineOptions, PIECE_BYTES, SharedRegistry};
 
 use crate::communicator::{self, TcpCommunicator};
 use crate::config::Config;
-use crate::control::{Commands, ControlThread, Identity, Intervals, Settings, make_named, pending_max};
+use crate::control::{
+    Commands, ControlThread, Identity, Intervals, Settings, fail_for_all, make_named, pending_max,
+};
 use crate::exit::leave_jobs_at_exit;
 use crate::flight::{FlightRecord, Recorder};
 use crate::handshake::{EarlyAcceptor, EarlyListener};
@@ -29,7 +31,14 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(30);
 const JOINED_WAIT_MAX: Duration = Duration::from_millis(100);
 
 /// The jobs that this process is in: one, but for tests whose ranks are threads.
-static JOINED: Mutex<Vec<Weak<WorldShared>>> = Mutex::new(Vec::new());
+static JOINED: Mutex<Vec<JoinedWorld>> = Mutex::new(Vec::new());
+
+/// A job that this process has joined. Whoever drops the last handle may still be leaving when the process ends.
+#[derive(Clone)]
+struct JoinedWorld {
+    world: Weak<WorldShared>,
+    thread: ControlThread,
+}
 
 /// The key of the communicator of all ranks.
 pub(crate) const WORLD_KEY: CommunicatorKey = CommunicatorKey { id: 0, epoch: 0 };
@@ -55,8 +64,14 @@ struct WorldShared {
     commands: Commands,
     recorder: Recorder,
     reporter: Option<Reporter>,
-    // Declared last: it says goodbye and waits for the thread, after everything else is gone.
     thread: ControlThread,
+}
+
+impl Drop for WorldShared {
+    fn drop(&mut self) {
+        // The last of its communicators is gone, so no call is in progress.
+        self.thread.leave(true);
+    }
 }
 
 impl World {
@@ -130,6 +145,7 @@ impl World {
         let hosts: Arc<[u32]> = hosts.into();
         let group = Group::world_on(rank, hosts.clone());
         let group = group.with_processes(processes.iter().map(|known| known.process.clone()).collect());
+        let reporter = config.report_to.and_then(Reporter::take);
         let settings = Settings {
             intervals: Intervals { beat: config.heartbeat, suspect: config.suspect_after },
             handshake_timeout: config.handshake_timeout,
@@ -137,6 +153,7 @@ impl World {
             socket_options: socket_options(config),
             drop_timeout: config.drop_timeout,
             congestion_control: config.congestion_control.clone(),
+            reporter: reporter.clone(),
         };
         let options = engine_options(config, job_settings.piece_bytes());
         let identity =
@@ -152,13 +169,13 @@ impl World {
             keys: GroupKeys::default(),
             commands: thread.commands(),
             recorder,
-            reporter: config.report_to.and_then(Reporter::take),
+            reporter,
             thread,
         };
         let shared = Arc::new(shared);
         let mut joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-        joined.retain(|world| world.strong_count() > 0);
-        joined.push(Arc::downgrade(&shared));
+        joined.retain(|one| !one.thread.has_ended());
+        joined.push(JoinedWorld { world: Arc::downgrade(&shared), thread: shared.thread.clone() });
         drop(joined);
         leave_jobs_at_exit();
         Ok(World { shared })
@@ -176,7 +193,7 @@ impl World {
     /// ```
     pub fn joined() -> Vec<World> {
         let joined = JOINED.lock().unwrap_or_else(PoisonError::into_inner);
-        joined.iter().filter_map(Weak::upgrade).map(|shared| World { shared }).collect()
+        joined.iter().filter_map(|one| one.world.upgrade()).map(|shared| World { shared }).collect()
     }
 
     /// Leaves every job: the process ends. Communicators that are still there are of no use afterwards.
@@ -191,7 +208,9 @@ impl World {
                 Err(TryLockError::WouldBlock) => return,
             }
         };
-        joined.iter().filter_map(Weak::upgrade).for_each(|shared| shared.thread.leave());
+        // A function of the program's that ends the process in the middle of a call keeps that call from going on.
+        let finishes = !is_in_call();
+        joined.iter().for_each(|one| one.thread.leave(finishes));
     }
 
     /// The communicator of all ranks; the same one as long as somebody holds it. The first call registers
@@ -215,7 +234,10 @@ impl World {
             return Ok(companion);
         }
         let registry = self.shared.options.registry.inherit();
-        let communicator = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry)?;
+        let created = communicator::create(self, WORLD_KEY, self.shared.group.clone(), registry);
+        // The other ranks would wait for this one.
+        let communicator =
+            created.map_err(|error| fail_for_all(self, WORLD_KEY, &self.shared.group, error))?;
         *whole = Some(Arc::downgrade(&communicator));
         communicator.register_all(&self.shared.options.register)?;
         Ok(communicator)

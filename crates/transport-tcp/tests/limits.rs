@@ -9,6 +9,8 @@
 mod child;
 mod support;
 
+use std::time::Instant;
+
 use child::{Rank, say};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{config, on_each, worlds};
@@ -29,6 +31,28 @@ const LIMITED: u32 = 1;
 #[test]
 #[ignore = "started by the other tests, once per rank"]
 fn rank_that_joins() {
+    with_few_descriptors(|config| {
+        let world = World::join(config)?;
+        let communicator = world.communicator()?;
+        communicator.all_reduce(&mut vec![1u32; 100_000], ReduceOp::Sum)?;
+        Ok((world, communicator))
+    });
+}
+
+/// Not a test by itself: the same for a rank that asks the others, as it begins, what all of them have.
+#[test]
+#[ignore = "started by the other tests, once per rank"]
+fn rank_that_begins() {
+    with_few_descriptors(|config| {
+        let world = World::join(config)?;
+        let companion = world.companion()?;
+        assert!(companion.gate().agree_to_begin(true, Instant::now(), config.join_timeout)?);
+        Ok((world, companion))
+    });
+}
+
+/// Runs `work`, and keeps what it has made until it may end.
+fn with_few_descriptors<T>(work: impl FnOnce(&Config) -> Result<T>) {
     let mut lines = std::io::stdin().lines().map_while(std::io::Result::ok);
     let Some(free) = lines.next() else { return };
     let config = Config::from_environment().unwrap();
@@ -37,11 +61,7 @@ fn rank_that_joins() {
         let current = Some(descriptor_limit(free.parse().unwrap()));
         setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
     }
-    let joined = World::join(&config).and_then(|world| {
-        let communicator = world.communicator()?;
-        communicator.all_reduce(&mut vec![1u32; 100_000], ReduceOp::Sum)?;
-        Ok((world, communicator))
-    });
+    let joined = work(&config);
     say(&outcome(&joined));
     lines.next();
 }
@@ -162,6 +182,10 @@ fn outcome<T>(result: &Result<T>) -> String {
     match error.root_cause() {
         Error::System { .. } => format!("system: {error}"),
         Error::PeerLost { .. } => format!("lost {:?}: {error}", error.lost_ranks()),
+        Error::Timeout { not_arrived, .. } => {
+            let ranks: Vec<_> = not_arrived.iter().map(|awaited| awaited.rank).collect();
+            format!("awaits {ranks:?}: {error}")
+        }
         Error::Rendezvous { missing, .. } => format!("missing {missing:?}: {error}"),
         other => format!("otherwise: {other}"),
     }
@@ -186,22 +210,38 @@ fn job(test: &str, name: &str, ranks: u32) -> Vec<Rank> {
 #[test]
 fn who_cannot_join_for_want_of_descriptors_says_so_and_is_named() {
     let free = [0, 1, 2, 4, 5, 6, 7, 8, 10, 12, 16, 32];
+    shortage_is_named("rank_that_joins", 2, &free, &["missing [1]", "lost [1]", "system: "]);
+}
+
+#[test]
+fn who_cannot_begin_for_want_of_descriptors_says_so_and_is_named() {
+    // Enough to join, and too few for the connections that carry news.
+    let free = [5, 7, 8, 9, 16, 32];
+    shortage_is_named("rank_that_begins", 8, &free, &["missing [1]", "lost [1]", "system: ", "awaits [1]"]);
+}
+
+/// Starts jobs of `program` in which one rank has few descriptors: what it says, and what all others say of it.
+fn shortage_is_named(program: &str, ranks: u32, free: &[usize], named: &[&str]) {
     let mut jobs: Vec<_> =
-        free.iter().map(|free| job("rank_that_joins", &format!("joining with {free}"), 2)).collect();
+        free.iter().map(|free| job(program, &format!("{program} with {free}"), ranks)).collect();
     for (ranks, free) in jobs.iter_mut().zip(free) {
         ranks.iter_mut().for_each(|rank| rank.tell(&free.to_string()));
     }
     let mut short = 0;
     for (mut ranks, free) in jobs.into_iter().zip(free) {
-        let (other, limited) = (ranks[0].hear(), ranks[1].hear());
-        eprintln!("{free} descriptors: the limited one {limited}; the other {other}");
+        let said: Vec<String> = ranks.iter().map(Rank::hear).collect();
+        eprintln!("{program}, {free} descriptors: {said:?}");
+        let limited = &said[LIMITED as usize];
         if limited == "fine" {
-            assert_eq!(other, "fine", "{free} descriptors");
+            assert!(said.iter().all(|other| other == "fine"), "{free} descriptors: {said:?}");
         } else {
             short += 1;
             assert!(limited.starts_with("system: ") && limited.contains(NO_MORE_FILES), "{free}: {limited}");
-            let is_named = ["missing [1]", "lost [1]", "system: "].iter().any(|one| other.starts_with(one));
-            assert!(is_named, "{free} descriptors: {other}");
+            let others = (0..).zip(&said).filter(|(rank, _)| *rank != LIMITED);
+            for (_, other) in others {
+                let is_named = named.iter().any(|one| other.starts_with(one));
+                assert!(is_named, "{free} descriptors: {other}");
+            }
         }
         ranks.iter_mut().for_each(|rank| rank.tell("enough"));
         ranks.into_iter().for_each(Rank::end);

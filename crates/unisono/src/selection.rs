@@ -1,6 +1,7 @@
 //! Which backend a world gets: what the settings name, or what `auto` takes.
 
 use std::sync::{Arc, Once};
+use std::time::Instant;
 
 use unisono_backend::Companion;
 use unisono_communicator::{Communicator, Error, Result, Severity, Solo, log};
@@ -55,7 +56,7 @@ fn automatic(config: &Config) -> Result<(Arc<dyn Communicator>, String)> {
     let library = vendors::nccl(config);
     let companion = world.companion()?;
     // Every rank learns whether all have it before any of them begins.
-    if companion.agree(library.is_ok())? {
+    if companion.gate().agree_to_begin(library.is_ok(), Instant::now(), config.join_timeout)? {
         return opened(config, companion, library);
     }
     let why = match library {

@@ -12,41 +12,55 @@ use unisono_tests::suite::SECONDS_MAX;
 const ROUNDS: u32 = 5;
 
 #[expect(clippy::disallowed_methods, reason = "a setting of tests, no knob of the library")]
-fn rounds() -> u32 {
+pub(crate) fn rounds() -> u32 {
     let set = std::env::var("UNISONO_TEST_ROUNDS").ok();
     set.map_or(ROUNDS, |rounds| rounds.parse().unwrap())
 }
 
 /// The processes of one job, killed when this goes.
-struct EndingJob {
+pub(crate) struct EndingJob {
     _directory: TempDir,
+    started: Instant,
     ranks: Vec<Child>,
 }
 
-/// What a rank has said, and whether it ended well.
+/// What a rank has said, what the library has written, and how it ended.
 #[derive(Debug)]
-struct Ended {
-    said: String,
-    is_success: bool,
+pub(crate) struct Ended {
+    pub(crate) said: String,
+    pub(crate) written: String,
+    pub(crate) is_success: bool,
+    /// After the start of the job.
+    pub(crate) took: Duration,
 }
 
 impl EndingJob {
     fn start(ranks: u32, words: &[&str]) -> EndingJob {
+        EndingJob::start_program(env!("CARGO_BIN_EXE_departing"), ranks, words, &[])
+    }
+
+    /// Starts the ranks of a job of this program, with these variables.
+    pub(crate) fn start_program(
+        program: &str,
+        ranks: u32,
+        words: &[&str],
+        variables: &[(&str, &str)],
+    ) -> EndingJob {
         let directory = tempfile::tempdir().unwrap();
         let start = |rank: u32| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_departing"));
+            let mut command = Command::new(program);
             // Whatever started the tests must not look like the launcher of these ranks.
             command.env_clear().args(words);
             command.env("UNISONO_RANK", rank.to_string()).env("UNISONO_WORLD_SIZE", ranks.to_string());
             command.env("UNISONO_JOB", "endings").env("XDG_RUNTIME_DIR", directory.path());
             // Where the first is not to the library's liking, it must not meet the jobs of other tests.
             command.env("TMPDIR", directory.path()).env("HOME", directory.path());
-            command.env("UNISONO_CALL_TIMEOUT_S", "60");
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+            command.env("UNISONO_CALL_TIMEOUT_S", "60").envs(variables.iter().copied());
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
             command.spawn().unwrap()
         };
         let ranks = (0..ranks).map(start).collect();
-        EndingJob { _directory: directory, ranks }
+        EndingJob { _directory: directory, started: Instant::now(), ranks }
     }
 
     /// Kills the last rank once it says that it is ready.
@@ -57,7 +71,7 @@ impl EndingJob {
         last.kill().unwrap();
     }
 
-    fn end(&mut self) -> Vec<Ended> {
+    pub(crate) fn end(&mut self) -> Vec<Ended> {
         let until = Instant::now() + Duration::from_secs(SECONDS_MAX);
         let end = |rank: &mut Child| {
             let status = loop {
@@ -67,9 +81,11 @@ impl EndingJob {
                     None => panic!("process {} does not end", rank.id()),
                 }
             };
-            let mut said = String::new();
+            let (mut said, mut written) = (String::new(), String::new());
             rank.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-            Ended { said: said.trim().to_owned(), is_success: status.success() }
+            rank.stderr.take().unwrap().read_to_string(&mut written).unwrap();
+            let took = self.started.elapsed();
+            Ended { said: said.trim().to_owned(), written, is_success: status.success(), took }
         };
         self.ranks.iter_mut().map(end).collect()
     }

@@ -9,6 +9,7 @@ mod faulty;
 mod in_process;
 mod kernels;
 mod late;
+mod leaving;
 mod mismatch;
 mod processes;
 mod property;

@@ -131,7 +131,8 @@ impl<L: Links + 'static> Shared<L> {
                 let timeout = call.options.timeout.unwrap_or(self.gate.timeout());
                 call.options.timeout = Some(turn.time_left(timeout));
                 let enclosing: Option<Enclosing> = scope.map(|scope| scope.enclosing().clone());
-                let request = Request::collective(call, self.completions.clone(), enclosing);
+                let completions = self.completions.clone();
+                let request = Request::collective(call, completions, enclosing, self.gate.board());
                 let queued =
                     QueuedCollective { collective, request: request.clone(), executor: executor.cloned() };
                 self.queue.push(queued);

@@ -20,8 +20,10 @@ pub(crate) struct Request {
     site: Site,
     /// What the call has from its scope, if it is in one.
     pub(crate) enclosing: Option<Enclosing>,
-    /// For a send or receive: the board that records its end, and its number there.
-    noted: Option<(Arc<Board>, u64)>,
+    /// The board that counts the call until its end, unless its caller waits for it.
+    board: Option<Arc<Board>>,
+    /// The number of a send or receive on that board.
+    message: Option<u64>,
 }
 
 /// Where a request is.
@@ -49,9 +51,9 @@ impl ActiveRequest {
 }
 
 impl Request {
-    /// A request that has not begun.
+    /// The request of a caller that waits for its end.
     pub(crate) fn new(call: OwnedCall, completions: Arc<Completions>) -> Arc<Request> {
-        Arc::new(Request::with(call, completions, None, None))
+        Arc::new(Request::with(call, completions))
     }
 
     /// The request of a collective, which may be within a scope.
@@ -59,8 +61,11 @@ impl Request {
         call: OwnedCall,
         completions: Arc<Completions>,
         enclosing: Option<Enclosing>,
+        board: &Arc<Board>,
     ) -> Arc<Request> {
-        Arc::new(Request::with(call, completions, enclosing, None))
+        board.unfinished().note_start();
+        let request = Request::with(call, completions);
+        Arc::new(Request { enclosing, board: Some(board.clone()), ..request })
     }
 
     /// The request of a send or receive, which `board` remembers.
@@ -69,20 +74,17 @@ impl Request {
         completions: Arc<Completions>,
         board: &Arc<Board>,
     ) -> Arc<Request> {
-        let number = board.enter_message(&call.descriptor, call.site);
-        Arc::new(Request::with(call, completions, None, Some((board.clone(), number))))
+        board.unfinished().note_start();
+        let message = Some(board.enter_message(&call.descriptor, call.site));
+        Arc::new(Request { message, board: Some(board.clone()), ..Request::with(call, completions) })
     }
 
-    fn with(
-        call: OwnedCall,
-        completions: Arc<Completions>,
-        enclosing: Option<Enclosing>,
-        noted: Option<(Arc<Board>, u64)>,
-    ) -> Request {
+    fn with(call: OwnedCall, completions: Arc<Completions>) -> Request {
         Request {
             completions,
-            enclosing,
-            noted,
+            enclosing: None,
+            board: None,
+            message: None,
             ending: Ending::default(),
             descriptor: call.descriptor,
             site: call.site,
@@ -97,8 +99,11 @@ impl Request {
 
     /// Ends the call. Its buffers are lost when a thread panicked with them.
     pub(crate) fn finish(&self, result: Result<Outcome>, buffers: Option<OwnedBuffers>) {
-        if let (Some((board, number)), Ok(_)) = (&self.noted, &result) {
-            board.leave_message(*number);
+        if let Some(board) = &self.board {
+            if let (Some(number), Ok(_)) = (self.message, &result) {
+                board.leave_message(number);
+            }
+            board.unfinished().note_end(result.is_ok());
         }
         self.completions.announce(self.ending.end(result, buffers));
     }

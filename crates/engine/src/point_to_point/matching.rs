@@ -1,7 +1,9 @@
 //! Matches messages with receives: by source and tag, both sides in order.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use unisono_backend::Board;
 use unisono_communicator::{GroupRank, Peer};
 
 use super::frame::Message;
@@ -25,13 +27,23 @@ impl Arrived {
 }
 
 /// Receives without a message, and messages without a receive; none of them match.
-#[derive(Default)]
 pub(super) struct Matching {
     receives: VecDeque<Transfer>,
     arrived: VecDeque<(GroupRank, Arrived)>,
+    /// Shows how many messages have no receive.
+    board: Arc<Board>,
 }
 
 impl Matching {
+    /// Neither receives nor messages.
+    pub(super) fn new(board: Arc<Board>) -> Matching {
+        Matching { receives: VecDeque::new(), arrived: VecDeque::new(), board }
+    }
+
+    fn note_unread(&self) {
+        self.board.unfinished().set_unread(self.arrived.len() as u64);
+    }
+
     /// Posts a receive, or gives it back with the first message that fits.
     pub(super) fn post(
         &mut self,
@@ -41,7 +53,10 @@ impl Matching {
         let fits =
             |(source, arrived): &(GroupRank, Arrived)| takes(&receive, borrowed, *source, arrived.message());
         match self.arrived.iter().position(fits).and_then(|position| self.arrived.remove(position)) {
-            Some((source, arrived)) => Some((source, arrived, receive)),
+            Some((source, arrived)) => {
+                self.note_unread();
+                Some((source, arrived, receive))
+            }
             None => {
                 self.receives.push_back(receive);
                 None
@@ -63,6 +78,7 @@ impl Matching {
     /// Keeps a message until its receive is posted.
     pub(super) fn keep(&mut self, source: GroupRank, arrived: Arrived) {
         self.arrived.push_back((source, arrived));
+        self.note_unread();
     }
 
     /// Forgets the long messages of a rank that has said goodbye: it will not send them any more.
@@ -72,6 +88,7 @@ impl Matching {
             Arrived::Whole { .. } => false,
         };
         self.arrived.retain(|(source, arrived)| *source != peer || !is_request(arrived));
+        self.note_unread();
     }
 
     /// Whether any receive waits.

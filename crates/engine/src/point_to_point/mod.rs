@@ -75,9 +75,9 @@ impl PointToPoint {
         PointToPoint {
             rank: group.own_rank(),
             lanes: group.ranks().map(PeerLane::new).collect(),
+            matching: Matching::new(peers.board().clone()),
             peers,
             posted: Vec::new(),
-            matching: Matching::default(),
             is_closing: false,
             stage: Vec::new(),
         }

@@ -1,6 +1,7 @@
 //! The control thread's loop: sockets and timers around the state machines.
 
 mod dialling;
+mod leaving;
 mod witness;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -13,6 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
 
 use dialling::Wanted;
+use leaving::Leaving;
 use witness::ProcessEnd;
 
 use super::hosts::Hosts;
@@ -63,7 +65,7 @@ struct Driver {
     events: UnboundedSender<TaskResult>,
 }
 
-/// Runs until [`Command::Leave`].
+/// Runs until [`Command::Leave`], and until this rank has left.
 pub(super) async fn run(
     identity: Identity,
     (listener, accepted): (TcpListener, VecDeque<AcceptedConnection>),
@@ -103,16 +105,15 @@ pub(super) async fn run(
     };
     driver.watch_processes();
     driver.act();
-    let mut leave_by: Option<Instant> = None;
-    // A goodbye reaches all ranks once the first connections exist. A rank that leaves at once waits for them, as long
-    // as a connection may take: the ranks that still dial it would count it as lost if it left without a goodbye.
-    while leave_by.is_none_or(|leave_by| !driver.plane.is_connected() && Instant::now() < leave_by) {
-        let due = leave_by.map_or(driver.due(), |leave_by| leave_by.min(driver.due()));
+    let mut leaving = Leaving::No;
+    while leaving != Leaving::Over {
+        let due = leaving.due(Instant::now()).map_or(driver.due(), |due| due.min(driver.due()));
         tokio::select! {
             Some(command) = commands.recv() => match command {
-                Command::Leave => leave_by = Some(Instant::now() + driver.settings.handshake_timeout),
-                // What fails from here on fails because this rank leaves.
-                Command::Flood { .. } if leave_by.is_some() => {}
+                Command::Leave { finishes } if leaving == Leaving::No => {
+                    leaving = driver.begin_to_leave(finishes, Instant::now());
+                }
+                Command::Flood { .. } if leaving.hides_failures() => {}
                 command => driver.on_command(command),
             },
             Some(event) = received.recv() => driver.on_event(event),
@@ -121,6 +122,7 @@ pub(super) async fn run(
             () = tokio::time::sleep_until(due.into()) => driver.on_time(),
         }
         driver.act();
+        leaving = driver.leave_on(leaving, Instant::now());
     }
     driver.leave().await;
 }
@@ -151,15 +153,19 @@ impl Driver {
     fn on_command(&mut self, command: Command) {
         match command {
             Command::Register(communicator) => self.register(*communicator),
-            Command::Unregister { key, ours, panicked } => {
+            Command::Abandon { key } => {
+                let topic = self.communicators.abandon(key);
+                self.publish(topic);
+            }
+            Command::Unregister { key, ours } => {
                 self.slots.remove(key);
                 self.wanted.retain(|slot, _| slot.role == ConnectionRole::Control || slot.key != key);
                 // The other side parks a connection of a communicator, also of one that it has dropped, until the
                 // connection ends.
                 let of_key = |slot: &Slot| slot.role != ConnectionRole::Control && slot.key == key;
                 self.judged.iter().filter(|one| of_key(&one.0)).for_each(|one| one.1.abort());
-                let topics = self.communicators.leave(key, ours, panicked);
-                self.publish(topics);
+                let topic = self.communicators.leave(key, ours);
+                self.publish(topic);
             }
             Command::Dial { key, wanted } => {
                 for (peer, role) in wanted {
@@ -190,7 +196,7 @@ impl Driver {
                 let topic = self.communicators.close(key, ours, (Instant::now(), deadline), answer);
                 self.publish(topic);
             }
-            Command::Leave => {}
+            Command::Leave { .. } => {}
         }
     }
 
@@ -381,7 +387,7 @@ impl Driver {
         self.tune(slot.peer, &stream);
         match stream.into_std() {
             Ok(socket) => {
-                let socket = DataSocket::new(slot.peer, socket.into());
+                let socket = DataSocket::new(slot.peer, slot.role, socket.into());
                 self.delivered.retain(|one| one.strong_count() > 0);
                 self.delivered.push(Arc::downgrade(&socket));
                 self.communicators.deliver(slot, socket);
@@ -454,25 +460,6 @@ impl Driver {
             // A connection that has ended reports itself.
             let _ = connection.frames.send(Outgoing { bytes, handed_over: None });
         }
-    }
-
-    /// Says goodbye, and waits until that and everything else that was sent has arrived, at most for the drop timeout.
-    /// When a process ends with unread bytes in a socket, the kernel resets the connection, and what has not arrived is
-    /// lost.
-    async fn leave(mut self) {
-        let closed = self.communicators.leave_all();
-        self.publish(closed);
-        self.publish([Topic::Goodbye]);
-        self.act();
-        self.control_connections.clear();
-        // A program that ends without dropping its communicators.
-        let open = self.delivered.iter().filter_map(Weak::upgrade).collect();
-        self.linger(open);
-        let all_arrived = async {
-            while self.writing.join_next().await.is_some() {}
-            while self.lingering.join_next().await.is_some() {}
-        };
-        let _ = tokio::time::timeout(self.settings.drop_timeout, all_arrived).await;
     }
 
     /// Ends the outgoing halves of sockets, and holds them until what was sent has been acknowledged.

@@ -64,10 +64,10 @@ impl Flood {
 
 #[cfg(test)]
 mod tests {
-    use unisono_backend::CallHistory;
     use unisono_communicator::Error;
 
     use super::*;
+    use crate::wire::Departure;
 
     #[test]
     fn news_is_taken_once() {
@@ -88,10 +88,10 @@ mod tests {
         flood.publish(Topic::Goodbye);
         let other = CommunicatorKey { id: 5, ..key };
         let about = |flood: &Flood| flood.about(key).iter().map(|news| news.sequence).collect::<Vec<_>>();
-        flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED, by_close: true });
+        flood.publish(Topic::Closed { key: other, departure: Departure::before_first_call() });
         assert_eq!(about(&flood), [1, 2]);
         (0..KEPT_MAX).for_each(|_| {
-            drop(flood.publish(Topic::Closed { key: other, history: CallHistory::UNUSED, by_close: true }))
+            drop(flood.publish(Topic::Closed { key: other, departure: Departure::before_first_call() }))
         });
         assert_eq!((flood.kept().count(), about(&flood)), (KEPT_MAX, vec![2]));
     }

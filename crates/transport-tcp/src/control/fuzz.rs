@@ -17,8 +17,8 @@ use crate::fuzz::input::Input;
 use crate::fuzz::{BufferedSocket, now};
 use crate::links;
 use crate::wire::{
-    AgreementKey, Ballot, CommunicatorKey, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode, encode,
-    frame_bytes,
+    AgreementKey, Ballot, CommunicatorKey, Departure, FRAME_BYTES_MAX, Fate, Message, News, Topic, decode,
+    encode, frame_bytes,
 };
 
 /// The size of the job: this rank, and the ranks whose bytes the fuzzer makes.
@@ -219,8 +219,14 @@ impl FuzzedNode {
             *waiting = Some(answered);
             let deadline = self.now + PATIENCE;
             let flag = input.below(2) > 0;
-            let ask =
-                Ask { question, number: *number, flag, finished_calls: self.board.finished(), deadline };
+            let ask = Ask {
+                question,
+                number: *number,
+                flag,
+                finished_calls: self.board.finished(),
+                deadline,
+                heeds_cause: false,
+            };
             let topics = self.communicators.agree(WORLD, ask, answer, self.now);
             topics.into_iter().for_each(|topic| self.plane.publish(topic, self.now));
         }
@@ -355,11 +361,11 @@ fn topic(input: &mut Input<'_>) -> Topic {
             let certainty = [Certainty::Confirmed, Certainty::Suspected][usize::from(input.below(2))];
             Topic::Lost { rank: rank(input), certainty, reason: "r".into() }
         }
-        2 => Topic::Closed {
-            key,
-            history: CallHistory { calls: input.below(4).into(), digest: input.below(2).into() },
-            by_close: true,
-        },
+        2 => {
+            let history = CallHistory { calls: input.below(4).into(), digest: input.below(2).into() };
+            let in_progress = input.below(2).into();
+            Topic::Closed { key, departure: Departure { history, by_close: true, in_progress, last: None } }
+        }
         3 => Topic::Goodbye,
         kind => {
             let question = [Question::Flag, Question::Survivors][usize::from(input.below(2))];

@@ -71,16 +71,18 @@ fn make(
     let job_ranks: Vec<JobRank> = ranks.iter().map(|&rank| group.job_rank(rank)).collect();
     let key = derived_key(parent, origin, &job_ranks);
     let Some(group) = group.subgroup(ranks, key.epoch) else { return Ok(None) };
-    let rank = group.own_job_rank();
-    match communicator::create(world, key, group, registry) {
+    match communicator::create(world, key, group.clone(), registry) {
         Ok(derived) => Ok(Some(derived)),
-        Err(error) => {
-            // The other ranks have made the communicator, or will make it, and would wait for this rank.
-            let error = on_rank(error, rank);
-            flood_about(world, key, Arc::new(error.clone()));
-            Err(error)
-        }
+        // The other ranks have made the communicator, or will make it, and would wait for this rank.
+        Err(error) => Err(fail_for_all(world, key, &group, error)),
     }
+}
+
+/// This rank cannot make a communicator: tells its other ranks, and returns the error as they see it.
+pub(crate) fn fail_for_all(world: &World, key: CommunicatorKey, group: &Group, error: Error) -> Error {
+    let error = on_rank(error, group.own_job_rank());
+    flood_about(world, key, Arc::new(error.clone()));
+    error
 }
 
 /// The group that its members make under `name`, for the time numbered `uses`, of `ranks` of the whole job.
@@ -139,12 +141,15 @@ impl Control for TcpControl {
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         self.make(ranks, Origin::Derive(counter))
     }
+
+    fn abandon(&self) {
+        self.send(Command::Abandon { key: self.key });
+    }
 }
 
 impl Drop for TcpControl {
     fn drop(&mut self) {
-        let (ours, panicked) = (self.board.history(), std::thread::panicking());
-        self.send(Command::Unregister { key: self.key, ours, panicked });
+        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
     }
 }
 

@@ -2,33 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam::channel::Sender;
 use unisono_backend::{
     Ask, Board, CallHistory, CallStatus, Membership, Peers, Revocation, Waker, asked_next, closing_error,
-    different_lists, judge_answer, list_text, order_mismatch, with_call_ahead,
+    different_lists, judge_answer, list_text, on_rank, order_mismatch, with_call_ahead,
 };
 use unisono_communicator::{CallInfo, Certainty, Error, Group, GroupRank, JobRank};
 
 use super::hosts::Hosts;
+use super::left_communicators::LeftCommunicators;
 use super::slots::Slot;
 use super::survival::Survival;
 use super::{AgreeAnswer, CloseAnswer};
 use crate::links::{DataSocket, Delivery};
-use crate::wire::{CommunicatorKey, ConnectionRole, Fate, News, OtherList, Topic};
+use crate::wire::{CommunicatorKey, ConnectionRole, Departure, Fate, News, OtherList, Topic};
 
 /// The bits of a communicator's id that depend on the list of its ranks; the others say how it came about.
 pub(crate) const ID_LIST_BITS: u32 = 16;
-
-/// How a rank has left a communicator.
-#[derive(Clone, Copy)]
-struct Departure {
-    /// How many calls it has made, and which.
-    history: CallHistory,
-    /// It has called `close`; else it has dropped its communicator, or its process has ended.
-    by_close: bool,
-}
 
 struct Closing {
     ours: CallHistory,
@@ -162,14 +154,13 @@ impl LocalCommunicator {
                     self.lost(peer, (news.origin, now), *certainty, reason.clone());
                 }
             }
-            Topic::Closed { key, history, by_close } if *key == self.key => {
-                let departure = Departure { history: *history, by_close: *by_close };
-                let early = self.note_closed(news.origin, departure, now);
+            Topic::Closed { key, departure } if *key == self.key => {
+                let early = self.note_closed(news.origin, departure.clone(), now);
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
             // A rank closes its communicators before it leaves the job, so it never made this one.
             Topic::Goodbye => {
-                let departure = Departure { history: CallHistory::UNUSED, by_close: false };
+                let departure = Departure::before_first_call();
                 let early = self.note_closed(news.origin, departure, now);
                 return early.into_iter().chain(self.survival.step(now)).collect();
             }
@@ -231,8 +222,8 @@ impl LocalCommunicator {
 
     /// The loss of a rank that has left in good order, while a call of this rank needs more than it has sent.
     fn left_too_early(&self, peer: GroupRank) -> Option<Topic> {
-        let closed = self.closed[peer.index()].filter(|_| self.ended_streams[peer.index()])?;
-        self.find(self.gone(peer, Certainty::Confirmed, left_after(closed.history.calls)))
+        let departure = self.closed[peer.index()].as_ref().filter(|_| self.ended_streams[peer.index()])?;
+        self.find(self.gone(peer, Certainty::Confirmed, left_after(departure)))
     }
 
     /// Answers a waiting `close` once all ranks have closed, or its time is up.
@@ -248,32 +239,56 @@ impl LocalCommunicator {
     /// The error of a rank that closes after these calls. Ranks that have closed too must have made the same calls. A
     /// rank that has left in another way, after fewer calls, has left too early.
     fn closing_error(&self, ours: CallHistory) -> Option<Error> {
-        let by_close = |one: &Option<Departure>| one.filter(|one| one.by_close).map(|one| one.history);
+        let by_close =
+            |one: &Option<Departure>| one.as_ref().filter(|one| one.by_close).map(|one| one.history);
         let closed: Vec<Option<CallHistory>> = self.closed.iter().map(by_close).collect();
         let left_early = || {
             let is_early = |one: &Departure| !one.by_close && one.history.calls < ours.calls;
             let (peer, departure) = self.group.ranks().zip(&self.closed).find_map(|(peer, one)| {
-                let departure = one.filter(is_early)?;
+                let departure = one.as_ref().filter(|one| is_early(one))?;
                 Some((peer, departure))
             })?;
-            Some(self.gone(peer, Certainty::Confirmed, left_after(departure.history.calls)))
+            Some(self.gone(peer, Certainty::Confirmed, left_after(departure)))
         };
         closing_error(&self.peers, ours, &closed).or_else(left_early)
     }
 
     /// The failure of a call that waits for a rank that has closed before that call.
     fn awaited_has_closed(&self, awaited: GroupRank, number: u64) -> Option<Error> {
-        let closed = self.closed.get(awaited.index()).copied().flatten();
-        let calls = closed.map(|departure| departure.history.calls).filter(|&calls| calls <= number)?;
-        Some(self.gone(awaited, Certainty::Confirmed, left_after(calls)))
+        let departure = self.closed.get(awaited.index())?.as_ref();
+        let departure = departure.filter(|departure| departure.history.calls <= number)?;
+        Some(self.gone(awaited, Certainty::Confirmed, left_after(departure)))
+    }
+
+    /// How this rank leaves it now.
+    fn departure(&self, history: CallHistory, by_close: bool) -> Departure {
+        let last = history.calls.checked_sub(1).and_then(|last| self.board.call_info(last));
+        let in_progress = u32::try_from(self.board.calls_in_progress()).unwrap_or(u32::MAX);
+        Departure { history, by_close, in_progress, last }
+    }
+
+    /// Whether started calls go on: some are not over, and nothing has failed.
+    fn goes_on(&self) -> bool {
+        self.board.unfinished().started() > 0 && !self.board.is_revoked()
+    }
+
+    /// Whether its calls wait for a rank that has left.
+    fn awaits_left(&self) -> bool {
+        let has_left = |rank: GroupRank| self.closed.get(rank.index()).is_some_and(Option::is_some);
+        self.board.awaited().is_some_and(has_left)
     }
 }
 
-/// The reason that is given for the loss of a rank that has left in good order after so many calls.
-fn left_after(calls: u64) -> String {
-    match calls.checked_sub(1) {
+/// The reason that is given for the loss of a rank that has left in good order.
+fn left_after(departure: &Departure) -> String {
+    let when = match departure.history.calls.checked_sub(1) {
         Some(last) => format!("it left after call {last}"),
         None => "it left before its first call".to_owned(),
+    };
+    match departure.in_progress {
+        0 => when,
+        1 => format!("{when}, with 1 call in progress"),
+        calls => format!("{when}, with {calls} calls in progress"),
     }
 }
 
@@ -281,12 +296,16 @@ fn left_after(calls: u64) -> String {
 pub(crate) struct LocalCommunicators {
     hosts: Hosts,
     communicators: BTreeMap<CommunicatorKey, LocalCommunicator>,
+    left: LeftCommunicators,
+    /// This rank has left all of them, and publishes nothing about them any more.
+    has_left_all: bool,
 }
 
 impl LocalCommunicators {
     /// None yet, in a job on these hosts.
     pub(crate) fn new(hosts: Hosts) -> LocalCommunicators {
-        LocalCommunicators { hosts, communicators: BTreeMap::new() }
+        let (communicators, left) = (BTreeMap::new(), LeftCommunicators::default());
+        LocalCommunicators { hosts, communicators, left, has_left_all: false }
     }
 
     /// Adds one, and applies what has happened before. Returns what is to be published in turn.
@@ -301,26 +320,76 @@ impl LocalCommunicators {
         topics
     }
 
-    /// Removes one that has made these calls. Returns what is to be published: a rank that drops a communicator while
-    /// its thread panics has not left but failed.
-    pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory, panicked: bool) -> Option<Topic> {
+    /// Removes one that has made these calls. Returns what is to be published.
+    pub(crate) fn leave(&mut self, key: CommunicatorKey, ours: CallHistory) -> Option<Topic> {
         let communicator = self.communicators.remove(&key).filter(|communicator| !communicator.is_told)?;
-        if panicked && !communicator.board.is_revoked() {
-            let own = communicator.group.own_rank();
-            let cause = communicator.gone(own, Certainty::Confirmed, "its thread panicked".to_owned());
-            return Some(Topic::Revoked { key, cause });
-        }
-        Some(Topic::Closed { key, history: ours, by_close: false })
+        let departure = communicator.departure(ours, false);
+        self.left.count(&communicator.board);
+        self.left.add(key, communicator.peers, ours, communicator.closed);
+        Some(Topic::Closed { key, departure })
+    }
+
+    /// A thread that panics drops one, so this rank has not left but failed. Returns what is to be published.
+    pub(crate) fn abandon(&self, key: CommunicatorKey) -> Option<Topic> {
+        let communicator = self.get(key).filter(|communicator| !communicator.is_told)?;
+        let own = communicator.group.own_rank();
+        communicator.find(communicator.gone(own, Certainty::Confirmed, "its thread panicked".to_owned()))
     }
 
     /// The process ends without having dropped these. Returns what is to be published about them.
     pub(crate) fn leave_all(&mut self) -> Vec<Topic> {
-        let leave = |communicator: &mut LocalCommunicator| {
-            let is_first = !std::mem::replace(&mut communicator.is_told, true);
-            let history = communicator.board.history();
-            is_first.then_some(Topic::Closed { key: communicator.key, history, by_close: false })
-        };
-        self.communicators.values_mut().filter_map(leave).collect()
+        self.has_left_all = true;
+        let mut topics = Vec::new();
+        for communicator in self.communicators.values_mut() {
+            if !std::mem::replace(&mut communicator.is_told, true) {
+                let (key, ours) = (communicator.key, communicator.board.history());
+                topics.push(Topic::Closed { key, departure: communicator.departure(ours, false) });
+                self.left.add(key, communicator.peers.clone(), ours, communicator.closed.clone());
+            }
+        }
+        topics
+    }
+
+    /// Whether started calls of any of them go on.
+    pub(crate) fn go_on(&self) -> bool {
+        self.communicators.values().any(LocalCommunicator::goes_on)
+    }
+
+    /// Whether all calls that go on wait for ranks that have left.
+    pub(crate) fn await_left(&self) -> bool {
+        self.communicators.values().filter(|one| one.goes_on()).all(LocalCommunicator::awaits_left)
+    }
+
+    /// How many started calls have failed.
+    pub(crate) fn calls_failed(&self) -> u64 {
+        let open: u64 = self.communicators.values().map(|one| one.board.unfinished().failed()).sum();
+        open + self.left.calls_failed()
+    }
+
+    /// How many started calls are not over.
+    pub(crate) fn calls_started(&self) -> u64 {
+        self.communicators.values().map(|one| one.board.unfinished().started()).sum()
+    }
+
+    /// The first cause of one that has failed and was not dropped, if one has.
+    pub(crate) fn first_cause(&self) -> Option<Error> {
+        self.communicators.values().find_map(|communicator| communicator.board.revocation_error())
+    }
+
+    /// Whether one of them has failed. Then it is no wonder that messages were not received.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.left.have_failed() || self.communicators.values().any(|one| one.board.is_revoked())
+    }
+
+    /// How many messages have arrived that nobody has received.
+    pub(crate) fn unread(&self) -> u64 {
+        let open: u64 = self.communicators.values().map(|one| one.board.unfinished().unread()).sum();
+        open + self.left.unread()
+    }
+
+    /// Those that this rank has left without `close`.
+    pub(crate) fn left(&self) -> &LeftCommunicators {
+        &self.left
     }
 
     /// The stream from a rank has ended in the middle of a call. Returns the loss to publish if it is known that the
@@ -338,10 +407,10 @@ impl LocalCommunicators {
 
     /// Applies news to all of them. Returns what is to be published in turn.
     pub(crate) fn happened(&mut self, news: &News, now: Instant) -> Vec<Topic> {
-        self.communicators
-            .values_mut()
-            .flat_map(|communicator| communicator.happened(news, &self.hosts, now))
-            .collect()
+        self.left.happened(news);
+        let topics = self.communicators.values_mut();
+        let topics = topics.flat_map(|communicator| communicator.happened(news, &self.hosts, now)).collect();
+        if self.has_left_all { Vec::new() } else { topics }
     }
 
     /// Starts this rank's part in an agreement. Returns what is to be published.
@@ -354,6 +423,25 @@ impl LocalCommunicators {
     ) -> Vec<Topic> {
         let communicator = self.communicators.get_mut(&key);
         communicator.map(|communicator| communicator.survival.ask(ask, answer, now)).unwrap_or_default()
+    }
+
+    /// This rank has had no descriptor for a control connection since `since`, so ranks that begin may wait for it in
+    /// vain. Returns the failures to publish.
+    pub(crate) fn fall_short(
+        &mut self,
+        error: &Error,
+        (since, patience): (Instant, Duration),
+        now: Instant,
+    ) -> Vec<Topic> {
+        let mut topics = Vec::new();
+        for communicator in self.communicators.values_mut() {
+            if communicator.survival.is_beginning_late(since, patience, now) {
+                let cause = on_rank(error.clone(), communicator.group.own_job_rank());
+                topics.extend(communicator.find(cause));
+                communicator.survival.answer(now);
+            }
+        }
+        topics
     }
 
     /// Hands over a socket. A communicator that was dropped meanwhile needs none.
@@ -387,9 +475,10 @@ impl LocalCommunicators {
     ) -> Option<Topic> {
         let communicator = self.communicators.get_mut(&key)?;
         let is_first = !std::mem::replace(&mut communicator.is_told, true);
+        let departure = communicator.departure(ours, true);
         communicator.closing = Some(Closing { ours, deadline, answer });
         communicator.finish_closing(now);
-        is_first.then_some(Topic::Closed { key, history: ours, by_close: true })
+        is_first.then_some(Topic::Closed { key, departure })
     }
 
     /// Called before `awaited` is asked about call `number`: returns the failure to publish if the answer is known

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crossbeam::channel::{Receiver, bounded, unbounded};
-use unisono_communicator::{Collective, DType, Descriptor, Result, Site};
+use unisono_backend::Question;
+use unisono_communicator::{CallInfo, Collective, DType, Descriptor, Result, Site};
 
 use super::*;
 use crate::wire::ConnectionRole;
@@ -46,6 +47,11 @@ fn history(calls: u64) -> CallHistory {
     CallHistory { calls, digest: calls }
 }
 
+fn closed(calls: u64, by_close: bool) -> Topic {
+    let departure = Departure { history: history(calls), by_close, in_progress: 0, last: None };
+    Topic::Closed { key: KEY, departure }
+}
+
 fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<()>> {
     let (answer, answered) = bounded(1);
     let topic = communicators.close(
@@ -54,12 +60,9 @@ fn close(communicators: &mut LocalCommunicators, calls: u64) -> Receiver<Result<
         (Instant::now(), Instant::now() + Duration::from_secs(60)),
         answer,
     );
-    assert!(matches!(topic, Some(Topic::Closed { history: said, .. }) if said.calls == calls));
+    assert!(matches!(topic, Some(Topic::Closed { departure, .. }) if departure.history.calls == calls));
     // A rank's own news comes back to it.
-    communicators.happened(
-        &news(4, Topic::Closed { key: KEY, history: history(calls), by_close: true }),
-        Instant::now(),
-    );
+    communicators.happened(&news(4, closed(calls, true)), Instant::now());
     answered
 }
 
@@ -99,8 +102,7 @@ fn who_has_told_its_own_failure_takes_nothing_back() {
 #[test]
 fn who_has_closed_may_go() {
     let (mut communicators, board, _inbox) = local_communicators();
-    communicators
-        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
+    communicators.happened(&news(6, closed(2, true)), Instant::now());
     communicators.happened(&news(2, lost(6)), Instant::now());
     assert!(!board.is_revoked());
     assert!(communicators.before_asking(KEY, LAST, 1).is_none(), "it has done that call");
@@ -117,22 +119,20 @@ fn who_has_closed_may_go() {
 fn closing_waits_for_all_and_compares() {
     let (mut equal, _board, _inbox) = local_communicators();
     let answered = close(&mut equal, 3);
-    equal.happened(&news(6, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
+    equal.happened(&news(6, closed(3, true)), Instant::now());
     assert!(answered.is_empty() && equal.due().is_some());
-    equal.happened(&news(2, Topic::Closed { key: KEY, history: history(3), by_close: true }), Instant::now());
+    equal.happened(&news(2, closed(3, true)), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && equal.due().is_none());
-    assert!(equal.leave(KEY, history(3), true).is_none(), "the goodbye has been said");
+    assert!(equal.leave(KEY, history(3)).is_none(), "the goodbye has been said");
 
     let (mut unequal, _board, _inbox) = local_communicators();
-    unequal
-        .happened(&news(6, Topic::Closed { key: KEY, history: history(4), by_close: true }), Instant::now());
+    unequal.happened(&news(6, closed(4, true)), Instant::now());
     let answered = close(&mut unequal, 3);
     unequal.on_time(Instant::now() + Duration::from_secs(61));
     assert!(matches!(answered.try_recv(), Ok(Err(Error::Mismatch { calls, .. })) if calls[1].0.get() == 6));
 
     let (mut early, _board, _inbox) = local_communicators();
-    early
-        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: false }), Instant::now());
+    early.happened(&news(6, closed(2, false)), Instant::now());
     let answered = close(&mut early, 3);
     early.on_time(Instant::now() + Duration::from_secs(61));
     let Ok(Err(Error::PeerLost { culprits, evidence, .. })) = answered.try_recv() else {
@@ -141,10 +141,7 @@ fn closing_waits_for_all_and_compares() {
     assert_eq!((culprits[0].rank.get(), evidence.as_str()), (6, "it left after call 1"));
 
     let (mut untold, _board, _inbox) = local_communicators();
-    assert!(
-        matches!(untold.leave(KEY, history(3), false), Some(Topic::Closed { .. })),
-        "nobody has been told"
-    );
+    assert!(matches!(untold.leave(KEY, history(3)), Some(Topic::Closed { .. })), "nobody has been told");
 }
 
 /// Its last call only had to send, so it has finished. Others have failed in theirs, and go on without it.
@@ -153,9 +150,68 @@ fn the_goodbye_of_who_has_failed_is_not_compared() {
     let (mut communicators, board, _inbox) = local_communicators();
     let answered = close(&mut communicators, 3);
     communicators.happened(&news(6, Topic::Revoked { key: KEY, cause: Error::Closed }), Instant::now());
-    communicators
-        .happened(&news(6, Topic::Closed { key: KEY, history: history(2), by_close: true }), Instant::now());
+    communicators.happened(&news(6, closed(2, true)), Instant::now());
     assert!(matches!(answered.try_recv(), Ok(Ok(()))) && board.is_revoked());
+}
+
+/// Others may never be reached, and would be named although they wait.
+#[test]
+fn a_rank_that_begins_without_descriptors_says_so_in_its_time() {
+    let (mut communicators, board, _inbox) = local_communicators();
+    let (now, second) = (Instant::now(), Duration::from_secs(1));
+    let shortage = Error::System { what: "cannot connect".to_owned(), text: "no descriptors".to_owned() };
+    let patience = 60 * second;
+    let ask = |communicators: &mut LocalCommunicators, heeds_cause| {
+        let (answer, answered) = bounded(1);
+        let (question, deadline) = (Question::Flag, now + 10 * second);
+        let ask = Ask { question, number: 0, flag: true, finished_calls: 0, deadline, heeds_cause };
+        communicators.agree(KEY, ask, answer, now);
+        answered
+    };
+    let short = |communicators: &mut LocalCommunicators, seconds| {
+        communicators.fall_short(&shortage, (now, patience), now + seconds * second)
+    };
+    let answered = ask(&mut communicators, true);
+    assert!(short(&mut communicators, 4).is_empty() && answered.is_empty());
+    let topics = short(&mut communicators, 5);
+    assert!(matches!(&topics[..], [Topic::Revoked { key: KEY, cause: Error::System { .. } }]), "{topics:?}");
+    let error = answered.try_recv().unwrap().unwrap_err();
+    assert!(error.to_string().contains("cannot connect on rank 4: no descriptors"), "{error}");
+    assert!(board.is_revoked());
+    // Survivors of a failure have more time.
+    let (mut survivors, board, _inbox) = local_communicators();
+    let answered = ask(&mut survivors, false);
+    assert!(short(&mut survivors, 5).is_empty() && answered.is_empty() && !board.is_revoked());
+}
+
+/// A broadcast from two roots shares no message.
+#[test]
+fn ranks_that_leave_after_different_calls_differ() {
+    let left = |theirs: CallHistory, more: Option<Topic>| {
+        let (mut communicators, board, _inbox) = local_communicators();
+        let root =
+            |root| Descriptor { root: Some(root), ..Descriptor::new(Collective::Broadcast, DType::U8, 1) };
+        board.enter(&root(0), None, None, Site::caller(), None);
+        board.leave(0);
+        let ours = history(1);
+        assert!(matches!(communicators.leave(KEY, ours), Some(Topic::Closed { .. })));
+        let last = Some(CallInfo::new(0, root(1)));
+        for rank in [2, 6] {
+            let history = if rank == 6 { theirs } else { ours };
+            let departure = Departure { history, by_close: false, in_progress: 0, last: last.clone() };
+            communicators.happened(&news(rank, Topic::Closed { key: KEY, departure }), Instant::now());
+        }
+        more.into_iter().for_each(|topic| drop(communicators.happened(&news(2, topic), Instant::now())));
+        let all = communicators.left().differences().map(|(_, error)| error.to_string());
+        (communicators.left().are_open(), all.collect::<Vec<_>>())
+    };
+    assert_eq!(left(history(1), None), (false, Vec::new()));
+    let (is_open, told) = left(CallHistory { calls: 1, digest: 2 }, None);
+    assert!(is_open && told.len() == 1 && told[0].contains("root 0 / 1"), "{told:?}");
+    let (_, told) = left(CallHistory { calls: 3, digest: 1 }, None);
+    assert!(told[0].contains("1 / 3 calls at their leave"), "{told:?}");
+    let failed = Topic::Revoked { key: KEY, cause: Error::Closed };
+    assert_eq!(left(CallHistory { calls: 1, digest: 2 }, Some(failed)), (false, Vec::new()));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | `hosts` | which ranks share a host, and whose report proves a loss |
 //! | `slots` | which of two simultaneous connections is kept |
 //! | `local_communicators` | the communicators of this rank: what news means to each |
+//! | `left_communicators` | those that this rank has left: whether all ranks made the same calls |
 //! | `agreement`, `survival` | how survivors agree on a flag and on the ranks that are left |
 //! | `driver`, `tasks`, `process_watch` | the thread: sockets, timers and processes around the above |
 //! | `handle` | what the engine holds |
@@ -22,6 +23,7 @@ mod handle;
 mod hosts;
 #[cfg(test)]
 mod job_tests;
+mod left_communicators;
 mod local_communicators;
 mod plane;
 #[cfg(test)]
@@ -42,19 +44,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam::channel::Receiver;
+use crossbeam::channel::{Receiver, TryRecvError};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use unisono_backend::{Agreed, Ask, CallHistory};
-use unisono_communicator::{Error, GroupRank, JobRank, Result};
+use unisono_communicator::{Error, GroupRank, Holding, JobRank, Result};
 
 use crate::handshake::EarlyListener;
 use crate::handshake::JobId;
 use crate::links::{DataSocket, SocketOptions};
 use crate::rendezvous::RankProcess;
+use crate::report::Reporter;
 use crate::secret::Secret;
 use crate::wire::{CommunicatorKey, ConnectionRole};
 
-pub(crate) use handle::{TcpControl, make_named};
+pub(crate) use handle::{TcpControl, fail_for_all, make_named};
 pub(crate) use local_communicators::LocalCommunicator;
 pub(crate) use plane::Intervals;
 
@@ -106,14 +109,18 @@ pub(crate) struct Settings {
     pub(crate) drop_timeout: Duration,
     /// The congestion control of data sockets within a host; `None` leaves the system's.
     pub(crate) congestion_control: Option<String>,
+    /// Takes what no call can return any more.
+    pub(crate) reporter: Option<Reporter>,
 }
 
 /// The commands of other threads to the control thread. Ranks are those of the group.
 pub(crate) enum Command {
     /// A communicator exists from now on.
     Register(Box<LocalCommunicator>),
-    /// It is gone, after these collectives; `panicked` when the thread that dropped it was unwinding.
-    Unregister { key: CommunicatorKey, ours: CallHistory, panicked: bool },
+    /// A thread that panics drops it; asynchronous calls may keep it for longer.
+    Abandon { key: CommunicatorKey },
+    /// It is gone, after these collectives.
+    Unregister { key: CommunicatorKey, ours: CallHistory },
     /// Its engine needs these sockets.
     Dial { key: CommunicatorKey, wanted: Vec<(GroupRank, ConnectionRole)> },
     /// Its engine found the first cause; its board is revoked. The sender is dropped once the cause has been written to
@@ -129,8 +136,8 @@ pub(crate) enum Command {
     Agree { key: CommunicatorKey, ask: Ask, answer: AgreeAnswer },
     /// It closes; the answer says whether the others made the same calls.
     Close { key: CommunicatorKey, ours: CallHistory, deadline: Instant, answer: CloseAnswer },
-    /// The world ends here.
-    Leave,
+    /// The world ends here. Started calls go on first if `finishes`.
+    Leave { finishes: bool },
 }
 
 /// Dropping it says that something has been handed over.
@@ -168,7 +175,8 @@ impl Commands {
     }
 }
 
-/// The control thread; ends when it is dropped.
+/// The control thread. Any handle of it can end it.
+#[derive(Clone)]
 pub(crate) struct ControlThread {
     commands: Commands,
     /// Disconnected when the thread has ended.
@@ -198,6 +206,8 @@ impl ControlThread {
             .name(THREAD_NAME.to_owned())
             .spawn(move || {
                 let _alive: HandedOver = alive;
+                // A call that a subscriber makes would wait for this thread.
+                let _holding = Holding::begin();
                 runtime.block_on(driver::run(identity, (listener, early.accepted), settings, receiver));
                 runtime.shutdown_background();
             })
@@ -210,18 +220,18 @@ impl ControlThread {
         self.commands.clone()
     }
 
-    /// Says goodbye, and waits until the others have what this rank has sent, at most for the drop timeout.
-    pub(crate) fn leave(&self) {
+    /// Leaves the job: lets started calls go on if `finishes`, says goodbye, and waits until the others have what this
+    /// rank has sent, each at most for the drop timeout.
+    pub(crate) fn leave(&self, finishes: bool) {
         if self.commands.has_thread() {
-            self.commands.send(Command::Leave);
+            self.commands.send(Command::Leave { finishes });
             // A panic of that thread has been reported by its own hook, and ends it too.
             let _ = self.ended.recv();
         }
     }
-}
 
-impl Drop for ControlThread {
-    fn drop(&mut self) {
-        self.leave();
+    /// Whether this rank has left.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.ended.try_recv(), Err(TryRecvError::Disconnected))
     }
 }

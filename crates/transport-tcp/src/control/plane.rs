@@ -141,6 +141,11 @@ impl Plane {
             || self.topology.wanted(self.rank).into_iter().all(|peer| self.connected[peer.index()])
     }
 
+    /// Whether a rank to which there is a connection has not said goodbye.
+    pub(crate) fn awaits_goodbyes(&self) -> bool {
+        self.connected.iter().zip(&self.presence).any(|(&is, &presence)| is && presence == Presence::Live)
+    }
+
     /// The connection to a rank is there.
     pub(crate) fn on_connected(&mut self, peer: JobRank, now: Instant) {
         self.connecting[peer.index()] = false;

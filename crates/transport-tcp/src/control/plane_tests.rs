@@ -181,7 +181,14 @@ fn the_word_of_a_witness_counts_also_when_others_have_named_the_rank_before() {
         simulation.run(MS * 30);
         simulation.assert_lost(&[0, 1], &[0, 1], "killed one after the other");
         let deadline = simulation.now + MS * 1000;
-        let ask = Ask { question: Question::Survivors, number: 0, flag: true, finished_calls: 0, deadline };
+        let ask = Ask {
+            question: Question::Survivors,
+            number: 0,
+            flag: true,
+            finished_calls: 0,
+            deadline,
+            heeds_cause: false,
+        };
         let answers = [2, 3].map(|rank| simulation.agree(rank, ask));
         simulation.run(MS * 100);
         for answer in answers {
@@ -203,7 +210,14 @@ fn a_host_that_dies_as_a_whole_leaves_no_proof() {
         dead.into_iter().for_each(|rank| simulation.kill(rank));
         simulation.run(MS * 30);
         let deadline = simulation.now + MS * 1000;
-        let ask = Ask { question: Question::Survivors, number: 0, flag: true, finished_calls: 0, deadline };
+        let ask = Ask {
+            question: Question::Survivors,
+            number: 0,
+            flag: true,
+            finished_calls: 0,
+            deadline,
+            heeds_cause: false,
+        };
         let ranks: Vec<u32> = (0..simulation.size()).filter(|rank| !dead.contains(rank)).collect();
         let answers: Vec<_> = ranks.into_iter().map(|rank| simulation.agree(rank, ask)).collect();
         simulation.run(MS * 100);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use unisono_backend::{Agreed, Ask, Board, Question, not_agreed};
 use unisono_communicator::{Error, Group, GroupRank, JobRank, Result};
@@ -102,6 +102,16 @@ impl Survival {
         }
     }
 
+    /// Whether a caller that begins is short of something of this rank's for too long: since `since`, as far as
+    /// `patience` goes, and for half of its time.
+    pub(super) fn is_beginning_late(&self, since: Instant, patience: Duration, now: Instant) -> bool {
+        let is_late = |asking: &Asking| {
+            let half = asking.ask.deadline.saturating_duration_since(asking.since) / 2;
+            asking.ask.heeds_cause && (now >= since + patience || now >= asking.since + half)
+        };
+        self.asking.iter().any(is_late)
+    }
+
     /// When the next caller gives up.
     pub(super) fn due(&self) -> Option<Instant> {
         self.asking.iter().map(|asking| asking.ask.deadline).min()
@@ -112,6 +122,11 @@ impl Survival {
             return Some(Err(eviction.clone()));
         }
         let ask = &asking.ask;
+        if ask.heeds_cause
+            && let Some(cause) = self.board.revocation_error()
+        {
+            return Some(Err(cause));
+        }
         let agreement = self.agreements.get(&(ask.question, ask.number))?;
         if let Some(decision) = agreement.decision() {
             return Some(self.outcome(decision));

@@ -42,7 +42,8 @@ impl Asker {
         let flag = simulation.random.below(8) > 0;
         let finished_calls = 5 + simulation.random.below(2);
         let deadline = simulation.now + 10 * SPAN;
-        let ask = Ask { question: Question::Survivors, number, flag, finished_calls, deadline };
+        let ask =
+            Ask { question: Question::Survivors, number, flag, finished_calls, deadline, heeds_cause: false };
         let is_alive = simulation.is_alive(rank);
         is_alive.then(|| Asker { rank, flag, finished_calls, answer: simulation.agree(rank, ask) })
     }
@@ -191,7 +192,14 @@ fn who_never_asks_is_named_by_those_who_wait() {
     let mut simulation = Simulation::new(3, 1);
     simulation.run(MS * 250);
     let deadline: Instant = simulation.now + MS * 500;
-    let ask = Ask { question: Question::Flag, number: 0, flag: true, finished_calls: 0, deadline };
+    let ask = Ask {
+        question: Question::Flag,
+        number: 0,
+        flag: true,
+        finished_calls: 0,
+        deadline,
+        heeds_cause: false,
+    };
     let answers = [0, 2].map(|rank| simulation.agree(rank, ask));
     simulation.run(MS * 700);
     for answer in answers {

@@ -43,7 +43,7 @@ mod error;
 
 pub(crate) use unisono_backend::CommunicatorKey;
 use unisono_backend::{CallAhead, CallHistory, CallStatus};
-use unisono_communicator::{Certainty, Error, GroupRank, JobRank};
+use unisono_communicator::{CallInfo, Certainty, Error, GroupRank, JobRank};
 
 use crate::codec::{Malformed, Reader, Writer};
 
@@ -135,6 +135,26 @@ pub(crate) struct News {
     pub(crate) topic: Topic,
 }
 
+/// How a rank has left a communicator.
+#[derive(Clone, Debug)]
+pub(crate) struct Departure {
+    /// How many collectives it has made, and which.
+    pub(crate) history: CallHistory,
+    /// It has called `close`; else it has dropped the communicator, or its process has ended.
+    pub(crate) by_close: bool,
+    /// How many calls it has left in progress.
+    pub(crate) in_progress: u32,
+    /// The last of its collectives.
+    pub(crate) last: Option<CallInfo>,
+}
+
+impl Departure {
+    /// That of a rank that never had the communicator.
+    pub(crate) fn before_first_call() -> Departure {
+        Departure { history: CallHistory::UNUSED, by_close: false, in_progress: 0, last: None }
+    }
+}
+
 /// What has happened.
 #[derive(Clone, Debug)]
 pub(crate) enum Topic {
@@ -142,9 +162,8 @@ pub(crate) enum Topic {
     Revoked { key: CommunicatorKey, cause: Error },
     /// The origin noticed that a rank of the job is gone.
     Lost { rank: JobRank, certainty: Certainty, reason: String },
-    /// The origin takes no part in a communicator any more, after these collectives: it has called `close`, or else it
-    /// has dropped the communicator or ended.
-    Closed { key: CommunicatorKey, history: CallHistory, by_close: bool },
+    /// The origin takes no part in a communicator any more.
+    Closed { key: CommunicatorKey, departure: Departure },
     /// The origin leaves the job in good order.
     Goodbye,
     /// The ballot of the origin in an agreement.
@@ -256,9 +275,11 @@ fn write_topic(writer: &mut Writer, topic: &Topic) {
         Topic::Lost { rank, certainty, reason } => {
             writer.u8(2).u32(rank.get()).u8(certainty_code(*certainty)).text(reason, TEXT_BYTES_MAX);
         }
-        Topic::Closed { key, history, by_close } => {
+        Topic::Closed { key, departure } => {
             write_key(writer.u8(3), *key);
-            writer.u64(history.calls).u64(history.digest).u8((*by_close).into());
+            let Departure { history, by_close, in_progress, last } = departure;
+            writer.u64(history.calls).u64(history.digest).u8((*by_close).into()).u32(*in_progress);
+            call::write_optional(writer, last.as_ref());
         }
         Topic::Goodbye => {
             writer.u8(4);
@@ -284,7 +305,9 @@ fn read_topic(reader: &mut Reader<'_>) -> Result<Topic, Malformed> {
                 1 => true,
                 _ => return Err(Malformed { what: "neither closed nor dropped" }),
             };
-            Topic::Closed { key, history, by_close }
+            let in_progress = reader.u32()?;
+            let last = call::read_optional(reader)?;
+            Topic::Closed { key, departure: Departure { history, by_close, in_progress, last } }
         }
         4 => Topic::Goodbye,
         5 => {
@@ -394,10 +417,12 @@ mod tests {
         let agreement = AgreementKey { communicator: key, question: Question::Survivors, number: 3 };
         let fates = [Fate::Live, Fate::Gone, Fate::Live, Fate::Unproven, Fate::Live];
         let ballot = |ranks| Ballot { flag: true, finished_calls: 9, fates: fates[..ranks].to_vec() };
+        let history = CallHistory { calls: 5, digest: 6 };
+        let departure = Departure { history, by_close: false, in_progress: 2, last: Some(call.clone()) };
         let topics = [
             Topic::Revoked { key, cause: Error::Closed },
             Topic::Lost { rank: JobRank::new(3), certainty: Certainty::Suspected, reason: "silent".into() },
-            Topic::Closed { key, history: CallHistory { calls: 5, digest: 6 }, by_close: true },
+            Topic::Closed { key, departure },
             Topic::Goodbye,
             Topic::Ballot { agreement, ballot: ballot(5) },
             Topic::Decision { agreement, ballot: ballot(4) },

@@ -113,12 +113,17 @@ impl Driver {
 
     /// No descriptor is left here. Unauthenticated connections hold some until their handshake times out. A shortage
     /// that lasts longer fails this rank's call, and is never taken for the death of the other rank. Control
-    /// connections wait until there are descriptors.
+    /// connections wait until there are descriptors, unless a caller that begins waits for them.
     fn on_shortage(&mut self, slot: Slot, error: Error) {
         let now = Instant::now();
         let Some(wanted) = self.wanted.get_mut(&slot) else { return };
         wanted.until = now + self.settings.dial_timeout;
         let since = *wanted.short_since.get_or_insert(now);
+        if slot.role == ConnectionRole::Control {
+            let patience = self.settings.handshake_timeout;
+            let topics = self.communicators.fall_short(&error, (since, patience), now);
+            self.publish(topics);
+        }
         if slot.role != ConnectionRole::Control && now - since >= self.settings.handshake_timeout {
             self.fail(slot, Failure::Error(error));
         } else {

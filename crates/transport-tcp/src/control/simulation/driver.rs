@@ -35,7 +35,7 @@ impl Job {
         if let Command::Ask { key, awaited, number } = command {
             return self.simulation.ask(rank, (key, awaited, number));
         }
-        if let Command::Leave = command {
+        if let Command::Leave { .. } = command {
             let by = self.simulation.now + CONNECTED_WAIT;
             return self.leave(rank, by);
         }
@@ -44,9 +44,8 @@ impl Job {
                 let news = plane.news_about(communicator.key());
                 communicators.add(*communicator, &news, now)
             }
-            Command::Unregister { key, ours, panicked } => {
-                communicators.leave(key, ours, panicked).into_iter().collect()
-            }
+            Command::Abandon { key } => communicators.abandon(key).into_iter().collect(),
+            Command::Unregister { key, ours } => communicators.leave(key, ours).into_iter().collect(),
             Command::StreamEnded { key, peer } => communicators.stream_ended(key, peer).into_iter().collect(),
             Command::Flood { key, cause, .. } => {
                 vec![Topic::Revoked { key, cause: Arc::unwrap_or_clone(cause) }]
@@ -55,7 +54,9 @@ impl Job {
             Command::Close { key, ours, deadline, answer } => {
                 communicators.close(key, ours, (now, deadline), answer).into_iter().collect()
             }
-            Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave => vec![],
+            Command::Ask { .. } | Command::Dial { .. } | Command::Linger { .. } | Command::Leave { .. } => {
+                vec![]
+            }
         });
     }
 

@@ -243,7 +243,7 @@ impl SimulatedJob {
 
     /// A rank leaves its world, and has said goodbye when this returns.
     pub(super) fn leave(&self, rank: u32) {
-        self.job().command(rank, Command::Leave);
+        self.job().command(rank, Command::Leave { finishes: true });
         while self.job().simulation.is_alive(rank) {
             self.sleep(rank, MS);
         }

@@ -286,11 +286,14 @@ impl Control for SimulatedControl {
     fn derive(&self, ranks: &[GroupRank], counter: u64) -> Result<Option<Arc<dyn Companion>>> {
         Ok(self.make(ranks, Origin::Derive(counter)))
     }
+
+    fn abandon(&self) {
+        self.send(Command::Abandon { key: self.key });
+    }
 }
 
 impl Drop for SimulatedControl {
     fn drop(&mut self) {
-        let panicked = std::thread::panicking();
-        self.send(Command::Unregister { key: self.key, ours: self.board.history(), panicked });
+        self.send(Command::Unregister { key: self.key, ours: self.board.history() });
     }
 }
