@@ -46,6 +46,8 @@ usage: cargo xtask <command>
          start 4 ranks of an example; those that are not here are skipped
   soak [options]
          kills and stops ranks of real jobs hundreds of times, and measures what the survivors make of it
+  sheltered COMMAND [argument ...]
+         runs a command as the tests are run: no process and no temporary file of it outlives it, however it ends
   slow-link [options]
          exact and compressed all-reduces between two hosts with a slow link, beside torch's Gloo; needs root
 ";
@@ -58,6 +60,14 @@ fn main() -> ExitCode {
         [test::shelter::WITHIN, "test", options @ ..] => {
             match test::shelter::within(|| test::run(repository(), !options.is_empty())) {
                 Ok(passed) => passed,
+                Err(error) => return failed(error),
+            }
+        }
+        ["sheltered", _, ..] => return test::shelter::run(&words).unwrap_or_else(failed),
+        [test::shelter::WITHIN, "sheltered", program, arguments @ ..] => {
+            let run = || std::process::Command::new(program).args(arguments).status();
+            match test::shelter::within(run).and_then(|ended| ended) {
+                Ok(status) => status.success(),
                 Err(error) => return failed(error),
             }
         }

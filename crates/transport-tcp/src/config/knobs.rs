@@ -72,7 +72,7 @@ pub const GROUPS: &[KnobGroup] = &[
             "number of ranks on this host; equal to the world size, it says that no rank is elsewhere"),
         knob("UNISONO_JOB", "text", "", &[], "what ranks of one job started by hand on one host have in common"),
         knob("UNISONO_HOST_ID", "text", "", &["NCCL_HOSTID"],
-            "what tells hosts apart, instead of host name and boot id"),
+            "what tells hosts apart, instead of host name, boot and network namespace"),
     ] },
     KnobGroup { title: "Where the ranks meet", knobs: &[
         knob("UNISONO_STORE", "host:port", "", &[], "where ranks meet, hosted by the launcher"),

@@ -151,6 +151,29 @@ fn children_of_a_rank_do_not_hold_its_reports() {
     assert_eq!(done.out.matches("child has \"\"").count(), 3, "{}", done.out);
 }
 
+/// A broadcast from two roots shares no message: all calls succeed.
+#[test]
+#[ignore = "a rank"]
+fn two_roots() {
+    let comm = unisono::init().unwrap();
+    let root = comm.group().rank() % 2;
+    comm.broadcast(&mut [root; 4], root).unwrap();
+}
+
+#[test]
+fn ranks_that_leave_after_different_calls_are_no_success() {
+    let done = run(&rank_command("two_roots"));
+    assert_eq!(done.status.code(), Some(1), "{}", done.err);
+    let is_report = |line: &&str| line.starts_with("unisono: rank") && line.contains(" report");
+    let told: Vec<&str> = done.err.lines().filter(is_report).collect();
+    let is_whole = |line: &str| {
+        ["communicator world was left after different calls", "root 0", "root 1"]
+            .iter()
+            .all(|part| line.contains(part))
+    };
+    assert!(!told.is_empty() && told.iter().all(|line| is_whole(line)), "{}", done.err);
+}
+
 /// Ranks end well, but what they report on leaving is a failure of the job.
 #[test]
 fn what_a_rank_reports_at_exit_is_no_success() {
