@@ -2,13 +2,15 @@
 
 #![allow(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::path::Path;
 use std::ptr;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use unisono_communicator::{DType, Error, Result};
 use unisono_cuda::{Context, Driver, EventHandle, EventKind, KernelCode, StreamKind};
-use unisono_offload::{Combination, Device, RawEvent, RawStream, Scale};
+use unisono_offload::{Combination, Device, DeviceTurn, RawEvent, RawStream, Scale};
 
 use crate::arithmetic::DeviceArithmetic;
 use crate::vendor::BACKEND;
@@ -19,7 +21,11 @@ use crate::vendor::BACKEND;
 pub struct CudaDevice {
     pub(crate) context: Context,
     pub(crate) arithmetic: DeviceArithmetic,
+    turn: Arc<DeviceTurn>,
 }
+
+/// The turns on the devices of this process, by the driver's file and the device's number.
+static TURNS: Mutex<BTreeMap<(String, u32), Arc<DeviceTurn>>> = Mutex::new(BTreeMap::new());
 
 impl CudaDevice {
     /// The device of this number by the driver in this file, or else by the system's, with kernels that come from
@@ -30,7 +36,9 @@ impl CudaDevice {
     pub fn open(driver: Option<&Path>, ordinal: u32, kernels: &KernelCode) -> Result<CudaDevice> {
         let context = Driver::open(driver)?.context(ordinal)?;
         let arithmetic = DeviceArithmetic::new(&context, kernels);
-        Ok(CudaDevice { context, arithmetic })
+        let mut turns = TURNS.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = turns.entry((context.driver().file().to_owned(), ordinal)).or_default().clone();
+        Ok(CudaDevice { context, arithmetic, turn })
     }
 
     /// Its primary context.
@@ -57,6 +65,10 @@ fn event(event: RawEvent) -> EventHandle {
 impl Device for CudaDevice {
     fn ordinal(&self) -> u32 {
         self.context.ordinal()
+    }
+
+    fn turn(&self) -> Option<&DeviceTurn> {
+        Some(&self.turn)
     }
 
     fn allocate(&self, bytes: usize) -> Result<*mut c_void> {

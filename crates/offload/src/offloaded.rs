@@ -211,8 +211,9 @@ impl<V: Vendor> OffloadedShared<V> {
 
     /// On this thread, to its end.
     fn run_inline(&self, mut call: Call<'_>, scope: Option<&ScopeTurn>, means: &Means) -> Result<Outcome> {
-        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, _number| {
-            thread.run_call(&call.descriptor, &call.counts, &mut call.buffers, means)
+        let run = |thread: &VendorShared<V>, call: &mut Call<'_>, number| {
+            let named = (&call.descriptor, Some(number));
+            thread.run_call(named, &call.counts, &mut call.buffers, (means, None))
         };
         let ((), entered) = self.inline(&mut call, scope, means, None, run)?;
         self.companion.gate().board().leave(entered.number);
