@@ -52,6 +52,9 @@ impl CudaDevice {
     }
 }
 
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: RawStream = RawStream(2);
+
 /// An address as the driver has it.
 fn address(pointer: *const c_void) -> u64 {
     pointer.expose_provenance() as u64
@@ -190,8 +193,17 @@ impl Device for CudaDevice {
         unsafe { self.context.is_done(event(of)) }
     }
 
+    /// Also refuses the default stream of a thread: NCCL launches calls of a communicator that does not block by a
+    /// thread of its own, whose stream of that name is another one, so that nothing on the caller's would be behind
+    /// them.
     // SAFETY: see above.
     unsafe fn check_stream(&self, stream: RawStream) -> Result<()> {
+        if stream == PER_THREAD {
+            let what = "the default stream of a thread (CU_STREAM_PER_THREAD)".to_owned();
+            let instead =
+                "a stream of cuStreamCreate, or the legacy default stream (CU_STREAM_LEGACY)".to_owned();
+            return Err(Error::Unsupported { what, backend: BACKEND, instead: Some(instead) });
+        }
         // SAFETY: see above.
         if !unsafe { self.context.owns_stream(stream.as_pointer()) }? {
             let problem =
