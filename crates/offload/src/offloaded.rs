@@ -69,8 +69,8 @@ enum Route {
 /// memory that is a copy of the caller's unless it has moved in. Blocking calls without a deadline and the others do
 /// not go together: all ranks make a call in the same way. Calls that have not met, by two threads on two communicators
 /// of one library, need the same order on all ranks. On a device whose library serves one communicator at a time
-/// ([`Device::turn`](crate::Device::turn)) any order will do: a call waits for its turn while others are enqueued, at most
-/// until its deadline.
+/// ([`Device::turn`](crate::Device::turn)) any order will do: a call waits for its turn while others are enqueued, at
+/// most until its deadline.
 ///
 /// ```
 /// use std::sync::Arc;
