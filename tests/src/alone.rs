@@ -21,9 +21,9 @@ pub fn alone(test: &'static str, variables: &[(&'static str, &str)], body: impl 
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--nocapture"]).env(IS_ALONE, "").envs(variables.iter().copied());
-    // The watchdog of the process ends it.
-    let ended =
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
+    // The watchdog of the process ends it; this one is for a debugger that never lets it go.
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let ended = watchdog(2 * SECONDS_MAX, test, || child.wait_with_output().unwrap());
     let said = String::from_utf8_lossy(&ended.stdout);
     assert!(ended.status.success(), "{test}: {}", ended.status);
     assert!(said.contains("test result: ok. 1 passed"), "{test}: {said}");
